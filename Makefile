@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test test-all lint bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+demo: $(STAMP)  ## optimise a shipped INT8 BERT and print the report
+	$(BIN)/python -m benchmarks.inflate benchmarks/models/bert_int8_trivial.onnx --into out
+	$(BIN)/eqsat optimize out/bert_int8_trivial.onnx -o out/bert_int8_trivial.eqsat.onnx
+
+test: $(STAMP)  ## run the tests that take minutes, not hours
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-all: $(STAMP)  ## run every test
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## style and types
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

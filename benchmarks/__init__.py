@@ -1,0 +1,1 @@
+"""Benchmarks and the model skeletons they run on."""

@@ -1,0 +1,80 @@
+"""How optimisation time and e-graph size grow with depth: one BERT layer, stacked.
+
+    python -m benchmarks.growth --model FOLDER/bert_base_b1s128.onnx [--layers 1,2,4,8,12,16,24]
+
+The layer is the part of the model between the outputs of two successive encoder layers (every second LayerNormalization after
+the embedding's). Prints seconds of encode + saturate + analyse + extract by depth, and the exponent of a power law fitted to
+depths of 4 and more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import eqsat
+from eqsat.ir.graph import Graph, Node
+
+
+def stack_layers(graph: Graph, layers: int) -> Graph:
+    """The graph with its encoder layers replaced by ``layers`` copies of the second one."""
+    norms = [n.outputs[0] for n in graph.nodes if n.op == "LayerNormalization"]
+    boundaries = norms[0::2]
+    start, end, last = boundaries[1], boundaries[2], boundaries[-1]
+    position = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs}
+    body = graph.nodes[position[start] + 1 : position[end] + 1]
+    head = graph.nodes[: position[boundaries[0]] + 1]
+    tail = graph.nodes[position[last] + 1 :]
+    inner = {v for n in body for v in n.outputs}
+    types = dict(graph.types)
+    nodes: list[Node] = list(head)
+    current = boundaries[0]
+    for layer in range(layers):
+        names = {v: f"layer{layer}_{v}" for v in inner}
+        for value, name in names.items():
+            types[name] = graph.type_of(value)
+        names[start] = current
+        for node in body:
+            inputs = tuple(names.get(v, v) for v in node.inputs)
+            outputs = tuple(names[v] for v in node.outputs)
+            nodes.append(replace(node, inputs=inputs, outputs=outputs, name=f"layer{layer}_{node.name}"))
+        current = names[end]
+    nodes += [replace(n, inputs=tuple(current if v == last else v for v in n.inputs)) for n in tail]
+    outputs = tuple(current if v == last else v for v in graph.outputs)
+    made = replace(graph, nodes=tuple(nodes), types=types, outputs=outputs).pruned()
+    made.check()
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--layers", default="1,2,4,8,12,16,24")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    graph = eqsat.load(options.model)
+    eqsat.optimize(stack_layers(graph, 1), verify=False)  # imports
+    depths = [int(n) for n in options.layers.split(",")]
+    times: list[float] = []
+    print("| layers | operators | after | e-nodes | iterations | seconds |\n|---|---|---|---|---|---|")
+    for layers in depths:
+        stacked = stack_layers(graph, layers)
+        best = float("inf")
+        for _ in range(options.repeats):
+            report = eqsat.optimize(stacked, verify=False).report
+            best = min(best, sum(report.seconds[k] for k in ("encode", "saturate", "analyse", "extract")))
+        times.append(best)
+        print(
+            f"| {layers} | {sum(report.operators_before.values())} | {sum(report.operators_after.values())} | "
+            f"{report.enodes} | {report.iterations} | {best:.3f} |"
+        )
+    deep = [(d, t) for d, t in zip(depths, times, strict=True) if d >= 4]
+    exponent = np.polyfit(np.log([d for d, _ in deep]), np.log([t for _, t in deep]), 1)[0]
+    print(f"seconds ~ layers ** {exponent:.2f}")
+
+
+if __name__ == "__main__":
+    main()

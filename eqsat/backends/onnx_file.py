@@ -1,0 +1,172 @@
+"""Writing a graph as an ONNX model: in memory, or to a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from io import BufferedWriter
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from eqsat.backends.onnx_form import Form, choose_form
+from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
+from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
+from eqsat.errors import OutputError
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Graph
+from eqsat.ir.types import DType
+from eqsat.ir.versions_envelope import Envelope
+
+EMBED_LIMIT_BYTES = 8 << 20
+"""Models whose constants take no more than this are written as one file."""
+
+_MESSAGE_LIMIT_BYTES = (2 << 30) - (1 << 20)  # protobuf messages end at 2 GiB
+_DOMAIN_VERSIONS = {"ai.onnx.ml": 3}
+_IR_OF_DTYPE = {
+    DType.UINT4: 10,
+    DType.INT4: 10,
+    DType.FLOAT4E2M1: 11,
+    DType.FLOAT8E8M0: 12,
+    DType.UINT2: 13,
+    DType.INT2: 13,
+}
+
+
+def to_model(graph: Graph) -> onnx.ModelProto:
+    """``graph`` as one message, weights included. Raises `OutputError` above 2 GiB: `save_onnx` has no such limit."""
+    total = sum({id(c): c.bytes for c in graph.constants.values()}.values())
+    if total > _MESSAGE_LIMIT_BYTES:
+        raise OutputError(f"model: {total} bytes of constants do not fit into one message of 2 GiB; save it to a file")
+    return _model(graph, write_tensor)
+
+
+def to_model_and_weights(graph: Graph, threshold_bytes: int = 1024) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """``graph`` as a message without its large constants, and those by name.
+
+    For `onnxruntime.SessionOptions.add_external_initializers`: no weight is copied.
+    """
+    weights: dict[str, np.ndarray] = {}
+
+    def write(name: str, constant: Constant) -> onnx.TensorProto:
+        if constant.bytes < threshold_bytes or constant.dtype is DType.STRING or constant.dtype.bits < 8:
+            return write_tensor(name, constant)
+        weights[name] = constant.numpy()
+        return external_tensor(name, constant, "weights", 0)
+
+    return _model(graph, write), weights
+
+
+def save_onnx(
+    graph: Graph,
+    path: str | Path,
+    *,
+    external_threshold_bytes: int = 1024,
+    embed_limit_bytes: int = EMBED_LIMIT_BYTES,
+) -> None:
+    """Writes ``graph`` to ``path``, at the opset it came with or the first newer one that can express it.
+
+    If all constants together take more than ``embed_limit_bytes``, those of at least ``external_threshold_bytes`` go to
+    a second file ``<name>.data`` next to it. Both files are replaced after they are complete, so that a model may be
+    written over the one it was read from. Equal graphs give equal bytes. Raises `OutputError` if the graph cannot be
+    written there.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise OutputError(f"{path}: is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: the folder {path.parent} does not exist")
+    form = choose_form(graph)
+    envelope = _envelope(graph)
+    constants = [c for _, c in sorted(form.constants.items())] + list(envelope.defaults.values())
+    total = sum({id(c): c.bytes for c in constants}.values())
+    layout = lay_out(constants if total > embed_limit_bytes else (), external_threshold_bytes)
+    location = path.name + ".data"
+
+    def write(name: str, constant: Constant) -> onnx.TensorProto:
+        if constant in layout:
+            return external_tensor(name, constant, location, layout.offsets[id(constant)])
+        return write_tensor(name, constant)
+
+    model = _model(graph, write, form)
+    try:
+        message = model.SerializeToString(deterministic=True)
+    except Exception as error:  # protobuf has no error of its own for messages above 2 GiB
+        raise OutputError(f"{path}: the model does not fit into a message: {' '.join(str(error).split())}") from None
+    files: dict[Path, Callable[[BufferedWriter], object]] = {}
+    if layout.constants:
+        files[path.with_name(location)] = lambda file: write_weights(file, layout, envelope.files)
+    files[path] = lambda file: file.write(message)
+    try:
+        _write_files(files)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write the model: {error.strerror or error}") from None
+
+
+def _write_files(files: Mapping[Path, Callable[[BufferedWriter], object]]) -> None:
+    """Writes each file under a temporary name, then renames all: whatever happens before, no file has changed."""
+    temporary: dict[Path, Path] = {}
+    try:
+        for path, write in files.items():
+            temporary[path] = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+            with open(temporary[path], "xb") as file:
+                write(file)
+        for path, name in temporary.items():
+            os.replace(name, path)
+    finally:
+        for name in temporary.values():
+            name.unlink(missing_ok=True)
+
+
+def _model(
+    graph: Graph, write: Callable[[str, Constant], onnx.TensorProto], form: Form | None = None
+) -> onnx.ModelProto:
+    form = form or choose_form(graph)
+    envelope = _envelope(graph)
+    proto = onnx.GraphProto(name=graph.name, doc_string=envelope.graph_doc)
+    taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
+    proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
+    proto.input.extend(write_value_info(v, graph.type_of(v), envelope.inputs.get(v)) for v in graph.inputs)
+    proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
+    proto.initializer.extend(write(k, c) for k, c in sorted(form.constants.items()))
+    proto.initializer.extend(write(k, c) for k, c in envelope.defaults.items() if k in graph.inputs)
+    for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
+        if annotation.tensor_name in taken:
+            proto.quantization_annotation.append(annotation)
+    _set_properties(proto, envelope.graph_metadata)
+    model = onnx.ModelProto(
+        ir_version=_ir_version(form, envelope),
+        producer_name=envelope.producer[0],
+        producer_version=envelope.producer[1],
+        domain=envelope.domain,
+        model_version=envelope.model_version,
+        doc_string=envelope.doc,
+        graph=proto,
+    )
+    _set_properties(model, envelope.metadata)
+    model.functions.extend(map(onnx.FunctionProto.FromString, envelope.functions))
+    model.opset_import.add(domain="", version=form.opset)
+    imports = dict(envelope.imports)
+    for node in form.nodes:
+        if node.domain:
+            imports.setdefault(node.domain, _DOMAIN_VERSIONS.get(node.domain, 1))
+    for domain, version in imports.items():
+        model.opset_import.add(domain=domain, version=version)
+    return model
+
+
+def _envelope(graph: Graph) -> Envelope:
+    return graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
+
+
+def _ir_version(form: Form, envelope: Envelope) -> int:
+    """That of the source, but at least 4, before which constants had to be listed as inputs."""
+    dtypes = {c.dtype for c in form.constants.values()}
+    return max(envelope.ir_version, 4, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
+
+
+def _set_properties(message: onnx.ModelProto | onnx.GraphProto, properties: tuple[tuple[str, str], ...]) -> None:
+    for key, value in properties:
+        message.metadata_props.add(key=key, value=value)

@@ -1,0 +1,189 @@
+"""Choosing the opset of the result, and bringing its nodes to the form they have there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from eqsat.errors import OutputError
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Graph, Node, Subgraph
+from eqsat.ir.operator import OPSET
+from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.versions import OLDEST, Refusal, downgrade, means_the_same, since_version
+from eqsat.ir.versions_bodies import bodies_in
+from eqsat.ir.versions_envelope import Envelope
+
+_NEWEST_BY_RUNTIME: dict[tuple[int, ...], int] = {(1, 20): 21, (1, 21): 22, (1, 22): 22, (1, 23): 23, (1, 24): 24}
+"""Newest opset that releases of ONNX Runtime load, for machines on which it cannot be asked."""
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset, at most `OPSET`, that the installed ONNX Runtime and ONNX package take."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    limit = min(OPSET, onnx.defs.onnx_opset_version())
+    try:
+        import onnxruntime
+    except ImportError:
+        return min(limit, min(_NEWEST_BY_RUNTIME.values()))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", [x], [y])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    for opset in range(limit, OLDEST, -1):
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception:  # the binding raises bare RuntimeErrors; any refusal is the answer
+            continue
+        return opset
+    release = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    return min(limit, _NEWEST_BY_RUNTIME.get(release, min(_NEWEST_BY_RUNTIME.values())))
+
+
+@dataclass(frozen=True)
+class Form:
+    """Nodes as they are written at ``opset``, and the constants they read."""
+
+    opset: int
+    nodes: tuple[Node, ...]
+    constants: dict[str, Constant]
+
+
+class _Values:
+    """What steps between versions ask of the graph. Implements `eqsat.ir.versions.Values`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.added: dict[str, Constant] = {}
+        self._same: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
+        self._names = {*graph.constants, *graph.inputs, *(o for n in graph.nodes for o in n.outputs)}
+
+    def type_of(self, value: str) -> Type:
+        return self.added[value].type if value in self.added else self.graph.type_of(value)
+
+    def constant(self, value: str) -> np.ndarray | None:
+        found = self.added.get(value) or self.graph.constants.get(value)
+        return None if found is None else found.numpy()
+
+    def add_constant(self, array: np.ndarray, stem: str) -> str:
+        key = (array.dtype.str, array.tobytes(), array.shape)
+        if key not in self._same:
+            self._same[key] = name = self.fresh_name(stem)
+            self.added[name] = Constant.of(array)
+        return self._same[key]
+
+    def fresh_name(self, stem: str) -> str:
+        name, count = stem, 0
+        while name in self._names:
+            count += 1
+            name = f"{stem}_{count}"
+        self._names.add(name)
+        return name
+
+
+def choose_form(graph: Graph) -> Form:
+    """The graph at its source's opset, or at the first newer one that can express it.
+
+    Raises `OutputError` if no opset that the installed ONNX Runtime loads can.
+    """
+    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else None
+    opset = source = envelope.opset if envelope else newest_opset()
+    while True:
+        values = _Values(graph)
+        nodes: list[Node] = []
+        raise_to, culprit = opset, None
+        for node in graph.nodes:
+            found = _at(node, opset, source, values)
+            if isinstance(found, Refusal):
+                if not found.needs:
+                    raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {found.reason}")
+                if found.needs > raise_to:
+                    raise_to, culprit = found.needs, (node, found.reason)
+            else:
+                nodes.extend(found)
+        if culprit is None:
+            break
+        if raise_to > max(newest_opset(), source):
+            node, reason = culprit
+            raise OutputError(
+                f"{node.key} {node.name!r}: {reason}, and the installed ONNX Runtime loads no opset above "
+                f"{newest_opset()}; update it"
+            )
+        opset = raise_to
+    used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
+    constants = {k: c for k, c in graph.constants.items() if k in used}
+    constants.update((k, c) for k, c in values.added.items() if k in used)
+    return Form(opset, tuple(nodes), constants)
+
+
+def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Refusal:
+    if node.opaque or node.domain:
+        clash = None if opset == source else _only_valid_at_source(node, source, opset)
+        return Refusal(f"{clash} is only valid at the opset {source} of the model") if clash else [node]
+    found = downgrade(node, opset, values)
+    if isinstance(found, Refusal):
+        return found
+    for part in found:
+        if not _allows(part, opset, values):
+            first = next((o for o in range(opset + 1, OPSET + 1) if _allows(part, o, values)), 0)
+            if first:
+                return Refusal(f"{part.op} does not take these element types at opset {opset}", first)
+    return found
+
+
+def _only_valid_at_source(node: Node, source: int, opset: int) -> str:
+    """Operator in an opaque node that means something else, or may, at ``opset``."""
+    operators = [node.op] if not node.domain else []
+    for value in node.attributes.values():
+        for body in value if isinstance(value, tuple) else (value,):
+            if isinstance(body, Subgraph):
+                operators.extend(_operators_in(body.proto))
+    return next((op for op in operators if not means_the_same(op, source, opset)), "")
+
+
+def _operators_in(proto: bytes) -> Iterable[str]:
+    import onnx
+
+    graph = onnx.GraphProto.FromString(proto)
+    for body in (graph, *bodies_in(graph)):
+        yield from (n.op_type for n in body.node if n.domain in ("", "ai.onnx"))
+
+
+def _allows(node: Node, opset: int, values: _Values) -> bool:
+    def dtypes(names: Iterable[str]) -> tuple[int, ...]:
+        found = (values.type_of(n) if n else None for n in names)
+        return tuple(int(t.dtype) if isinstance(t, TensorType) else 0 for t in found)
+
+    return _allowed(node.op, opset, dtypes(node.inputs), dtypes(node.outputs))
+
+
+@cache
+def _allowed(op: str, opset: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
+    """Whether the operator takes these element types (0: unknown) at ``opset``."""
+    import onnx
+
+    if not since_version(op, opset):
+        return False
+    schema = onnx.defs.get_schema(op, opset, "")
+    constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    for formal, actual in ((schema.inputs, inputs), (schema.outputs, outputs)):
+        for i, dtype in enumerate(actual):
+            if not dtype or not formal:
+                continue
+            parameter = formal[min(i, len(formal) - 1)].type_str
+            if _type_string(DType(dtype)) not in constraints.get(parameter, {parameter}):
+                return False
+    return True
+
+
+@cache
+def _type_string(dtype: DType) -> str:
+    return f"tensor({dtype.name.lower()})"

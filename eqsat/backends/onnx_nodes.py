@@ -1,0 +1,175 @@
+"""Nodes, tensors and types as ONNX messages."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import AttributeValue, Node, RawAttribute, Subgraph
+from eqsat.ir.types import DType, OpaqueType, TensorType, Type
+from eqsat.ir.versions_bodies import rename_captures
+
+_KIND = onnx.AttributeProto
+
+
+def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
+    """The ``NodeProto`` of a node in the form of ``opset``; ``taken`` are the names of the graph around it.
+
+    Trailing inputs that only tell what the bodies capture become names inside the bodies again.
+    """
+    proto = onnx.NodeProto(op_type=node.op, domain=node.domain, name=node.name)
+    proto.output.extend(node.outputs)
+    bodies = [
+        b for v in node.attributes.values() for b in (v if isinstance(v, tuple) else (v,)) if isinstance(b, Subgraph)
+    ]
+    own = len(node.inputs) - sum(len(b.captures) for b in bodies)
+    proto.input.extend(node.inputs[:own])
+    captured = iter(node.inputs[own:])
+    kinds = {} if node.opaque or node.domain else _attribute_kinds(node.op, opset)
+    for name, value in node.attributes.items():
+        attribute = proto.attribute.add()
+        if isinstance(value, RawAttribute):
+            attribute.ParseFromString(value.proto)
+        elif isinstance(value, Subgraph):
+            attribute.name, attribute.type = name, _KIND.GRAPH
+            attribute.g.CopyFrom(_write_body(value, captured, taken))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Subgraph):
+            attribute.name, attribute.type = name, _KIND.GRAPHS
+            attribute.graphs.extend(_write_body(body, captured, taken) for body in value)
+        else:
+            _write_attribute(attribute, name, value, kinds.get(name, 0))
+    return proto
+
+
+def _write_body(body: Subgraph, captured: Any, taken: set[str]) -> onnx.GraphProto:
+    proto = onnx.GraphProto.FromString(body.proto)
+    rename_captures(proto, {old: next(captured) for old in body.captures}, taken)
+    return proto
+
+
+@cache
+def _attribute_kinds(op: str, opset: int) -> dict[str, int]:
+    try:
+        schema = onnx.defs.get_schema(op, opset, "")
+    except onnx.defs.SchemaError:
+        return {}
+    return {name: a.type.value for name, a in schema.attributes.items()}
+
+
+def _write_attribute(attribute: onnx.AttributeProto, name: str, value: AttributeValue, kind: int) -> None:
+    attribute.name = name
+    kind = kind or _kind_of(value)
+    attribute.type = kind  # type: ignore[assignment]  # an int where the stubs want the enum
+    items: Any = value
+    if kind == _KIND.INT:
+        attribute.i = int(items)
+    elif kind == _KIND.FLOAT:
+        attribute.f = float(items)
+    elif kind == _KIND.STRING:
+        attribute.s = _raw(items)
+    elif kind == _KIND.INTS:
+        attribute.ints.extend(int(v) for v in items)
+    elif kind == _KIND.FLOATS:
+        attribute.floats.extend(float(v) for v in items)
+    elif kind == _KIND.STRINGS:
+        attribute.strings.extend(_raw(v) for v in items)
+    elif kind == _KIND.TENSOR:
+        attribute.t.CopyFrom(write_tensor("", items))
+    else:
+        raise TypeError(f"attribute {name!r}: cannot write {value!r}")
+
+
+def _kind_of(value: AttributeValue) -> int:
+    first = value[0] if isinstance(value, tuple) and value else value
+    many = isinstance(value, tuple)
+    if isinstance(first, Constant):
+        return _KIND.TENSORS if many else _KIND.TENSOR
+    if isinstance(first, float):
+        return _KIND.FLOATS if many else _KIND.FLOAT
+    if isinstance(first, str | bytes):
+        return _KIND.STRINGS if many else _KIND.STRING
+    return _KIND.INTS if many else _KIND.INT
+
+
+def _raw(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+
+
+def write_tensor(name: str, constant: Constant) -> onnx.TensorProto:
+    """The ``TensorProto`` of a constant, with its data inside."""
+    proto = describe_tensor(name, constant)
+    if constant.dtype is DType.STRING:
+        proto.string_data.extend(_raw(s) for s in constant.numpy().reshape(-1).tolist())
+    else:
+        proto.raw_data = bytes(tensor_bytes(constant))
+    return proto
+
+
+def describe_tensor(name: str, constant: Constant) -> onnx.TensorProto:
+    """The ``TensorProto`` of a constant without its data."""
+    proto = onnx.TensorProto(name=name, data_type=int(constant.dtype))
+    proto.dims.extend(constant.shape)
+    return proto
+
+
+def tensor_bytes(constant: Constant) -> memoryview:
+    """The elements as they are stored in a file: little-endian, row-major, sub-byte elements packed low bits first."""
+    array = np.ascontiguousarray(constant.numpy()).reshape(-1)
+    bits = constant.dtype.bits
+    if bits >= 8:
+        return array.view(np.uint8).data if array.size else memoryview(b"")
+    per_byte = 8 // bits
+    padded = np.zeros(-(-array.size // per_byte) * per_byte, np.uint8)
+    padded[: array.size] = array.view(np.uint8) & ((1 << bits) - 1)
+    rows = padded.reshape(-1, per_byte)
+    packed = np.zeros(len(rows), np.uint8)
+    for i in range(per_byte):
+        packed |= rows[:, i] << (bits * i)
+    return packed.data
+
+
+def write_type(type: Type) -> onnx.TypeProto:
+    """The ``TypeProto`` of a type. Extents about which nothing is known stay nameless."""
+    proto = onnx.TypeProto()
+    if isinstance(type, OpaqueType):
+        proto.ParseFromString(type.proto)
+    elif type.dtype is not DType.UNDEFINED:
+        proto.tensor_type.elem_type = int(type.dtype)
+        if type.shape is not None:
+            proto.tensor_type.shape.SetInParent()
+            for extent in type.shape:
+                dim = proto.tensor_type.shape.dim.add()
+                if isinstance(extent, int):
+                    dim.dim_value = extent
+                elif not extent.startswith("?"):
+                    dim.dim_param = extent
+    return proto
+
+
+def write_value_info(name: str, type: Type, stored: bytes | None) -> onnx.ValueInfoProto:
+    """Declares an input or output: as the source did, unless ``type`` contradicts that."""
+    if stored is not None:
+        proto = onnx.ValueInfoProto.FromString(stored)
+        if not isinstance(type, TensorType) or _agrees(proto.type, type):
+            return proto
+    return onnx.ValueInfoProto(name=name, type=write_type(type))
+
+
+def _agrees(proto: onnx.TypeProto, type: TensorType) -> bool:
+    if proto.WhichOneof("value") != "tensor_type":
+        return type.dtype is DType.UNDEFINED
+    tensor = proto.tensor_type
+    if type.dtype is not DType.UNDEFINED and tensor.elem_type != int(type.dtype):
+        return False
+    if not tensor.HasField("shape") or type.shape is None:
+        return True
+    if len(tensor.shape.dim) != len(type.shape):
+        return False
+    return all(
+        not (d.HasField("dim_value") and isinstance(e, int) and d.dim_value != e and d.dim_value > 0)
+        for d, e in zip(tensor.shape.dim, type.shape, strict=True)
+    )

@@ -1,0 +1,157 @@
+"""ONNX Runtime on the CPU: loads a model, runs it, hands out intermediate values.
+
+Weights are never copied: a model on disk is opened where it is, and weights of a model built in memory are lent to the
+runtime as numpy arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from eqsat.errors import ModelError, OptionError
+from eqsat.ir.types import DType
+
+LEVELS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+_FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
+_QUIET = 4  # fatal only: what goes wrong is raised, so the runtime need not print it as well
+
+
+class Session:
+    """A model, loaded.
+
+    ``model``: a path, the bytes of a ``ModelProto`` or a ``ModelProto``. ``level``: how far ONNX Runtime rewrites the
+    graph itself (`LEVELS`). ``threads``: threads per operator, by default one for each core. ``extra_outputs``: names of
+    intermediate values to hand out as well. ``folder``: where the external data of a model in memory lies. ``weights``:
+    arrays for external initializers whose data is nowhere on disk. Raises `ModelError` when the model does not load.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | onnx.ModelProto,
+        level: str = "disable",
+        *,
+        threads: int | None = None,
+        extra_outputs: Iterable[str] = (),
+        folder: str | Path | None = None,
+        weights: Mapping[str, np.ndarray] | None = None,
+        prepack: bool = True,
+    ) -> None:
+        import onnxruntime as ort
+
+        if level not in LEVELS:
+            raise OptionError(f"optimization level {level!r}: choose one of {', '.join(LEVELS)}")
+        self.label = str(model) if isinstance(model, (str, Path)) else "model in memory"
+        options = ort.SessionOptions()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
+        options.log_severity_level = _QUIET
+        options.intra_op_num_threads = threads or 0
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        if not prepack:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        extra = tuple(dict.fromkeys(extra_outputs))
+        if isinstance(model, (str, Path)):
+            if not Path(model).is_file():
+                raise ModelError(f"{model}: no such file")
+            if extra:
+                folder = folder or Path(model).resolve().parent
+                model = _read_without_weights(model)
+        source: str | bytes
+        if isinstance(model, onnx.ModelProto) or (extra and isinstance(model, bytes)):
+            source = _with_outputs(model, extra, self.label).SerializeToString()
+        else:
+            source = model if isinstance(model, bytes) else str(model)
+        if folder is not None:
+            options.add_session_config_entry(_FOLDER_OPTION, str(folder))
+        # The runtime reads the lent arrays whenever it runs: they have to live as long as the session.
+        self._lent = [(name, np.asarray(array, order="C")) for name, array in (weights or {}).items()]
+        if self._lent:
+            values = [_ort_value(array) for _, array in self._lent]
+            options.add_external_initializers([name for name, _ in self._lent], values)
+        try:
+            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime's exceptions have no common base
+            raise self._translated(error) from None
+        self.inputs = tuple(i.name for i in self._session.get_inputs())
+        self.outputs = tuple(o.name for o in self._session.get_outputs())
+        self._plain = all(_is_plain(v.type) for v in (*self._session.get_inputs(), *self._session.get_outputs()))
+
+    def run(self, feeds: Mapping[str, Any], fetch: Iterable[str] | None = None) -> dict[str, Any]:
+        """Outputs by name (or only those named in ``fetch``). Raises `ModelError` when an operator fails."""
+        names = list(self.outputs if fetch is None else fetch)
+        try:
+            if self._plain:
+                return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
+            values = self._session.run_with_ort_values(names, {k: _ort_value(v) for k, v in feeds.items()})
+            return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
+        except Exception as error:
+            raise self._translated(error) from None
+
+    def _translated(self, error: Exception) -> ModelError:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return ModelError(f"{self.label}: ONNX Runtime: {lines[0]}")
+
+
+def _read_without_weights(path: str | Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf raises its own, and OSError
+        raise ModelError(f"{path}: cannot read the model: {str(error).splitlines()[0]}") from None
+
+
+def _with_outputs(model: onnx.ModelProto | bytes, extra: tuple[str, ...], label: str) -> onnx.ModelProto:
+    """A copy of ``model`` that also returns the values named in ``extra``; their types are left to the runtime."""
+    copy = onnx.ModelProto()
+    if isinstance(model, bytes):
+        copy.ParseFromString(model)
+    else:
+        copy.CopyFrom(model)
+    present = {output.name for output in copy.graph.output}
+    defined = {value for node in copy.graph.node for value in node.output}
+    for name in extra:
+        if name in present:
+            continue
+        if name not in defined:
+            raise ModelError(f"{label}: no node computes a value {name!r}")
+        copy.graph.output.append(onnx.ValueInfoProto(name=name))
+    return copy
+
+
+def _is_plain(type_text: str) -> bool:
+    """Whether numpy itself has the element type the runtime writes as, say, ``tensor(float)``."""
+    return not any(word in type_text for word in ("bfloat16", "float8", "float4", "int4", "int2)"))
+
+
+def _ort_value(array: Any) -> Any:
+    import onnxruntime as ort
+
+    array = np.asarray(array, order="C")
+    if array.dtype.kind in "OUS" or array.dtype.isbuiltin == 1:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    code = int(DType.of(array.dtype))
+    raw = array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, code)
+
+
+def _to_numpy(value: Any) -> Any:
+    if not value.is_tensor():
+        return value.numpy()
+    if _is_plain(value.data_type()):
+        return value.numpy()
+    dtype = DType(value.element_type()).numpy
+    if value.tensor_size_in_bytes() != int(np.prod(value.shape(), dtype=np.int64)) * dtype.itemsize:
+        raise ModelError(f"values of type {value.data_type()} are packed and cannot be handed out")
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(raw, dtype).reshape(value.shape())

@@ -1,0 +1,327 @@
+"""The command line: ``eqsat optimize | verify | inspect | rules | targets``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from eqsat._version import __version__
+from eqsat.errors import EqsatError, OptionError, VerificationError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Optimise neural network graphs by equality saturation: every equivalent spelling at once, then the program with "
+    "the fewest, cheapest kernels, checked against the original.\n\n"
+    "Exit status: 0 fine, 1 results differ or verification failed, 2 bad input.",
+)
+
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print each stage as it starts.")]
+Model = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False)]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension; may be repeated.")
+]
+Feeds = Annotated[
+    list[Path] | None,
+    typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"eqsat {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Nothing to do before a command."""
+
+
+@app.command()
+def optimize(
+    model: Model,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
+    target: Annotated[
+        str, typer.Option(help="What the program will run on; `eqsat targets` lists them.")
+    ] = "launch-count",
+    cost: Annotated[
+        str, typer.Option(help="What to minimise: kernels, bytes, flops, roofline, roofline-launch.")
+    ] = "kernels",
+    numerics: Annotated[
+        str,
+        typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
+    ] = "lsb",
+    dim: Dims = None,
+    time_limit: Annotated[
+        float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")
+    ] = 30.0,
+    node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
+    memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
+    disable_rule: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Do without a rule; may be repeated.")
+    ] = None,
+    only_rules: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
+    ] = None,
+    keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
+    form: Annotated[str, typer.Option(help="Form of the written model: flat.")] = "flat",
+    seed: Annotated[int, typer.Option(help="Seed of the inputs that verification draws.")] = 0,
+    inputs: Feeds = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run original and result to compare them.")
+    ] = False,
+    json_path: Json = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Optimise MODEL, verify the result against it, and report what was done.
+
+    Nothing is written if verification fails. Example:
+
+    eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
+    """
+    with _errors():
+        import eqsat.pipeline as pipeline
+
+        pipeline.check_form(form)
+        if output is not None:
+            _check_writable(output)
+        only = None if only_rules is None else [n for n in only_rules.split(",") if n]
+        with _progress(quiet, verbose) as notify:
+            result = pipeline.optimize(
+                model,
+                progress=notify,
+                target=target,
+                cost=cost,
+                numerics=numerics,
+                dims=_dims(dim),
+                time_limit_s=time_limit,
+                node_limit=node_limit,
+                memory_limit_bytes=memory_limit,
+                only_rules=only,
+                disabled_rules=disable_rule or (),
+                keep=keep or (),
+                seed=seed,
+                verify=not no_verify,
+                feeds=_feeds(inputs),
+            )
+            if output is not None:
+                notify("save", str(output))
+                result.save(output, form=form)
+        _print(result.report, json_path, quiet)
+
+
+@app.command()
+def verify(
+    original: Annotated[Path, typer.Argument(help="The model to trust.", show_default=False)],
+    candidate: Annotated[Path, typer.Argument(help="The model to check.", show_default=False)],
+    runs: Annotated[int, typer.Option(help="Random inputs to try.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    inputs: Feeds = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Check that two models compute the same, on random inputs of the right kind (token ids in range, masks of 0 and 1).
+
+    The tolerance is the first model's own sensitivity to single roundings, measured.
+    """
+    with _errors():
+        from eqsat.verify import verify_models
+
+        verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=_feeds(inputs))
+        data = verification.to_dict()
+        _write_json(data, json_path)
+        if not quiet and json_path != "-":
+            print(verification)
+        if verification.verdict == "failed":
+            raise typer.Exit(1)
+
+
+@app.command()
+def inspect(model: Model, dim: Dims = None, json_path: Json = None, quiet: Quiet = False) -> None:
+    """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
+    with _errors():
+        from eqsat.inspect import inspect_graph
+        from eqsat.pipeline import load
+
+        _print(inspect_graph(load(model, _dims(dim)), str(model)), json_path, quiet)
+
+
+@app.command()
+def rules(json_path: Json = None, quiet: Quiet = False) -> None:
+    """List the rewrite rules: equation, conditions, exactness class, source."""
+    with _errors():
+        import eqsat.rules  # noqa: F401  # registers the shipped rules
+        from eqsat.rewrite import registered_rules
+
+        listed = [
+            {
+                "name": r.name,
+                "family": r.family,
+                "equation": r.equation,
+                "conditions": [c.name for c in r.conditions],
+                "exactness": r.exactness.label,
+                "source": r.source,
+                "description": r.doc,
+            }
+            for r in registered_rules()
+        ]
+        _write_json(listed, json_path)
+        if quiet or json_path == "-":
+            return
+        for r in listed:
+            print(f"{r['name']}  [{r['family']}, {r['exactness']}]\n    {r['equation']}")
+            if r["conditions"]:
+                print(f"    if {'; '.join(r['conditions'])}")
+            print(f"    {r['source']}")
+        print(f"{len(listed)} rules")
+
+
+@app.command()
+def targets(json_path: Json = None, quiet: Quiet = False) -> None:
+    """List the targets and the cost models."""
+    with _errors():
+        from eqsat.cost.model import COST_MODELS
+        from eqsat.cost.target import load_target, target_names
+
+        found = [load_target(name) for name in target_names()]
+        data = {
+            "targets": [
+                {
+                    "name": t.name,
+                    "description": t.description,
+                    "source": t.source,
+                    "launch_s": t.launch_s,
+                    "bandwidth_bytes_per_s": t.bandwidth_bytes_per_s,
+                    "peak_ops": dict(t.peak_ops),
+                }
+                for t in found
+            ],
+            "cost_models": [
+                {"name": m.name, "unit": m.unit, "description": m.description} for m in COST_MODELS.values()
+            ],
+        }
+        _write_json(data, json_path)
+        if quiet or json_path == "-":
+            return
+        for t in found:
+            print(f"{t.name}\n    {t.description}\n    {t.source}")
+        for m in COST_MODELS.values():
+            print(f"cost {m.name}: {m.description}, in {m.unit}")
+
+
+def main() -> NoReturn:
+    """Entry point of the ``eqsat`` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("eqsat: interrupted; nothing was written", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(0)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """One line and the right exit status for everything a user can cause."""
+    try:
+        yield
+    except VerificationError as error:
+        _fail(f"verification failed, nothing written: {error}", 1)
+    except EqsatError as error:
+        _fail(str(error), 2)
+    except BrokenPipeError:
+        raise typer.Exit(0) from None
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    print(f"eqsat: {' '.join(message.split())}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def _progress(quiet: bool, verbose: bool) -> Iterator[Callable[[str, str], None]]:
+    """A spinner that names the stage on a terminal; a line per stage with ``-v``; nothing otherwise."""
+    if verbose:
+        yield lambda stage, detail: print(f"{stage} {detail}".rstrip(), file=sys.stderr)
+        return
+    if quiet or not sys.stderr.isatty():
+        yield lambda stage, detail: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("load") as status:
+        yield lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
+
+
+def _print(report: Any, json_path: str | None, quiet: bool) -> None:
+    _write_json(report.to_dict(), json_path)
+    if not quiet and json_path != "-":
+        print(report)
+
+
+def _write_json(data: Any, json_path: str | None) -> None:
+    if json_path is None:
+        return
+    text = json.dumps(data, indent=2, sort_keys=False, default=str) + "\n"
+    if json_path == "-":
+        sys.stdout.write(text)
+        return
+    from eqsat.errors import OutputError
+
+    try:
+        Path(json_path).write_text(text)
+    except OSError as error:
+        raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
+
+
+def _dims(given: list[str] | None) -> dict[str, int]:
+    dims: dict[str, int] = {}
+    for item in given or ():
+        name, _, value = item.partition("=")
+        if not name or not value.lstrip("-").isdigit():
+            raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
+        dims[name] = int(value)
+    return dims
+
+
+def _feeds(paths: list[Path] | None) -> list[dict[str, Any]] | None:
+    if not paths:
+        return None
+    from eqsat.verify import read_feeds
+
+    return [read_feeds(path) for path in paths]
+
+
+def _check_writable(output: Path) -> None:
+    import os
+
+    from eqsat.errors import OutputError
+
+    folder = output.parent
+    if output.is_dir():
+        raise OutputError(f"{output}: is a folder; name a file")
+    if not folder.is_dir():
+        raise OutputError(f"{output}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{output}: the folder {folder} is not writable")
+
+
+if __name__ == "__main__":
+    main()

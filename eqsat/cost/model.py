@@ -1,0 +1,124 @@
+"""Cost models: the price of one kernel, behind one method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from eqsat.cost.target import Target
+from eqsat.errors import OptionError
+from eqsat.ir.operator import Application, Kind, operator
+from eqsat.ir.types import TensorType, Type
+
+NOMINAL_EXTENT = 32
+"""What a symbolic dimension counts as when work is estimated."""
+
+VIEW_PRICE = 1e-3
+"""Price of a view in kernels: it launches nothing, but of two programs with as many kernels the shorter is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one kernel does: operators, operations, bytes crossing its boundary, element type of its main operand."""
+
+    operators: tuple[str, ...]
+    kind: Kind
+    flops: float
+    bytes_read: float
+    bytes_written: float
+    dtype: str
+
+    @property
+    def bytes(self) -> float:
+        return self.bytes_read + self.bytes_written
+
+
+class CostModel(Protocol):
+    """Prices kernels. ``unit`` names what the numbers are; ``inf`` means that the target has no such kernel."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    def kernel_cost(self, work: Work, target: Target) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaModel:
+    """A cost model that is one formula."""
+
+    name: str
+    unit: str
+    formula: Callable[[Work, Target], float]
+    description: str
+
+    def kernel_cost(self, work: Work, target: Target) -> float:
+        return self.formula(work, target)
+
+
+def _free(work: Work, target: Target) -> bool:
+    return work.kind.value in target.free_kinds
+
+
+def _kernels(work: Work, target: Target) -> float:
+    return VIEW_PRICE if _free(work, target) else 1.0
+
+
+def _bytes(work: Work, target: Target) -> float:
+    return 0.0 if _free(work, target) else work.bytes
+
+
+def _roofline(work: Work, target: Target) -> float:
+    if _free(work, target):
+        return 0.0
+    return max(work.bytes / target.bandwidth_bytes_per_s, work.flops / target.peak(work.dtype))
+
+
+def _roofline_launch(work: Work, target: Target) -> float:
+    return 0.0 if _free(work, target) else target.launch_s + _roofline(work, target)
+
+
+COST_MODELS: dict[str, FormulaModel] = {
+    model.name: model
+    for model in (
+        FormulaModel("kernels", "kernels", _kernels, "number of launches; a view counts 0.001"),
+        FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels"),
+        FormulaModel("flops", "operations", lambda w, _: w.flops, "operations, a multiply-add counts two"),
+        FormulaModel("roofline", "seconds", _roofline, "max(bytes / bandwidth, operations / peak)"),
+        FormulaModel("roofline-launch", "seconds", _roofline_launch, "roofline plus the cost of a launch"),
+    )
+}
+
+
+def find_cost_model(name: str) -> CostModel:
+    """The cost model called ``name``. Raises `OptionError` with the names there are."""
+    try:
+        return COST_MODELS[name]
+    except KeyError:
+        raise OptionError(f"cost model {name!r} does not exist; choose one of {', '.join(COST_MODELS)}") from None
+
+
+def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> Work:
+    """The work of a single operator. Constants are read at run time too: they count as bytes."""
+    definition = operator(op, domain) if not domain else None
+    kind = definition.kind if definition is not None else Kind.OPAQUE
+    app = Application(app.op, app.attributes, [_nominal(t) for t in app.types], app.values, app.outputs)
+    results = [_nominal(t) for t in outputs]
+    flops = 0.0
+    if definition is not None:
+        flops = definition.flops(app, [t for t in results if t is not None])
+    name = f"{domain}::{op}" if domain else op
+    first = next((t for t in app.types if isinstance(t, TensorType)), None)
+    dtype = "default" if first is None or first.dtype == 0 or first.dtype == 8 else first.dtype.numpy.name
+    return Work((name,), kind, flops, _total(app.types), _total(results), dtype)
+
+
+def _nominal(type: Type | None) -> Type | None:
+    if not isinstance(type, TensorType) or type.shape is None:
+        return type
+    return TensorType(type.dtype, tuple(NOMINAL_EXTENT if isinstance(d, str) else d for d in type.shape))
+
+
+def _total(types: Sequence[Type | None]) -> float:
+    return float(sum(t.bytes or 0 for t in types if isinstance(t, TensorType) and t.dtype != 0))

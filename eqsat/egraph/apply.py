@@ -1,0 +1,109 @@
+"""Applying rules: conditions and right sides, evaluated on the host for the matches that egglog found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
+from eqsat.egraph.patterns import ABSENT_INPUT, Query
+from eqsat.errors import RuleError
+from eqsat.ir.types import TensorType
+from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
+
+
+class RuleApplier:
+    """Applies matches to an e-graph, each distinct match once."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self._egraph = egraph
+        self._seen: set[tuple[object, ...]] = set()
+        self.reasons: dict[tuple[str, str], int] = {}
+
+    def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
+        """Whether the rule held at this match and told the e-graph something new."""
+        egraph = self._egraph
+        find = egraph.find
+        bound = tuple(find(row[column]) for _, column in query.bindings)
+        numbers = tuple((find(row[c]), row[a]) for _, c, a in query.nodes)
+        root = find(row[0])
+        key = (rule.name, query.absent, root, bound, numbers)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return self._rewrite(rule, self._match(query, row, root))
+
+    def _match(self, query: Query, row: tuple[int, ...], root: int) -> Match:
+        egraph = self._egraph
+        bindings: dict[str, Ref | None] = {name: egraph.ref(row[column]) for name, column in query.bindings}
+        for name in query.absent:
+            bindings[name] = None
+        for name, column, attributes in query.nodes:
+            bindings[name] = egraph.ref(row[column], egraph.attributes_by_number(row[attributes]))
+        return Match(bindings, egraph.ref(root))
+
+    def _rewrite(self, rule: Rule, match: Match) -> bool:
+        egraph = self._egraph
+        before = len(egraph.nodes)
+        try:
+            for condition in rule.conditions:
+                if not condition.holds(match):
+                    raise Unmet(condition.name)
+            term = rule.build(match)
+        except Unmet as reason:
+            key = (rule.name, str(reason))
+            self.reasons[key] = self.reasons.get(key, 0) + 1
+            return False
+        if term is None:
+            return False
+        handle = egraph.add_term(term, rule.name)
+        _check_type(egraph, rule.name, match.root.handle, handle)
+        return egraph.union(match.root.handle, handle, rule.name) or len(egraph.nodes) > before
+
+    def apply_group(self, rule: GroupRule) -> int:
+        """Number of merges of a group rule that told the e-graph something new."""
+        egraph = self._egraph
+        count = 0
+        for ref, term in list(rule.build(_View(egraph))):
+            handle = egraph.add_term(term, rule.name)
+            _check_type(egraph, rule.name, ref.handle, handle)
+            count += egraph.union(ref.handle, handle, rule.name)
+        return count
+
+
+def _check_type(egraph: EGraph, name: str, left: int, right: int) -> None:
+    """A right side whose type is known to differ is a wrong rule; refuse it before it is merged."""
+    a, b = egraph.full_type_of(left), egraph.full_type_of(right)
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.is_static and b.is_static and a != b:
+        raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
+
+
+class _View:
+    """The e-graph as group rules see it (`eqsat.rewrite.GroupView`)."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self._egraph = egraph
+        self._by_op: dict[str, list[int]] = {}
+        seen: set[tuple[object, ...]] = set()
+        for handle, node in enumerate(egraph.nodes):
+            if node.opaque is not None or node.domain or node.op in (CONSTANT, INPUT):
+                continue
+            key = (node.op, node.attribute_number, node.outputs, egraph.canonical_children(handle))
+            if key not in seen:
+                seen.add(key)
+                self._by_op.setdefault(node.op, []).append(handle)
+
+    def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
+        for handle in self._by_op.get(op, ()):
+            yield self._node(handle)
+
+    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
+        for handle in self._egraph.uses(ref.handle):
+            node = self._egraph.nodes[handle]
+            if node.opaque is None:
+                yield (node.op, *self._node(handle))
+
+    def _node(self, handle: int) -> tuple[Ref, tuple[Ref | None, ...]]:
+        egraph = self._egraph
+        children = egraph.canonical_children(handle)
+        inputs = tuple(None if c == ABSENT_INPUT else egraph.ref(c) for c in children)
+        return egraph.ref(handle, egraph.nodes[handle].attributes), inputs

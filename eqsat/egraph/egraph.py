@@ -1,0 +1,307 @@
+"""The e-graph as the host sees it: e-nodes with handles, e-classes with types and known values, and why they were merged.
+
+Congruence and matching belong to egglog (`eqsat.egraph.engine`); this mirror holds what egglog must not: types, attributes,
+constants and the reasons of every union. A handle names an e-node for ever; `find` gives the handle that represents its
+e-class now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.egraph.engine import Pending
+from eqsat.egraph.known import KnownValues
+from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name
+from eqsat.errors import EqsatError, RuleError
+from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Node
+from eqsat.ir.infer import infer_types
+from eqsat.ir.operator import Operator, operator
+from eqsat.ir.types import Type, compatible, meet
+from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
+
+INPUT = "Input"
+CONSTANT = "Constant"
+ABSENT = "Absent"
+LEAVES = frozenset((INPUT, CONSTANT, ABSENT))
+
+
+class UnsoundError(EqsatError):
+    """Two values that were declared equal have contradictory types: a rule is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """Type of an operator with several outputs."""
+
+    items: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One merge that a rule asked for: the handles whose values it proved equal."""
+
+    left: int
+    right: int
+    rule: str
+
+
+@dataclass(slots=True)
+class ENode:
+    """An operator applied to e-classes. ``children`` are handles as they were when the node was made."""
+
+    op: str
+    domain: str
+    attributes: Attributes
+    attribute_number: int
+    children: tuple[int, ...]
+    outputs: int
+    rule: str  # the rule that made it; empty for the original program
+    opaque: Node | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.domain}::{self.op}" if self.domain else self.op
+
+
+class EGraph:
+    """E-nodes, e-classes, types and constants. Grows only; `merge` never loses a spelling."""
+
+    def __init__(self, *, fold_inexact: bool = True) -> None:
+        self.nodes: list[ENode] = []
+        self.unions: list[Union] = []
+        self.pool = ConstantPool()
+        self.pending = Pending()
+        self._types: list[Type | TupleType] = []
+        self._parent: list[int] = []
+        self._memo: dict[tuple[object, ...], int] = {}
+        self._uses: dict[int, list[int]] = {}
+        self._members: dict[int, list[int]] = {}
+        self._attribute_numbers: dict[Attributes, int] = {NO_ATTRIBUTES: 0}
+        self._attributes: list[Attributes] = [NO_ATTRIBUTES]
+        self._leaf_numbers: dict[object, int] = {}
+        self.constants: list[Constant] = []
+        self.known = KnownValues(self, fold_inexact=fold_inexact)
+        absent = self._insert(ABSENT, "", NO_ATTRIBUTES, 0, (), 1, "", TupleType(()))
+        assert absent == ABSENT_INPUT
+
+    # ---- classes
+
+    def find(self, handle: int) -> int:
+        """The handle that represents the e-class of ``handle``."""
+        parent = self._parent
+        while parent[handle] != handle:
+            parent[handle] = parent[parent[handle]]
+            handle = parent[handle]
+        return handle
+
+    def type_of(self, handle: int) -> Type:
+        found = self._types[self.find(handle)]
+        assert not isinstance(found, TupleType), "the value is a tuple: project it first"
+        return found
+
+    def full_type_of(self, handle: int) -> Type | TupleType:
+        return self._types[self.find(handle)]
+
+    def value_of(self, handle: int) -> np.ndarray | None:
+        """Elements of the e-class if constant and few, else ``None``."""
+        return self.known.small_value(self.find(handle))
+
+    def is_constant(self, handle: int) -> bool:
+        return self.known.is_constant(self.find(handle))
+
+    def interval_of(self, handle: int) -> tuple[float, float]:
+        return self.known.interval(self.find(handle))
+
+    def members(self, handle: int) -> Sequence[int]:
+        """Handles of the e-nodes in the e-class of ``handle``, oldest first."""
+        return self._members[self.find(handle)]
+
+    def uses(self, handle: int) -> Sequence[int]:
+        """Handles of the e-nodes that have the e-class of ``handle`` as a child, oldest first."""
+        return sorted(self._uses.get(self.find(handle), ()))
+
+    def classes(self) -> Iterator[int]:
+        """The representatives of all e-classes, oldest first."""
+        return (h for h in range(len(self.nodes)) if self._parent[h] == h)
+
+    @property
+    def class_count(self) -> int:
+        return len(self._members)
+
+    def ref(self, handle: int, attributes: Attributes = NO_ATTRIBUTES) -> Ref:
+        return Ref(self.find(handle), self, attributes)
+
+    def canonical_children(self, handle: int) -> tuple[int, ...]:
+        return tuple(map(self.find, self.nodes[handle].children))
+
+    # ---- adding
+
+    def add_input(self, name: str, type: Type) -> int:
+        number = self._leaf_numbers.setdefault((INPUT, name), len(self._leaf_numbers))
+        return self._add(INPUT, "", Attributes({"name": name}), number, (), 1, "", type)
+
+    def add_constant(self, constant: Constant, rule: str = "") -> int:
+        """The e-node of a constant; one for each content."""
+        constant = self.pool.intern(constant)
+        number = self._leaf_numbers.get(constant)
+        if number is None:
+            number = self._leaf_numbers[constant] = len(self._leaf_numbers)
+            self.constants.append(constant)
+        return self._add(CONSTANT, "", Attributes({"value": constant}), number, (), 1, rule, constant.type)
+
+    def add_node(self, node: Node, children: Sequence[int], types: Sequence[Type]) -> int:
+        """The e-node of a node of the original graph. A node we do not understand is equal only to itself."""
+        definition = None if node.opaque else operator(node.op, node.domain)
+        unique = definition is None or not definition.deterministic
+        outputs = len(node.outputs)
+        type: Type | TupleType = types[0] if outputs == 1 else TupleType(tuple(types))
+        if unique:
+            number = len(self._leaf_numbers)
+            self._leaf_numbers[node, number] = number
+            return self._add(
+                node.op, f"opaque_{node.domain}", node.attributes, number, tuple(children), outputs, "", type, node
+            )
+        number = self._attribute_number(node.attributes)
+        return self._add(node.op, node.domain, node.attributes, number, tuple(children), outputs, "", type)
+
+    def add_projection(self, handle: int, index: int, rule: str = "") -> int:
+        type = self.full_type_of(handle)
+        if not isinstance(type, TupleType):
+            if index != 0:
+                raise RuleError(f"output {index} of an operator with one output")
+            return handle
+        return self._add(PROJECTION, "", Attributes({"index": index}), index, (handle,), 1, rule, type.items[index])
+
+    def add_term(self, term: Term, rule: str) -> int:
+        """The e-node of a right side. Raises `RuleError` when an operator of the term rejects its inputs."""
+        if isinstance(term, Ref):
+            return term.handle
+        if isinstance(term, Literal):
+            return self.add_constant(term.constant, rule)
+        if not isinstance(term, Apply):
+            raise RuleError(f"rule {rule!r}: the right side still contains {term!r}")
+        if term.op == PROJECTION:
+            index = term.attributes["index"]
+            assert isinstance(index, int)
+            return self.add_projection(self.add_term(term.args[0], rule), index, rule)
+        children = tuple(ABSENT_INPUT if a is None else self.add_term(a, rule) for a in term.args)
+        number = self._attribute_number(term.attributes)
+        found = self._memo.get((term.op, "", number, term.outputs, *map(self.find, children)))
+        if found is not None:
+            return found
+        types = [None if c == ABSENT_INPUT else self.type_of(c) for c in children]
+        values = [None if c == ABSENT_INPUT else self.value_of(c) for c in children]
+        names = tuple(f"o{i}" for i in range(term.outputs))
+        node = Node(term.op, tuple(f"i{i}" for i in range(len(children))), names, term.attributes)
+        try:
+            result = infer_types(node, types, values)
+        except EqsatError as error:
+            raise RuleError(f"rule {rule!r} builds a term that is not well-formed: {error}") from None
+        type: Type | TupleType = result[0] if term.outputs == 1 else TupleType(result)
+        return self._add(term.op, "", term.attributes, number, children, term.outputs, rule, type)
+
+    def attributes_by_number(self, number: int) -> Attributes:
+        """The attributes behind the number that egglog sees."""
+        return self._attributes[number]
+
+    def _attribute_number(self, attributes: Attributes) -> int:
+        number = self._attribute_numbers.get(attributes)
+        if number is None:
+            number = self._attribute_numbers[attributes] = len(self._attributes)
+            self._attributes.append(attributes)
+        return number
+
+    def _add(
+        self,
+        op: str,
+        domain: str,
+        attributes: Attributes,
+        number: int,
+        children: tuple[int, ...],
+        outputs: int,
+        rule: str,
+        type: Type | TupleType,
+        opaque: Node | None = None,
+    ) -> int:
+        key = (op, domain, number, outputs, *map(self.find, children))
+        found = self._memo.get(key)
+        if found is not None:
+            return found
+        handle = self._insert(op, domain, attributes, number, children, outputs, rule, type, opaque)
+        self._memo[key] = handle
+        self.known.added(handle)
+        return handle
+
+    def _insert(
+        self,
+        op: str,
+        domain: str,
+        attributes: Attributes,
+        number: int,
+        children: tuple[int, ...],
+        outputs: int,
+        rule: str,
+        type: Type | TupleType,
+        opaque: Node | None = None,
+    ) -> int:
+        handle = len(self.nodes)
+        self.nodes.append(ENode(op, domain, attributes, number, children, outputs, rule, opaque))
+        self._types.append(type)
+        self._parent.append(handle)
+        self._members[handle] = [handle]
+        for child in {self.find(c) for c in children}:
+            self._uses.setdefault(child, []).append(handle)
+        self.pending.nodes[constructor_name(op, domain, len(children), outputs)].append((handle, number, *children))
+        return handle
+
+    def definition(self, handle: int) -> Operator | None:
+        """Definition of the operator of an e-node; ``None`` for leaves, projections and opaque nodes."""
+        node = self.nodes[handle]
+        if node.op in LEAVES or node.op == PROJECTION or node.opaque is not None:
+            return None
+        return operator(node.op, node.domain)
+
+    # ---- merging
+
+    def union(self, left: int, right: int, rule: str) -> bool:
+        """Declares two values equal on the authority of ``rule``. Returns whether that was news.
+
+        Raises `UnsoundError` if their types contradict each other.
+        """
+        if self.find(left) == self.find(right):
+            return False
+        self.unions.append(Union(left, right, rule))
+        self.pending.unions.append((left, right))
+        self.merge(left, right, rule)
+        return True
+
+    def merge(self, left: int, right: int, reason: str) -> None:
+        """Joins two e-classes: a rule's union, or congruence that egglog found."""
+        keep, lose = sorted((self.find(left), self.find(right)))
+        if keep == lose:
+            return
+        a, b = self._types[keep], self._types[lose]
+        if isinstance(a, TupleType) or isinstance(b, TupleType):
+            fits = isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.items) == len(b.items)
+            joined: Type | TupleType = a
+        else:
+            fits = compatible(a, b)
+            joined = meet(a, b) if fits else a
+        if not fits:
+            raise UnsoundError(
+                f"{reason}: joined {self.nodes[keep].key} of type {a} with {self.nodes[lose].key} of type {b}"
+            )
+        self._parent[lose] = keep
+        self._types[keep] = joined
+        self._members[keep] = sorted(self._members[keep] + self._members.pop(lose))
+        moved = self._uses.pop(lose, [])
+        self._uses.setdefault(keep, []).extend(moved)
+        for user in moved:
+            node = self.nodes[user]
+            key = (node.op, node.domain, node.attribute_number, node.outputs, *map(self.find, node.children))
+            self._memo.setdefault(key, user)
+        self.known.merged(keep, lose)

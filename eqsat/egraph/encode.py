@@ -1,0 +1,73 @@
+"""Graph -> e-graph: one e-node per node, equal nodes once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.ir.graph import Graph, Node
+
+_OPTIONAL_OUTPUTS = frozenset(
+    (
+        "Dropout",
+        "MaxPool",
+        "BatchNormalization",
+        "LayerNormalization",
+        "RMSNormalization",
+        "Attention",
+        "LSTM",
+        "GRU",
+        "RNN",
+    )
+)
+"""Operators whose trailing outputs need not be asked for: asking for fewer is the same computation."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Where each value of the graph is in the e-graph.
+
+    ``handles``: value -> handle. ``node_handles[i]``: handle of the i-th node of ``graph``.
+    """
+
+    graph: Graph
+    egraph: EGraph
+    handles: dict[str, int]
+    node_handles: tuple[int, ...]
+
+
+def encode(graph: Graph, *, fold_inexact: bool = True) -> Encoding:
+    """The e-graph that holds exactly the spellings in ``graph``."""
+    egraph = EGraph(fold_inexact=fold_inexact)
+    handles: dict[str, int] = {"": ABSENT_INPUT}
+    read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
+    for name in graph.inputs:
+        handles[name] = egraph.add_input(name, graph.type_of(name))
+    for name, constant in graph.constants.items():
+        if name in read and name not in handles:
+            handles[name] = egraph.add_constant(constant)
+    node_handles: list[int] = []
+    for original in graph.nodes:
+        node = _without_unused_outputs(original, read)
+        children = [handles[value] for value in node.inputs]
+        while children and children[-1] == ABSENT_INPUT and not node.opaque:
+            children.pop()
+        handle = egraph.add_node(node, children, [graph.type_of(v) for v in node.outputs])
+        node_handles.append(handle)
+        if len(node.outputs) == 1:
+            handles[node.outputs[0]] = handle
+        else:
+            for index, value in enumerate(node.outputs):
+                if value:
+                    handles[value] = egraph.add_projection(handle, index)
+    return Encoding(graph, egraph, handles, tuple(node_handles))
+
+
+def _without_unused_outputs(node: Node, read: set[str]) -> Node:
+    if node.opaque or node.op not in _OPTIONAL_OUTPUTS:
+        return node
+    outputs = list(node.outputs)
+    while len(outputs) > 1 and outputs[-1] not in read:
+        outputs.pop()
+    return Node(node.op, node.inputs, tuple(outputs), node.attributes, node.domain, node.name)

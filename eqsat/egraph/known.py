@@ -1,0 +1,184 @@
+"""What is known about values at compile time: which e-classes are constant, their elements, bounds on elements.
+
+An e-class is constant when some spelling of it reads constants only. Its elements are computed when somebody asks: small
+ones (shapes, scalars) become literal constants in the e-graph, so equal ones are one class; large ones (folded weights) are
+computed once, after extraction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.infer import VALUE_SIZE_LIMIT
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Application
+from eqsat.ir.types import TensorType
+from eqsat.rewrite import PROJECTION
+
+if TYPE_CHECKING:
+    from eqsat.egraph.egraph import EGraph
+
+FOLD_LIMIT_BYTES = 1 << 16
+"""A folded constant may be this large whatever it was made from; beyond, it must not be larger than its operands."""
+
+_WIDENING = frozenset(("Cast", "DequantizeLinear", "Expand", "Tile", "ConstantOfShape"))
+"""Operators that make more bytes out of fewer: folding one gives up a compact weight, so only tiny results fold."""
+
+_WIDENING_LIMIT_BYTES = 1 << 13
+
+FOLD_EXACT = "fold_constants"
+FOLD_INEXACT = "fold_constants_with_rounding"
+
+
+class KnownValues:
+    """Analyses over an `EGraph`, kept up to date by its `added` and `merged` calls."""
+
+    def __init__(self, egraph: EGraph, *, fold_inexact: bool) -> None:
+        self._egraph = egraph
+        self._fold_inexact = fold_inexact
+        self._constant: set[int] = set()
+        self._values: dict[int, np.ndarray] = {}
+        self._intervals: dict[int, tuple[float, float]] = {}
+        self._queue: list[int] = []
+
+    def is_constant(self, cls: int) -> bool:
+        return cls in self._constant
+
+    def constant_classes(self) -> frozenset[int]:
+        return frozenset(self._constant)
+
+    def small_value(self, cls: int) -> np.ndarray | None:
+        return self._values.get(cls)
+
+    def added(self, handle: int) -> None:
+        """A new e-node: is it a literal, or constant because its inputs are?"""
+        egraph = self._egraph
+        node = egraph.nodes[handle]
+        if node.op == "Constant" and not node.domain:
+            constant = node.attributes["value"]
+            assert isinstance(constant, Constant)
+            if constant.size <= VALUE_SIZE_LIMIT:
+                self._values[handle] = constant.numpy()
+            self._mark(handle)
+            return
+        if node.children or node.op == "ConstantOfShape":
+            self._queue.append(handle)
+
+    def merged(self, keep: int, lose: int) -> None:
+        """Two classes became one: what was known of either holds for both."""
+        values = self._values
+        if lose in values:
+            values.setdefault(keep, values.pop(lose))
+        self._intervals.pop(lose, None)
+        self._intervals.pop(keep, None)
+        was_keep, was_lose = keep in self._constant, lose in self._constant
+        self._constant.discard(lose)
+        if was_lose and not was_keep:
+            self._mark(keep)
+        elif was_keep and not was_lose:
+            self._queue.extend(u for u in self._egraph.uses(keep))
+
+    def _mark(self, cls: int) -> None:
+        if cls not in self._constant:
+            self._constant.add(cls)
+            self._egraph.pending.constants.append(cls)
+            self._queue.extend(self._egraph.uses(cls))
+
+    def propagate(self) -> bool:
+        """Marks what became constant since the last call, and folds small values. Returns whether anything changed."""
+        changed = False
+        while self._queue:
+            handle = self._queue.pop()
+            changed |= self._visit(handle)
+        return changed
+
+    def _visit(self, handle: int) -> bool:
+        egraph = self._egraph
+        cls = egraph.find(handle)
+        if cls in self._values:
+            return False
+        node = egraph.nodes[handle]
+        if node.op == PROJECTION:
+            return False  # folded together with the operator it projects
+        definition = egraph.definition(handle)
+        if definition is None or not definition.deterministic:
+            return False
+        children = egraph.canonical_children(handle)
+        static = self._static(handle) if node.op in ("Shape", "Size") else None
+        exact = definition.bit_exact or static is not None
+        if static is None:
+            if not all(c == 0 or c in self._constant for c in children):
+                return False
+            if not exact and not self._fold_inexact:
+                return False
+        if node.outputs != 1:
+            return self._fold_tuple(handle, exact)
+        type = egraph.type_of(cls)
+        if not isinstance(type, TensorType) or type.bytes is None or not self._may_fold(handle, type.bytes):
+            return False
+        already = cls in self._constant
+        self._mark(cls)
+        if type.size is not None and type.size <= VALUE_SIZE_LIMIT:
+            inputs = [None if c == 0 else self._values.get(c) for c in children]
+            if static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True)):
+                return not already  # a small result of large operands: computed after extraction
+            array = static[0] if static is not None else evaluate_operator(node.op, node.attributes, inputs)[0]
+            self._replace(handle, np.asarray(array), type, exact)
+            return True
+        return not already
+
+    def _fold_tuple(self, handle: int, exact: bool) -> bool:
+        egraph = self._egraph
+        node = egraph.nodes[handle]
+        inputs = [None if c == 0 else self._values.get(c) for c in egraph.canonical_children(handle)]
+        if any(v is None and c != 0 for v, c in zip(inputs, node.children, strict=True)):
+            return False
+        projections = [u for u in egraph.uses(handle) if egraph.nodes[u].op == PROJECTION]
+        results = evaluate_operator(node.op, node.attributes, inputs, node.outputs)
+        changed = False
+        for projection in projections:
+            type = egraph.type_of(projection)
+            index = egraph.nodes[projection].attribute_number
+            if isinstance(type, TensorType) and index < len(results) and egraph.find(projection) not in self._values:
+                self._mark(egraph.find(projection))
+                self._replace(projection, np.asarray(results[index]), type, exact)
+                changed = True
+        return changed
+
+    def _replace(self, handle: int, array: np.ndarray, type: TensorType, exact: bool) -> None:
+        rule = FOLD_EXACT if exact else FOLD_INEXACT
+        array = array.astype(type.dtype.numpy, copy=False)
+        literal = self._egraph.add_constant(Constant.of(array), rule)
+        self._egraph.union(handle, literal, rule)
+
+    def _static(self, handle: int) -> tuple[np.ndarray, ...] | None:
+        from eqsat.ir.operators.static_value import static_outputs
+
+        node = self._egraph.nodes[handle]
+        types = [None if c == 0 else self._egraph.type_of(c) for c in node.children]
+        return static_outputs(Application(node.op, node.attributes, types, [None] * len(types)))
+
+    def _may_fold(self, handle: int, result_bytes: int) -> bool:
+        node = self._egraph.nodes[handle]
+        if node.op in _WIDENING:
+            return result_bytes <= _WIDENING_LIMIT_BYTES or self._operand_bytes(handle) >= result_bytes
+        return result_bytes <= FOLD_LIMIT_BYTES or result_bytes <= self._operand_bytes(handle)
+
+    def _operand_bytes(self, handle: int) -> int:
+        total = 0
+        for child in set(self._egraph.canonical_children(handle)) - {0}:
+            type = self._egraph.type_of(child)
+            total += (type.bytes or 0) if isinstance(type, TensorType) else 0
+        return total
+
+    def interval(self, cls: int) -> tuple[float, float]:
+        """Bounds on the elements of a class: of a constant by its elements, of some operators by their range."""
+        found = self._intervals.get(cls)
+        if found is None:
+            from eqsat.egraph.intervals import bound_elements
+
+            found = self._intervals[cls] = bound_elements(self._egraph, cls)
+        return found

@@ -1,0 +1,137 @@
+"""From a rule's pattern to queries over constructors: one for each order of commutative inputs and absent input."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from eqsat.ir.operator import operator
+from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable
+
+ABSENT_INPUT = 0
+"""Handle of the e-class that stands for an absent optional input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Conjunction of facts over egglog variables, and the columns that a match reports.
+
+    ``columns[0]`` is the handle of the root. ``bindings`` maps each variable to its column; ``nodes`` maps each named node
+    to (column of its class, column of its attributes). ``absent`` names the optional variables that this query takes as
+    absent.
+    """
+
+    facts: tuple[str, ...]
+    columns: tuple[str, ...]
+    bindings: tuple[tuple[str, int], ...]
+    nodes: tuple[tuple[str, int, int], ...]
+    absent: tuple[str, ...]
+    constructors: tuple[str, ...]
+
+
+@cache
+def constructor_name(op: str, domain: str, arity: int, outputs: int = 1) -> str:
+    """Name of the egglog constructor of an operator with ``arity`` inputs and ``outputs`` outputs."""
+    if domain:
+        op = f"{domain}_{op}"
+    return "".join(ch if ch.isalnum() else "_" for ch in op) + f"_{arity}" + ("" if outputs == 1 else f"_o{outputs}")
+
+
+def compile_pattern(rule: Rule) -> list[Query]:
+    """All queries of a rule. Optional variables absent from a trailing position shorten the constructor's arity."""
+    optional = sorted({v.name for v in _variables(rule.pattern) if v.optional})
+    constants = tuple(dict.fromkeys(name for c in rule.conditions for name in c.fact))
+    queries: dict[tuple[str, ...], Query] = {}
+    for chosen in itertools.product((False, True), repeat=len(optional)):
+        absent = tuple(name for name, gone in zip(optional, chosen, strict=True) if gone)
+        for term in _orders(rule.pattern):
+            query = _Compiler(absent, constants).compile(term)
+            queries.setdefault(query.facts, query)
+    return list(queries.values())
+
+
+def _variables(term: Term) -> Iterator[Variable]:
+    if isinstance(term, Variable):
+        yield term
+    elif isinstance(term, Apply):
+        for arg in term.args:
+            yield from _variables(arg)
+
+
+def _orders(term: Term) -> Iterator[Term]:
+    """The term with every choice of order for the first two inputs of commutative operators."""
+    if not isinstance(term, Apply):
+        yield term
+        return
+    definition = None if term.op == PROJECTION else operator(term.op)
+    for args in itertools.product(*(list(_orders(a)) for a in term.args)):
+        made = Apply(term.op, args, term.attributes, term.name, term.outputs)
+        yield made
+        if definition is not None and definition.commutative and len(args) == 2 and args[0] != args[1]:
+            yield Apply(term.op, (args[1], args[0]), term.attributes, term.name, term.outputs)
+
+
+class _Compiler:
+    def __init__(self, absent: tuple[str, ...], constants: tuple[str, ...]) -> None:
+        self._absent = absent
+        self._constants = constants
+        self._facts: list[str] = []
+        self._columns: list[str] = []
+        self._handles: list[str] = []
+        self._bindings: dict[str, int] = {}
+        self._nodes: list[tuple[str, int, int]] = []
+        self._constructors: list[str] = []
+        self._count = 0
+
+    def compile(self, term: Term) -> Query:
+        self._term(term)
+        for name in self._constants:
+            if name not in self._absent:
+                self._facts.append(f"(Constant_ v_{name})")
+        return Query(
+            tuple(self._facts + self._handles),
+            tuple(self._columns),
+            tuple(self._bindings.items()),
+            tuple(self._nodes),
+            self._absent,
+            tuple(dict.fromkeys(self._constructors)),
+        )
+
+    def _term(self, term: Term) -> str:
+        if isinstance(term, Variable):
+            if term.name in self._absent:
+                return "(N 0)"
+            name = f"v_{term.name}"
+            if term.name not in self._bindings:
+                self._bindings[term.name] = self._class(name)
+            return name
+        assert isinstance(term, Apply)
+        number = self._count
+        self._count += 1
+        name, attributes = f"e{number}", f"a{number}"
+        column = self._class(name)
+        if term.op == PROJECTION:
+            index = term.attributes["index"]
+            inner = self._term(term.args[0])
+            self._constructors.append("Proj_1")
+            self._facts.append(f"(= {name} (Proj_1 {index} {inner}))")
+            return name
+        self._columns.append(attributes)
+        if term.name:
+            self._nodes.append((term.name, column, len(self._columns) - 1))
+        args = list(term.args)
+        while args and isinstance(args[-1], Variable) and args[-1].name in self._absent:
+            args.pop()
+        children = [self._term(a) for a in args]
+        constructor = constructor_name(term.op, "", len(args), term.outputs)
+        self._constructors.append(constructor)
+        self._facts.append(f"(= {name} ({constructor} {attributes} {' '.join(children)}))")
+        return name
+
+    def _class(self, name: str) -> int:
+        """Adds the column that reports the handle of the e-class bound to ``name``."""
+        self._columns.append(f"h_{name}")
+        self._handles.append(f"(= h_{name} (id {name}))")
+        return len(self._columns) - 1

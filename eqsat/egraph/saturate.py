@@ -1,0 +1,124 @@
+"""Running rules to saturation, within limits, and saying why it stopped."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from eqsat.egraph.apply import RuleApplier
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.engine import Engine, Pending
+from eqsat.egraph.patterns import compile_pattern
+from eqsat.rewrite import AnyRule, GroupRule, Rule
+
+
+class StopReason(Enum):
+    """Why saturation ended. Only ``SATURATED`` means that every consequence of the rules is in the e-graph."""
+
+    SATURATED = "saturated"
+    TIME_LIMIT = "time_limit"
+    NODE_LIMIT = "node_limit"
+    MEMORY_LIMIT = "memory_limit"
+    ITERATION_LIMIT = "iteration_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop. Reaching one is a result, not an error: the e-graph stays usable.
+
+    ``memory_bytes`` bounds the growth of the resident set since the start, ``None`` for no bound.
+    """
+
+    time_s: float = 30.0
+    nodes: int = 200_000
+    iterations: int = 1_000
+    memory_bytes: int | None = None
+
+
+@dataclass
+class Saturation:
+    """What happened: the reason for stopping, iterations run, and by rule the number of matches that changed something."""
+
+    stop_reason: StopReason
+    iterations: int
+    seconds: float
+    matches: dict[str, int] = field(default_factory=dict)
+
+
+def saturate(
+    egraph: EGraph,
+    rules: Sequence[AnyRule],
+    limits: Limits | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Saturation:
+    """Applies ``rules`` to ``egraph`` until nothing new follows or a limit is reached.
+
+    Each iteration matches all rules on the same e-graph, then applies the matches in a fixed order. Group rules run when the
+    others have nothing left to say. ``progress`` gets (iteration, e-nodes).
+    """
+    limits = limits or Limits()
+    start = time.perf_counter()
+    deadline = start + limits.time_s
+    base_memory = _resident_bytes()
+    local = [r for r in rules if isinstance(r, Rule)]
+    groups = [r for r in rules if isinstance(r, GroupRule)]
+    applier = RuleApplier(egraph)
+    matches = {r.name: 0 for r in rules}
+    iteration = 0
+
+    def done(reason: StopReason) -> Saturation:
+        return Saturation(reason, iteration, time.perf_counter() - start, matches)
+
+    def exceeded() -> StopReason | None:
+        if time.perf_counter() > deadline:
+            return StopReason.TIME_LIMIT
+        if len(egraph.nodes) > limits.nodes:
+            return StopReason.NODE_LIMIT
+        if limits.memory_bytes is not None and _resident_bytes() - base_memory > limits.memory_bytes:
+            return StopReason.MEMORY_LIMIT
+        return StopReason.ITERATION_LIMIT if iteration >= limits.iterations else None
+
+    queries = [(rule, query) for rule in local for query in compile_pattern(rule)]
+    with Engine() as engine:
+        engine.add_queries([(i, query) for i, (_, query) in enumerate(queries)])
+        while True:
+            egraph.known.propagate()
+            pending, egraph.pending = egraph.pending, Pending()
+            merges, found = engine.step(pending)
+            iteration += 1
+            for handle, smaller in sorted(merges.items()):
+                egraph.merge(handle, smaller, "congruence")
+            changed = bool(egraph.pending) or egraph.known.propagate()
+            for key, rows in sorted(found.items()):
+                rule, query = queries[key]
+                for row in rows:
+                    if applier.apply(rule, query, row):
+                        matches[rule.name] += 1
+                        changed = True
+                reason = exceeded()
+                if reason is not None:
+                    return done(reason)
+            if progress is not None:
+                progress(iteration, len(egraph.nodes))
+            if not changed:
+                for group in groups:
+                    count = applier.apply_group(group)
+                    matches[group.name] += count
+                    changed = changed or count > 0
+            if not changed and not egraph.pending:
+                return done(StopReason.SATURATED)
+            reason = exceeded()
+            if reason is not None:
+                return done(reason)
+
+
+def _resident_bytes() -> int:
+    """Resident set of this process; its peak where the current one is not to be had."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

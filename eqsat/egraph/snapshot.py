@@ -1,0 +1,53 @@
+"""Read-only view of a saturated e-graph: distinct e-nodes by class, after all merges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eqsat.egraph.egraph import EGraph, ENode
+from eqsat.egraph.patterns import ABSENT_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotNode:
+    """A distinct e-node: its oldest handle and its children as class representatives (absent inputs left out)."""
+
+    handle: int
+    children: tuple[int, ...]
+    node: ENode
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """E-nodes by e-class; a class is named by its representative handle.
+
+    ``constants``: classes whose value is known at compile time. ``size`` counts distinct e-nodes.
+    """
+
+    egraph: EGraph
+    classes: Mapping[int, tuple[SnapshotNode, ...]]
+    constants: frozenset[int]
+
+    @property
+    def size(self) -> int:
+        return sum(len(nodes) for nodes in self.classes.values())
+
+
+def take_snapshot(egraph: EGraph) -> Snapshot:
+    """The e-graph as it is now."""
+    classes: dict[int, tuple[SnapshotNode, ...]] = {}
+    for cls in egraph.classes():
+        seen: set[tuple[object, ...]] = set()
+        distinct: list[SnapshotNode] = []
+        for handle in egraph.members(cls):
+            node = egraph.nodes[handle]
+            children = egraph.canonical_children(handle)
+            signature = (node.op, node.domain, node.attribute_number, node.outputs, children)
+            if signature not in seen:
+                seen.add(signature)
+                kept = tuple(c for c in children if c != ABSENT_INPUT)
+                distinct.append(SnapshotNode(handle, kept, node))
+        classes[cls] = tuple(distinct)
+    constants = frozenset(egraph.find(c) for c in egraph.known.constant_classes())
+    return Snapshot(egraph, classes, constants)

@@ -1,0 +1,237 @@
+"""Whole-e-graph evaluation: every spelling of a value must compute that value.
+
+The value of an e-class is what its oldest e-node computes, the one of the original program if there is one. Every other
+e-node of the class is evaluated on the values of its children and compared: errors do not accumulate, and a wrong merge shows
+where it happened. How close is close enough depends on the rules that merged the class: see `eqsat.exactness`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.explain import Explainer
+from eqsat.egraph.known import FOLD_INEXACT
+from eqsat.egraph.magnitude import magnitude_of
+from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.errors import ModelError
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import Constant
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.types import TensorType, compatible, type_of_array
+from eqsat.rewrite import PROJECTION, AnyRule, Rule, registered_rules
+
+ROUNDING_FACTOR = 32.0
+"""Roundings, in units of the last place of the largest operand, that two ways to compute one value may differ by."""
+
+Value = Any  # an array, or a tuple of arrays for an operator with several outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An e-node that computes something else than the value of its e-class."""
+
+    cls: int
+    handle: int
+    enode: str
+    rules: tuple[str, ...]
+    message: str
+
+    def __str__(self) -> str:
+        return f"class {self.cls}: {self.enode}, joined by {', '.join(self.rules) or 'congruence'}: {self.message}"
+
+
+def check_egraph(
+    encoding: Encoding, feeds: Mapping[str, np.ndarray], rules: Iterable[AnyRule] | None = None
+) -> list[Violation]:
+    """Evaluates every e-node on ``feeds`` (input name -> array) and returns those that contradict their e-class.
+
+    ``rules`` are the rules that ran (all registered ones by default): they say how much each class may differ. E-nodes
+    without a definition, and what depends on them alone, are skipped.
+    """
+    chosen = registered_rules() if rules is None else tuple(rules)
+    return _Checker(encoding.egraph, feeds, chosen).run()
+
+
+def evaluate_classes(egraph: EGraph, feeds: Mapping[str, np.ndarray]) -> dict[int, Value]:
+    """Value of each e-class that can be evaluated, by representative."""
+    return _Checker(egraph, feeds, ()).values()
+
+
+class _Checker:
+    def __init__(self, egraph: EGraph, feeds: Mapping[str, np.ndarray], rules: Iterable[AnyRule]) -> None:
+        self._egraph = egraph
+        self._feeds = feeds
+        self._exactness = {rule.name: rule.exactness for rule in rules} | {FOLD_INEXACT: Exactness.ROUNDING}
+        self._quanta = {rule.name: rule.quanta for rule in rules if isinstance(rule, Rule)}
+        self._values: dict[int, Value] = {}
+        self._source: dict[int, int] = {}
+        self._magnitudes: dict[int, Any] = {}
+
+    def values(self) -> dict[int, Value]:
+        """Evaluates the oldest e-node of each class that has its operands. A class that only contains itself is left out."""
+        egraph = self._egraph
+        waiting = list(range(len(egraph.nodes)))
+        while True:
+            later: list[int] = []
+            for handle in waiting:
+                cls = egraph.find(handle)
+                if cls not in self._values:
+                    value = self._evaluate(handle)
+                    if value is None:
+                        later.append(handle)
+                    else:
+                        self._values[cls] = value
+                        self._source[cls] = handle
+            if len(later) == len(waiting) or not later:
+                return self._values
+            waiting = later
+
+    def run(self) -> list[Violation]:
+        egraph = self._egraph
+        self.values()
+        merged_by: dict[int, set[str]] = {}
+        for union in egraph.unions:
+            merged_by.setdefault(egraph.find(union.left), set()).add(union.rule)
+        violations: list[Violation] = []
+        evaluated: dict[int, Value] = {}
+        for handle in range(1, len(egraph.nodes)):
+            cls = egraph.find(handle)
+            if cls not in self._values:
+                continue
+            value = self._values[cls] if self._source[cls] == handle else self._evaluate(handle)
+            if value is not None:
+                evaluated[handle] = value
+                self._raise_magnitude(cls, handle, value)
+        for handle, value in evaluated.items():
+            cls = egraph.find(handle)
+            message = self._type_message(cls, value)
+            if message is None and self._source[cls] != handle:
+                message = self._difference(cls, value, merged_by.get(cls, set()))
+            if message is not None:
+                violations.append(self._violation(cls, handle, message))
+        return violations
+
+    # ---- evaluation
+
+    def _evaluate(self, handle: int) -> Value | None:
+        """What an e-node computes from the values of its children; ``None`` while one is missing."""
+        egraph = self._egraph
+        node = egraph.nodes[handle]
+        if node.op == INPUT and not node.domain:
+            name = str(node.attributes["name"])
+            return np.asarray(self._feeds[name]) if name in self._feeds else None
+        if node.op == CONSTANT and not node.domain:
+            constant = node.attributes["value"]
+            assert isinstance(constant, Constant)
+            return constant.numpy()
+        children = egraph.canonical_children(handle)
+        if any(c != ABSENT_INPUT and c not in self._values for c in children):
+            return None
+        if node.op == PROJECTION:
+            parts = self._values[children[0]]
+            return parts[node.attribute_number] if node.attribute_number < len(parts) else None
+        if egraph.definition(handle) is None and (node.opaque is None or node.opaque.opaque or node.opaque.domain):
+            return None
+        inputs = [None if c == ABSENT_INPUT else self._values[c] for c in children]
+        try:
+            results = evaluate_operator(node.op, node.attributes, inputs, node.outputs)
+        except ModelError:
+            return None  # the reference evaluator has no implementation
+        return tuple(results) if node.outputs != 1 else np.asarray(results[0])
+
+    # ---- comparison
+
+    def _type_message(self, cls: int, value: Value) -> str | None:
+        declared = self._egraph.full_type_of(cls)
+        if not isinstance(declared, TensorType) or not isinstance(value, np.ndarray):
+            return None
+        found = type_of_array(value)
+        return None if compatible(declared, found) else f"computes {found}, the class has type {declared}"
+
+    def _difference(self, cls: int, value: Value, rules: set[str]) -> str | None:
+        expected = self._values[cls]
+        if isinstance(expected, tuple) or isinstance(value, tuple):
+            return None  # compared projection by projection
+        exactness = max((self._exactness.get(r, Exactness.EXACT) for r in rules), default=Exactness.EXACT)
+        quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
+        return difference(expected, value, exactness, self._magnitudes.get(cls), quanta)
+
+    def _raise_magnitude(self, cls: int, handle: int, value: Value) -> None:
+        """Notes how large the terms were from which a float was computed: rounding is relative to them."""
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fV":
+            return
+        node = self._egraph.nodes[handle]
+        operands: list[tuple[np.ndarray, np.ndarray] | None] = []
+        if node.op != PROJECTION and node.op not in (INPUT, CONSTANT):
+            for child in self._egraph.canonical_children(handle):
+                array = None if child == ABSENT_INPUT else self._values[child]
+                if not isinstance(array, np.ndarray):
+                    operands.append(None)
+                else:
+                    operands.append((array, self._magnitudes.get(child, array)))
+        found = magnitude_of(node.op, node.attributes, operands, value)
+        known = self._magnitudes.get(cls)
+        if known is None or known.shape != found.shape:
+            self._magnitudes[cls] = found
+        else:
+            self._magnitudes[cls] = np.fmax(known, found)
+
+    def _violation(self, cls: int, handle: int, message: str) -> Violation:
+        node = self._egraph.nodes[handle]
+        rules = set(Explainer(self._egraph).rules_between(self._source[cls], handle)) | {node.rule}
+        children = ", ".join("_" if c == ABSENT_INPUT else str(c) for c in self._egraph.canonical_children(handle))
+        return Violation(cls, handle, f"{node.key}({children})", tuple(sorted(rules - {""})), message)
+
+
+def difference(
+    expected: np.ndarray,
+    found: np.ndarray,
+    exactness: Exactness,
+    magnitude: np.ndarray | None = None,
+    quanta: int = 0,
+) -> str | None:
+    """Why ``found`` is not ``expected`` within an exactness class, or ``None`` if it is.
+
+    ``magnitude``: size of the terms each float was computed from, the yardstick of class ROUNDING. Where the expected value
+    overflowed although its terms were finite, nothing is compared.
+    """
+    if expected.dtype != found.dtype:
+        return f"dtype {found.dtype}, expected {expected.dtype}"
+    if expected.shape != found.shape:
+        return f"shape {found.shape}, expected {expected.shape}"
+    if expected.dtype.kind in "OSU":
+        return None if np.array_equal(expected, found) else "strings differ"
+    same = expected == found
+    if expected.dtype.kind not in "iub":
+        same |= (expected != expected) & (found != found)
+    wrong = ~same
+    if exactness >= Exactness.LOSSY or not wrong.any():
+        return None
+    if expected.dtype.kind in "iu" and exactness >= Exactness.LSB:
+        wrong &= np.abs(expected.astype(np.int64) - found.astype(np.int64)) > quanta
+    elif expected.dtype.kind not in "iub" and exactness >= Exactness.ROUNDING:
+        wrong &= ~_within_rounding(expected, found, magnitude)
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    count = int(wrong.sum())
+    return f"{found[at]} at {list(at)}, expected {expected[at]} ({count} of {wrong.size} elements differ)"
+
+
+def _within_rounding(expected: np.ndarray, found: np.ndarray, magnitude: np.ndarray | None) -> np.ndarray:
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(expected.dtype)
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    size = np.abs(a) if magnitude is None else np.fmax(np.abs(a), magnitude)
+    with np.errstate(all="ignore"):
+        close = np.abs(a - b) <= ROUNDING_FACTOR * (float(info.eps) * size + float(info.smallest_normal))
+    overflowed = ~np.isfinite(a) & np.isfinite(size) & (size > float(info.max))
+    finite = np.isfinite(a) & np.isfinite(b)
+    return np.asarray((close & finite) | overflowed)

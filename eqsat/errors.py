@@ -1,0 +1,33 @@
+"""The errors a user can cause: one class per kind, one line each, saying what, where, the values and what to do."""
+
+
+class EqsatError(Exception):
+    """Base of every error that bad input causes. The command line prints it as one line and exits with status 2."""
+
+
+class ModelError(EqsatError):
+    """The model file is missing, unreadable, malformed or inconsistent."""
+
+
+class ShapeError(ModelError):
+    """Shapes or dtypes of an operator's inputs contradict its definition."""
+
+
+class FeedError(EqsatError):
+    """Inputs given to a program do not fit its signature."""
+
+
+class OptionError(EqsatError):
+    """An option names something that does not exist, or has a value out of range."""
+
+
+class OutputError(EqsatError):
+    """The result cannot be written where it was asked for."""
+
+
+class RuleError(EqsatError):
+    """A rewrite rule is malformed, a duplicate, or builds a term that its own operators reject."""
+
+
+class VerificationError(EqsatError):
+    """Original and result disagree by more than their tolerance. The command line exits with status 1."""

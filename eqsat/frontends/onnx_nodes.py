@@ -1,0 +1,173 @@
+"""Nodes of an ONNX file: attributes, bodies of control flow and what they capture, order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.errors import ModelError
+from eqsat.frontends.onnx_tensors import ExternalFiles, read_tensor
+from eqsat.ir.constants import ConstantPool
+from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
+from eqsat.ir.versions_bodies import captures_of, graphs_of
+
+_FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS, _GRAPHS = range(1, 11)
+
+
+@dataclass(slots=True)
+class RawNode:
+    """A node of the file. ``captures`` are the outer values its bodies read, in the order of their attributes."""
+
+    proto: Any
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    captures: tuple[str, ...]
+    has_body: bool
+
+    @property
+    def label(self) -> str:
+        return (
+            f"{self.op} {self.proto.name or self.outputs[:1]!r}"
+            if self.proto.name
+            else f"{self.op} -> {list(self.outputs)}"
+        )
+
+
+def read_raw_node(proto: Any) -> RawNode:
+    domain = proto.domain
+    bodies = [a for a in sorted(proto.attribute, key=lambda a: a.name) if a.type in (_GRAPH, _GRAPHS)]
+    captures = [c for a in bodies for g in graphs_of(a) for c in captures_of(g)]
+    return RawNode(
+        proto,
+        proto.op_type,
+        "" if domain == "ai.onnx" else domain,
+        tuple(proto.input),
+        tuple(proto.output),
+        tuple(captures),
+        bool(bodies),
+    )
+
+
+def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantPool, where: str) -> Attributes | str:
+    """Attributes as values; the reason as text if one of them is of a kind only its operator understands."""
+    found: dict[str, AttributeValue] = {}
+    for a in protos:
+        kind = a.type or _guess_kind(a)
+        if kind == _INT:
+            found[a.name] = a.i
+        elif kind == _INTS:
+            found[a.name] = tuple(a.ints)
+        elif kind == _FLOAT:
+            found[a.name] = a.f
+        elif kind == _STRING:
+            found[a.name] = _text(a.s)
+        elif kind == _FLOATS:
+            found[a.name] = tuple(a.floats)
+        elif kind == _STRINGS:
+            found[a.name] = tuple(_text(s) for s in a.strings)
+        elif kind == _TENSOR:
+            found[a.name] = pool.intern(read_tensor(a.t, files))
+        else:
+            return f"attribute {a.name!r} is a graph, a type or a list of tensors"
+        if a.ref_attr_name:
+            raise ModelError(f"{where}: attribute {a.name!r} refers to a function's attribute, outside a function")
+    return Attributes(found)
+
+
+def read_opaque_attributes(protos: Iterable[Any], files: ExternalFiles) -> Attributes:
+    """Attributes as bytes, bodies as `Subgraph`."""
+    from onnx import numpy_helper
+
+    found: dict[str, AttributeValue] = {}
+    for a in protos:
+        if a.type == _GRAPH:
+            found[a.name] = Subgraph(_bytes(a.g), tuple(captures_of(a.g)))
+        elif a.type == _GRAPHS:
+            found[a.name] = tuple(Subgraph(_bytes(g), tuple(captures_of(g))) for g in a.graphs)
+        else:
+            if a.type == _TENSOR and a.t.data_location:
+                a.t.CopyFrom(numpy_helper.from_array(read_tensor(a.t, files).numpy(), a.t.name))
+            found[a.name] = RawAttribute(_bytes(a))
+    return Attributes(found)
+
+
+def _bytes(message: Any) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _guess_kind(a: Any) -> int:
+    """Files of the first IR version do not say what an attribute is."""
+    for field, kind in (("f", _FLOAT), ("i", _INT), ("s", _STRING), ("t", _TENSOR), ("g", _GRAPH)):
+        if a.HasField(field):
+            return kind
+    lists = (("floats", _FLOATS), ("ints", _INTS), ("strings", _STRINGS), ("tensors", _TENSORS), ("graphs", _GRAPHS))
+    return next((kind for field, kind in lists if len(getattr(a, field))), _INTS)
+
+
+def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:
+    """The nodes in topological order: the file's own order if it is one, else the closest to it.
+
+    Raises `ModelError` for a value that is defined twice, never, or by way of itself.
+    """
+    producer: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in node.outputs:
+            if not name:
+                continue
+            if name in producer or name in defined:
+                raise ModelError(f"{node.label}: output {name!r} is defined twice; every value has one definition")
+            producer[name] = i
+    waiting: list[int] = []
+    users: dict[int, list[int]] = {}
+    for i, node in enumerate(nodes):
+        sources = set()
+        for name in (*node.inputs, *node.captures):
+            if name and name not in defined:
+                source = producer.get(name)
+                if source is None:
+                    raise ModelError(
+                        f"{node.label}: input {name!r} is no graph input, no initializer and no node's output"
+                    )
+                sources.add(source)
+        waiting.append(len(sources))
+        for source in sources:
+            users.setdefault(source, []).append(i)
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(nodes[i])
+        for user in users.get(i, ()):
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, user)
+    if len(order) < len(nodes):
+        stuck = next(nodes[i] for i, count in enumerate(waiting) if count > 0)
+        raise ModelError(
+            f"{stuck.label}: depends on its own output; the graph has a cycle ({len(nodes) - len(order)} nodes cannot be ordered)"
+        )
+    return order
+
+
+def live(nodes: Sequence[RawNode], outputs: Iterable[str]) -> tuple[list[RawNode], set[str]]:
+    """The nodes of an ordered list on which ``outputs`` depend, and the names they read."""
+    needed, kept = set(outputs), []
+    for node in reversed(nodes):
+        if any(o in needed for o in node.outputs if o):
+            needed.update(node.inputs)
+            needed.update(node.captures)
+            kept.append(node)
+    kept.reverse()
+    return kept, needed

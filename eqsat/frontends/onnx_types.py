@@ -1,0 +1,71 @@
+"""Types in an ONNX file: dimensions, symbols and the values the caller fixes them to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eqsat.errors import ModelError, OptionError
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
+
+_CODES = {int(d) for d in DType}
+
+
+def read_type(proto: Any, dims: Mapping[str, int], where: str) -> Type:
+    """The type a ``TypeProto`` describes, with the symbols in ``dims`` replaced. Unknown if it says nothing."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return UNKNOWN
+    if kind != "tensor_type":
+        return OpaqueType(proto.SerializeToString(deterministic=True))
+    tensor = proto.tensor_type
+    if tensor.elem_type not in _CODES:
+        raise ModelError(f"{where}: unknown element type {tensor.elem_type}")
+    if not tensor.HasField("shape"):
+        return TensorType(DType(tensor.elem_type), None)
+    return TensorType(DType(tensor.elem_type), tuple(_read_dim(d, dims, where) for d in tensor.shape.dim))
+
+
+def _read_dim(proto: Any, dims: Mapping[str, int], where: str) -> Dim:
+    kind = proto.WhichOneof("value")
+    if kind == "dim_value":
+        # Exporters write 0 or -1 for "any extent" of an input, and ONNX Runtime takes negative ones so.
+        return proto.dim_value if proto.dim_value >= 0 else fresh_symbol()
+    if kind == "dim_param" and proto.dim_param:
+        return dims.get(proto.dim_param, proto.dim_param)
+    return fresh_symbol()
+
+
+def symbols_of(infos: Iterable[Any]) -> list[str]:
+    """Symbolic dimensions of ``ValueInfoProto`` messages, in order of appearance."""
+    found: dict[str, None] = {}
+    for info in infos:
+        if info.type.WhichOneof("value") == "tensor_type":
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.WhichOneof("value") == "dim_param" and dim.dim_param:
+                    found[dim.dim_param] = None
+    return list(found)
+
+
+def check_dims(dims: Mapping[str, int], graph: Any) -> None:
+    """Raises `OptionError` unless ``dims`` fixes symbols that ``graph`` has, to extents of at least 1."""
+    if not dims:
+        return
+    known = symbols_of([*graph.input, *graph.output, *graph.value_info])
+    shown = symbols_of(graph.input) or known
+    for name, extent in dims.items():
+        if name not in known:
+            raise OptionError(
+                f"dims: the model has no symbolic dimension {name!r}; it has {', '.join(shown) or 'none'}"
+            )
+        if isinstance(extent, bool) or not isinstance(extent, int) or extent <= 0:
+            raise OptionError(f"dims: {name} = {extent!r}: an extent is an integer of at least 1")
+
+
+def fix_dims(info: Any, dims: Mapping[str, int]) -> None:
+    """Replaces symbols in a ``ValueInfoProto``, in place."""
+    if info.type.WhichOneof("value") == "tensor_type":
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in dims:
+                dim.dim_value = dims[dim.dim_param]

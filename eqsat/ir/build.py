@@ -1,0 +1,105 @@
+"""Building graphs in Python, without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from eqsat.errors import ModelError
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.infer import infer_types
+from eqsat.ir.types import Dim, DType, Type, tensor_type
+
+
+class GraphBuilder:
+    """Collects nodes in order and infers their types.
+
+    >>> b = GraphBuilder()
+    >>> x = b.input("x", "float32", ("n", 4))
+    >>> w = b.constant([[1.0], [2.0], [3.0], [4.0]], "float32")
+    >>> graph = b.finish({"y": b.op("MatMul", x, w)})
+    >>> str(graph.type_of("y"))
+    'float32[n, 1]'
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self._nodes: list[Node] = []
+        self._inputs: list[str] = []
+        self._types: dict[str, Type] = {}
+        self._constants: dict[str, Constant] = {}
+        self._fresh = 0
+
+    def input(self, name: str, dtype: DType | str, shape: Sequence[Dim] | None) -> str:
+        """Declares an input of the graph and returns its name."""
+        if name in self._types:
+            raise ModelError(f"value {name!r} is declared twice")
+        self._inputs.append(name)
+        self._types[name] = tensor_type(dtype, None if shape is None else tuple(shape))
+        return name
+
+    def constant(self, value: Any, dtype: DType | str | None = None, name: str | None = None) -> str:
+        """Adds a constant (anything `numpy.asarray` takes, or a `Constant`) and returns its name."""
+        name = name or self._name("c")
+        self._constants[name] = value if isinstance(value, Constant) else Constant.of(value, dtype)
+        return name
+
+    def op(self, op: str, *inputs: str | None, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
+        """Applies an operator. Returns the name of its output, or a tuple of names when ``outputs`` is not 1."""
+        names = tuple(self._name(op.lower()) for _ in range(outputs))
+        node = Node(op, tuple(i or "" for i in inputs), names, Attributes(attributes), domain)
+        types = [self.type_of(i) if i else None for i in node.inputs]
+        values = [self._constants[i].numpy() if i in self._constants else None for i in node.inputs]
+        for name, found in zip(names, infer_types(node, types, values), strict=True):
+            self._types[name] = found
+        self._nodes.append(node)
+        return names[0] if outputs == 1 else names
+
+    def type_of(self, value: str) -> Type:
+        constant = self._constants.get(value)
+        return constant.type if constant is not None else self._types[value]
+
+    def finish(self, outputs: Mapping[str, str] | Sequence[str]) -> Graph:
+        """The graph with these outputs: a sequence of values, or new names mapped to values."""
+        renamed: dict[str, str] = {}
+        aliases: list[Node] = []
+        names = list(outputs)
+        if isinstance(outputs, Mapping):
+            for name, value in outputs.items():
+                if name == value:
+                    continue
+                if value in renamed or value in self._inputs or value in self._constants or value in outputs:
+                    aliases.append(Node("Identity", (renamed.get(value, value),), (name,)))
+                    self._types[name] = self.type_of(value)
+                else:
+                    renamed[value] = name
+                    self._types[name] = self._types[value]
+        nodes = [
+            Node(
+                n.op,
+                tuple(renamed.get(i, i) for i in n.inputs),
+                tuple(renamed.get(o, o) for o in n.outputs),
+                n.attributes,
+                n.domain,
+                n.name,
+                n.opaque,
+            )
+            for n in self._nodes
+        ] + aliases
+        types = {k: t for k, t in self._types.items() if k not in renamed}
+        graph = Graph(
+            tuple(nodes),
+            tuple(self._inputs),
+            tuple(names),
+            MappingProxyType(types),
+            MappingProxyType(dict(self._constants)),
+            self.name,
+        )
+        graph.check()
+        return graph
+
+    def _name(self, stem: str) -> str:
+        self._fresh += 1
+        return f"{stem}_{self._fresh}"

@@ -1,0 +1,161 @@
+"""Constants by reference: an array in memory, or a range of bytes in a file that is mapped when first read."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ModelError
+from eqsat.ir.types import DType, TensorType, type_of_array
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """``length`` bytes at ``offset`` of the file at ``path``, little-endian, row-major, sub-byte elements packed."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+class Constant:
+    """An immutable tensor that is read only when its elements are asked for.
+
+    Two constants are the same exactly if they are the same object: `ConstantPool` sees to it that equal contents become
+    one object.
+    """
+
+    __slots__ = ("__weakref__", "_array", "source", "type")
+
+    def __init__(self, type: TensorType, array: np.ndarray | None = None, source: FileRange | None = None) -> None:
+        self.type = type
+        self.source = source
+        self._array = array
+
+    @staticmethod
+    def of(value: Any, dtype: DType | str | None = None) -> Constant:
+        """A constant that holds ``value`` (anything `numpy.asarray` takes) in memory."""
+        array = np.array(value, dtype=None if dtype is None else DType.of(dtype).numpy)
+        array.flags.writeable = False
+        return Constant(type_of_array(array), array)
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        assert self.type.shape is not None
+        return self.type.shape  # type: ignore[return-value]  # a constant's extents are known
+
+    @property
+    def size(self) -> int:
+        return self.type.size or 0
+
+    @property
+    def bytes(self) -> int:
+        return self.type.bytes or 0
+
+    def numpy(self) -> np.ndarray:
+        """The elements, read-only. Data in a file stays in the file: pages are read when they are touched."""
+        if self._array is not None:
+            return self._array
+        assert self.source is not None
+        array = _map(self.source, self.type)
+        if array.nbytes <= 4096:  # a small array is asked for often, and a mapping costs more than its bytes
+            array = array.copy()
+            array.flags.writeable = False
+            self._array = array
+        return array
+
+    def __repr__(self) -> str:
+        return f"Constant({self.type})"
+
+
+def _map(source: FileRange, type: TensorType) -> np.ndarray:
+    shape = tuple(d for d in type.shape or () if isinstance(d, int))
+    if source.length == 0:
+        return np.zeros(shape, type.dtype.numpy)
+    try:
+        with source.path.open("rb") as file:
+            start = source.offset - source.offset % mmap.ALLOCATIONGRANULARITY
+            view = mmap.mmap(
+                file.fileno(), source.offset - start + source.length, access=mmap.ACCESS_READ, offset=start
+            )
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{source.path}: cannot read {source.length} bytes at offset {source.offset}: {error}; is the file complete?"
+        ) from None
+    if type.dtype.bits < 8:
+        packed = np.frombuffer(view, np.uint8, source.length, source.offset - start)
+        return unpack(packed, type.dtype, shape)
+    count = type.size or 0
+    return np.frombuffer(view, type.dtype.numpy, count, source.offset - start).reshape(shape)
+
+
+def unpack(packed: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Sub-byte elements, packed low bits first, as an array with one element a byte."""
+    per_byte = 8 // dtype.bits
+    mask = (1 << dtype.bits) - 1
+    parts = np.stack([(packed >> (dtype.bits * i)) & mask for i in range(per_byte)], axis=-1).reshape(-1)
+    count = int(np.prod(shape, dtype=np.int64))
+    raw = parts[:count].astype(np.uint8)
+    if dtype in (DType.INT4, DType.INT2):
+        sign = 1 << (dtype.bits - 1)
+        return ((raw.astype(np.int8) ^ sign) - sign).astype(dtype.numpy).reshape(shape)
+    if dtype in (DType.UINT4, DType.UINT2):
+        return raw.astype(dtype.numpy).reshape(shape)
+    return raw.view(dtype.numpy).reshape(shape)
+
+
+@dataclass
+class ConstantPool:
+    """Makes constants of equal type and content one object.
+
+    Contents are never hashed whole: constants of one type and byte sample are compared byte by byte, so a model whose
+    weights all differ costs a few pages a tensor.
+    """
+
+    _by_sample: dict[tuple[object, ...], list[Constant]] = field(default_factory=dict)
+    _by_range: dict[tuple[FileRange, TensorType], Constant] = field(default_factory=dict)
+
+    def intern(self, constant: Constant) -> Constant:
+        """The pooled constant with the same type and bits as ``constant``; ``constant`` itself if it is the first."""
+        if constant.source is not None:
+            found = self._by_range.get((constant.source, constant.type))
+            if found is not None:
+                return found
+        array = constant.numpy()
+        key = (constant.type, _sample(array))
+        candidates = self._by_sample.setdefault(key, [])
+        result = next((c for c in candidates if c is constant or same_bits(c.numpy(), array)), None)
+        if result is None:
+            candidates.append(constant)
+            result = constant
+        if constant.source is not None:
+            self._by_range[constant.source, constant.type] = result
+        return result
+
+
+def _sample(array: np.ndarray) -> object:
+    if array.dtype == object:
+        return tuple(map(str, array.reshape(-1)[:16]))
+    flat = array.reshape(-1)
+    if flat.nbytes <= 512:
+        return flat.tobytes()
+    step = max(1, flat.size // 4)
+    return b"".join(flat[start : start + 16].tobytes() for start in range(0, flat.size, step))
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays of one dtype and shape hold the same bits (so NaNs are equal and -0.0 is not 0.0)."""
+    if a.dtype == object:
+        return bool(np.array_equal(a, b))
+    if a.size == 0:
+        return True
+    left, right = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return bool(np.array_equal(left, right))

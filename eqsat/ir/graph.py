@@ -1,0 +1,200 @@
+"""The graph: immutable, typed, in static single assignment form, nodes in topological order.
+
+A value is named by a string that is unique in the graph. A node reads values and defines values; an absent optional input
+and an unused output are the empty string.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ModelError
+from eqsat.ir.constants import Constant
+from eqsat.ir.types import UNKNOWN, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """The body of a control-flow operator, kept as the bytes of its ``GraphProto``.
+
+    ``captures`` are the values of the enclosing graph that the body reads, by the names the body uses. The node lists the
+    same values, in the same order over all its bodies, as its last inputs, so that data flow is visible to everyone.
+    """
+
+    proto: bytes
+    captures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawAttribute:
+    """An attribute of an operator we do not define, kept as the bytes of its ``AttributeProto``."""
+
+    proto: bytes
+
+
+AttributeValue = int | float | str | bytes | tuple[Any, ...] | Constant | Subgraph | RawAttribute
+
+
+class Attributes(Mapping[str, AttributeValue]):
+    """Immutable, hashable attributes of a node, ordered by name. Lists are tuples."""
+
+    __slots__ = ("_hash", "_items", "_map")
+
+    def __init__(self, items: Mapping[str, AttributeValue] | Iterable[tuple[str, AttributeValue]] = ()) -> None:
+        pairs = sorted(dict(items).items())
+        self._items = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in pairs)
+        self._map = dict(self._items)
+        self._hash: int | None = None
+
+    def __getitem__(self, key: str) -> AttributeValue:
+        return self._map[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._map)
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple((k, _bits(v)) for k, v in self._items))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Attributes):
+            return NotImplemented
+        if len(self._items) != len(other._items):
+            return False
+        return all(
+            k == m and type(v) is type(w) and _bits(v) == _bits(w)
+            for (k, v), (m, w) in zip(self._items, other._items, strict=True)
+        )
+
+    def updated(self, **changes: AttributeValue | None) -> Attributes:
+        """A copy with ``changes`` applied; ``None`` removes an attribute."""
+        merged = {**self._map, **changes}
+        return Attributes({k: v for k, v in merged.items() if v is not None})
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{k}={v!r}" for k, v in self._items) + "}"
+
+
+def _bits(value: object) -> object:
+    """Distinguishes 0.0 from -0.0 and makes NaN equal to itself."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, tuple):
+        return tuple(map(_bits, value))
+    return value
+
+
+NO_ATTRIBUTES = Attributes()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One application of an operator.
+
+    ``opaque`` is empty for an operator whose meaning we know; otherwise it says why the optimizer passes the node through
+    untouched (its attributes are then `RawAttribute` and `Subgraph`, valid at the opset the model came with).
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Attributes = NO_ATTRIBUTES
+    domain: str = ""
+    name: str = ""
+    opaque: str = ""
+
+    @property
+    def key(self) -> str:
+        """Operator type as reports print it: with its domain unless that is the default one."""
+        return f"{self.domain}::{self.op}" if self.domain else self.op
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in topological order, with the types of their values and the constants they read.
+
+    ``envelope`` carries what a front end needs to write a file like the one it read (opset, metadata, ...); nobody else
+    looks inside.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: Mapping[str, Type]
+    constants: Mapping[str, Constant]
+    name: str = "graph"
+    envelope: Any = field(default=None, compare=False, repr=False)
+
+    def type_of(self, value: str) -> Type:
+        constant = self.constants.get(value)
+        return constant.type if constant is not None else self.types.get(value, UNKNOWN)
+
+    def operator_counts(self) -> dict[str, int]:
+        """Operator type -> number of nodes, most frequent first, then by name."""
+        counts = Counter(node.key for node in self.nodes)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def producers(self) -> dict[str, Node]:
+        """Value -> the node that defines it."""
+        return {value: node for node in self.nodes for value in node.outputs if value}
+
+    def with_nodes(self, nodes: Sequence[Node]) -> Graph:
+        return replace(self, nodes=tuple(nodes))
+
+    def pruned(self) -> Graph:
+        """Without the nodes and constants on which no output depends."""
+        live = set(self.outputs)
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if not live.isdisjoint(node.outputs):
+                live.update(node.inputs)
+                kept.append(node)
+        live.update(self.inputs)
+        return replace(
+            self,
+            nodes=tuple(reversed(kept)),
+            constants=MappingProxyType({k: c for k, c in self.constants.items() if k in live}),
+        )
+
+    def check(self) -> None:
+        """Raises `ModelError` unless every value is defined once, before it is read."""
+        defined = set(self.constants) | set(self.inputs)
+        for node in self.nodes:
+            for value in node.inputs:
+                if value and value not in defined:
+                    raise ModelError(f"{node.key} {node.name!r}: input {value!r} is not defined before the node")
+            for value in node.outputs:
+                if value in defined:
+                    raise ModelError(f"{node.key} {node.name!r}: output {value!r} is defined twice")
+                if value:
+                    defined.add(value)
+        for value in self.outputs:
+            if value not in defined:
+                raise ModelError(f"output {value!r} of the graph is not defined by any node")
+
+    def __str__(self) -> str:
+        from eqsat.ir.text import graph_to_text
+
+        return graph_to_text(self)
+
+    def same_as(self, other: Graph) -> bool:
+        """Whether both graphs have the same nodes, inputs, outputs and constant contents (names of nodes aside)."""
+        if (self.inputs, self.outputs) != (other.inputs, other.outputs) or len(self.nodes) != len(other.nodes):
+            return False
+        for a, b in zip(self.nodes, other.nodes, strict=True):
+            if replace(a, name="") != replace(b, name=""):
+                return False
+        return self.constants.keys() == other.constants.keys() and all(
+            c.type == other.constants[k].type and np.array_equal(c.numpy(), other.constants[k].numpy())
+            for k, c in self.constants.items()
+        )

@@ -1,0 +1,36 @@
+"""Types of a node's outputs from the types of its inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat.ir.graph import Node
+from eqsat.ir.operator import Application, operator
+from eqsat.ir.types import UNKNOWN, Type
+
+VALUE_SIZE_LIMIT = 1024
+"""Constants with more elements than this do not take part in shape inference."""
+
+_symbols = itertools.count()
+
+
+def fresh_symbol() -> str:
+    """A dimension about which nothing is known. Symbols are compared by name, so each call gives a new one."""
+    return f"?{next(_symbols)}"
+
+
+def infer_types(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarray | None]) -> tuple[Type, ...]:
+    """Types of ``node``'s outputs; unknown for an operator without a definition.
+
+    ``values[i]``: elements of input ``i`` where known at compile time. Raises `ShapeError` where the inputs contradict the
+    operator's definition.
+    """
+    definition = None if node.opaque else operator(node.op, node.domain)
+    if definition is None:
+        return (UNKNOWN,) * len(node.outputs)
+    small = [v if v is not None and v.size <= VALUE_SIZE_LIMIT else None for v in values]
+    found = definition.infer(Application(node.key, node.attributes, types, small, len(node.outputs)))
+    return (*found, *((UNKNOWN,) * len(node.outputs)))[: len(node.outputs)]

@@ -1,0 +1,84 @@
+"""Reference interpreter: the meaning of a graph in numpy, one operator at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import FeedError, ModelError
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.operator import operator
+from eqsat.ir.types import DType, TensorType
+
+
+def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of one node. Absent inputs are ``None``. Raises `ModelError` for an operator without a definition."""
+    definition = None if node.opaque else operator(node.op, node.domain)
+    if definition is None:
+        raise ModelError(f"{node.key} {node.name!r}: the reference interpreter has no definition of this operator")
+    return evaluate_operator(node.op, node.attributes, inputs, len(node.outputs))
+
+
+def evaluate_operator(op: str, attributes: Attributes, inputs: Sequence[Any], outputs: int = 1) -> tuple[Any, ...]:
+    """Outputs of an operator of the default domain on numpy arrays."""
+    definition = operator(op)
+    if definition is None:
+        raise ModelError(f"{op}: the reference interpreter has no definition of this operator")
+    with np.errstate(all="ignore"):
+        results = definition.evaluate(attributes, inputs)
+    return tuple(results)[: max(outputs, 1)]
+
+
+def check_feeds(graph: Graph, feeds: Mapping[str, np.ndarray]) -> None:
+    """Raises `FeedError` unless ``feeds`` names every input of ``graph`` once, with its dtype and extents."""
+    missing = [name for name in graph.inputs if name not in feeds]
+    unknown = [name for name in feeds if name not in graph.inputs]
+    if missing or unknown:
+        raise FeedError(f"inputs: missing {missing}, unknown {unknown}; the model takes {list(graph.inputs)}")
+    symbols: dict[str, tuple[int, str]] = {}
+    for name in graph.inputs:
+        expected = graph.type_of(name)
+        if not isinstance(expected, TensorType):
+            continue
+        given = np.asarray(feeds[name])
+        if expected.dtype is not DType.UNDEFINED and DType.of(given.dtype) is not expected.dtype:
+            raise FeedError(f"input {name!r}: dtype {given.dtype}, the model takes {expected}")
+        if expected.shape is None:
+            continue
+        if len(expected.shape) != given.ndim:
+            raise FeedError(f"input {name!r}: shape {given.shape}, the model takes {expected}")
+        for want, got in zip(expected.shape, given.shape, strict=True):
+            if isinstance(want, int) and want != got:
+                raise FeedError(f"input {name!r}: shape {given.shape}, the model takes {expected}")
+            if isinstance(want, str):
+                first = symbols.setdefault(want, (got, name))
+                if first[0] != got:
+                    raise FeedError(f"input {name!r}: {want} is {got}, but {first[0]} in input {first[1]!r}")
+
+
+def run(graph: Graph, feeds: Mapping[str, np.ndarray], fetch: Iterable[str] | None = None) -> dict[str, Any]:
+    """Runs ``graph`` on ``feeds`` and returns its outputs, or the values named in ``fetch``, by name."""
+    check_feeds(graph, feeds)
+    wanted = tuple(graph.outputs if fetch is None else fetch)
+    values: dict[str, Any] = {name: np.asarray(feeds[name]) for name in graph.inputs}
+    last_use = {value: i for i, node in enumerate(graph.nodes) for value in node.inputs}
+    keep = set(wanted)
+    for i, node in enumerate(graph.nodes):
+        operands = [_operand(v, graph, values) for v in node.inputs]
+        results = evaluate_node(node, operands)
+        for value, result in zip(node.outputs, results, strict=False):
+            if value:
+                values[value] = result
+        for value in node.inputs:
+            if last_use[value] == i and value not in keep:
+                values.pop(value, None)
+    return {name: _operand(name, graph, values) for name in wanted}
+
+
+def _operand(value: str, graph: Graph, values: Mapping[str, Any]) -> Any:
+    if not value:
+        return None
+    constant = graph.constants.get(value)
+    return constant.numpy() if constant is not None else values[value]

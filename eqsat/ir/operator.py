@@ -1,0 +1,160 @@
+"""What an operator is: one definition with its shape rule, its meaning in numpy, its work and its kind.
+
+Operators are ONNX operators of the default domain at the newest opset we define (`OPSET`), by name. The definitions live in
+`eqsat.ir.operators`, one module per family, and register themselves here. An operator without a definition falls back on
+the `onnx` package: its schema infers shapes and its reference evaluator gives the meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import RuleError, ShapeError
+from eqsat.ir.graph import Attributes
+from eqsat.ir.types import DType, Shape, TensorType, Type
+
+OPSET = 26
+"""The opset whose semantics the names of operators mean inside the program."""
+
+
+class Kind(Enum):
+    """How an operator moves data: what decides which operators can share a kernel."""
+
+    VIEW = "view"  # same elements in the same order: launches nothing
+    ELEMENTWISE = "elementwise"  # each output element from the (broadcast) elements at its own index
+    INJECTIVE = "injective"  # each output element is a copy of one input element
+    REDUCTION = "reduction"  # sums, maxima, means, softmax, norms
+    ANCHOR = "anchor"  # matrix products, convolutions, attention
+    OPAQUE = "opaque"  # anything else
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An operator applied to inputs, as shape rules and work formulas see it.
+
+    ``types[i]`` is ``None`` for an absent optional input. ``values[i]`` holds the elements of input ``i`` where they are
+    known at compile time and few, else ``None``.
+    """
+
+    op: str
+    attributes: Attributes
+    types: Sequence[Type | None]
+    values: Sequence[np.ndarray | None]
+    outputs: int = 1
+
+    def tensor(self, index: int) -> TensorType:
+        """Type of a required tensor input. Raises `ShapeError` if it is absent or no tensor."""
+        found = self.types[index] if index < len(self.types) else None
+        if not isinstance(found, TensorType):
+            raise ShapeError(f"{self.op}: input {index} must be a tensor, got {found}")
+        return found
+
+    def shape(self, index: int) -> Shape | None:
+        return self.tensor(index).shape
+
+    def has(self, index: int) -> bool:
+        """Whether optional input ``index`` is present."""
+        return index < len(self.types) and self.types[index] is not None
+
+    def value(self, index: int) -> np.ndarray | None:
+        """Elements of input ``index`` if known at compile time, else ``None`` (also when absent)."""
+        return self.values[index] if index < len(self.values) else None
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def fail(self, message: str) -> ShapeError:
+        """The error to raise when the inputs contradict the definition: what, then the types."""
+        return ShapeError(f"{self.op}: {message}; inputs {', '.join(str(t) for t in self.types)}")
+
+
+InferRule = Callable[[Application], tuple[Type, ...]]
+Evaluate = Callable[[Attributes, Sequence[Any]], tuple[Any, ...]]
+Flops = Callable[[Application, Sequence[Type]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator.
+
+    ``infer`` gives the output types. ``evaluate`` gives the outputs in numpy (an absent input is ``None``).
+    ``flops`` counts floating or integer operations (a multiply-add is two). ``bit_exact``: every conforming
+    implementation gives the same bits, so folding a constant through it changes nothing (data movement, integers,
+    comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
+    values. ``commutative``: the first two inputs may be exchanged.
+    """
+
+    name: str
+    infer: InferRule
+    evaluate: Evaluate
+    kind: Kind
+    flops: Flops
+    bit_exact: bool = False
+    commutative: bool = False
+    deterministic: bool = True
+
+
+_REGISTRY: dict[str, Operator] = {}
+_loaded = False
+
+
+def elementwise_flops(app: Application, outputs: Sequence[Type]) -> float:
+    """One operation for each output element."""
+    first = outputs[0] if outputs else None
+    return float((first.size or 0) if isinstance(first, TensorType) else 0)
+
+
+def no_flops(app: Application, outputs: Sequence[Type]) -> float:
+    return 0.0
+
+
+def define(
+    name: str,
+    *,
+    infer: InferRule,
+    evaluate: Evaluate,
+    kind: Kind,
+    flops: Flops = elementwise_flops,
+    bit_exact: bool = False,
+    commutative: bool = False,
+    deterministic: bool = True,
+) -> Operator:
+    """Registers an operator of the default domain. Raises `RuleError` for a second definition of one name."""
+    if name in _REGISTRY:
+        raise RuleError(f"operator {name!r} is defined twice")
+    _REGISTRY[name] = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic)
+    return _REGISTRY[name]
+
+
+def operator(name: str, domain: str = "") -> Operator | None:
+    """The definition of an operator, or ``None`` if we have none of our own and `onnx` has none either."""
+    global _loaded
+    if not _loaded:
+        _loaded = True
+        import eqsat.ir.operators  # noqa: F401  # registers the definitions
+    if domain not in ("", "ai.onnx"):
+        return None
+    found = _REGISTRY.get(name)
+    if found is None:
+        from eqsat.ir.schema_operator import operator_from_schema
+
+        found = operator_from_schema(name)
+        if found is not None:
+            _REGISTRY[name] = found
+    return found
+
+
+def defined_operators() -> tuple[str, ...]:
+    """Names of the operators with a definition of our own, sorted."""
+    operator("Add")
+    return tuple(sorted(_REGISTRY))
+
+
+def scalar_dtype_bytes(dtype: DType) -> float:
+    """Bytes an element takes at rest."""
+    return dtype.bits / 8

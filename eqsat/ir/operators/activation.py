@@ -1,0 +1,129 @@
+"""Activation functions: elementwise, each with its equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, Evaluate
+from eqsat.ir.operators.dims import broadcast, common_dtype
+from eqsat.ir.operators.elementwise import define_elementwise, narrow, wide
+from eqsat.ir.types import TensorType, Type
+
+Activation = Callable[[np.ndarray, Attributes], Any]
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """``1 / (1 + exp(-x))``, written so that exp never overflows."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    """``log(1 + exp(x))``, written so that exp never overflows."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _gelu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x/2 * (1 + erf(x/sqrt 2))``, or ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``"""
+    if attributes.get("approximate", "none") == "tanh":
+        return 0.5 * x * (1 + np.tanh(float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * x * x)))
+    from scipy.special import erf
+
+    return 0.5 * x * (1 + erf(x * float(np.sqrt(0.5))))
+
+
+def _elu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x`` where x >= 0, else ``alpha * (exp(x) - 1)``"""
+    return np.where(x >= 0, x, attributes.get("alpha", 1.0) * np.expm1(np.minimum(x, 0)))
+
+
+def _celu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``max(0, x) + min(0, alpha * (exp(x/alpha) - 1))``"""
+    alpha: Any = attributes.get("alpha", 1.0)
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+def _selu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``gamma * (x where x > 0 else alpha * (exp(x) - 1))``"""
+    alpha = attributes.get("alpha", 1.67326319217681884765625)
+    gamma = attributes.get("gamma", 1.05070102214813232421875)
+    return gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _hard_sigmoid(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``max(0, min(1, alpha*x + beta))``"""
+    return np.maximum(0, np.minimum(1, attributes.get("alpha", 0.2) * x + attributes.get("beta", 0.5)))
+
+
+def _hard_swish(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x * max(0, min(1, x/6 + 1/2))``"""
+    return x * np.maximum(0, np.minimum(1, x * float(np.float32(1 / 6)) + 0.5))
+
+
+def _swish(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x * sigmoid(alpha*x)``"""
+    return x * sigmoid(attributes.get("alpha", 1.0) * x)
+
+
+def _leaky_relu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x`` where x >= 0, else ``alpha*x``"""
+    return np.where(x >= 0, x, attributes.get("alpha", 0.01) * x)
+
+
+def _thresholded_relu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x`` where x > alpha, else 0"""
+    return np.where(x > attributes.get("alpha", 1.0), x, 0)
+
+
+def _shrink(x: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """``x + bias`` below -lambd, ``x - bias`` above lambd, else 0"""
+    bias, lambd = attributes.get("bias", 0.0), attributes.get("lambd", 0.5)
+    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+
+
+def _in_wide(compute: Activation) -> Evaluate:
+    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+        return (narrow(compute(wide(inputs[0]), attributes), inputs[0]),)
+
+    return evaluate
+
+
+def _relu(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``max(x, 0)``"""
+    return (narrow(np.maximum(inputs[0], np.zeros((), inputs[0].dtype)), inputs[0]),)
+
+
+def _prelu(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``x`` where x >= 0, else ``slope*x``"""
+    x, slope = inputs
+    return (narrow(np.where(x >= 0, x, x * slope), x),)
+
+
+def _infer_prelu(app: Application) -> tuple[Type, ...]:
+    x, slope = app.tensor(0), app.tensor(1)
+    found = broadcast(app, x.shape, slope.shape)
+    if x.shape is not None and found is not None and len(found) > len(x.shape):
+        raise app.fail("the slope must broadcast to the shape of the input")
+    return (TensorType(common_dtype(app, 0, 1), x.shape),)
+
+
+define_elementwise("Relu", _relu, bit_exact=True)
+define_elementwise("LeakyRelu", _in_wide(_leaky_relu), flops=2)
+define_elementwise("PRelu", _prelu, infer=_infer_prelu, flops=2)
+define_elementwise("ThresholdedRelu", _in_wide(_thresholded_relu), bit_exact=True)
+define_elementwise("Shrink", _in_wide(_shrink), flops=2)
+define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4)
+define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4)
+define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5)
+define_elementwise("Swish", _in_wide(_swish), flops=5)
+define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3)
+define_elementwise("Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3)
+define_elementwise("Mish", _in_wide(lambda x, a: x * np.tanh(softplus(x))), flops=5)
+define_elementwise("Elu", _in_wide(_elu), flops=3)
+define_elementwise("Celu", _in_wide(_celu), flops=5)
+define_elementwise("Selu", _in_wide(_selu), flops=4)
+define_elementwise("Gelu", _in_wide(_gelu), flops=5)

@@ -1,0 +1,70 @@
+"""Comparisons, logic, selection and tests of single values: booleans in or out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application
+from eqsat.ir.operators.dims import broadcast, common_dtype
+from eqsat.ir.operators.elementwise import comparison, define_elementwise, infer_comparison, narrow, wide
+from eqsat.ir.types import DType, TensorType, Type
+
+
+def _infer_test(app: Application) -> tuple[Type, ...]:
+    return (TensorType(DType.BOOL, app.tensor(0).shape),)
+
+
+def _infer_where(app: Application) -> tuple[Type, ...]:
+    condition, x, y = app.tensor(0), app.tensor(1), app.tensor(2)
+    if condition.dtype not in (DType.BOOL, DType.UNDEFINED):
+        raise app.fail("the condition must be boolean")
+    shape = x.shape if x.shape == y.shape else broadcast(app, x.shape, y.shape)
+    return (TensorType(common_dtype(app, 1, 2), broadcast(app, condition.shape, shape)),)
+
+
+def _where(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``x`` where the condition holds, else ``y``"""
+    condition, x, y = inputs
+    return (narrow(np.where(condition, x, y), x),)
+
+
+def _is_inf(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    x = wide(inputs[0])
+    result = np.zeros(x.shape, np.bool_)
+    if attributes.get("detect_positive", 1):
+        result = result | np.equal(x, np.inf)
+    if attributes.get("detect_negative", 1):
+        result = result | np.equal(x, -np.inf)
+    return (np.asarray(result),)
+
+
+def _is_nan(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    return (np.asarray(np.isnan(wide(inputs[0]))),)
+
+
+def _not(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    return (np.asarray(np.logical_not(inputs[0])),)
+
+
+for _name, _compute, _commutes in (
+    ("Equal", np.equal, True),
+    ("Greater", np.greater, False),
+    ("GreaterOrEqual", np.greater_equal, False),
+    ("Less", np.less, False),
+    ("LessOrEqual", np.less_equal, False),
+    ("And", np.logical_and, True),
+    ("Or", np.logical_or, True),
+    ("Xor", np.logical_xor, True),
+):
+    define_elementwise(
+        _name, comparison(_compute), infer=infer_comparison, bit_exact=True, commutative=_commutes
+    )
+
+define_elementwise("Not", _not, infer=_infer_test, bit_exact=True)
+define_elementwise("IsNaN", _is_nan, infer=_infer_test, bit_exact=True)
+define_elementwise("IsInf", _is_inf, infer=_infer_test, bit_exact=True)
+define_elementwise("Where", _where, infer=_infer_where, bit_exact=True)

@@ -1,0 +1,167 @@
+"""Convolutions: Conv, ConvTranspose and the integer forms.
+
+All are computed tap by tap: for each element of the kernel one matrix product of its channel matrix with the shifted
+input. That needs no patch matrix and covers groups, strides, dilations and any number of spatial axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operators.dims import common_dtype, count, format_shape, unknown_dims
+from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.windows import Window
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+
+
+def convolution_shape(app: Application, x: Shape | None, w: Shape | None) -> Shape | None:
+    """``[N, M, ...]`` for an input ``[N, C, ...]`` and weights ``[M, C/group, ...]``."""
+    if x is None:
+        return None
+    rank = len(x) - 2
+    if rank < 1:
+        raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(x)}")
+    group = app.attr("group", 1)
+    kernel = app.attr("kernel_shape")
+    if w is not None:
+        if len(w) != len(x):
+            raise app.fail(f"ranks differ: input {format_shape(x)}, weights {format_shape(w)}")
+        if isinstance(x[1], int) and isinstance(w[1], int) and x[1] != w[1] * group:
+            raise app.fail(
+                f"channels differ: input {format_shape(x)}, weights {format_shape(w)}, group {group} "
+                f"({x[1]} != {w[1]} * {group})"
+            )
+        if isinstance(w[0], int) and w[0] % group:
+            raise app.fail(f"{w[0]} output channels are no multiple of group {group}")
+        if kernel is None and all(isinstance(d, int) for d in w[2:]):
+            kernel = w[2:]
+        elif kernel is not None and any(isinstance(d, int) and d != k for d, k in zip(w[2:], kernel, strict=False)):
+            raise app.fail(f"kernel_shape {format_shape(kernel)} contradicts weights {format_shape(w)}")
+    channels = fresh_symbol() if w is None else w[0]
+    if kernel is None:
+        return (x[0], channels, *unknown_dims(rank))
+    window = Window.of(app.attributes, kernel)
+    window.check(app, rank)
+    return (x[0], channels, *[window.output(app, i, d) for i, d in enumerate(x[2:])])
+
+
+def convolve(attributes: Attributes, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """``Y[n,m,o..] = sum over c,k.. of X[n, c, o*stride + k*dilation - pad..] * W[m,c,k..]``, group by group."""
+    window = Window.of(attributes, w.shape[2:])
+    group: Any = attributes.get("group", 1)
+    data, numbers = window.padded(x, 0)
+    batch, area = x.shape[0], int(np.prod(numbers))
+    weights = w.reshape(group, w.shape[0] // group, *w.shape[1:])
+    result = np.zeros((batch, group, w.shape[0] // group, area), x.dtype)
+    for tap, where in window.taps(numbers):
+        columns = data[where].reshape(batch, group, w.shape[1], area)
+        matrix = weights[(..., *tap)]
+        if w.shape[1] == 1:  # depthwise: a product of one row and one column is a multiplication
+            result += matrix * columns
+        else:
+            result += np.matmul(matrix, columns)
+    return result.reshape(batch, w.shape[0], *numbers)
+
+
+def convolution_flops(data: int, weights: int) -> Any:
+    """A multiply-add for each output element and element of its window; inputs ``data`` and ``weights``."""
+
+    def flops(app: Application, outputs: Sequence[Type]) -> float:
+        found = app.types[weights]
+        if not isinstance(found, TensorType) or found.shape is None:
+            return 2.0 * count(outputs[0])
+        return 2.0 * count(outputs[0]) * count(TensorType(found.dtype, found.shape[1:]))
+
+    return flops
+
+
+def _along_channels(v: np.ndarray, rank: int) -> np.ndarray:
+    return v.reshape(1, -1, *(1,) * (rank - 2))
+
+
+def _infer_conv(app: Application) -> tuple[Type, ...]:
+    x, w = app.tensor(0), app.tensor(1)
+    if app.has(2):
+        dtype = common_dtype(app, 0, 1, 2)
+        _check_bias(app, app.shape(2), None if w.shape is None else w.shape[0])
+    else:
+        dtype = common_dtype(app, 0, 1)
+    return (TensorType(dtype, convolution_shape(app, x.shape, w.shape)),)
+
+
+def _check_bias(app: Application, bias: Shape | None, channels: Dim | None) -> None:
+    if bias is None:
+        return
+    if len(bias) != 1 or (isinstance(bias[0], int) and isinstance(channels, int) and bias[0] != channels):
+        raise app.fail(f"the bias {format_shape(bias)} must be ({channels},)")
+
+
+def _conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = X * W + B``"""
+    x, w = inputs[0], inputs[1]
+    result = convolve(attributes, wide(x), wide(w))
+    if len(inputs) > 2 and inputs[2] is not None:
+        result = result + _along_channels(wide(inputs[2]), x.ndim)
+    return (narrow(result, x),)
+
+
+def _conv_flops(app: Application, outputs: Sequence[Type]) -> float:
+    return convolution_flops(0, 1)(app, outputs) + (count(outputs[0]) if app.has(2) else 0.0)
+
+
+def _infer_conv_integer(app: Application) -> tuple[Type, ...]:
+    return (TensorType(DType.INT32, convolution_shape(app, app.shape(0), app.shape(1))),)
+
+
+def _conv_integer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = (X - x_zero_point) * (W - w_zero_point)`` in int32; the border is ``x_zero_point``, so 0 after the shift"""
+    x, w = inputs[0], inputs[1]
+    x_zero = inputs[2] if len(inputs) > 2 else None
+    w_zero = inputs[3] if len(inputs) > 3 else None
+    return (_integer_convolve(attributes, x, x_zero, w, w_zero),)
+
+
+def _integer_convolve(
+    attributes: Attributes, x: np.ndarray, x_zero: np.ndarray | None, w: np.ndarray, w_zero: np.ndarray | None
+) -> np.ndarray:
+    # float64 holds every partial sum of products of 9-bit integers exactly, and has a fast product.
+    data = x.astype(np.float64) - (0 if x_zero is None else x_zero.astype(np.float64).reshape(()))
+    weights = w.astype(np.float64)
+    if w_zero is not None:
+        weights = weights - w_zero.astype(np.float64).reshape(-1, *(1,) * (w.ndim - 1))
+    return convolve(attributes, data, weights).astype(np.int64).astype(np.int32)
+
+
+def _infer_qlinear_conv(app: Application) -> tuple[Type, ...]:
+    return (TensorType(app.tensor(7).dtype, convolution_shape(app, app.shape(0), app.shape(3))),)
+
+
+def _qlinear_conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = saturate(round(((X - x_zero) * (W - w_zero) + B) * (x_scale*w_scale/y_scale)) + y_zero)``"""
+    from eqsat.ir.operators.quantization import requantize
+
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
+    total = _integer_convolve(attributes, x, x_zero, w, w_zero)
+    if len(inputs) > 8 and inputs[8] is not None:
+        total = total + _along_channels(inputs[8], x.ndim)
+    return (requantize(total, x_scale, _along_channels(w_scale, x.ndim), y_scale, y_zero),)
+
+
+define("Conv", infer=_infer_conv, evaluate=_conv, kind=Kind.ANCHOR, flops=_conv_flops)
+define(
+    "ConvInteger",
+    infer=_infer_conv_integer,
+    evaluate=_conv_integer,
+    kind=Kind.ANCHOR,
+    flops=convolution_flops(0, 1),
+    bit_exact=True,
+)
+define(
+    "QLinearConv", infer=_infer_qlinear_conv, evaluate=_qlinear_conv, kind=Kind.ANCHOR, flops=convolution_flops(0, 3)
+)

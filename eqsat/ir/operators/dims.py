@@ -1,0 +1,178 @@
+"""Arithmetic on dimensions that may be symbolic.
+
+Nothing is assumed of a symbol except that it stands for one non-negative integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+
+
+def unknown_dims(rank: int) -> Shape:
+    """``rank`` dimensions about which nothing is known."""
+    return tuple(fresh_symbol() for _ in range(rank))
+
+
+def ints(value: np.ndarray) -> list[int]:
+    """Elements of an integer tensor of any rank as Python integers."""
+    return value.reshape(-1).tolist()
+
+
+def length(app: Application, index: int) -> int | None:
+    """Number of elements of vector input ``index``, if known: enough to know a rank when the elements are not."""
+    shape = app.shape(index)
+    if shape is None:
+        return None
+    if not shape:
+        return 1
+    return shape[0] if isinstance(shape[0], int) else None
+
+
+def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | None:
+    """Shape of two operands that broadcast against each other, aligned at the last axis.
+
+    ``1`` yields to anything, a symbol yields to an extent above 1; two different symbols give an unknown extent, because
+    either may be 1.
+    """
+    if a == b:
+        return a
+    if a is None or b is None:
+        return None
+    if len(a) < len(b):
+        a, b = b, a
+    lead = len(a) - len(b)
+    result = list(a)
+    for i, y in enumerate(b, lead):
+        x = result[i]
+        if x == y or y == 1:
+            continue
+        if x == 1:
+            result[i] = y
+        elif isinstance(x, int):
+            if isinstance(y, int):
+                raise app.fail(f"shapes {format_shape(a)} and {format_shape(b)} do not broadcast ({x} != {y})")
+        elif isinstance(y, int):
+            result[i] = y
+        else:
+            result[i] = fresh_symbol()
+    return tuple(result)
+
+
+def format_shape(shape: Sequence[Dim] | None) -> str:
+    """A shape as errors print it: ``(2, n)``."""
+    if shape is None:
+        return "(unknown rank)"
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def same_dim(a: Dim, b: Dim) -> Dim | None:
+    """The better name of an extent known under two names, or ``None`` if they contradict each other.
+
+    A number is better than a symbol, a symbol of the model better than one of ours.
+    """
+    if a == b:
+        return a
+    if isinstance(a, int):
+        return None if isinstance(b, int) else a
+    if isinstance(b, int):
+        return b
+    return b if a.startswith("?") else a
+
+
+def axis_of(app: Application, axis: int, rank: int, what: str = "axis") -> int:
+    """``axis`` counted from the front."""
+    if not -rank <= axis < rank:
+        raise app.fail(f"{what} {axis} is out of range for rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(app: Application, axes: Iterable[int], rank: int) -> list[int]:
+    """``axes`` counted from the front, each at most once."""
+    result = [axis_of(app, axis, rank) for axis in axes]
+    if len(set(result)) != len(result):
+        raise app.fail(f"axes {list(axes)} name an axis twice")
+    return result
+
+
+def product(dims: Iterable[Dim]) -> tuple[int, list[str]]:
+    """A product of extents as a number times symbols."""
+    number = 1
+    symbols: list[str] = []
+    for d in dims:
+        if isinstance(d, int):
+            number *= d
+        else:
+            symbols.append(d)
+    return number, symbols
+
+
+def quotient(numerator: Iterable[Dim], denominator: Iterable[Dim]) -> Dim | None:
+    """``numerator / denominator`` where symbols cancel, ``None`` where it cannot be told.
+
+    >>> quotient(("b", 128, 768), ("b", 12, 64))
+    128
+    """
+    above, symbols = product(numerator)
+    below, cancel = product(denominator)
+    for s in cancel:
+        if s not in symbols:
+            return None
+        symbols.remove(s)
+    if below == 0 or above % below:
+        return None
+    if not symbols:
+        return above // below
+    if above == 0:
+        return 0
+    return symbols[0] if len(symbols) == 1 and above == below else None
+
+
+def total(dims: Iterable[Dim]) -> Dim | None:
+    """Sum of extents: a number, the one symbol with zeros, or ``None``."""
+    number = 0
+    symbol: str | None = None
+    for d in dims:
+        if isinstance(d, int):
+            number += d
+        elif symbol is not None:
+            return None
+        else:
+            symbol = d
+    if symbol is None:
+        return number
+    return symbol if number == 0 else None
+
+
+def count(type: Type | None) -> float:
+    """Number of elements, where an unknown extent counts as 1 (work is then per unit of that extent)."""
+    if not isinstance(type, TensorType) or type.shape is None:
+        return 0.0
+    number = 1
+    for d in type.shape:
+        if isinstance(d, int):
+            number *= d
+    return float(number)
+
+
+def common_dtype(app: Application, *indices: int) -> DType:
+    """The one element type of several inputs. Raises `ShapeError` if they differ."""
+    result = DType.UNDEFINED
+    for index in indices:
+        found = app.tensor(index).dtype
+        if found is result or found is DType.UNDEFINED:
+            continue
+        if result is not DType.UNDEFINED:
+            raise app.fail(f"element types differ: {result.numpy.name} and {found.numpy.name}")
+        result = found
+    return result
+
+
+def replaced(shape: Shape, axis: int, dim: Dim) -> Shape:
+    """``shape`` with extent ``dim`` at ``axis``."""
+    return (*shape[:axis], dim, *shape[axis + 1 :])

@@ -1,0 +1,154 @@
+"""Tensors from shapes and scalars: Constant, ConstantOfShape, Range, Shape, Size; and Dropout, an identity at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ModelError
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application, Kind, define, no_flops
+from eqsat.ir.operators.dims import common_dtype, ints, length, unknown_dims
+from eqsat.ir.operators.elementwise import narrow, one_per_element
+from eqsat.ir.types import DType, TensorType, Type, type_of_array
+
+
+def constant_of(attributes: Attributes) -> np.ndarray:
+    """The tensor that a Constant node's one attribute describes."""
+    for name, value in attributes.items():
+        if isinstance(value, Constant):
+            return value.numpy()
+        if name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+        if name in ("value_string", "value_strings"):
+            return np.asarray(value, object)
+    raise ModelError(f"Constant: no attribute that holds a dense tensor among {list(attributes)}")
+
+
+def _infer_constant(app: Application) -> tuple[Type, ...]:
+    value = app.attr("value")
+    return (value.type if isinstance(value, Constant) else type_of_array(constant_of(app.attributes)),)
+
+
+def _constant(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    return (constant_of(attributes),)
+
+
+def shape_range(attributes: Attributes, rank: int) -> slice:
+    """The axes whose extents Shape gives: from ``start`` to ``end``, both clamped."""
+    start: Any = attributes.get("start", 0)
+    end: Any = attributes.get("end")
+    first, last, _ = slice(start, end).indices(rank)
+    return slice(first, max(first, last))
+
+
+def _infer_shape(app: Application) -> tuple[Type, ...]:
+    shape = app.shape(0)
+    if shape is None:
+        return (TensorType(DType.INT64, (fresh_symbol(),)),)
+    return (TensorType(DType.INT64, (len(shape[shape_range(app.attributes, len(shape))]),)),)
+
+
+def _shape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    extents = np.shape(inputs[0])
+    return (np.asarray(extents[shape_range(attributes, len(extents))], np.int64),)
+
+
+def _infer_size(app: Application) -> tuple[Type, ...]:
+    return (TensorType(DType.INT64, ()),)
+
+
+def _size(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    return (np.asarray(np.size(inputs[0]), np.int64),)
+
+
+def _fill(attributes: Attributes) -> np.ndarray:
+    value = attributes.get("value")
+    return value.numpy().reshape(()) if isinstance(value, Constant) else np.zeros((), np.float32)
+
+
+def _infer_constant_of_shape(app: Application) -> tuple[Type, ...]:
+    dtype = DType.of(_fill(app.attributes).dtype)
+    value = app.value(0)
+    if value is not None:
+        if any(d < 0 for d in ints(value)):
+            raise app.fail(f"negative extent in {ints(value)}")
+        return (TensorType(dtype, tuple(ints(value))),)
+    rank = length(app, 0)
+    return (TensorType(dtype, None if rank is None else unknown_dims(rank)),)
+
+
+def _constant_of_shape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """A tensor of the given shape filled with ``value`` (float32 zero if absent)."""
+    fill = _fill(attributes)
+    return (np.full(ints(inputs[0]), fill, fill.dtype),)
+
+
+def _steps(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> int:
+    """``max(ceil((limit - start) / delta), 0)``"""
+    first, last, step = (v.reshape(()).item() for v in (start, limit, delta))
+    if isinstance(first, int):
+        return max(-(-(last - first) // step), 0)
+    return max(int(np.ceil((last - first) / step)), 0)
+
+
+def _infer_range(app: Application) -> tuple[Type, ...]:
+    dtype = common_dtype(app, 0, 1, 2)
+    start, limit, delta = app.value(0), app.value(1), app.value(2)
+    if start is None or limit is None or delta is None:
+        return (TensorType(dtype, (fresh_symbol(),)),)
+    if not delta.any():
+        raise app.fail("a delta of 0")
+    return (TensorType(dtype, (_steps(start, limit, delta),)),)
+
+
+def _range(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``start + i*delta`` for each i below ``ceil((limit - start) / delta)``"""
+    start, limit, delta = inputs
+    index = np.arange(_steps(start, limit, delta))
+    return (narrow(start.reshape(()) + index.astype(start.dtype) * delta.reshape(()), start),)
+
+
+def _infer_dropout(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    return (x, TensorType(DType.BOOL, x.shape))
+
+
+def _dropout(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """``X`` and a mask of ones; when training, ``X * mask / (1 - ratio)`` with a mask drawn at random."""
+    x = inputs[0]
+    ratio = float(inputs[1].reshape(())) if len(inputs) > 1 and inputs[1] is not None else 0.5
+    training = len(inputs) > 2 and inputs[2] is not None and bool(inputs[2].reshape(()))
+    if not training or ratio == 0.0:
+        return (x, np.ones(x.shape, np.bool_))
+    seed: Any = attributes.get("seed")
+    mask = np.random.RandomState(seed).uniform(0, 1, x.shape) >= ratio
+    return (narrow(x * mask * (1 / (1 - ratio)), x), mask)
+
+
+define("Constant", infer=_infer_constant, evaluate=_constant, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+define("Shape", infer=_infer_shape, evaluate=_shape, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+define("Size", infer=_infer_size, evaluate=_size, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+define(
+    "ConstantOfShape",
+    infer=_infer_constant_of_shape,
+    evaluate=_constant_of_shape,
+    kind=Kind.INJECTIVE,
+    flops=no_flops,
+    bit_exact=True,
+)
+define("Range", infer=_infer_range, evaluate=_range, kind=Kind.OPAQUE, flops=one_per_element)
+define(
+    "Dropout",
+    infer=_infer_dropout,
+    evaluate=_dropout,
+    kind=Kind.ELEMENTWISE,
+    flops=one_per_element,
+    deterministic=False,
+)

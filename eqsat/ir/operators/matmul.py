@@ -1,0 +1,163 @@
+"""Matrix products: MatMul, Gemm and the integer forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operators.dims import broadcast, common_dtype, count, format_shape, same_dim, unknown_dims
+from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+
+
+def product_shape(app: Application, a: Shape | None, b: Shape | None) -> Shape | None:
+    """Shape of ``A @ B``: batch axes broadcast, a vector operand gains an axis that is dropped from the result."""
+    if a is None or b is None:
+        return None
+    if not a or not b:
+        raise app.fail(f"operands must have rank 1 or more: {format_shape(a)} @ {format_shape(b)}")
+    inner = b[0] if len(b) == 1 else b[-2]
+    if a[-1] != inner and same_dim(a[-1], inner) is None:
+        raise app.fail(f"inner extents differ: {format_shape(a)} @ {format_shape(b)} ({a[-1]} != {inner})")
+    batch = broadcast(app, a[:-2], b[:-2]) if len(a) > 2 or len(b) > 2 else ()
+    assert batch is not None
+    return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
+def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``A @ B``, half precision accumulated in float32."""
+    if a.dtype.kind in "iu":
+        return np.asarray(np.matmul(a, b))
+    return narrow(np.matmul(wide(a), wide(b)), a)
+
+
+def integer_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``A @ B`` of integers of 9 bits as int32 that wraps: float64 holds every partial sum exactly, and has a fast product."""
+    return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(np.int64).astype(np.int32)
+
+
+def matmul_flops(app: Application, outputs: Sequence[Type]) -> float:
+    """A multiplication and an addition for each output element and inner index."""
+    first = app.types[0]
+    inner = first.shape[-1] if isinstance(first, TensorType) and first.shape else 1
+    return 2.0 * count(outputs[0]) * (inner if isinstance(inner, int) else 1)
+
+
+def _infer_matmul(app: Application) -> tuple[Type, ...]:
+    a, b = app.tensor(0), app.tensor(1)
+    dtype = a.dtype if a.dtype is b.dtype else common_dtype(app, 0, 1)
+    return (TensorType(dtype, product_shape(app, a.shape, b.shape)),)
+
+
+def _matmul(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = A @ B``"""
+    return (matmul(inputs[0], inputs[1]),)
+
+
+def _infer_gemm(app: Application) -> tuple[Type, ...]:
+    a, b = app.shape(0), app.shape(1)
+    dtype = common_dtype(app, 0, 1, *([2] if app.has(2) else []))
+    for found in (a, b):
+        if found is not None and len(found) != 2:
+            raise app.fail(f"operands must be matrices, got {format_shape(found)}")
+    rows = _extents(a, bool(app.attr("transA", 0)))
+    columns = _extents(b, bool(app.attr("transB", 0)))
+    if same_dim(rows[1], columns[0]) is None:
+        raise app.fail(
+            f"inner extents differ: {format_shape(rows)} @ {format_shape(columns)} ({rows[1]} != {columns[0]})"
+        )
+    shape = (rows[0], columns[1])
+    if app.has(2):
+        added = app.shape(2)
+        result = broadcast(app, shape, added)
+        if added is not None and (len(added) > 2 or (result is not None and _grows(shape, result))):
+            raise app.fail(f"C {format_shape(added)} must broadcast to {format_shape(shape)}")
+    return (TensorType(dtype, shape),)
+
+
+def _extents(shape: Shape | None, transposed: bool) -> tuple[Dim, Dim]:
+    rows, columns = shape if shape is not None else unknown_dims(2)
+    return (columns, rows) if transposed else (rows, columns)
+
+
+def _grows(shape: Shape, result: Shape) -> bool:
+    return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, result, strict=True))
+
+
+def _gemm(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = alpha * A' @ B' + beta * C``, where ``'`` transposes on request"""
+    a, b = inputs[0], inputs[1]
+    alpha: Any = attributes.get("alpha", 1.0)
+    beta: Any = attributes.get("beta", 1.0)
+    left = wide(a).T if attributes.get("transA", 0) else wide(a)
+    right = wide(b).T if attributes.get("transB", 0) else wide(b)
+    result = np.matmul(left, right)
+    if alpha != 1.0:
+        result = alpha * result
+    if len(inputs) > 2 and inputs[2] is not None:
+        result = result + (wide(inputs[2]) if beta == 1.0 else beta * wide(inputs[2]))
+    return (narrow(result, a),)
+
+
+def _gemm_flops(app: Application, outputs: Sequence[Type]) -> float:
+    first = app.types[0]
+    inner = 1
+    if isinstance(first, TensorType) and first.shape:
+        found = first.shape[0 if app.attr("transA", 0) else -1]
+        inner = found if isinstance(found, int) else 1
+    return count(outputs[0]) * (2.0 * inner + (1.0 if app.has(2) else 0.0))
+
+
+def shifted(x: np.ndarray, zero: np.ndarray | None, *, columns: bool) -> np.ndarray:
+    """``x - zero`` in int32. A vector of zero points holds one for each row, or each column."""
+    result = x.astype(np.int32)
+    if zero is None:
+        return result
+    point = zero.astype(np.int32)
+    if point.ndim == 1 and point.size > 1 and not columns:
+        point = point[:, None]
+    return result - (point.reshape(()) if point.size == 1 else point)
+
+
+def _infer_matmul_integer(app: Application) -> tuple[Type, ...]:
+    return (TensorType(DType.INT32, product_shape(app, app.shape(0), app.shape(1))),)
+
+
+def _matmul_integer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = (A - a_zero_point) @ (B - b_zero_point)`` in int32"""
+    zeros = [inputs[i] if len(inputs) > i else None for i in (2, 3)]
+    a, b = shifted(inputs[0], zeros[0], columns=False), shifted(inputs[1], zeros[1], columns=True)
+    return (integer_matmul(a, b),)
+
+
+def _infer_qlinear_matmul(app: Application) -> tuple[Type, ...]:
+    return (TensorType(app.tensor(7).dtype, product_shape(app, app.shape(0), app.shape(3))),)
+
+
+def _qlinear_matmul(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = saturate(round((A - a_zero) @ (B - b_zero) * (a_scale*b_scale/y_scale)) + y_zero)``"""
+    from eqsat.ir.operators.quantization import requantize
+
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
+    total = integer_matmul(shifted(a, a_zero, columns=False), shifted(b, b_zero, columns=True))
+    row_scale = a_scale[:, None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
+    return (requantize(total, row_scale, b_scale, y_scale, y_zero),)
+
+
+define("MatMul", infer=_infer_matmul, evaluate=_matmul, kind=Kind.ANCHOR, flops=matmul_flops)
+define("Gemm", infer=_infer_gemm, evaluate=_gemm, kind=Kind.ANCHOR, flops=_gemm_flops)
+define(
+    "MatMulInteger",
+    infer=_infer_matmul_integer,
+    evaluate=_matmul_integer,
+    kind=Kind.ANCHOR,
+    flops=matmul_flops,
+    bit_exact=True,
+)
+define(
+    "QLinearMatMul", infer=_infer_qlinear_matmul, evaluate=_qlinear_matmul, kind=Kind.ANCHOR, flops=matmul_flops
+)

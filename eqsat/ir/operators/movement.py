@@ -1,0 +1,178 @@
+"""Operators that rearrange or repeat elements: Transpose, Expand, Tile, Concat, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
+from eqsat.ir.operators.dims import (
+    axis_of,
+    broadcast,
+    common_dtype,
+    format_shape,
+    ints,
+    length,
+    quotient,
+    same_dim,
+    total,
+    unknown_dims,
+)
+from eqsat.ir.types import Dim, Shape, TensorType, Type
+
+
+def define_injective(name: str, infer: InferRule, evaluate: Evaluate) -> None:
+    """Registers an operator each of whose output elements is a copy of one input element."""
+    define(name, infer=infer, evaluate=evaluate, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True)
+
+
+def _infer_transpose(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    perm = app.attr("perm")
+    if perm is None:
+        return (TensorType(x.dtype, x.shape[::-1]),)
+    if sorted(perm) != list(range(len(x.shape))):
+        raise app.fail(f"perm {format_shape(perm)} does not permute the axes of {format_shape(x.shape)}")
+    return (TensorType(x.dtype, tuple([x.shape[p] for p in perm])),)
+
+
+def _transpose(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y[i_perm] = X[i]``; the axes reversed without ``perm``."""
+    return (np.transpose(inputs[0], attributes.get("perm")),)  # type: ignore[arg-type]
+
+
+def _infer_expand(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    target = app.value(1)
+    if target is not None:
+        return (TensorType(x.dtype, broadcast(app, x.shape, tuple(ints(target)))),)
+    rank = length(app, 1)
+    return (TensorType(x.dtype, None if rank is None else broadcast(app, x.shape, unknown_dims(rank))),)
+
+
+def _expand(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``X`` broadcast against ``shape``, so an extent of 1 in ``shape`` keeps that of ``X``."""
+    x, target = inputs
+    return (np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(target)))),)
+
+
+def _infer_tile(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    repeats = app.value(1)
+    if repeats is None:
+        return (TensorType(x.dtype, unknown_dims(len(x.shape))),)
+    if repeats.size != len(x.shape):
+        raise app.fail(f"repeats {format_shape(ints(repeats))} must name each axis of {format_shape(x.shape)}")
+    dims = (_times(d, n) for d, n in zip(x.shape, ints(repeats), strict=True))
+    return (TensorType(x.dtype, tuple(dims)),)
+
+
+def _times(d: Dim, n: int) -> Dim:
+    if n == 1:
+        return d
+    return d * n if isinstance(d, int) else 0 if n == 0 else fresh_symbol()
+
+
+def _tile(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    return (np.tile(inputs[0], ints(inputs[1])),)
+
+
+def _infer_concat(app: Application) -> tuple[Type, ...]:
+    dtype = common_dtype(app, *range(len(app.types)))
+    shapes = [app.shape(i) for i in range(len(app.types))]
+    known = [s for s in shapes if s is not None]
+    if not known:
+        return (TensorType(dtype, None),)
+    rank = len(known[0])
+    axis = axis_of(app, app.attr("axis"), rank)
+    result = list(known[0])
+    for shape in known[1:]:
+        if len(shape) != rank:
+            raise app.fail(f"ranks differ: {format_shape(known[0])} and {format_shape(shape)}")
+        for i, d in enumerate(shape):
+            if i == axis or d == result[i]:
+                continue
+            merged = same_dim(result[i], d)
+            if merged is None:
+                raise app.fail(
+                    f"extents of axis {i} differ: {format_shape(known[0])} and {format_shape(shape)} ({result[i]} != {d})"
+                )
+            result[i] = merged
+    joined = total(s[axis] for s in known) if len(known) == len(shapes) else None
+    result[axis] = fresh_symbol() if joined is None else joined
+    return (TensorType(dtype, tuple(result)),)
+
+
+def _concat(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    axis: Any = attributes["axis"]
+    return (np.concatenate(inputs, axis),)
+
+
+def _infer_depth_to_space(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    block = app.attr("blocksize")
+    if x.shape is None:
+        return (TensorType(x.dtype, unknown_dims(4)),)
+    n, c, h, w = _nchw(app, x.shape)
+    channels = quotient((c,), (block * block,))
+    if channels is None and isinstance(c, int):
+        raise app.fail(f"{c} channels are no multiple of {block} x {block}")
+    depth = fresh_symbol() if channels is None else channels
+    return (TensorType(x.dtype, (n, depth, _times(h, block), _times(w, block))),)
+
+
+def _nchw(app: Application, shape: Shape) -> Shape:
+    if len(shape) != 4:
+        raise app.fail(f"the input must have rank 4, got {format_shape(shape)}")
+    return shape
+
+
+def _depth_to_space(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """Channels to ``blocksize x blocksize`` squares; the channel is ``(row, column, depth)`` for DCR, depth first for CRD."""
+    x = inputs[0]
+    b: Any = attributes["blocksize"]
+    n, c, h, w = x.shape
+    if attributes.get("mode", "DCR") == "CRD":
+        moved = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        moved = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+    return (moved.reshape(n, c // (b * b), h * b, w * b),)
+
+
+def _infer_space_to_depth(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    block = app.attr("blocksize")
+    if x.shape is None:
+        return (TensorType(x.dtype, unknown_dims(4)),)
+    n, c, h, w = _nchw(app, x.shape)
+    extents = [quotient((d,), (block,)) for d in (h, w)]
+    for d, found in zip((h, w), extents, strict=True):
+        if found is None and isinstance(d, int):
+            raise app.fail(f"extent {d} is no multiple of {block}")
+    rows, columns = (fresh_symbol() if d is None else d for d in extents)
+    return (TensorType(x.dtype, (n, _times(c, block * block), rows, columns)),)
+
+
+def _space_to_depth(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``blocksize x blocksize`` squares to channels, ordered ``(row, column, depth)``."""
+    x = inputs[0]
+    b: Any = attributes["blocksize"]
+    n, c, h, w = x.shape
+    moved = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    return (moved.reshape(n, c * b * b, h // b, w // b),)
+
+
+define_injective("Transpose", _infer_transpose, _transpose)
+define_injective("Expand", _infer_expand, _expand)
+define_injective("Tile", _infer_tile, _tile)
+define_injective("Concat", _infer_concat, _concat)
+define_injective("DepthToSpace", _infer_depth_to_space, _depth_to_space)
+define_injective("SpaceToDepth", _infer_space_to_depth, _space_to_depth)

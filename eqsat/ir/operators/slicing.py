@@ -1,0 +1,117 @@
+"""Slice and Split: contiguous or strided parts of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application
+from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, replaced, unknown_dims
+from eqsat.ir.operators.movement import define_injective
+from eqsat.ir.types import Dim, TensorType, Type
+
+_FAR = 2**31 - 1
+"""A bound from here on means "to the end": exporters write INT32_MAX as often as INT64_MAX."""
+
+
+def _infer_slice(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    rank = len(x.shape)
+    starts, ends, steps = app.value(1), app.value(2), app.value(4)
+    axes = _slice_axes(app, rank)
+    if axes is None:
+        return (TensorType(x.dtype, unknown_dims(rank)),)
+    result = list(x.shape)
+    if starts is None or ends is None or (app.has(4) and steps is None):
+        for axis in axes:
+            result[axis] = fresh_symbol()
+        return (TensorType(x.dtype, tuple(result)),)
+    strides = [1] * len(axes) if steps is None else ints(steps)
+    if not starts.size == ends.size == len(strides) == len(axes):
+        raise app.fail("starts, ends, axes and steps must be equally long")
+    for axis, start, end, step in zip(axes, ints(starts), ints(ends), strides, strict=True):
+        if step == 0:
+            raise app.fail("a step of 0")
+        result[axis] = _sliced(result[axis], start, end, step)
+    return (TensorType(x.dtype, tuple(result)),)
+
+
+def _slice_axes(app: Application, rank: int) -> list[int] | None:
+    if app.has(3):
+        value = app.value(3)
+        return None if value is None else axes_of(app, ints(value), rank)
+    number = length(app, 1)
+    if number is not None and number > rank:
+        raise app.fail(f"{number} starts for rank {rank}")
+    return None if number is None else list(range(number))
+
+
+def _sliced(d: Dim, start: int, end: int, step: int) -> Dim:
+    if isinstance(d, int):
+        return len(range(*slice(start, None if end < -d and step < 0 else end, step).indices(d)))
+    whole = (step == 1 and start == 0 and end >= _FAR) or (step == -1 and start == -1 and end <= -_FAR)
+    return d if whole else fresh_symbol()
+
+
+def _slice(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y = X[start:end:step]`` along each listed axis, with bounds clamped as in Python."""
+    x, starts, ends = inputs[0], ints(inputs[1]), ints(inputs[2])
+    axes = ints(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else list(range(len(starts)))
+    steps = ints(inputs[4]) if len(inputs) > 4 and inputs[4] is not None else [1] * len(starts)
+    where: list[slice] = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        # A negative end beyond the front means "down to element 0"; as a Python index it would wrap once and clamp to 0.
+        where[axis] = slice(start, None if end < -x.shape[axis] and step < 0 else end, step)
+    return (x[tuple(where)],)
+
+
+def _infer_split(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,) * app.outputs
+    axis = axis_of(app, app.attr("axis", 0), len(x.shape))
+    d = x.shape[axis]
+    if app.has(1):
+        value = app.value(1)
+        if value is None:
+            return tuple(TensorType(x.dtype, replaced(x.shape, axis, fresh_symbol())) for _ in range(app.outputs))
+        sizes = ints(value)
+        if isinstance(d, int) and sum(sizes) != d:
+            raise app.fail(f"parts {format_shape(sizes)} do not sum to extent {d} of axis {axis}")
+        if len(sizes) != app.outputs:
+            raise app.fail(f"{len(sizes)} parts for {app.outputs} outputs")
+        return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in sizes)
+    parts = app.attr("num_outputs", app.outputs)
+    if not isinstance(d, int):
+        dims: list[Dim] = [d] if parts == 1 else [fresh_symbol() for _ in range(parts)]
+        return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in dims)
+    if parts < 1:
+        raise app.fail(f"cannot split into {parts} parts")
+    return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in equal_parts(d, parts))
+
+
+def equal_parts(extent: int, parts: int) -> list[int]:
+    """Sizes of ``parts`` equal parts, of which the last ones are smaller where it does not divide."""
+    each = -(-extent // parts)
+    return [max(0, min(each, extent - i * each)) for i in range(parts)]
+
+
+def _split(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    x = inputs[0]
+    axis: Any = attributes.get("axis", 0)
+    if len(inputs) > 1 and inputs[1] is not None:
+        sizes = ints(inputs[1])
+    else:
+        parts: Any = attributes["num_outputs"]
+        sizes = equal_parts(x.shape[axis], parts)
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
+
+
+define_injective("Slice", _infer_slice, _slice)
+define_injective("Split", _infer_split, _split)

@@ -1,0 +1,111 @@
+"""ConvTranspose: the adjoint of Conv, each input element spread over a window of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operators.dims import common_dtype, count, format_shape, unknown_dims
+from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.windows import Window
+from eqsat.ir.types import Dim, TensorType, Type
+
+
+def _full_extent(window: Window, attributes: Attributes, axis: int, d: int) -> int:
+    """``stride*(in - 1) + output_padding + dilation*(kernel - 1) + 1``: the output before its border is cut off."""
+    extra: Any = attributes.get("output_padding") or (0,) * len(window.kernel)
+    return window.strides[axis] * (d - 1) + extra[axis] + window.reach(axis)
+
+
+def _cut(window: Window, attributes: Attributes, axis: int, d: int) -> tuple[int, int]:
+    """What ``pads``, ``auto_pad`` or ``output_shape`` cut off before and after."""
+    wanted: Any = attributes.get("output_shape")
+    rank = len(window.kernel)
+    if wanted is not None:
+        excess = _full_extent(window, attributes, axis, d) - wanted[len(wanted) - rank + axis]
+    elif window.auto_pad.startswith("SAME"):
+        excess = _full_extent(window, attributes, axis, d) - d * window.strides[axis]
+    else:
+        return window.pads[axis], window.pads[axis + rank]
+    small = excess // 2
+    return (small, excess - small) if window.auto_pad == "SAME_UPPER" else (excess - small, small)
+
+
+def _output(window: Window, app: Application, axis: int, d: Dim) -> Dim:
+    wanted = app.attr("output_shape")
+    if wanted is not None:
+        return wanted[len(wanted) - len(window.kernel) + axis]
+    if not isinstance(d, int):
+        extra = app.attr("output_padding") or (0,) * len(window.kernel)
+        grown = extra[axis] + window.reach(axis) - 1 - window.pads[axis] - window.pads[axis + len(window.kernel)]
+        same = window.auto_pad.startswith("SAME") or grown == 0
+        return d if same and window.strides[axis] == 1 else fresh_symbol()
+    before, after = _cut(window, app.attributes, axis, d)
+    found = _full_extent(window, app.attributes, axis, d) - before - after
+    if found < 0:
+        raise app.fail(f"pads {before} and {after} cut off more than axis {axis} has")
+    return found
+
+
+def _infer(app: Application) -> tuple[Type, ...]:
+    x, w = app.tensor(0), app.tensor(1)
+    dtype = common_dtype(app, 0, 1, *([2] if app.has(2) else []))
+    if x.shape is None or w.shape is None:
+        return (TensorType(dtype, None),)
+    if len(x.shape) != len(w.shape) or len(x.shape) < 3:
+        raise app.fail(f"ranks differ: input {format_shape(x.shape)}, weights {format_shape(w.shape)}")
+    if isinstance(x.shape[1], int) and isinstance(w.shape[0], int) and x.shape[1] != w.shape[0]:
+        raise app.fail(
+            f"channels differ: input {format_shape(x.shape)}, weights {format_shape(w.shape)} "
+            f"({x.shape[1]} != {w.shape[0]})"
+        )
+    group, each = app.attr("group", 1), w.shape[1]
+    channels = each * group if isinstance(each, int) else each if group == 1 else fresh_symbol()
+    kernel = app.attr("kernel_shape") or w.shape[2:]
+    rank = len(x.shape) - 2
+    if not all(isinstance(d, int) for d in kernel):
+        return (TensorType(dtype, (x.shape[0], channels, *unknown_dims(rank))),)
+    window = Window.of(app.attributes, kernel)
+    window.check(app, rank)
+    extents = [_output(window, app, i, d) for i, d in enumerate(x.shape[2:])]
+    return (TensorType(dtype, (x.shape[0], channels, *extents)),)
+
+
+def _evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """``Y[n, m, o*stride + k*dilation - pad..] += X[n, c, o..] * W[c,m,k..]``, plus the bias"""
+    x, w = wide(inputs[0]), wide(inputs[1])
+    window = Window.of(attributes, w.shape[2:])
+    group: Any = attributes.get("group", 1)
+    batch, spatial = x.shape[0], x.shape[2:]
+    channels = w.shape[1] * group
+    full = [_full_extent(window, attributes, i, d) for i, d in enumerate(spatial)]
+    cuts = [_cut(window, attributes, i, d) for i, d in enumerate(spatial)]
+    room = [n + max(-a, 0) + max(-b, 0) for n, (a, b) in zip(full, cuts, strict=True)]
+    data = x.reshape(batch, group, x.shape[1] // group, -1)
+    weights = w.reshape(group, w.shape[0] // group, *w.shape[1:])
+    result = np.zeros((batch, channels, *room), x.dtype)
+    inner = result[(slice(None), slice(None), *(slice(max(-a, 0), None) for a, _ in cuts))]
+    for tap, where in window.taps(spatial):
+        spread = np.matmul(np.swapaxes(weights[(..., *tap)], -1, -2), data)
+        inner[where] += spread.reshape(batch, channels, *spatial)
+    kept = (slice(max(a, 0), max(a, 0) + n - a - b) for n, (a, b) in zip(full, cuts, strict=True))
+    result = result[(slice(None), slice(None), *kept)]
+    if len(inputs) > 2 and inputs[2] is not None:
+        result = result + wide(inputs[2]).reshape(1, -1, *(1,) * len(spatial))
+    return (narrow(result, inputs[0]),)
+
+
+def _flops(app: Application, outputs: Sequence[Type]) -> float:
+    """A multiply-add for each input element and element of its window."""
+    w = app.types[1]
+    if not isinstance(w, TensorType) or w.shape is None:
+        return 2.0 * count(outputs[0])
+    return 2.0 * count(app.types[0]) * count(TensorType(w.dtype, w.shape[1:]))
+
+
+define("ConvTranspose", infer=_infer, evaluate=_evaluate, kind=Kind.ANCHOR, flops=_flops)

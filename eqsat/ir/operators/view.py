@@ -1,0 +1,180 @@
+"""Operators that relabel elements without moving them: the same elements in the same order under another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
+from eqsat.ir.operators.dims import axes_of, format_shape, ints, length, product, quotient, unknown_dims
+from eqsat.ir.types import Dim, Shape, TensorType, Type
+
+
+def _infer_reshape(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    target = app.value(1)
+    if target is None:
+        rank = length(app, 1)
+        if rank is None:
+            return (TensorType(x.dtype, None),)
+        if rank == 1 and x.shape is not None:
+            return (TensorType(x.dtype, (quotient(x.shape, ()) or fresh_symbol(),)),)
+        return (TensorType(x.dtype, unknown_dims(rank)),)
+    return (TensorType(x.dtype, reshaped(app, x.shape, ints(target))),)
+
+
+def reshaped(app: Application, shape: Shape | None, target: list[int]) -> Shape:
+    """Shape after Reshape to ``target``: 0 copies the input's extent, one -1 takes what is left."""
+    zero_is_zero = bool(app.attr("allowzero", 0))
+    result: list[Dim] = []
+    free: int | None = None
+    for i, d in enumerate(target):
+        if d == -1:
+            if free is not None:
+                raise app.fail(f"target {format_shape(target)} has more than one -1")
+            free = i
+            result.append(1)
+        elif d == 0 and not zero_is_zero:
+            if shape is None:
+                result.append(fresh_symbol())
+            elif i < len(shape):
+                result.append(shape[i])
+            else:
+                raise app.fail(f"target {format_shape(target)} copies axis {i} of {format_shape(shape)}")
+        elif d < 0:
+            raise app.fail(f"target {format_shape(target)} has a negative extent")
+        else:
+            result.append(d)
+    if free is not None:
+        result[free] = fresh_symbol() if shape is None else _rest(app, shape, result, target)
+    elif shape is not None:
+        _check_size(app, shape, result, target)
+    return tuple(result)
+
+
+def _rest(app: Application, shape: Shape, others: list[Dim], target: list[int]) -> Dim:
+    """The extent that -1 stands for."""
+    found = quotient(shape, others)
+    if found is not None:
+        return found
+    above, symbols = product(shape)
+    below, more = product(others)
+    if not symbols and not more and below and above % below:
+        raise app.fail(f"{format_shape(shape)} has {above} elements, no multiple of target {format_shape(target)}")
+    return fresh_symbol()
+
+
+def _check_size(app: Application, shape: Shape, result: list[Dim], target: list[int]) -> None:
+    above, symbols = product(shape)
+    below, more = product(result)
+    for s in more:
+        if s in symbols:
+            symbols.remove(s)
+            continue
+        return
+    if above != below if not symbols else above != 0 and below % above != 0:
+        raise app.fail(f"cannot reshape {format_shape(shape)} to {format_shape(target)} ({above} != {below} elements)")
+
+
+def _reshape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    x, target = inputs[0], ints(inputs[1])
+    if not attributes.get("allowzero", 0):
+        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
+    if -1 in target and x.size == 0:  # numpy cannot divide 0 elements by 0
+        known = int(np.prod([d for d in target if d != -1]))
+        target = [(0 if known else 1) if d == -1 else d for d in target]
+    return (x.reshape(target),)
+
+
+def squeezed(app: Application, shape: Shape | None, axes: list[int] | None, known: bool) -> Shape | None:
+    """Shape without ``axes`` (all extents of 1 if ``None``); ``known`` is false if axes are given but not at hand."""
+    if shape is None:
+        return None
+    if not known:
+        removed = length(app, 1)
+        return None if removed is None else unknown_dims(max(len(shape) - removed, 0))
+    if axes is None:
+        if not all(isinstance(d, int) for d in shape):
+            return None
+        return tuple(d for d in shape if d != 1)
+    gone = axes_of(app, axes, len(shape))
+    for axis in gone:
+        if isinstance(shape[axis], int) and shape[axis] != 1:
+            raise app.fail(f"axis {axis} of {format_shape(shape)} is {shape[axis]}, not 1")
+    return tuple(d for i, d in enumerate(shape) if i not in gone)
+
+
+def _infer_squeeze(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    value = app.value(1)
+    axes = None if value is None else ints(value)
+    return (TensorType(x.dtype, squeezed(app, x.shape, axes, value is not None or not app.has(1))),)
+
+
+def _squeeze(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    axes = None if len(inputs) < 2 or inputs[1] is None else tuple(ints(inputs[1]))
+    return (np.squeeze(inputs[0], axes),)
+
+
+def _infer_unsqueeze(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    value = app.value(1)
+    if value is None:
+        added = length(app, 1)
+        return (TensorType(x.dtype, None if added is None else unknown_dims(len(x.shape) + added)),)
+    rank = len(x.shape) + value.size
+    axes = axes_of(app, ints(value), rank)
+    rest = iter(x.shape)
+    return (TensorType(x.dtype, tuple(1 if i in axes else next(rest) for i in range(rank))),)
+
+
+def _unsqueeze(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    return (np.expand_dims(inputs[0], tuple(ints(inputs[1]))),)
+
+
+def _infer_flatten(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (TensorType(x.dtype, unknown_dims(2)),)
+    axis = app.attr("axis", 1)
+    rank = len(x.shape)
+    if not -rank <= axis <= rank:
+        raise app.fail(f"axis {axis} is out of range for rank {rank}")
+    axis += rank if axis < 0 else 0
+    extents = (quotient(part, ()) for part in (x.shape[:axis], x.shape[axis:]))
+    return (TensorType(x.dtype, tuple(fresh_symbol() if d is None else d for d in extents)),)
+
+
+def _flatten(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+    """All axes before ``axis`` as one, all others as one."""
+    x = inputs[0]
+    axis: Any = attributes.get("axis", 1)
+    axis += x.ndim if axis < 0 else 0
+    rows = int(np.prod(x.shape[:axis]))
+    return (x.reshape(rows, int(np.prod(x.shape[axis:]))),)
+
+
+def _infer_identity(app: Application) -> tuple[Type, ...]:
+    found = app.types[0]  # may be a sequence or an optional
+    return (app.tensor(0) if found is None else found,)
+
+
+def _identity(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any]:
+    return (inputs[0],)
+
+
+def define_view(name: str, infer: InferRule, evaluate: Evaluate) -> None:
+    define(name, infer=infer, evaluate=evaluate, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+
+
+define_view("Reshape", _infer_reshape, _reshape)
+define_view("Squeeze", _infer_squeeze, _squeeze)
+define_view("Unsqueeze", _infer_unsqueeze, _unsqueeze)
+define_view("Flatten", _infer_flatten, _flatten)
+define_view("Identity", _infer_identity, _identity)

@@ -1,0 +1,202 @@
+"""Operators without a definition of our own: shapes from their ONNX schema, meaning from the ONNX reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from eqsat.errors import ModelError, ShapeError
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
+from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
+from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
+
+_RANDOM = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+_KINDS = {
+    **dict.fromkeys(("Attention", "LinearAttention", "Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
+    **dict.fromkeys(("RotaryEmbedding", "SwiGLU"), Kind.ELEMENTWISE),
+    **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
+    **dict.fromkeys(
+        (
+            "CumProd",
+            "CumSum",
+            "GlobalLpPool",
+            "Hardmax",
+            "LpNormalization",
+            "LpPool",
+            "LRN",
+            "MeanVarianceNormalization",
+        ),
+        Kind.REDUCTION,
+    ),
+}
+_OPSETS = [helper.make_opsetid("", OPSET)]
+
+
+def operator_from_schema(name: str) -> Operator | None:
+    """A definition of ``name`` read off its schema at `OPSET`.
+
+    ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
+    """
+    schema = _schema(name)
+    if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
+        return None
+    return Operator(
+        name,
+        infer=_inference(schema),
+        evaluate=_evaluation(name),
+        kind=_KINDS.get(name, Kind.OPAQUE),
+        flops=elementwise_flops,
+        deterministic=name not in _RANDOM and not schema.non_deterministic,
+    )
+
+
+_ATTR = defs.OpSchema.AttrType
+
+
+@lru_cache(maxsize=None)
+def _schema(name: str) -> defs.OpSchema | None:
+    try:
+        schema = defs.get_schema(name, OPSET, "")
+    except defs.SchemaError:
+        return None
+    return None if schema.deprecated else schema
+
+
+# --- types ---------------------------------------------------------------------------------------------------------------
+
+
+def to_type_proto(type: Type) -> onnx.TypeProto:
+    """The ``TypeProto`` of a type."""
+    proto = onnx.TypeProto()
+    if isinstance(type, OpaqueType):
+        proto.ParseFromString(type.proto)
+        return proto
+    tensor = proto.tensor_type
+    tensor.elem_type = int(type.dtype)
+    if type.shape is not None:
+        tensor.shape.SetInParent()
+        for d in type.shape:
+            if isinstance(d, int):
+                tensor.shape.dim.add().dim_value = d
+            else:
+                tensor.shape.dim.add().dim_param = d
+    return proto
+
+
+def from_type_proto(proto: onnx.TypeProto) -> Type:
+    """The type a ``TypeProto`` describes; an extent with neither value nor name gets a fresh symbol."""
+    from eqsat.ir.infer import fresh_symbol
+
+    which = proto.WhichOneof("value")
+    if which is None:
+        return UNKNOWN
+    if which != "tensor_type":
+        return OpaqueType(proto.SerializeToString(deterministic=True))
+    tensor = proto.tensor_type
+    dtype = DType(tensor.elem_type)
+    if not tensor.HasField("shape"):
+        return TensorType(dtype, None)
+    dims: list[Dim] = []
+    for d in tensor.shape.dim:
+        if d.HasField("dim_value"):
+            dims.append(d.dim_value)
+        else:
+            dims.append(d.dim_param or fresh_symbol())
+    return TensorType(dtype, tuple(dims))
+
+
+def _inference(schema: defs.OpSchema) -> InferRule:
+    def infer(app: Application) -> tuple[Type, ...]:
+        present = tuple(t is not None for t in app.types)
+        node = _node(schema.name, app.attributes, present, app.outputs)
+        types = {f"i{i}": to_type_proto(t) for i, t in enumerate(app.types) if t is not None}
+        data = {f"i{i}": numpy_helper.from_array(v) for i, v in enumerate(app.values) if v is not None}
+        try:
+            found = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=_OPSETS)
+        except Exception as error:  # onnx raises a dozen types here, RuntimeError among them
+            if any(_is_partial(t) for t in app.types):
+                return (UNKNOWN,) * app.outputs  # it complains of what we do not know, not of a contradiction
+            message = " ".join(str(error).split())
+            raise ShapeError(f"{app.op}: {message}; inputs {', '.join(str(t) for t in app.types)}") from None
+        return tuple(from_type_proto(found[o]) if o in found else UNKNOWN for o in node.output)
+
+    return infer
+
+
+def _is_partial(type: Type | None) -> bool:
+    return isinstance(type, TensorType) and (type.dtype is DType.UNDEFINED or type.shape is None)
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _node(name: str, attributes: Attributes, present: tuple[bool, ...], outputs: int) -> onnx.NodeProto:
+    """A node reading ``i0, i1, ...`` and writing ``o0, o1, ...``."""
+    inputs = [f"i{i}" if p else "" for i, p in enumerate(present)]
+    node = helper.make_node(name, inputs, [f"o{i}" for i in range(outputs)])
+    schema = _schema(name)
+    for key, value in attributes.items():
+        if isinstance(value, RawAttribute):
+            node.attribute.add().ParseFromString(value.proto)
+            continue
+        declared = schema.attributes.get(key) if schema else None
+        kind = None if declared is None else int(getattr(declared.type, "value", declared.type))
+        node.attribute.append(helper.make_attribute(key, _plain(value), attr_type=kind))
+    return node
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Constant):
+        return numpy_helper.from_array(np.asarray(value.numpy()))
+    if isinstance(value, Subgraph):
+        raise ModelError("an operator with a body has no schema definition")
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+# --- meaning -------------------------------------------------------------------------------------------------------------
+
+
+def _evaluation(name: str) -> Evaluate:
+    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return evaluate_by_reference(name, attributes, inputs)
+
+    return evaluate
+
+
+def evaluate_by_reference(name: str, attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """All outputs of an operator as the ONNX reference evaluator computes them."""
+    present = tuple(x is not None for x in inputs)
+    session = _session(name, attributes, present)
+    feeds = {f"i{i}": x for i, x in enumerate(inputs) if x is not None}
+    try:
+        return tuple(session.run(None, feeds))
+    except Exception as error:
+        message = " ".join(str(error).split())[:300]
+        raise ModelError(f"{name}: the ONNX reference evaluator fails: {message}") from error
+
+
+@lru_cache(maxsize=512)
+def _session(name: str, attributes: Attributes, present: tuple[bool, ...]) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
+    schema = _schema(name)
+    if schema is None:
+        raise ModelError(f"{name}: no such operator at opset {OPSET}")
+    outputs = 1 if schema.max_output > 16 else schema.max_output
+    node = _node(name, attributes, present, outputs)
+    graph = helper.make_graph(
+        [node],
+        name,
+        [helper.make_value_info(i, onnx.TypeProto()) for i in node.input if i],
+        [helper.make_value_info(o, onnx.TypeProto()) for o in node.output],
+    )
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=_OPSETS))

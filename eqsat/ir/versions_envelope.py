@@ -1,0 +1,51 @@
+"""What an ONNX file says besides its graph, kept so that the result is written like its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.operator import OPSET
+
+IR_VERSION = 10
+"""IR version of files that have no source: the first with functions, metadata and 4-bit integers."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Everything of a ``ModelProto`` that is not its graph. Messages are kept as their bytes.
+
+    ``opset`` is the version of the default domain, ``imports`` the versions of all others. ``inputs`` and ``outputs``
+    map names to ``ValueInfoProto``. ``defaults`` are initializers that the caller may override. ``known`` holds small
+    values that inference found to be constant. ``files`` are the files that constants refer to, with a stamp that
+    changes when they are replaced.
+    """
+
+    opset: int = OPSET
+    imports: Mapping[str, int] = field(default_factory=dict)
+    ir_version: int = IR_VERSION
+    producer: tuple[str, str] = ("", "")
+    domain: str = ""
+    model_version: int = 0
+    doc: str = ""
+    graph_doc: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    graph_metadata: tuple[tuple[str, str], ...] = ()
+    inputs: Mapping[str, bytes] = field(default_factory=dict)
+    outputs: Mapping[str, bytes] = field(default_factory=dict)
+    quantization: tuple[bytes, ...] = ()
+    functions: tuple[bytes, ...] = ()
+    defaults: Mapping[str, Constant] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+    files: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
+
+
+def file_stamp(path: Path) -> tuple[int, ...]:
+    """Identity of a file's present contents: device, inode, size and time of change."""
+    found = path.stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

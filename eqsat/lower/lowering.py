@@ -1,0 +1,204 @@
+"""Selection -> Program: names, order, constants, kernels."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from eqsat.egraph.egraph import INPUT, EGraph, TupleType
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.explain import Explainer
+from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import Kind, operator
+from eqsat.ir.types import Type
+from eqsat.lower.materialize import Materializer
+from eqsat.lower.program import Kernel, Program
+from eqsat.lower.selection import Selection
+from eqsat.rewrite import PROJECTION
+
+
+def lower(encoding: Encoding, snapshot: Snapshot, selection: Selection, exactness: Mapping[str, Exactness]) -> Program:
+    """The program that computes the selection.
+
+    Values that the original computes too keep their names; outputs always do. ``exactness`` gives the class of each rule by
+    name.
+    """
+    return _Lowering(encoding, snapshot, selection, exactness).run()
+
+
+class _Lowering:
+    def __init__(
+        self, encoding: Encoding, snapshot: Snapshot, selection: Selection, exactness: Mapping[str, Exactness]
+    ) -> None:
+        self._encoding = encoding
+        self._graph = encoding.graph
+        self._egraph: EGraph = snapshot.egraph
+        self._constant_classes = snapshot.constants
+        self._choice = selection.choice
+        self._exactness = exactness
+        self._explainer = Explainer(self._egraph)
+        self._materializer = Materializer(self._egraph)
+        self._original_nodes: dict[int, Node] = {}
+        for node, handle in zip(self._graph.nodes, encoding.node_handles, strict=True):
+            self._original_nodes.setdefault(handle, node)
+        self._original_values: dict[int, str] = {}
+        for value, handle in encoding.handles.items():
+            if value:
+                self._original_values.setdefault(self._egraph.find(handle), value)
+        self._names: dict[int, str] = {}
+        self._taken = set(encoding.handles) | set(self._graph.types) | set(self._graph.constants)
+        self._fresh = 0
+        self._constants: dict[str, Constant] = {}
+        self._constant_rules: dict[str, frozenset[str]] = {}
+        self._types: dict[str, Type] = {name: self._graph.type_of(name) for name in self._graph.inputs}
+
+    def run(self) -> Program:
+        egraph = self._egraph
+        outputs = [(name, egraph.find(self._encoding.handles[name])) for name in self._graph.outputs]
+        for cls, handle in self._choice.items():
+            if egraph.nodes[handle].op == INPUT and not egraph.nodes[handle].domain:
+                self._names[cls] = str(egraph.nodes[handle].attributes["name"])
+        aliases: list[tuple[str, int]] = []
+        for name, cls in outputs:
+            if cls in self._names and self._names[cls] != name:
+                aliases.append((name, cls))
+            else:
+                self._names[cls] = name
+        nodes: list[Node] = []
+        kernels: list[Kernel] = []
+        for cls in self._order(dict.fromkeys(c for _, c in outputs)):
+            handle = self._choice[cls]
+            if egraph.nodes[handle].op == PROJECTION or egraph.nodes[handle].op == INPUT:
+                continue
+            node = self._node(cls, handle)
+            kernels.append(self._kernel(len(nodes), node, self._explainer.rules_of(handle)))
+            nodes.append(node)
+        for name, cls in outputs:
+            if cls in self._constant_classes and self._names[cls] == name:
+                self._value(cls)
+        for name, cls in aliases:
+            node = Node("Identity", (self._value(cls),), (name,), name=f"alias_{name}")
+            self._types[name] = egraph.type_of(cls)
+            kernels.append(self._kernel(len(nodes), node, frozenset()))
+            nodes.append(node)
+        graph = replace(
+            self._graph,
+            nodes=tuple(nodes),
+            types=MappingProxyType(self._types),
+            constants=MappingProxyType(self._constants),
+        )
+        return Program(graph, tuple(kernels), MappingProxyType(self._origins(graph)))
+
+    def _order(self, roots: Mapping[int, None]) -> list[int]:
+        """Needed classes, operands first; among the ready ones the oldest e-node first, so that the original order stays."""
+        egraph, choice = self._egraph, self._choice
+        needed: dict[int, list[int]] = {}
+        stack = [c for c in roots if c in choice]
+        while stack:
+            cls = stack.pop()
+            if cls in needed:
+                continue
+            children = [c for c in dict.fromkeys(egraph.canonical_children(choice[cls])) if c in choice]
+            needed[cls] = children
+            stack.extend(children)
+        users: dict[int, list[int]] = {}
+        missing = {cls: len(children) for cls, children in needed.items()}
+        for cls, children in needed.items():
+            for child in children:
+                users.setdefault(child, []).append(cls)
+        ready = [(choice[cls], cls) for cls, count in missing.items() if count == 0]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            _, cls = heapq.heappop(ready)
+            order.append(cls)
+            for user in users.get(cls, ()):
+                missing[user] -= 1
+                if missing[user] == 0:
+                    heapq.heappush(ready, (choice[user], user))
+        assert len(order) == len(needed), "the selection is cyclic"
+        self._projected: dict[int, dict[int, int]] = {}
+        for cls in order:
+            handle = choice[cls]
+            if egraph.nodes[handle].op == PROJECTION:
+                of = egraph.canonical_children(handle)[0]
+                self._projected.setdefault(of, {})[egraph.nodes[handle].attribute_number] = cls
+        return order
+
+    def _node(self, cls: int, handle: int) -> Node:
+        enode = self._egraph.nodes[handle]
+        inputs = tuple("" if c == ABSENT_INPUT else self._value(c) for c in self._egraph.canonical_children(handle))
+        full = self._egraph.full_type_of(cls)
+        if isinstance(full, TupleType):
+            parts = self._projected.get(cls, {})
+            outputs = tuple(self._define(parts[i], enode.op) if i in parts else "" for i in range(enode.outputs))
+        else:
+            outputs = (self._define(cls, enode.op),)
+        original = self._original_nodes.get(handle)
+        if original is not None and original.opaque:
+            return replace(original, inputs=inputs, outputs=outputs)
+        name = original.name if original is not None else f"{enode.rule}_{outputs[0]}"
+        return Node(enode.op, inputs, outputs, enode.attributes, enode.domain, name)
+
+    def _kernel(self, index: int, node: Node, rules: frozenset[str]) -> Kernel:
+        for value in node.inputs:
+            rules |= self._constant_rules.get(value, frozenset())
+        definition = None if node.opaque else operator(node.op, node.domain)
+        kind = definition.kind if definition is not None else Kind.OPAQUE
+        template = "view" if kind is Kind.VIEW else node.key
+        inputs = tuple(dict.fromkeys(v for v in node.inputs if v))
+        worst = max((self._exactness[r] for r in rules), default=Exactness.EXACT)
+        name = node.name or f"{node.op}_{index}"
+        outputs = tuple(v for v in node.outputs if v)
+        return Kernel(name, template, (index,), inputs, outputs, tuple(sorted(rules)), worst)
+
+    def _define(self, cls: int, stem: str) -> str:
+        name = self._name(cls, stem)
+        self._types[name] = self._egraph.type_of(cls)
+        return name
+
+    def _value(self, cls: int) -> str:
+        """Name under which the value of a class can be read; a constant is computed on first use."""
+        name = self._name(cls, "folded")
+        if cls in self._constant_classes and name not in self._constants:
+            self._constants[name] = self._materializer.constant(cls)
+            rules = set(self._materializer.rules(cls))
+            for member in self._egraph.members(cls)[:1]:
+                rules |= self._explainer.rules_of(member) - {""}
+            self._constant_rules[name] = frozenset(rules)
+        return name
+
+    def _name(self, cls: int, stem: str) -> str:
+        name = self._names.get(cls)
+        if name is None:
+            name = self._original_values.get(cls)
+            if name is None or name in self._graph.outputs or name in self._graph.inputs:
+                name = self._fresh_name(stem)
+            self._names[cls] = name
+        return name
+
+    def _fresh_name(self, stem: str) -> str:
+        while True:
+            self._fresh += 1
+            name = f"eqsat_{stem.lower()}_{self._fresh}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    def _origins(self, graph: Graph) -> dict[str, str]:
+        """Value of the program -> value of the original that it equals."""
+        origins: dict[str, str] = {name: name for name in graph.inputs}
+        defined = {v for node in graph.nodes for v in node.outputs if v}
+        for cls, name in self._names.items():
+            original = self._original_values.get(cls)
+            if original is not None and name in defined:
+                origins[name] = original
+        for name in graph.outputs:
+            origins[name] = name
+        return origins

@@ -1,0 +1,143 @@
+"""From the e-graph to one program: the extraction problem, its prices, and the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.cost.model import CostModel, Work, work_of
+from eqsat.cost.target import Target
+from eqsat.egraph.egraph import LEAVES, EGraph, TupleType
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract import ExtractionProblem, ExtractionResult, extract
+from eqsat.ir.operator import Application
+from eqsat.ir.types import Type
+from eqsat.rewrite import PROJECTION
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One e-node for each e-class that the program computes; constant classes are not in ``choice``.
+
+    ``choice``: class representative -> handle of the chosen e-node. ``cost_before``: price of the original program under
+    the same cost model.
+    """
+
+    choice: dict[int, int]
+    cost: float
+    cost_before: float
+    lower_bound: float
+    gap: float
+    method: str
+
+
+def work_of_enode(egraph: EGraph, handle: int) -> Work:
+    """The work of an e-node run as a kernel of its own."""
+    node = egraph.nodes[handle]
+    types = [None if c == ABSENT_INPUT else _plain(egraph.full_type_of(c)) for c in node.children]
+    values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
+    own = egraph.full_type_of(handle)
+    outputs: Sequence[Type] = own.items if isinstance(own, TupleType) else (own,)
+    domain = "opaque" if node.opaque is not None else node.domain
+    app = Application(node.key, node.attributes, types, values, node.outputs)
+    return work_of(node.op, domain, app, outputs)
+
+
+def _plain(type: Type | TupleType) -> Type | None:
+    return None if isinstance(type, TupleType) else type
+
+
+class Prices:
+    """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
+
+    E-nodes of one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
+    """
+
+    def __init__(self, egraph: EGraph, model: CostModel, target: Target) -> None:
+        self._egraph = egraph
+        self._model = model
+        self._target = target
+        self._known: dict[tuple[object, ...], float] = {}
+
+    def __call__(self, handle: int) -> float:
+        egraph = self._egraph
+        node = egraph.nodes[handle]
+        if node.op == PROJECTION or (node.op in LEAVES and not node.domain):
+            return 0.0
+        types = [egraph.full_type_of(c) for c in node.children]
+        key = (node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)
+        price = self._known.get(key)
+        if price is None:
+            price = self._known[key] = self._model.kernel_cost(work_of_enode(egraph, handle), self._target)
+        return price
+
+
+def select(
+    encoding: Encoding, snapshot: Snapshot, model: CostModel, target: Target, *, time_limit_s: float = 30.0
+) -> Selection:
+    """The cheapest program in the snapshot, never dearer than the original.
+
+    Values known at compile time cost nothing: they are computed once, when the program is written.
+    """
+    egraph = snapshot.egraph
+    price = Prices(egraph, model, target)
+    number = {cls: i for i, cls in enumerate(snapshot.classes)}
+    representatives = list(snapshot.classes)
+    node_class: list[int] = []
+    node_children: list[tuple[int, ...]] = []
+    node_cost: list[float] = []
+    node_handle: list[int] = []
+    by_handle: dict[int, int] = {}
+    for cls, nodes in snapshot.classes.items():
+        if cls in snapshot.constants:
+            node_class.append(number[cls])
+            node_children.append(())
+            node_cost.append(0.0)
+            node_handle.append(-1)
+            continue
+        for item in nodes:
+            by_handle[item.handle] = len(node_class)
+            node_class.append(number[cls])
+            node_children.append(tuple(dict.fromkeys(number[c] for c in item.children)))
+            node_cost.append(price(item.handle))
+            node_handle.append(item.handle)
+    outputs = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
+    roots = tuple(dict.fromkeys(number[c] for c in outputs))
+    problem = ExtractionProblem(len(number), node_class, node_children, node_cost, roots)
+    result = extract(
+        problem, time_limit_s=time_limit_s, incumbent=_original_choice(encoding, snapshot, number, by_handle)
+    )
+    choice = {representatives[c]: node_handle[n] for c, n in result.choice.items() if node_handle[n] >= 0}
+    before = sum(price(handle) for handle in encoding.node_handles)
+    return _selection(choice, result, before)
+
+
+def _selection(choice: dict[int, int], result: ExtractionResult, before: float) -> Selection:
+    return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method)
+
+
+def _original_choice(
+    encoding: Encoding, snapshot: Snapshot, number: dict[int, int], by_handle: dict[int, int]
+) -> dict[int, int]:
+    """The original program as a choice of e-nodes.
+
+    Of a class that holds several original e-nodes the first in the order of the program is taken: its inputs were all
+    computed before it, so following first e-nodes never runs in a circle.
+    """
+    egraph = snapshot.egraph
+    choice: dict[int, int] = {}
+    constant_nodes: dict[int, int] = {}
+    count = 0
+    for cls, nodes in snapshot.classes.items():
+        if cls in snapshot.constants:
+            constant_nodes[number[cls]] = count
+            count += 1
+        else:
+            first = nodes[0]
+            if not egraph.nodes[first.handle].rule:
+                choice[number[cls]] = by_handle[first.handle]
+            count += len(nodes)
+    choice.update(constant_nodes)
+    return choice

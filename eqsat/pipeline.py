@@ -1,0 +1,255 @@
+"""`optimize`: the one place that knows the order of the stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.cost.model import CostModel, find_cost_model
+from eqsat.cost.target import load_target
+from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
+from eqsat.egraph.saturate import Limits, Saturation, saturate
+from eqsat.egraph.snapshot import take_snapshot
+from eqsat.errors import OptionError, VerificationError
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import Kind, operator
+from eqsat.lower.liveness import peak_memory_bytes
+from eqsat.lower.lowering import lower
+from eqsat.lower.program import Program
+from eqsat.lower.selection import Selection, select
+from eqsat.report import Report, opaque_counts, recognized_structures
+from eqsat.rewrite import AnyRule, select_rules
+
+Progress = Callable[[str, str], None]
+"""Called with (stage, detail) as the work proceeds."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to optimise. The defaults are those of the command line.
+
+    ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
+    of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
+    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised.
+    """
+
+    target: str = "launch-count"
+    cost: str | CostModel = "kernels"
+    numerics: str = "lsb"
+    dims: Mapping[str, int] = field(default_factory=dict)
+    time_limit_s: float = 30.0
+    node_limit: int = 200_000
+    memory_limit_bytes: int | None = None
+    only_rules: Sequence[str] | None = None
+    disabled_rules: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    seed: int = 0
+    verify: bool = True
+    verification_runs: int = 2
+    feeds: Sequence[Mapping[str, np.ndarray]] | None = None
+
+    def check(self) -> None:
+        """Raises `OptionError` for a value out of range."""
+        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "verification_runs"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise OptionError(f"{name} is {value}; it must be positive")
+
+
+@dataclass
+class Result:
+    """An optimised model: the program, the report, and how to save it."""
+
+    original: Graph
+    program: Program
+    report: Report
+
+    def save(self, path: str | Path, *, form: str = "flat") -> None:
+        """Writes the program as ONNX, atomically. Raises `OutputError` if that cannot be done."""
+        from eqsat.backends.onnx_file import save_onnx
+
+        check_form(form)
+        with _timed(self.report.seconds, "save"):
+            save_onnx(self.program.graph, path)
+
+    def __repr__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+
+FORMS = ("flat",)
+
+
+def check_form(form: str) -> None:
+    """Raises `OptionError` for a form of output that does not exist."""
+    if form not in FORMS:
+        raise OptionError(f"form {form!r} is not available; choose one of {', '.join(FORMS)}")
+
+
+def load(source: Any, dims: Mapping[str, int] | None = None) -> Graph:
+    """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or a `Graph`."""
+    if isinstance(source, Graph):
+        return source
+    from eqsat.frontends.onnx_model import load_onnx
+
+    return load_onnx(source, dims=dims)
+
+
+def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -> Result:
+    """Optimises a model: loads it, saturates, extracts the cheapest program, lowers and verifies it.
+
+    ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an `eqsat.Graph`; ``options`` are those of
+    `Options`. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
+    something else than the original (a bug in a rule; nothing is written then).
+    """
+    chosen = Options(**options)
+    chosen.check()
+    target = load_target(chosen.target)
+    model = find_cost_model(chosen.cost) if isinstance(chosen.cost, str) else chosen.cost
+    numerics = Exactness.parse(chosen.numerics)
+    import eqsat.rules  # noqa: F401  # registers the shipped rules
+
+    rules = select_rules(numerics, only=chosen.only_rules, disabled=chosen.disabled_rules)
+    notify = progress or (lambda stage, detail: None)
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "load"):
+        notify("load", "")
+        graph = load(source, chosen.dims)
+    with _timed(seconds, "encode"):
+        kept = _keeping(graph, chosen.keep)
+        encoding = encode(kept, fold_inexact=numerics >= Exactness.ROUNDING)
+    with _timed(seconds, "saturate"):
+        notify("saturate", "")
+        limits = Limits(chosen.time_limit_s, chosen.node_limit, memory_bytes=chosen.memory_limit_bytes)
+        saturation = saturate(
+            encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
+        )
+    with _timed(seconds, "analyse"):
+        snapshot = take_snapshot(encoding.egraph)
+    with _timed(seconds, "extract"):
+        notify("extract", f"{snapshot.size} e-nodes")
+        selection = select(encoding, snapshot, model, target, time_limit_s=chosen.time_limit_s)
+    with _timed(seconds, "lower"):
+        notify("lower", "")
+        program = lower(encoding, snapshot, selection, _classes(rules))
+    report = _report(source, chosen, model, graph, encoding, saturation, selection, program, snapshot.size, rules)
+    report.seconds = seconds
+    result = Result(graph, program, report)
+    if chosen.verify:
+        with _timed(seconds, "verify"):
+            notify("verify", "")
+            _verify(result, source, chosen)
+    return result
+
+
+def _keeping(graph: Graph, keep: Sequence[str]) -> Graph:
+    """The graph with the values in ``keep`` as additional outputs."""
+    from dataclasses import replace
+
+    defined = graph.producers()
+    for name in keep:
+        if name not in defined and name not in graph.inputs:
+            raise OptionError(f"value {name!r} to keep does not exist in the model")
+    extra = tuple(n for n in dict.fromkeys(keep) if n not in graph.outputs)
+    return replace(graph, outputs=graph.outputs + extra) if extra else graph
+
+
+def _classes(rules: Sequence[AnyRule]) -> dict[str, Exactness]:
+    classes = {r.name: r.exactness for r in rules}
+    return {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
+
+
+def _report(
+    source: Any,
+    options: Options,
+    model: CostModel,
+    graph: Graph,
+    encoding: Encoding,
+    saturation: Saturation,
+    selection: Selection,
+    program: Program,
+    enodes: int,
+    rules: Sequence[AnyRule],
+) -> Report:
+    templates: dict[str, int] = {}
+    for kernel in program.kernels:
+        templates[kernel.template] = templates.get(kernel.template, 0) + 1
+    uses: dict[str, int] = {}
+    for kernel in program.kernels:
+        for name in kernel.rules:
+            uses[name] = uses.get(name, 0) + 1
+    folded = {u.rule for u in encoding.egraph.unions} & {FOLD_EXACT, FOLD_INEXACT}
+    matches = dict(saturation.matches)
+    for name in (FOLD_EXACT, FOLD_INEXACT):
+        matches[name] = sum(u.rule == name for u in encoding.egraph.unions) if name in folded else 0
+    name = str(source) if isinstance(source, str | Path) else graph.name
+    return Report(
+        model=name,
+        target=options.target,
+        cost_model=model.name,
+        numerics=options.numerics,
+        exactness=program.exactness.label,
+        operators_before=graph.operator_counts(),
+        operators_after=program.graph.operator_counts(),
+        kernels_before=sum(not _is_view(n) for n in graph.nodes),
+        kernels_after=program.kernel_count,
+        kernel_templates=dict(sorted(templates.items())),
+        recognized=recognized_structures(program.graph),
+        cost_unit=model.unit,
+        cost_before=selection.cost_before,
+        cost_after=selection.cost,
+        lower_bound=selection.lower_bound,
+        gap=selection.gap,
+        bound_scope="e-graph",
+        peak_memory_bytes=peak_memory_bytes(program.graph),
+        opaque=opaque_counts(program.graph),
+        eclasses=encoding.egraph.class_count,
+        enodes=enodes,
+        iterations=saturation.iterations,
+        stop_reason=saturation.stop_reason.value,
+        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
+    )
+
+
+def _is_view(node: Any) -> bool:
+    definition = None if node.opaque else operator(node.op, node.domain)
+    return definition is not None and definition.kind is Kind.VIEW
+
+
+def _verify(result: Result, source: Any, options: Options) -> None:
+    from eqsat.verify import verify_program
+
+    verification = verify_program(
+        result.original,
+        result.program,
+        original_source=None if isinstance(source, Graph) else source,
+        result_source=None,
+        runs=options.verification_runs,
+        seed=options.seed,
+        feeds=options.feeds,
+    )
+    result.report.verification = verification.to_dict()
+    if verification.verdict == "failed":
+        raise VerificationError("; ".join(verification.failures))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+__all__ = ["Options", "Result", "check_form", "load", "optimize"]

@@ -1,0 +1,131 @@
+"""The report of an optimisation: a stable dictionary, text for a terminal, a table for a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.ir.graph import Graph
+
+RECOGNIZED = {
+    "Attention": "attention",
+    "LayerNormalization": "layer_norm",
+    "RMSNormalization": "rms_norm",
+    "SimplifiedLayerNormalization": "rms_norm",
+    "GroupNormalization": "group_norm",
+    "InstanceNormalization": "instance_norm",
+    "BatchNormalization": "batch_norm",
+    "Gelu": "gelu",
+    "Swish": "silu",
+    "HardSwish": "hard_swish",
+    "Mish": "mish",
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+}
+"""Operator type -> what the report calls the structure that it is."""
+
+
+def recognized_structures(graph: Graph) -> dict[str, int]:
+    """Structure -> number of operators of the graph that are one."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        name = RECOGNIZED.get(node.op)
+        if name is not None:
+            counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def opaque_counts(graph: Graph) -> dict[str, int]:
+    """Operator type -> number of nodes that the optimiser passes through untouched."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.opaque:
+            counts[node.key] = counts.get(node.key, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+@dataclass
+class Report:
+    """What was done to a model. `to_dict` is a stable contract; see docs/report.md for the keys."""
+
+    model: str
+    target: str
+    cost_model: str
+    numerics: str
+    exactness: str
+    operators_before: dict[str, int]
+    operators_after: dict[str, int]
+    kernels_before: int
+    kernels_after: int
+    kernel_templates: dict[str, int]
+    recognized: dict[str, int]
+    cost_unit: str
+    cost_before: float
+    cost_after: float
+    lower_bound: float
+    gap: float
+    bound_scope: str
+    peak_memory_bytes: int
+    opaque: dict[str, int]
+    eclasses: int
+    enodes: int
+    iterations: int
+    stop_reason: str
+    rules: dict[str, dict[str, int]]
+    seconds: dict[str, float] = field(default_factory=dict)
+    verification: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON data."""
+        return dict(self.__dict__)
+
+    def __str__(self) -> str:
+        before, after = sum(self.operators_before.values()), sum(self.operators_after.values())
+        lines = [
+            f"{self.model}: target {self.target}, cost {self.cost_model}, numerics {self.numerics} "
+            f"(highest class used: {self.exactness})",
+            f"  operators  {before:>8} -> {after}",
+            f"  kernels    {self.kernels_before:>8} -> {self.kernels_after}",
+            f"  cost       {_number(self.cost_before):>8} -> {_number(self.cost_after)} {self.cost_unit}; "
+            f"lower bound {_number(self.lower_bound)}, gap {100 * self.gap:.2f} % ({self.bound_scope})",
+            f"  e-graph    {self.enodes} e-nodes in {self.eclasses} e-classes, {self.iterations} iterations, "
+            f"{self.stop_reason}",
+            f"  memory     {self.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside",
+        ]
+        changed = sorted(self.operators_before.keys() | self.operators_after.keys())
+        for op in changed:
+            a, b = self.operators_before.get(op, 0), self.operators_after.get(op, 0)
+            if a != b:
+                lines.append(f"    {op:<24} {a:>6} -> {b}")
+        if self.opaque:
+            lines.append("  untouched  " + ", ".join(f"{k} x{v}" for k, v in self.opaque.items()))
+        used = {name: counts for name, counts in self.rules.items() if counts["uses"]}
+        if used:
+            lines.append("  rules      uses in the result (matches)")
+            width = max(map(len, used)) + 2
+            lines += [f"    {n:<{width}} {c['uses']:>5} ({c['matches']})" for n, c in sorted(used.items())]
+        if self.verification:
+            lines.append(f"  verified   {_verification(self.verification)}")
+        lines.append("  seconds    " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _verification(data: Mapping[str, Any]) -> str:
+    text = str(data.get("verdict", "not run"))
+    if data.get("runs"):
+        text += f" in {data['runs']} runs"
+    if data.get("kernels_checked"):
+        text += f", {data['kernels_checked']} kernels checked one by one"
+    worst = [o for o in data.get("outputs", {}).values() if o.get("max_abs_error") is not None]
+    if worst:
+        text += f", largest error {max(o['max_abs_error'] for o in worst):.3g}"
+    return text

@@ -1,0 +1,345 @@
+"""Rewrite rules as data: patterns, conditions, rules, and the registry they live in.
+
+A rule is an equation. Its left side is a *pattern*, a term over operators and variables; the decorated function gets the
+`Match` and returns the right side, a term over the matched references. What must hold for the equation to be true is a list
+of named `Condition`s: a rule whose conditions cannot be established does not fire, and the first one that failed says why.
+
+    x, w, s = variables("x w s")
+
+    @rule(mul(matmul(x, w), s), where=[constant("w", "s"), ...], exactness=Exactness.ROUNDING, source="...", family="E12")
+    def fold_scale_into_matmul(m):
+        \"\"\"``(x @ w) * s == x @ (w * s)``.\"\"\"
+        return matmul(m.x, mul(m.w, m.s))
+
+This module knows the IR only; `eqsat.egraph` compiles and runs rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from eqsat.errors import OptionError, RuleError
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.operator import operator
+from eqsat.ir.types import DType, Shape, TensorType, Type
+
+PROJECTION = "Proj"
+"""Pseudo-operator: output ``index`` of an operator with several outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Stands for any value. ``optional``: for an absent optional input, too (it is then ``None`` in the match)."""
+
+    name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operator applied to terms. In a pattern ``name`` makes the node available in the match, attributes included."""
+
+    op: str
+    args: tuple[Term, ...]
+    attributes: Attributes = NO_ATTRIBUTES
+    name: str = ""
+    outputs: int = 1
+
+    def named(self, name: str) -> Apply:
+        return Apply(self.op, self.args, self.attributes, name, self.outputs)
+
+    def output(self, index: int) -> Apply:
+        """Output ``index`` of an operator with several outputs."""
+        return Apply(PROJECTION, (self,), Attributes({"index": index}))
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant on the right side of a rule."""
+
+    constant: Constant
+
+
+class Values(Protocol):
+    """What a match may ask about the value of an e-class."""
+
+    def type_of(self, handle: int) -> Type: ...
+    def value_of(self, handle: int) -> np.ndarray | None: ...
+    def is_constant(self, handle: int) -> bool: ...
+    def interval_of(self, handle: int) -> tuple[float, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A matched value: an e-class with its type and what is known about its elements."""
+
+    handle: int
+    values: Values = field(compare=False, repr=False)
+    attributes: Attributes = NO_ATTRIBUTES
+
+    @property
+    def type(self) -> TensorType:
+        """Type of the value. Raises `Unmet` when it is no tensor."""
+        found = self.values.type_of(self.handle)
+        if not isinstance(found, TensorType):
+            raise Unmet("the value is no tensor")
+        return found
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Extents; raises `Unmet` when the rank is unknown."""
+        shape = self.type.shape
+        if shape is None:
+            raise Unmet("the rank is unknown")
+        return shape
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """Extents; raises `Unmet` unless all are known."""
+        shape = self.shape
+        if not all(isinstance(d, int) for d in shape):
+            raise Unmet(f"an extent is unknown: {shape}")
+        return shape  # type: ignore[return-value]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def value(self) -> np.ndarray:
+        """Elements, if constant and few; raises `Unmet` otherwise."""
+        value = self.values.value_of(self.handle)
+        if value is None:
+            raise Unmet("the elements are not known at compile time")
+        return value
+
+    @property
+    def is_constant(self) -> bool:
+        return self.values.is_constant(self.handle)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Bounds on the elements; (-inf, inf) if nothing is known, NaN bounds if an element may be NaN."""
+        return self.values.interval_of(self.handle)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Attribute of a named node of the pattern."""
+        return self.attributes.get(name, default)
+
+
+Term = Variable | Apply | Literal | Ref
+
+
+class Unmet(Exception):
+    """Raised while a condition or a right side is evaluated: the rule does not apply here, and why."""
+
+
+class Match:
+    """What the variables and named nodes of a pattern matched: ``m.x`` is a `Ref`, or ``None`` for an absent input."""
+
+    def __init__(self, bindings: Mapping[str, Ref | None], root: Ref) -> None:
+        self._bindings = bindings
+        self.root = root
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._bindings[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._bindings[name]
+
+    def require(self, holds: object, reason: str) -> None:
+        """Raises `Unmet` with ``reason`` unless ``holds``."""
+        if not holds:
+            raise Unmet(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A named side condition. ``fact``: variables that must be constant, which the e-graph checks while matching."""
+
+    name: str
+    holds: Callable[[Match], bool]
+    fact: tuple[str, ...] = ()
+
+
+Sample = Callable[[Any], Any]
+RightSide = Callable[[Match], Term | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An equation between a pattern and what ``build`` makes of a match.
+
+    ``name`` is unique; ``equation`` is the first line of the docstring. ``quanta``: for class LSB, how many quanta an integer
+    result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
+    an array for each variable and the attributes of each named node, see ``rules/README.md``.
+    """
+
+    name: str
+    pattern: Apply
+    build: RightSide
+    conditions: tuple[Condition, ...]
+    exactness: Exactness
+    family: str
+    source: str
+    equation: str
+    doc: str
+    quanta: int = 0
+    sample: Sample | None = None
+
+
+class GroupView(Protocol):
+    """What a group rule sees of the e-graph."""
+
+    def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
+        """Every e-node of ``op``: its class (with the node's attributes) and its inputs, oldest first."""
+        ...
+
+    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
+        """Every e-node that reads ``ref``: operator, class, inputs."""
+        ...
+
+
+Merge = tuple[Ref, Term]
+GroupSide = Callable[[GroupView], Iterable[Merge]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRule:
+    """An equation over any number of nodes at once: yields pairs (existing value, term that equals it)."""
+
+    name: str
+    build: GroupSide
+    exactness: Exactness
+    family: str
+    source: str
+    equation: str
+    doc: str
+    conditions: tuple[Condition, ...] = ()
+    sample: Sample | None = None
+
+
+AnyRule = Rule | GroupRule
+R = TypeVar("R", Rule, GroupRule)
+_REGISTRY: dict[str, AnyRule] = {}
+
+
+def rule(
+    pattern: Apply,
+    *,
+    where: Sequence[Condition] = (),
+    exactness: Exactness,
+    source: str,
+    family: str,
+    quanta: int = 0,
+    sample: Sample | None = None,
+) -> Callable[[RightSide], Rule]:
+    """Registers the decorated function as the right side of a rule. See the module's docstring.
+
+    Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern.
+    """
+
+    def register(build: RightSide) -> Rule:
+        name, equation, doc = _describe(build)
+        _check_pattern(pattern, name)
+        made = Rule(name, pattern, build, tuple(where), exactness, family, source, equation, doc, quanta, sample)
+        return _register(made)
+
+    return register
+
+
+def group_rule(
+    *, exactness: Exactness, source: str, family: str, sample: Sample | None = None
+) -> Callable[[GroupSide], GroupRule]:
+    """Registers the decorated generator as a rule over groups of nodes (N-way merging).
+
+    ``sample`` draws a random graph with such a group.
+    """
+
+    def register(build: GroupSide) -> GroupRule:
+        name, equation, doc = _describe(build)
+        return _register(GroupRule(name, build, exactness, family, source, equation, doc, sample=sample))
+
+    return register
+
+
+def _describe(function: Callable[..., Any]) -> tuple[str, str, str]:
+    name = function.__name__
+    doc = (function.__doc__ or "").strip()
+    equation = re.search(r"``(.+?)``", doc, re.DOTALL)
+    if equation is None or "==" not in equation.group(1):
+        raise RuleError(f"rule {name!r}: the docstring must state the equation as ``left == right``")
+    return name, " ".join(equation.group(1).split()), doc
+
+
+def _check_pattern(pattern: Term, name: str) -> None:
+    if isinstance(pattern, Apply):
+        if pattern.op != PROJECTION and operator(pattern.op) is None:
+            raise RuleError(f"rule {name!r}: the pattern names {pattern.op!r}, which is no operator")
+        for arg in pattern.args:
+            _check_pattern(arg, name)
+    elif not isinstance(pattern, Variable):
+        raise RuleError(f"rule {name!r}: a pattern consists of operators and variables, got {pattern!r}")
+
+
+def _register(made: R) -> R:
+    if made.name in _REGISTRY:
+        raise RuleError(f"rule {made.name!r} is registered twice")
+    _REGISTRY[made.name] = made
+    return made
+
+
+def registered_rules() -> tuple[AnyRule, ...]:
+    """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    return tuple(_REGISTRY.values())
+
+
+def unregister(name: str) -> None:
+    """Forgets a rule (for tests, and for a notebook cell that is run again)."""
+    _REGISTRY.pop(name, None)
+
+
+def select_rules(
+    numerics: Exactness, *, only: Sequence[str] | None = None, disabled: Sequence[str] = ()
+) -> tuple[AnyRule, ...]:
+    """Rules of class ``numerics`` or stronger. Raises `OptionError` for a name that no rule has."""
+    rules = registered_rules()
+    names = {r.name for r in rules}
+    for name in (*(only or ()), *disabled):
+        if name not in names:
+            raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists the {len(names)} there are")
+    return tuple(
+        r for r in rules if r.exactness <= numerics and r.name not in disabled and (only is None or r.name in only)
+    )
+
+
+def variables(names: str) -> tuple[Any, ...]:
+    """Variables by name, separated by spaces; a trailing ``?`` makes one optional: ``x, b = variables("x b?")``."""
+    return tuple(Variable(n.rstrip("?"), n.endswith("?")) for n in names.split())
+
+
+def apply(op: str, *args: Term, outputs: int = 1, **attributes: Any) -> Apply:
+    """A term: operator ``op`` of the default domain applied to ``args``. Trailing ``None`` arguments are absent inputs."""
+    kept = list(args)
+    while kept and kept[-1] is None:
+        kept.pop()
+    return Apply(op, tuple(kept), Attributes(attributes) if attributes else NO_ATTRIBUTES, "", outputs)
+
+
+def literal(value: Any, dtype: DType | str | None = None) -> Literal:
+    """A constant term."""
+    return Literal(value if isinstance(value, Constant) else Constant.of(value, dtype))

@@ -1,0 +1,83 @@
+"""The original, ready to be run: by ONNX Runtime from its file, or from its graph, or by the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.errors import EqsatError, ModelError
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run as interpret
+from eqsat.verify.pieces import session_of
+
+Source = str | Path | onnx.ModelProto | None
+
+
+class Original:
+    """Runs ``graph``, from ``source`` if that is given, without optimisation.
+
+    ``extra``: intermediate values that will be asked for. ``notes`` says so where the reference interpreter stands in.
+    Raises `ModelError` if nothing can run it.
+    """
+
+    def __init__(self, graph: Graph, source: Source = None, extra: Sequence[str] = ()) -> None:
+        self.graph = graph
+        self.source = source
+        self.notes: list[str] = []
+        self._extra = frozenset(extra)
+        self._session: Session | None = None
+        try:
+            self._session = self._open(extra)
+        except ModelError as error:
+            self.notes.append(f"the reference interpreter runs the original, since ONNX Runtime does not: {error}")
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Outputs by name."""
+        if self._session is not None:
+            return self._session.run(feeds, self.graph.outputs)
+        return self._interpret(feeds, self.graph.outputs)
+
+    def fetcher(self, feeds: Mapping[str, np.ndarray]) -> Callable[[Sequence[str]], dict[str, Any]]:
+        """A function from names of intermediate values to their values on ``feeds``."""
+
+        def fetch(names: Sequence[str]) -> dict[str, Any]:
+            if self._session is None:
+                return self._interpret(feeds, names)
+            if not names:
+                return {}
+            session = self._session if self._extra.issuperset(names) else self._open(names)
+            return session.run(feeds, names)
+
+        return fetch
+
+    def _open(self, extra: Sequence[str]) -> Session:
+        source = self.source
+        if source is None or not _computes(source, extra):
+            outputs = tuple(dict.fromkeys((*self.graph.outputs, *extra)))
+            return session_of(replace(self.graph, outputs=outputs))
+        return Session(source, "disable", extra_outputs=extra)
+
+    def _interpret(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, Any]:
+        try:
+            return interpret(self.graph, feeds, names)
+        except EqsatError:
+            raise
+        except Exception as error:  # numpy's, for inputs that do not fit
+            raise ModelError(f"the reference interpreter: {type(error).__name__}: {error}") from None
+
+
+def _computes(source: str | Path | onnx.ModelProto, names: Sequence[str]) -> bool:
+    """Whether the model computes values of these names (a front end may have split or renamed some)."""
+    if not names:
+        return True
+    try:
+        model = source if isinstance(source, onnx.ModelProto) else onnx.load(str(source), load_external_data=False)
+    except Exception as error:
+        raise ModelError(f"{source}: cannot read the model: {error}") from None
+    return {v for node in model.graph.node for v in node.output}.issuperset(names)

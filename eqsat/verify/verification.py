@@ -1,0 +1,71 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.errors import VerificationError
+from eqsat.verify.compare import Judgement
+
+EQUAL, WITHIN, FAILED, NOT_RUN, NOT_JUDGED = "equal", "within tolerance", "failed", "not run", "not judged"
+
+
+@dataclass
+class Verification:
+    """Verdict on a program or a pair of models.
+
+    ``verdict``: ``equal`` (bit by bit), ``within tolerance``, ``failed``, ``not run`` (the reason is in ``notes``) or
+    ``not judged`` (rules were used that promise no equality). ``outputs``: by output the largest absolute error over all
+    runs, the same relative to the output's largest element, the mean absolute error, and the tolerance of the run with
+    the largest error. ``failures``: one line for each output and kernel that disagrees.
+    """
+
+    verdict: str = NOT_RUN
+    runs: int = 0
+    outputs: dict[str, dict[str, float]] = field(default_factory=dict)
+    kernels_checked: int = 0
+    kernels_unchanged: int = 0
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing disagreed. (A verification that did not run has not passed.)"""
+        return self.verdict in (EQUAL, WITHIN)
+
+    def record(self, output: str, judgement: Judgement) -> None:
+        """Takes note of one output of one run."""
+        found = judgement.distance
+        unknown = math.inf if found.misfit else 0.0
+        entry = self.outputs.setdefault(
+            output,
+            {"max_abs_error": 0.0, "max_rel_error": 0.0, "mean_abs_error": 0.0, "tolerance": judgement.tolerance},
+        )
+        if max(found.max_abs, unknown) > entry["max_abs_error"]:
+            entry["max_abs_error"] = max(found.max_abs, unknown)
+            entry["tolerance"] = judgement.tolerance
+        entry["max_rel_error"] = max(entry["max_rel_error"], found.max_rel, unknown)
+        entry["mean_abs_error"] = max(entry["mean_abs_error"], found.mean_abs, unknown)
+
+    def require(self) -> None:
+        """Raises `VerificationError` with the first failure if the verdict is ``failed``."""
+        if self.verdict == FAILED:
+            more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
+            raise VerificationError(f"{self.failures[0]}{more}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for JSON."""
+        return {
+            "verdict": self.verdict,
+            "runs": self.runs,
+            "outputs": {
+                name: {key: value if math.isfinite(value) else str(value) for key, value in entry.items()}
+                for name, entry in self.outputs.items()
+            },
+            "kernels_checked": self.kernels_checked,
+            "kernels_unchanged": self.kernels_unchanged,
+            "failures": list(self.failures),
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,198 @@
+"""Heuristic extraction: area flow for a first choice, then exact-area local search with reference counts.
+
+Source: the two steps of technology mapping in ABC (Cong and Ding 1994; Mishchenko, Chatterjee and Brayton 2007), with
+e-classes in the place of cuts. Linear in the e-graph per pass.
+"""
+
+import time
+
+from eqsat.extract.core import Core
+
+_FLOW_PASSES = 4
+_AREA_PASSES = 8
+
+
+def area_flow(core: Core, references: list[float]) -> list[int]:
+    """Return an acyclic choice for every class: a class pays ``1 / references`` of each child's flow.
+
+    Only nodes whose children are numbered below their class are considered, which no cycle can satisfy.
+    """
+    choice = [-1] * len(core.nodes)
+    share = [0.0] * len(core.nodes)
+    for current, members in enumerate(core.nodes):
+        best = float("inf")
+        for node in members:
+            children = core.children[node]
+            if children and children[-1] >= current:
+                continue
+            flow = core.cost[node]
+            for child in children:
+                flow += share[child]
+            if flow < best:
+                best = flow
+                choice[current] = node
+        share[current] = min(best / references[current], 1e300)
+    return choice
+
+
+def initial_references(core: Core) -> list[float]:
+    """Return for each class the number of classes that can use it, at least 1."""
+    users: list[set[int]] = [set() for _ in core.nodes]
+    for node, children in enumerate(core.children):
+        for child in children:
+            users[child].add(core.owner[node])
+    return [float(max(1, len(u))) for u in users]
+
+
+class AreaSearch:
+    """Local search over acyclic choices. ``choice`` covers all classes, ``uses`` counts the needed users."""
+
+    def __init__(self, core: Core, choice: list[int]) -> None:
+        self.core = core
+        self.choice = list(choice)
+        self.uses = [0] * len(core.nodes)
+        self.total = 0.0
+        for root in sorted(core.roots):
+            self.total += self._reference(root)
+
+    def _reference(self, start: int) -> float:
+        """Add one use of ``start`` and return the cost of what becomes needed."""
+        uses, choice, core = self.uses, self.choice, self.core
+        added = 0.0
+        stack = [start]
+        while stack:
+            current = stack.pop()
+            uses[current] += 1
+            if uses[current] == 1:
+                node = choice[current]
+                added += core.cost[node]
+                stack.extend(core.children[node])
+        return added
+
+    def _release(self, start: int) -> float:
+        """Remove one use of ``start`` and return the cost of what is no longer needed."""
+        uses, choice, core = self.uses, self.choice, self.core
+        freed = 0.0
+        stack = [start]
+        while stack:
+            current = stack.pop()
+            uses[current] -= 1
+            if not uses[current]:
+                node = choice[current]
+                freed += core.cost[node]
+                stack.extend(core.children[node])
+        return freed
+
+    def _reaches(self, node: int, target: int) -> bool:
+        """Tell whether ``target`` is below the children of ``node`` under the current choice."""
+        core = self.core
+        group = core.group
+        label = group[target]
+        if not core.cyclic[target]:
+            return False
+        stack = [child for child in core.children[node] if group[child] == label]
+        seen = set(stack)
+        while stack:
+            current = stack.pop()
+            if current == target:
+                return True
+            for child in core.children[self.choice[current]]:
+                if group[child] == label and child not in seen:
+                    seen.add(child)
+                    stack.append(child)
+        return False
+
+    def improve_class(self, current: int, epsilon: float) -> float:
+        """Move a needed class to the node of least marginal cost; return the change of the total (<= 0)."""
+        core, choice = self.core, self.choice
+        old = choice[current]
+        freed = core.cost[old]
+        for child in core.children[old]:
+            freed += self._release(child)
+        best, best_cost = old, freed - epsilon
+        for node in core.nodes[current]:
+            if node == old or core.cost[node] >= best_cost or self._reaches(node, current):
+                continue
+            added = core.cost[node]
+            for child in core.children[node]:
+                added += self._reference(child)
+            for child in core.children[node]:
+                self._release(child)
+            if added < best_cost:
+                best, best_cost = node, added
+        added = core.cost[best]
+        choice[current] = best
+        for child in core.children[best]:
+            added += self._reference(child)
+        self.total += added - freed
+        return added - freed
+
+    def refresh_unused(self) -> None:
+        """Give each class that is not needed its cheapest node in view of what is paid already."""
+        core, choice, uses = self.core, self.choice, self.uses
+        extra = [0.0] * len(core.nodes)
+        for current, members in enumerate(core.nodes):
+            if uses[current]:
+                continue
+            best = float("inf")
+            chosen = -1
+            for node in members:
+                price = core.cost[node]
+                for child in core.children[node]:
+                    price += extra[child]
+                if price < best and not self._reaches(node, current):
+                    best = price
+                    chosen = node
+            if chosen >= 0:
+                choice[current] = chosen
+            extra[current] = min(best, 1e300)
+
+    def run(self, deadline: float) -> None:
+        """Alternate sweeps over the needed classes until none helps, the pass limit or ``deadline``."""
+        core = self.core
+        choosable = [c for c, members in enumerate(core.nodes) if len(members) > 1]
+        epsilon = 1e-12 * max(self.total, 1e-300)
+        for turn in range(_AREA_PASSES):
+            if time.perf_counter() > deadline:
+                return
+            self.refresh_unused()
+            change = 0.0
+            for current in choosable if turn % 2 else reversed(choosable):
+                if self.uses[current]:
+                    change += self.improve_class(current, epsilon)
+                    if time.perf_counter() > deadline:
+                        return
+            if change >= -epsilon:
+                return
+
+
+def area_choice(core: Core, deadline: float = float("inf"), start: list[int] | None = None) -> tuple[list[int], float]:
+    """Return the best choice found for all classes of ``core`` and its DAG cost (without ``base``).
+
+    ``start`` is a further acyclic choice of all classes to improve.
+    """
+    references = initial_references(core)
+    best: list[int] = []
+    best_cost = float("inf")
+    candidates: list[list[int]] = [] if start is None else [start]
+    for turn in range(_FLOW_PASSES):
+        if turn and time.perf_counter() > deadline:
+            break
+        choice = area_flow(core, references)
+        cost = core.choice_cost(choice)
+        if cost < best_cost:
+            best, best_cost = choice, cost
+        uses = [0] * len(core.nodes)
+        for current in core.needed(choice):
+            for child in core.children[choice[current]]:
+                uses[child] += 1
+        references = [max(1.0, (r + 2.0 * u) / 3.0) for r, u in zip(references, uses, strict=True)]
+    candidates.append(best)
+    best_cost = float("inf")
+    for candidate in candidates:
+        search = AreaSearch(core, candidate)
+        search.run(deadline)
+        cost = core.choice_cost(search.choice)
+        if cost < best_cost:
+            best, best_cost = search.choice, cost
+    return best, best_cost

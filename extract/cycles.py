@@ -1,0 +1,127 @@
+"""Separation: exit cuts that a relaxed or a cyclic choice violates."""
+
+from collections.abc import Sequence
+
+from eqsat.extract.core import Core
+from eqsat.extract.landmarks import landmark_bound
+from eqsat.extract.model import Model, Relaxation
+
+_TOLERANCE = 1e-5
+_THRESHOLDS = (1e-7, 0.05, 0.15, 0.3, 0.5, 0.8)
+
+
+def landmark_cuts(model: Model, relaxed: Relaxation, enough: float, deadline: float) -> tuple[float, list[float], int]:
+    """Add landmark cuts over the reduced costs; return the raised bound, the reduced costs left and how many cuts.
+
+    They extend the dual solution, so the next relaxation is at least the returned bound.
+    """
+    core = model.core
+    found = landmark_bound(
+        core, model.below, relaxed.reduced, sorted(core.roots), enough=enough - relaxed.bound, deadline=deadline
+    )
+    for cut in found.cuts:
+        model.add_exit_cut(cut.needed, cut.nodes)
+    return relaxed.bound + found.bound, found.reduced, len(found.cuts)
+
+
+def unfounded_cuts(model: Model, values: Sequence[float], most: int = 60) -> int:
+    """Add the exit cuts most violated by ``values`` that thresholds find; return how many.
+
+    For each threshold, the classes that the nodes above it cannot derive are the unfounded ones; from such a class the
+    set grows over those nodes towards an unfounded child, so that only nodes below the threshold leave it.
+    """
+    core = model.core
+    amount = [0.0] * len(core.owner)
+    for members in core.nodes:
+        for node in members:
+            amount[node] = values[model.variable[node]]
+    found: dict[tuple[int, tuple[int, ...]], float] = {}
+    for threshold in _THRESHOLDS:
+        derived = _derivable(core, [a >= threshold for a in amount])
+        for needed in range(len(core.nodes)):
+            if derived[needed] or values[needed] < max(threshold, _TOLERANCE):
+                continue
+            classes = [needed]
+            mask = 1 << needed
+            for current in classes:
+                for node in core.nodes[current]:
+                    if amount[node] >= threshold and not model.below[node] & mask:
+                        child = min((k for k in core.children[node] if not derived[k]), key=lambda k: (values[k], k))
+                        classes.append(child)
+                        mask |= 1 << child
+            exits = tuple(n for c in classes for n in core.nodes[c] if not model.below[n] & mask)
+            violation = values[needed] - sum(amount[n] for n in exits)
+            if violation > _TOLERANCE:
+                found[needed, exits] = violation
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:most]
+    for (needed, exits), _ in ranked:
+        model.add_exit_cut(needed, exits)
+    return len(ranked)
+
+
+def _derivable(core: Core, usable: Sequence[bool]) -> bytearray:
+    """Tell for each class whether the ``usable`` nodes alone derive it."""
+    derived = bytearray(len(core.nodes))
+    users: dict[int, list[int]] = {}
+    waiting: dict[int, int] = {}
+    ready: list[int] = []
+    for members in core.nodes:
+        for node in members:
+            if usable[node]:
+                waiting[node] = len(core.children[node])
+                if not waiting[node]:
+                    ready.append(node)
+                for child in core.children[node]:
+                    users.setdefault(child, []).append(node)
+    for node in ready:
+        owner = core.owner[node]
+        if derived[owner]:
+            continue
+        derived[owner] = 1
+        for user in users.get(owner, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    return derived
+
+
+def integral_cuts(model: Model, choice: dict[int, int]) -> set[int]:
+    """Add exit cuts for the cycles of an integral ``choice``; return the components they lie in.
+
+    The needed classes that cannot be ordered children first are unfounded; each cycle found among them by following the
+    choice gives its cuts, and so does the whole set of its component.
+    """
+    core = model.core
+    pending = {c: len(core.children[n]) for c, n in choice.items()}
+    users: dict[int, list[int]] = {}
+    for current, node in choice.items():
+        for child in core.children[node]:
+            users.setdefault(child, []).append(current)
+    ready = [c for c, count in pending.items() if not count]
+    for current in ready:
+        for user in users.get(current, ()):
+            pending[user] -= 1
+            if not pending[user]:
+                ready.append(user)
+    unfounded = {c for c, count in pending.items() if count}
+    concerned: set[int] = set()
+    visited: set[int] = set()
+    for start in sorted(unfounded):
+        path: list[int] = []
+        current = start
+        while current not in visited:
+            visited.add(current)
+            path.append(current)
+            current = next(k for k in core.children[choice[current]] if k in unfounded)
+        if current in path:
+            cycle = path[path.index(current) :]
+            concerned.add(core.group[current])
+            exits = model.exits(cycle)
+            for member in cycle[:8]:
+                model.add_exit_cut(member, exits)
+    for group in sorted(concerned):
+        members = sorted(c for c in unfounded if core.group[c] == group)
+        exits = model.exits(members)
+        for member in members[-2:]:
+            model.add_exit_cut(member, exits)
+    return concerned

@@ -1,0 +1,145 @@
+"""Exact extraction of a core: the relaxation with cuts, then the MILP, until proved or time is up."""
+
+import time
+from dataclasses import dataclass
+
+from eqsat.extract.area import AreaSearch
+from eqsat.extract.core import Core
+from eqsat.extract.cycles import integral_cuts, landmark_cuts, unfounded_cuts
+from eqsat.extract.knuth import knuth
+from eqsat.extract.landmarks import Landmarks
+from eqsat.extract.model import Model
+
+_LP_ROUNDS = 25
+_CUT_ROUNDS_BEFORE_LEVELS = 15
+PROOF_TOLERANCE = 1e-7
+"""A bound within this fraction of the cost counts as a proof: the solver's own tolerances are about 1e-9."""
+
+
+@dataclass
+class Bracket:
+    """What is known about a core: an acyclic choice of all classes, its cost, a proven bound (without ``base``)."""
+
+    choice: list[int]
+    cost: float
+    bound: float = 0.0
+    stage: str = "area"
+
+    def closed(self) -> bool:
+        """Tell whether the choice is proved optimal."""
+        return self.cost - self.bound <= PROOF_TOLERANCE * self.cost
+
+    def raise_bound(self, bound: float) -> None:
+        """Take a proven bound on the choices cheaper than the present one."""
+        self.bound = max(self.bound, min(bound, self.cost))
+
+    def offer(self, core: Core, choice: list[int], stage: str) -> None:
+        """Take an acyclic choice of all classes if it is cheaper."""
+        cost = core.choice_cost(choice)
+        if cost < self.cost * (1 - 1e-12):
+            self.choice, self.cost, self.stage = choice, cost, stage
+
+    def useless(self, reduced: list[float], bound: float) -> list[bool]:
+        """Tell for each node whether any choice with it costs more than the present one, from its reduced cost."""
+        limit = self.cost - bound + 1e-9 * self.cost
+        return [r > limit for r in reduced]
+
+
+class MilpSearch:
+    """The stages of one core: :meth:`tighten` the relaxation, then :meth:`finish` with the MILP."""
+
+    def __init__(self, core: Core, required: list[int], bracket: Bracket, landmarks: Landmarks | None) -> None:
+        self.core = core
+        self.bracket = bracket
+        self.model = Model(core, required, bracket.cost)
+        self.useless = [False] * len(core.owner)
+        for cut in landmarks.cuts if landmarks else ():
+            self.model.add_exit_cut(cut.needed, cut.nodes)
+
+    def tighten(self, deadline: float) -> None:
+        """Solve the relaxation, round it, cut it off, and mark useless nodes, until that stops paying."""
+        bracket, model = self.bracket, self.model
+        stalled = 0
+        for _ in range(_LP_ROUNDS):
+            relaxed = model.relax(deadline - time.perf_counter())
+            if relaxed is None:
+                return
+            self._round(relaxed.values, deadline)
+            before = bracket.cost - bracket.bound
+            bracket.raise_bound(relaxed.bound)
+            self._mark(relaxed.reduced, relaxed.bound)
+            if bracket.closed() or time.perf_counter() > deadline:
+                return
+            bound, reduced, count = landmark_cuts(model, relaxed, bracket.cost, deadline)
+            bracket.raise_bound(bound)
+            self._mark(reduced, bound)
+            count += unfounded_cuts(model, relaxed.values)
+            stalled = 0 if bracket.cost - bracket.bound < 0.98 * before else stalled + 1
+            if bracket.closed() or not count or stalled >= 4:
+                return
+
+    def finish(self, deadline: float) -> None:
+        """Solve the MILP; add cuts (in the end level variables) while its optimum has cycles."""
+        core, model, bracket = self.core, self.model, self.bracket
+        rounds = 0
+        leveled: set[int] = set()
+        while not bracket.closed() and time.perf_counter() < deadline:
+            outcome = model.solve(deadline - time.perf_counter())
+            bracket.raise_bound(outcome.bound)
+            if outcome.values is None:
+                return
+            choice = integral_choice(model, outcome.values)
+            self._round(outcome.values, deadline)
+            if core.is_acyclic(choice) or not outcome.proved:
+                return
+            concerned = integral_cuts(model, choice)
+            rounds += 1
+            if rounds >= _CUT_ROUNDS_BEFORE_LEVELS:
+                for group in sorted(concerned - leveled):
+                    model.add_levels(group)
+                    leveled.add(group)
+
+    def _mark(self, reduced: list[float], bound: float) -> None:
+        core, model = self.core, self.model
+        for node, useless in enumerate(self.bracket.useless(reduced, bound)):
+            if useless and not self.useless[node]:
+                self.useless[node] = True
+                if model.variable[node] != core.owner[node] or core.owner[node] not in core.roots:
+                    model.upper[model.variable[node]] = 0.0
+
+    def _round(self, values: list[float], deadline: float) -> None:
+        """Offer the acyclic choice near ``values``: Knuth with the chosen nodes nearly free, then local search."""
+        core, model = self.core, self.model
+        amount = [0.0] * len(core.owner)
+        for members in core.nodes:
+            for node in members:
+                amount[node] = min(1.0, max(0.0, values[model.variable[node]]))
+        choice = near_choice(core, amount, 1e-6 * self.bracket.cost)
+        self.bracket.offer(core, choice, "milp")
+        search = AreaSearch(core, choice)
+        search.run(deadline)
+        self.bracket.offer(core, search.choice, "milp")
+
+
+def near_choice(core: Core, amount: list[float], least: float) -> list[int]:
+    """Return an acyclic choice of all classes that prefers nodes of ``amount`` near 1; ``least`` is added to all costs."""
+    cost = [float("inf")] * len(core.owner)
+    for members in core.nodes:
+        for node in members:
+            cost[node] = (core.cost[node] + least) * (1.0 - 0.999999 * amount[node])
+    return knuth(len(core.nodes), core.owner, core.children, cost).choice
+
+
+def integral_choice(model: Model, values: list[float]) -> dict[int, int]:
+    """Return the choice of the classes that the roots need in an integral solution (possibly cyclic)."""
+    core = model.core
+    choice: dict[int, int] = {}
+    stack = sorted(core.roots)
+    while stack:
+        current = stack.pop()
+        if current in choice:
+            continue
+        node = max(core.nodes[current], key=lambda n: (values[model.variable[n]], -n))
+        choice[current] = node
+        stack.extend(core.children[node])
+    return choice

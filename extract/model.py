@@ -1,0 +1,219 @@
+"""The MILP of a core: variables, rows, cuts, and one call of HiGHS through scipy."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from eqsat.extract.core import Core
+from eqsat.extract.required import requirements_of_nodes
+
+# Objective values are scaled to about this size: HiGHS's absolute tolerances (1e-6) are then 1e-9 of the cost.
+_OBJECTIVE_SIZE = 1e3
+
+
+class Outcome(NamedTuple):
+    """One MILP call: values of the variables (None without a solution), a bound on the cost, proved or not."""
+
+    values: list[float] | None
+    bound: float
+    proved: bool
+
+
+class Relaxation(NamedTuple):
+    """An optimum of the linear relaxation.
+
+    A choice costs at least ``bound`` plus the ``reduced`` costs of its nodes.
+    """
+
+    values: list[float]
+    bound: float
+    reduced: list[float]
+
+
+class Model:
+    """``y_c`` (class needed) and ``x_n`` (node chosen), ``y_c = sum x_n``; a class with one node has only ``y_c``.
+
+    One row per class and class used by its nodes: ``sum of x_n over the nodes requiring d <= y_d`` (aggregated and
+    lifted over ``required``). Cycles are excluded by cuts added later.
+    """
+
+    def __init__(self, core: Core, required: list[int], upper_bound: float) -> None:
+        self.core = core
+        self.required = required
+        count = len(core.nodes)
+        self.scale = _OBJECTIVE_SIZE / upper_bound if upper_bound > 0 else 1.0
+        self.objective = [0.0] * count
+        self.lower = [0.0] * count
+        self.upper = [1.0] * count
+        self.integral: list[int] = [0] * count
+        self.variable = [-1] * len(core.owner)
+        self.below = requirements_of_nodes(core, required)
+        self._row: list[int] = []
+        self._column: list[int] = []
+        self._value: list[float] = []
+        self._row_lower: list[float] = []
+        self._row_upper: list[float] = []
+        for root in core.roots:
+            self.lower[root] = 1.0
+        for current, members in enumerate(core.nodes):
+            for node in members:
+                if len(members) == 1:
+                    self.variable[node] = current
+                    self.objective[current] = core.cost[node] * self.scale
+                else:
+                    self.variable[node] = self.add_variable(core.cost[node] * self.scale, 1.0, 1)
+            if len(members) > 1:
+                self.add_row([(self.variable[n], 1.0) for n in members] + [(current, -1.0)], 0.0, 0.0)
+        for current in range(count):
+            self._add_use_rows(current)
+
+    def add_variable(self, cost: float, upper: float, integral: int) -> int:
+        """Add a variable in ``[0, upper]`` and return its number."""
+        self.objective.append(cost)
+        self.lower.append(0.0)
+        self.upper.append(upper)
+        self.integral.append(integral)
+        return len(self.objective) - 1
+
+    def add_row(self, terms: Iterable[tuple[int, float]], lower: float, upper: float) -> None:
+        """Add the row ``lower <= sum of coefficient * variable <= upper``."""
+        number = len(self._row_lower)
+        for column, value in terms:
+            self._row.append(number)
+            self._column.append(column)
+            self._value.append(value)
+        self._row_lower.append(lower)
+        self._row_upper.append(upper)
+
+    def _add_use_rows(self, current: int) -> None:
+        core = self.core
+        members = core.nodes[current]
+        once = twice = direct = 0
+        for node in members:
+            twice |= once & self.below[node]
+            once |= self.below[node]
+            for child in core.children[node]:
+                direct |= 1 << child
+        pending = twice | direct
+        kept: list[tuple[int, int]] = []
+        while pending:
+            target = pending.bit_length() - 1
+            pending ^= 1 << target
+            if target in core.roots or target == current:
+                continue
+            using = 0
+            for position, node in enumerate(members):
+                if self.below[node] >> target & 1:
+                    using |= 1 << position
+            # The row of a class that requires the target says as much already.
+            if any(not using & ~other and mask >> target & 1 for other, mask in kept):
+                continue
+            kept.append((using, self.required[target]))
+            if using == (1 << len(members)) - 1:
+                terms = [(current, 1.0)]
+            else:
+                terms = [(self.variable[n], 1.0) for i, n in enumerate(members) if using >> i & 1]
+            self.add_row([*terms, (target, -1.0)], -float("inf"), 0.0)
+
+    def exits(self, classes: Iterable[int]) -> list[int]:
+        """Return the nodes of ``classes`` that require none of ``classes``."""
+        inside = sorted(classes)
+        mask = 0
+        for current in inside:
+            mask |= 1 << current
+        return [n for c in inside for n in self.core.nodes[c] if not self.below[n] & mask]
+
+    def add_exit_cut(self, needed: int, exits: Iterable[int]) -> None:
+        """Add: if class ``needed`` is chosen, so is one of ``exits``, those of a set of classes with ``needed`` in it.
+
+        Going down an acyclic choice from ``needed``, the last class of the set has such a node. For the classes of a
+        cycle this implies the cycle cut ``sum z_e <= sum of y_c over c != needed``.
+        """
+        terms: dict[int, float] = {needed: -1.0}
+        for node in exits:
+            column = self.variable[node]
+            terms[column] = terms.get(column, 0.0) + 1.0
+        self.add_row(sorted(terms.items()), 0.0, float("inf"))
+
+    def add_levels(self, group: int) -> None:
+        """Exclude all cycles of one strongly connected component by a level per class (big-M rows)."""
+        core = self.core
+        members = [c for c in range(len(core.nodes)) if core.group[c] == group]
+        size = float(len(members))
+        level = {c: self.add_variable(0.0, size - 1.0, 0) for c in members}
+        for current in members:
+            uses: dict[int, list[int]] = {}
+            for node in core.nodes[current]:
+                for child in core.children[node]:
+                    if child in level:
+                        uses.setdefault(child, []).append(node)
+            for child, nodes in uses.items():
+                terms = [(self.variable[n], size) for n in nodes]
+                self.add_row([*terms, (level[child], 1.0), (level[current], -1.0)], -float("inf"), size - 1.0)
+
+    def relax(self, time_limit_s: float) -> Relaxation | None:
+        """Solve the linear relaxation with HiGHS; None if it was not solved within the limit."""
+        import numpy
+        from scipy.optimize import linprog
+
+        matrix, lower, upper = self._rows()
+        equal = lower == upper
+        below = ~equal & numpy.isfinite(upper)
+        above = ~equal & numpy.isfinite(lower)
+        inequalities: Any = None
+        limits: Any = None
+        if below.any() or above.any():
+            from scipy.sparse import vstack
+
+            inequalities = vstack([matrix[below], -matrix[above]], format="csr")
+            limits = numpy.concatenate([upper[below], -lower[above]])
+        result = linprog(
+            numpy.array(self.objective),
+            A_ub=inequalities,
+            b_ub=limits,
+            A_eq=matrix[equal] if equal.any() else None,
+            b_eq=lower[equal] if equal.any() else None,
+            bounds=numpy.column_stack([self.lower, self.upper]),
+            method="highs",
+            options={"time_limit": max(0.01, time_limit_s)},
+        )
+        if result.status != 0 or result.x is None:
+            return None
+        # What is paid per unit above the lower bound, which is 1 for roots: those can only be at it.
+        slack = numpy.where(numpy.array(self.lower) > 0, 0.0, numpy.maximum(result.lower.marginals, 0.0)) / self.scale
+        reduced = [0.0] * len(self.variable)
+        for current, members in enumerate(self.core.nodes):
+            for node in members:
+                reduced[node] = float(slack[current])
+                if self.variable[node] != current:
+                    reduced[node] += float(slack[self.variable[node]])
+        return Relaxation(result.x.tolist(), float(result.fun) / self.scale, reduced)
+
+    def solve(self, time_limit_s: float) -> Outcome:
+        """Solve the MILP with HiGHS. A limit that was hit leaves ``proved`` False."""
+        import numpy
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        matrix, lower, upper = self._rows()
+        result = milp(
+            numpy.array(self.objective),
+            integrality=numpy.array(self.integral),
+            bounds=Bounds(numpy.array(self.lower), numpy.array(self.upper)),
+            constraints=LinearConstraint(matrix, lower, upper) if len(lower) else (),
+            options={"time_limit": max(0.01, time_limit_s), "mip_rel_gap": 0.0},
+        )
+        proved = result.status == 0
+        bound = float("-inf")
+        if proved and (not any(self.integral) or result.mip_dual_bound is None):
+            bound = float(result.fun)
+        elif result.mip_dual_bound is not None:
+            bound = float(result.mip_dual_bound)
+        return Outcome(None if result.x is None else result.x.tolist(), bound / self.scale, proved)
+
+    def _rows(self) -> tuple[Any, Any, Any]:
+        """Return the matrix (CSR) and the lower and upper limits of the rows."""
+        import numpy
+        from scipy.sparse import csr_array
+
+        shape = (len(self._row_lower), len(self.objective))
+        matrix = csr_array((self._value, (self._row, self._column)), shape=shape)
+        return matrix, numpy.array(self._row_lower), numpy.array(self._row_upper)

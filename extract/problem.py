@@ -1,0 +1,103 @@
+"""The extraction problem as flat lists, and the evaluation of a choice on it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat.extract.errors import ExtractionError
+
+
+@dataclass(frozen=True)
+class ExtractionProblem:
+    """An e-graph with costs: classes and nodes are numbered from 0.
+
+    ``node_class[n]`` is the e-class of e-node ``n``, ``node_children[n]`` its child e-classes (duplicates allowed) and
+    ``node_cost[n]`` its cost in any unit: finite and >= 0, or ``inf`` for an e-node that must never be chosen.
+    ``roots`` are the e-classes to derive.
+    """
+
+    class_count: int
+    node_class: Sequence[int]
+    node_children: Sequence[tuple[int, ...]]
+    node_cost: Sequence[float]
+    roots: tuple[int, ...]
+
+    @classmethod
+    def checked(
+        cls,
+        class_count: int,
+        node_class: Sequence[int],
+        node_children: Sequence[tuple[int, ...]],
+        node_cost: Sequence[float],
+        roots: tuple[int, ...],
+    ) -> "ExtractionProblem":
+        """Build and :meth:`check` a problem."""
+        problem = cls(class_count, node_class, node_children, node_cost, roots)
+        problem.check()
+        return problem
+
+    @property
+    def node_count(self) -> int:
+        """The number of e-nodes."""
+        return len(self.node_class)
+
+    def check(self) -> None:
+        """Raise :class:`ExtractionError` on lists of unequal length, class numbers out of range or bad costs."""
+        count = len(self.node_class)
+        if len(self.node_children) != count or len(self.node_cost) != count:
+            raise ExtractionError(
+                f"extraction problem: lists of unequal length: node_class {count}, node_children "
+                f"{len(self.node_children)}, node_cost {len(self.node_cost)}; give one entry per e-node"
+            )
+        limit = self.class_count
+        for node, (owner, children, cost) in enumerate(
+            zip(self.node_class, self.node_children, self.node_cost, strict=True)
+        ):
+            if not 0 <= owner < limit:
+                raise ExtractionError(f"e-node {node}: e-class {owner} is not in 0..{limit - 1}; renumber the e-classes")
+            for child in children:
+                if not 0 <= child < limit:
+                    raise ExtractionError(
+                        f"e-node {node}: child e-class {child} is not in 0..{limit - 1}; renumber the e-classes"
+                    )
+            if not cost >= 0:
+                raise ExtractionError(f"e-node {node}: cost {cost} is not >= 0; use inf for 'never choose'")
+        for root in self.roots:
+            if not 0 <= root < limit:
+                raise ExtractionError(f"root e-class {root} is not in 0..{limit - 1}; renumber the e-classes")
+
+
+def evaluate_choice(problem: ExtractionProblem, choice: Mapping[int, int]) -> tuple[dict[int, int], float]:
+    """Return the part of ``choice`` that the roots need, children before parents, and its DAG cost.
+
+    Raises :class:`ExtractionError` if the choice lacks a needed e-class, names an e-node of another e-class or has a
+    cycle. An e-node of infinite cost is allowed and makes the cost infinite.
+    """
+    needed: dict[int, int] = {}
+    open_classes: set[int] = set()
+    for root in problem.roots:
+        stack = [root]
+        while stack:
+            current = stack[-1]
+            if current in needed:
+                stack.pop()
+                continue
+            node = choice.get(current)
+            if node is None:
+                raise ExtractionError(f"choice: e-class {current} is needed but has no e-node; choose one for it")
+            if current in open_classes:
+                stack.pop()
+                open_classes.discard(current)
+                needed[current] = node
+                continue
+            if not 0 <= node < problem.node_count or problem.node_class[node] != current:
+                raise ExtractionError(f"choice: e-node {node} is not in e-class {current}; choose one of its own e-nodes")
+            open_classes.add(current)
+            for child in problem.node_children[node]:
+                if child in open_classes:
+                    raise ExtractionError(
+                        f"choice: e-class {child} depends on itself through e-node {node}; choose without cycles"
+                    )
+                if child not in needed:
+                    stack.append(child)
+    return needed, math.fsum(problem.node_cost[node] for node in needed.values())

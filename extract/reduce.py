@@ -1,0 +1,237 @@
+"""Reductions that keep an optimal choice: what they leave is the core where a real choice remains."""
+
+import heapq
+import time
+
+from eqsat.extract.core import Core
+from eqsat.extract.required import required_classes
+
+_MAX_ROUNDS = 20
+_MAX_BITSET_CLASSES = 30_000
+_MAX_COMPARED = 200
+_SEARCH_BUDGET = 400
+
+
+def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
+    """Apply the reductions to a fixpoint, the round limit or ``deadline``, and return the smaller core.
+
+    ``base + optimum(result) == base + optimum(core)``, and a choice of the result expands to one of the original.
+    """
+    core = fold(core).compacted()
+    for _ in range(_MAX_ROUNDS):
+        if time.perf_counter() > deadline:
+            break
+        before = core.size()
+        if len(core.nodes) <= _MAX_BITSET_CLASSES:
+            required = required_classes(core, deadline)
+            if required is None:
+                break
+            drop_cyclic_nodes(core, required)
+            drop_dominated_nodes(core, required)
+            add_mandatory_roots(core, required)
+        core = fold(core.compacted()).compacted()
+        if core.size() == before:
+            break
+    return core
+
+
+def drop_cyclic_nodes(core: Core, required: list[int]) -> None:
+    """Delete the nodes that no acyclic derivation of the roots can use.
+
+    A node is useless if its class is required by a child, and also if what it requires separates its class from the
+    roots: every path from a root to the class would pass below the node itself.
+    """
+    users: list[list[int]] = [[] for _ in core.nodes]
+    for node, children in enumerate(core.children):
+        for child in children:
+            if core.cyclic[child]:
+                users[child].append(node)
+    for current, members in enumerate(core.nodes):
+        if not core.cyclic[current]:
+            continue
+        kept: list[int] = []
+        for node in members:
+            below = 0
+            inside = False
+            for child in core.children[node]:
+                below |= required[child]
+                inside = inside or core.group[child] == core.group[current]
+            if inside and (below >> current & 1 or _is_separated(core, users, current, below)):
+                for child in core.children[node]:
+                    if core.cyclic[child]:
+                        users[child].remove(node)
+                continue
+            kept.append(node)
+        core.nodes[current] = kept
+
+
+def _is_separated(core: Core, users: list[list[int]], start: int, blocked: int) -> bool:
+    """Tell whether each path from a root to ``start`` passes a class in the bitset ``blocked`` (False if unsure)."""
+    stack = [start]
+    seen = {start}
+    steps = 0
+    while stack:
+        current = stack.pop()
+        if current in core.roots:
+            return False
+        for user in users[current]:
+            steps += 1
+            parent = core.owner[user]
+            if core.group[parent] != core.group[start] or steps > _SEARCH_BUDGET:
+                return False  # outside the component nothing is blocked
+            if parent not in seen and not blocked >> parent & 1:
+                seen.add(parent)
+                stack.append(parent)
+    return True
+
+
+def drop_dominated_nodes(core: Core, required: list[int]) -> None:
+    """Delete each node whose class has a no dearer node needing only classes that the dominated node requires anyway."""
+    for current, members in enumerate(core.nodes):
+        if len(members) < 2:
+            continue
+        ranked = sorted(members, key=lambda n: (core.cost[n], len(core.children[n]), n))
+        direct: list[int] = []
+        kept: list[int] = []
+        for node in ranked:
+            mask = below = 0
+            for child in core.children[node]:
+                mask |= 1 << child
+                below |= required[child]
+            missing = ~below
+            if any(not other & missing for other in direct[:_MAX_COMPARED]):
+                continue
+            direct.append(mask)
+            kept.append(node)
+        core.nodes[current] = kept
+
+
+def add_mandatory_roots(core: Core, required: list[int]) -> None:
+    """Make roots of the classes that the roots require, and drop the edges to those that no cycle can pass."""
+    mandatory = 0
+    for root in core.roots:
+        mandatory |= required[root]
+    free: set[int] = set()
+    for current in range(len(core.nodes)):
+        if mandatory >> current & 1:
+            core.roots.add(current)
+            if not core.cyclic[current]:
+                free.add(current)
+    for members in core.nodes:
+        for node in members:
+            children = core.children[node]
+            if any(child in free for child in children):
+                core.children[node] = tuple(child for child in children if child not in free)
+
+
+def fold(core: Core) -> Core:
+    """Contract classes with one node where that loses nothing, and inline classes with one user; in place.
+
+    A root with one node is paid into ``base`` and its children become roots. A class with one node joins its users if
+    it costs nothing or all its users are in one class (only one of them is chosen). A class with several nodes and one
+    user node replaces that user by one node per combination. Paths, and so cycles, keep their image; a node that comes
+    to use its own class is deleted.
+    """
+    nodes, owner, children, cost, parts = core.nodes, core.owner, core.children, core.cost, core.parts
+    users: list[set[int]] = [set() for _ in nodes]
+    for members in nodes:
+        for node in members:
+            for child in children[node]:
+                users[child].add(node)
+    queue = list(range(len(nodes)))[::-1]
+    queued = bytearray(b"\x01") * len(nodes)
+
+    def push(target: int) -> None:
+        if not queued[target]:
+            queued[target] = 1
+            queue.append(target)
+
+    def detach(node: int) -> None:
+        for child in children[node]:
+            users[child].discard(node)
+            push(child)
+        nodes[owner[node]].remove(node)
+        push(owner[node])
+
+    later: list[int] = []  # heap of -class: inlining from the top moves each node once
+    while queue or later:
+        if queue:
+            current = queue.pop()
+            queued[current] = 0
+            inline = False
+        else:
+            current = -heapq.heappop(later)
+            inline = True
+        members = nodes[current]
+        if not members:
+            for user in sorted(users[current]):  # underivable by now
+                detach(user)
+            continue
+        own_users = users[current]
+        if len(members) == 1:
+            node = members[0]
+            below = children[node]
+            if current in core.roots:
+                core.base += cost[node]
+                core.fixed.append(parts[node])
+                cost[node] = 0.0
+                core.roots.discard(current)
+                core.roots.update(below)
+                for child in below:
+                    push(child)
+                if not core.cyclic or not core.cyclic[current]:
+                    below = ()
+                if not own_users:
+                    detach(node)
+                    continue
+            small = len(below) <= 1 or len(own_users) <= 1 or (len(below) - 1) * len(own_users) <= len(below) + 2
+            if not ((cost[node] == 0.0 and small) or len({owner[u] for u in own_users}) == 1):
+                continue
+            for user in sorted(own_users):
+                merged = set(children[user])
+                merged.discard(current)
+                merged.update(below)
+                if owner[user] in merged:
+                    users[current].discard(user)
+                    detach(user)
+                    continue
+                for child in below:
+                    users[child].add(user)
+                children[user] = tuple(sorted(merged))
+                cost[user] += cost[node]
+                parts[user] = (parts[user], parts[node])
+                push(owner[user])
+            own_users.clear()
+            for child in children[node]:
+                users[child].discard(node)
+                push(child)
+            members.clear()
+        elif len(own_users) == 1 and current not in core.roots:
+            if not inline:
+                heapq.heappush(later, -current)
+                continue
+            (user,) = own_users
+            target = owner[user]
+            rest = tuple(child for child in children[user] if child != current)
+            if len(rest) * (len(members) - 1) > 2 * len(members) + 16 or target == current:
+                continue
+            for node in list(members):
+                merged = set(rest)
+                merged.update(children[node])
+                for child in children[node]:
+                    users[child].discard(node)
+                    push(child)
+                if target in merged:
+                    continue
+                fresh = len(owner)
+                owner.append(target)
+                children.append(tuple(sorted(merged)))
+                cost.append(cost[user] + cost[node])
+                parts.append((parts[user], parts[node]))
+                nodes[target].append(fresh)
+                for child in merged:
+                    users[child].add(fresh)
+            own_users.clear()
+            members.clear()
+            detach(user)
+    return core

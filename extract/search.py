@@ -1,0 +1,107 @@
+"""The exact search on a core: reduce, split, bound, prune, and again on what is left."""
+
+import time
+
+from eqsat.extract.area import AreaSearch, area_choice
+from eqsat.extract.branch import branch_and_bound
+from eqsat.extract.core import Core, flatten_parts
+from eqsat.extract.decompose import canonical_order, split_components
+from eqsat.extract.knuth import knuth
+from eqsat.extract.landmarks import Landmarks, landmark_bound
+from eqsat.extract.milp import Bracket, MilpSearch, near_choice
+from eqsat.extract.reduce import reduce_core
+from eqsat.extract.required import required_classes, requirements_of_nodes
+
+_BRANCH_STEPS = 500
+_MAX_DEPTH = 6
+_STAGES = ("reduce", "area", "landmarks", "branch", "milp")
+
+
+class Solution:
+    """The nodes chosen in a core (numbers in ``parts``), a proven lower bound with ``base``, the decisive stage."""
+
+    __slots__ = ("bound", "chosen", "stage")
+
+    def __init__(self, chosen: list[object], bound: float, stage: str) -> None:
+        self.chosen = chosen
+        self.bound = bound
+        self.stage = stage
+
+
+def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
+    """Solve ``core`` (consumed) as far as ``deadline`` allows."""
+    core = reduce_core(core, deadline)
+    solution = Solution(list(core.fixed), core.base, "reduce")
+    solved: dict[object, tuple[list[int], float]] = {}
+    parts = split_components(core)
+    sizes = [len(part.owner) for part in parts]
+    for position, part in enumerate(parts):
+        key, order = canonical_order(part)
+        if key not in solved:
+            now = time.perf_counter()
+            share = max(0.2, sizes[position] / sum(sizes[position:]))
+            bracket = _search_part(part, now + (deadline - now) * share, depth)
+            solution.stage = max(solution.stage, bracket.stage, key=_STAGES.index)
+            place = {node: i for i, node in enumerate(order)}
+            solved[key] = ([place[bracket.choice[c]] for c in part.needed(bracket.choice)], bracket.bound)
+        places, bound = solved[key]
+        solution.bound += bound
+        solution.chosen.extend(core.parts[part.parts[order[i]]] for i in places)
+    return solution
+
+
+def _search_part(part: Core, deadline: float, depth: int) -> Bracket:
+    """Bracket one connected component."""
+    bracket = Bracket(*area_choice(part, deadline))
+    required = required_classes(part, deadline)
+    if required is None:
+        return bracket
+    below = requirements_of_nodes(part, required)
+    landmarks = landmark_bound(part, below, part.cost, sorted(part.roots), bracket.cost, deadline)
+    bracket.raise_bound(landmarks.bound)
+    if not bracket.closed():
+        _offer_landmark_choice(part, landmarks, bracket, deadline)
+    if bracket.closed() or time.perf_counter() > deadline:
+        return bracket
+    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, deadline, depth):
+        return bracket
+    choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.cost, _BRANCH_STEPS)
+    if cost < bracket.cost:
+        bracket.offer(part, choice, "branch")
+    if proved:
+        bracket.bound = bracket.cost
+        return bracket
+    search = MilpSearch(part, required, bracket, landmarks)
+    search.tighten(deadline)
+    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, deadline, depth):
+        return bracket
+    search.finish(deadline)
+    return bracket
+
+
+def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, deadline: float) -> None:
+    """Offer the choice that is cheapest in reduced costs: an optimum has reduced cost near 0 where the bound is tight."""
+    least = 1e-6 * bracket.cost / max(1, len(part.nodes))
+    cost = [r + 1e-3 * c + least for r, c in zip(landmarks.reduced, part.cost, strict=True)]
+    search = AreaSearch(part, knuth(len(part.nodes), part.owner, part.children, cost).choice)
+    search.run(deadline)
+    bracket.offer(part, search.choice, "landmarks")
+
+
+def _search_pruned(
+    part: Core, bracket: Bracket, useless: list[bool], least_share: float, deadline: float, depth: int
+) -> bool:
+    """Search ``part`` without its useless nodes if they are at least ``least_share`` of it; tell whether it was done."""
+    if sum(useless) < least_share * len(useless) or depth >= _MAX_DEPTH or time.perf_counter() > deadline:
+        return False
+    nodes = [[n for n in members if not useless[n]] for members in part.nodes]
+    smaller = Core(
+        nodes, list(part.owner), list(part.children), list(part.cost), list(range(len(part.owner))), part.roots
+    )
+    solution = search_core(smaller.compacted(), deadline, depth + 1)
+    amount = [0.0] * len(part.owner)
+    for node in flatten_parts(solution.chosen):
+        amount[node] = 1.0
+    bracket.offer(part, near_choice(part, amount, 1e-6 * bracket.cost), solution.stage)
+    bracket.raise_bound(solution.bound)
+    return True

@@ -1,0 +1,105 @@
+"""Constants that lie along one axis of a value, and the conditions and terms that fold them into weights.
+
+Broadcasting aligns shapes at the *last* axis: a vector of C elements next to ``[N, C, H, W]`` lies along W, whatever C is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, literal
+
+FLOATS = frozenset((DType.FLOAT16, DType.FLOAT, DType.DOUBLE))
+"""Element types in which every kernel that these rules use exists."""
+
+
+def floating(*names: str) -> Condition:
+    """The values bound to ``names`` are of one binary floating-point type of 16, 32 or 64 bits."""
+
+    def holds(m: Match) -> bool:
+        return m[names[0]].dtype in FLOATS and len({m[n].dtype for n in names if m[n] is not None}) == 1
+
+    return Condition(f"{', '.join(names)} of one float type", holds)
+
+
+def elements_along(vector: Ref, value: Ref, axis: int) -> int:
+    """Elements of ``vector`` if it lies along ``axis`` of ``value`` when the two broadcast: 1, or the extent of the axis.
+
+    Raises `Unmet` if it has another extent above 1, or would enlarge ``value``: a scalar may have fewer axes than
+    ``value``, but not more.
+    """
+    shape, rank = vector.static_shape, value.rank
+    if len(shape) > rank:
+        raise Unmet("the constant has more axes than the value")
+    for i, d in enumerate(shape, rank - len(shape)):
+        if d != 1 and (i != axis % rank or d != value.shape[i]):
+            raise Unmet(f"the constant does not lie along axis {axis % rank}")
+    return math.prod(shape)
+
+
+def reshaped(value: Ref, shape: Sequence[int]) -> Term:
+    """``value`` under another static shape; the value itself if it has that shape."""
+    if value.static_shape == tuple(shape):
+        return value
+    return apply("Reshape", value, literal(np.array(shape, np.int64)))
+
+
+def reshaped_term(term: Term, shape: Sequence[int]) -> Apply:
+    """A term under another static shape."""
+    return apply("Reshape", term, literal(np.array(shape, np.int64)))
+
+
+def along(vector: Ref, elements: int, rank: int, axis: int) -> Term:
+    """``vector`` of ``elements`` elements, shaped to broadcast along ``axis`` of a value of ``rank`` axes."""
+    return reshaped(vector, [elements if i == axis else 1 for i in range(rank)])
+
+
+def spread(vector: Ref, elements: int) -> Term:
+    """``vector`` of 1 or ``elements`` elements as a vector of exactly ``elements``."""
+    size = math.prod(vector.static_shape)
+    if size == elements:
+        return reshaped(vector, (elements,))
+    return apply("Mul", reshaped(vector, (1,)), literal(np.ones(elements, vector.dtype.numpy)))
+
+
+def largest(value: Ref) -> float:
+    """The largest magnitude that an element can have; infinite where nothing is known."""
+    low, high = value.interval
+    bound = max(abs(low), abs(high))
+    return math.inf if math.isnan(low) or math.isnan(high) else bound
+
+
+def limit(value: Ref) -> float:
+    """The largest finite number of the element type."""
+    return float(np.finfo(value.dtype.numpy).max)
+
+
+def finite_product(scale: str, *names: str) -> Condition:
+    """The product of ``scale`` with each of the values (absent ones aside) is finite in their element type."""
+
+    def holds(m: Match) -> bool:
+        factor = largest(m[scale])
+        return math.isfinite(factor) and all(
+            factor * largest(m[n]) < limit(m[n]) for n in names if m[n] is not None
+        )
+
+    return Condition(f"{scale} * {', '.join(names)} finite", holds)
+
+
+def finite_sum(*names: str) -> Condition:
+    """The sum of the values (absent ones aside) is finite in their element type."""
+
+    def holds(m: Match) -> bool:
+        found = [m[n] for n in names if m[n] is not None]
+        return sum(largest(v) for v in found) < limit(found[0])
+
+    return Condition(f"{' + '.join(names)} finite", holds)
+
+
+def not_all(name: str, number: float) -> Condition:
+    """Some element of the value differs from ``number``: a neutral element would be folded for ever."""
+    return Condition(f"{name} not all {number:g}", lambda m: m[name].interval != (number, number))

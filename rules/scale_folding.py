@@ -1,0 +1,140 @@
+"""A constant scale behind a linear operator moves into its weights (E12).
+
+The scale must lie along the axis of the output channels. Who else reads the unscaled value keeps it: the equation adds a
+spelling and removes none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Apply, Match, Term, apply, literal, rule, variables
+from eqsat.rules.alignment import along, elements_along, finite_product, floating, not_all, reshaped, reshaped_term
+from eqsat.rules.terms import add, constant, div, matmul, mul
+
+x, w, b, s = variables("x w b? s")
+
+SOURCE = "linearity of the operator; TVM BackwardFoldScaleAxis"
+
+
+def _folds(*names: str) -> list[Any]:
+    """What every rule of this module asks of the scale ``s`` and the values ``names`` that absorb it."""
+    return [constant("s", *names), floating("s", *names), finite_product("s", *names), not_all("s", 1)]
+
+
+def _bias(m: Match, scale: Term) -> Term | None:
+    return None if m.b is None else mul(m.b, scale)
+
+
+@rule(
+    mul(apply("Conv", x, w, b).named("conv"), s),
+    where=_folds("w", "b"),
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    family="E12",
+)
+def fold_scale_into_conv(m: Match) -> Term:
+    """``Conv(x, w, b) * s == Conv(x, w * s, b * s)`` for ``s`` along the output channels, axis 0 of ``w``."""
+    n = elements_along(m.s, m.conv, 1)
+    weights = mul(m.w, along(m.s, n, m.w.rank, 0))
+    return Apply("Conv", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.conv.attributes)
+
+
+@rule(
+    mul(apply("ConvTranspose", x, w, b).named("conv"), s),
+    where=_folds("w", "b"),
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    family="E12",
+)
+def fold_scale_into_transposed_conv(m: Match) -> Term:
+    """``ConvTranspose(x, w, b) * s == ConvTranspose(x, w * s, b * s)`` for ``s`` along the output channels.
+
+    The weights are ``[inputs, outputs / groups, ...]``: with groups, axis 0 holds the group and the scale varies with it.
+    """
+    n = elements_along(m.s, m.conv, 1)
+    weights = scale_group_channels(m.w, m.s, n, m.conv.attr("group", 1))
+    return Apply("ConvTranspose", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.conv.attributes)
+
+
+def scale_group_channels(weights: Any, scale: Any, elements: int, group: int) -> Term:
+    """``weights`` ``[g*A, B, ...]`` times a scale of ``g*B`` elements (or one), whose axis 1 runs within each group."""
+    shape = weights.static_shape
+    if elements == 1 or group == 1:
+        return mul(weights, along(scale, elements, len(shape), 1))
+    grouped = reshaped(weights, (group, shape[0] // group, *shape[1:]))
+    factor = reshaped(scale, (group, 1, shape[1], *(1,) * (len(shape) - 2)))
+    return reshaped_term(mul(grouped, factor), shape)
+
+
+@rule(
+    mul(matmul(x, w).named("product"), s),
+    where=_folds("w"),
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    family="E12",
+)
+def fold_scale_into_matmul(m: Match) -> Term:
+    """``(x @ w) * s == x @ (w * s)`` for ``s`` along the last axis."""
+    m.require(m.w.rank >= 2, "the weights are a vector")
+    n = elements_along(m.s, m.product, -1)
+    return matmul(m.x, mul(m.w, reshaped(m.s, (n,))))
+
+
+@rule(
+    mul(apply("Gemm", x, w, b).named("gemm"), s),
+    where=_folds("w", "b"),
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    family="E12",
+)
+def fold_scale_into_gemm(m: Match) -> Term:
+    """``Gemm(x, w, b) * s == Gemm(x, w * s, b * s)`` for ``s`` along the columns, rows of ``w`` if it is transposed."""
+    n = elements_along(m.s, m.gemm, 1)
+    axis = 0 if m.gemm.attr("transB", 0) else 1
+    weights = mul(m.w, along(m.s, n, 2, axis))
+    return Apply("Gemm", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.gemm.attributes)
+
+
+@rule(
+    mul(add(matmul(x, w), apply("Identity", b).args[0]).named("sum"), s),
+    where=_folds("w", "b"),
+    exactness=Exactness.ROUNDING,
+    source="distributivity",
+    family="E12",
+)
+def fold_scale_into_biased_matmul(m: Match) -> Term:
+    """``(x @ w + b) * s == x @ (w * s) + b * s`` for ``s`` along the last axis."""
+    m.require(m.w.rank >= 2, "the weights are a vector")
+    n = elements_along(m.s, m.sum, -1)
+    scale = reshaped(m.s, (n,))
+    return add(matmul(m.x, mul(m.w, scale)), mul(m.b, scale))
+
+
+@rule(
+    div(x, s),
+    where=[constant("s"), floating("x", "s")],
+    exactness=Exactness.ROUNDING,
+    source="definition of the reciprocal",
+    family="E12",
+)
+def divide_by_constant_as_multiplication(m: Match) -> Term:
+    """``x / s == x * (1 / s)`` for a constant ``s`` whose reciprocals are normal numbers."""
+    low, high = m.s.interval
+    m.require(low > 0 or high < 0, "the divisor may be zero")
+    smallest, biggest = sorted((abs(low), abs(high)))
+    info = _limits(m.s)
+    m.require(smallest > 1 / info[1] and biggest < 1 / info[0], "a reciprocal overflows or is subnormal")
+    return mul(m.x, div(literal(1, m.s.dtype), m.s))
+
+
+def _limits(value: Any) -> tuple[float, float]:
+    import numpy as np
+
+    info = np.finfo(value.dtype.numpy)
+    return float(info.smallest_normal), float(info.max)
+
+
+def _present(*args: Term | None) -> tuple[Term, ...]:
+    return tuple(a for a in args if a is not None)
