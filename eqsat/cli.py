@@ -120,7 +120,7 @@ def optimize(
                 keep=keep or (),
                 seed=seed,
                 verify=not no_verify,
-                feeds=_feeds(inputs),
+                feeds=inputs or None,
             )
             if output is not None:
                 notify("save", str(output))
@@ -143,9 +143,14 @@ def verify(
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
     with _errors():
-        from eqsat.verify import verify_models
+        from eqsat.pipeline import load
+        from eqsat.verify import load_feeds, verify_models
 
-        verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=_feeds(inputs))
+        feeds = None
+        if inputs:
+            graph = load(original)
+            feeds = [load_feeds(path, graph) for path in inputs]
+        verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=feeds)
         data = verification.to_dict()
         _write_json(data, json_path)
         if not quiet and json_path != "-":
@@ -299,14 +304,6 @@ def _dims(given: list[str] | None) -> dict[str, int]:
             raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
         dims[name] = int(value)
     return dims
-
-
-def _feeds(paths: list[Path] | None) -> list[dict[str, Any]] | None:
-    if not paths:
-        return None
-    from eqsat.verify import read_feeds
-
-    return [read_feeds(path) for path in paths]
 
 
 def _check_writable(output: Path) -> None:

@@ -38,7 +38,8 @@ class Options:
 
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
-    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised.
+    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``feeds``: inputs to verify on instead of
+    random ones, each a mapping or an ``.npz`` file.
     """
 
     target: str = "launch-count"
@@ -54,7 +55,7 @@ class Options:
     seed: int = 0
     verify: bool = True
     verification_runs: int = 2
-    feeds: Sequence[Mapping[str, np.ndarray]] | None = None
+    feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -144,7 +145,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
         program = lower(encoding, snapshot, selection, _classes(rules))
     report = _report(source, chosen, model, graph, encoding, saturation, selection, program, snapshot.size, rules)
     report.seconds = seconds
-    result = Result(graph, program, report)
+    result = Result(kept, program, report)
     if chosen.verify:
         with _timed(seconds, "verify"):
             notify("verify", "")
@@ -227,16 +228,21 @@ def _is_view(node: Any) -> bool:
 
 
 def _verify(result: Result, source: Any, options: Options) -> None:
-    from eqsat.verify import verify_program
+    from eqsat.verify import load_feeds, verify_program
 
+    own_outputs = options.keep or isinstance(source, Graph)
+    feeds = options.feeds
+    if feeds is not None:
+        graph = result.original
+        feeds = [load_feeds(f, graph) if isinstance(f, str | Path) else f for f in feeds]
     verification = verify_program(
         result.original,
         result.program,
-        original_source=None if isinstance(source, Graph) else source,
+        original_source=None if own_outputs else source,
         result_source=None,
         runs=options.verification_runs,
         seed=options.seed,
-        feeds=options.feeds,
+        feeds=feeds,
     )
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":

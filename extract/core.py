@@ -138,6 +138,22 @@ class Core:
         result.cyclic = cyclic
         return result
 
+    def copied(self) -> "Core":
+        """Return a copy whose lists can be changed."""
+        result = Core(
+            [list(members) for members in self.nodes],
+            list(self.owner),
+            list(self.children),
+            list(self.cost),
+            list(self.parts),
+            self.roots,
+        )
+        result.base = self.base
+        result.fixed = list(self.fixed)
+        result.group = self.group
+        result.cyclic = self.cyclic
+        return result
+
     def size(self) -> tuple[int, int, int, int]:
         """Return the numbers of classes, nodes, edges and roots; reductions stop when they stay the same."""
         count = edges = classes = 0

@@ -7,7 +7,6 @@ from eqsat.extract.core import Core
 from eqsat.extract.required import required_classes
 
 _MAX_ROUNDS = 20
-_MAX_BITSET_CLASSES = 30_000
 _MAX_COMPARED = 200
 _SEARCH_BUDGET = 400
 
@@ -17,19 +16,21 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
 
     ``base + optimum(result) == base + optimum(core)``, and a choice of the result expands to one of the original.
     """
-    core = fold(core).compacted()
+    fold(core)
+    core = core.compacted()
     for _ in range(_MAX_ROUNDS):
         if time.perf_counter() > deadline:
             break
         before = core.size()
-        if len(core.nodes) <= _MAX_BITSET_CLASSES:
-            required = required_classes(core, deadline)
-            if required is None:
-                break
-            drop_cyclic_nodes(core, required)
-            drop_dominated_nodes(core, required)
-            add_mandatory_roots(core, required)
-        core = fold(core.compacted()).compacted()
+        required = required_classes(core, deadline)
+        if required is None:
+            break
+        drop_cyclic_nodes(core, required)
+        drop_dominated_nodes(core, required)
+        add_mandatory_roots(core, required)
+        core = core.compacted()
+        fold(core)
+        core = core.compacted()
         if core.size() == before:
             break
     return core
@@ -124,7 +125,7 @@ def add_mandatory_roots(core: Core, required: list[int]) -> None:
                 core.children[node] = tuple(child for child in children if child not in free)
 
 
-def fold(core: Core) -> Core:
+def fold(core: Core) -> None:
     """Contract classes with one node where that loses nothing, and inline classes with one user; in place.
 
     A root with one node is paid into ``base`` and its children become roots. A class with one node joins its users if
@@ -179,7 +180,7 @@ def fold(core: Core) -> Core:
                 core.roots.update(below)
                 for child in below:
                     push(child)
-                if not core.cyclic or not core.cyclic[current]:
+                if not core.cyclic[current]:
                     below = ()
                 if not own_users:
                     detach(node)
@@ -234,4 +235,3 @@ def fold(core: Core) -> Core:
             own_users.clear()
             members.clear()
             detach(user)
-    return core

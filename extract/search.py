@@ -7,7 +7,7 @@ from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.decompose import canonical_order, split_components
 from eqsat.extract.knuth import knuth
-from eqsat.extract.landmarks import Landmarks, landmark_bound
+from eqsat.extract.landmarks import CriticalValues, Landmarks, landmark_bound
 from eqsat.extract.milp import Bracket, MilpSearch, near_choice
 from eqsat.extract.reduce import reduce_core
 from eqsat.extract.required import required_classes, requirements_of_nodes
@@ -31,21 +31,32 @@ class Solution:
 def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
     """Solve ``core`` (consumed) as far as ``deadline`` allows."""
     core = reduce_core(core, deadline)
-    solution = Solution(list(core.fixed), core.base, "reduce")
-    solved: dict[object, tuple[list[int], float]] = {}
     parts = split_components(core)
-    sizes = [len(part.owner) for part in parts]
-    for position, part in enumerate(parts):
+    solved: dict[object, tuple[Bracket, list[int]]] = {}
+    equal: list[tuple[object, list[int]]] = []
+    remaining = sum(len(part.owner) for part in parts)
+    for part in parts:
         key, order = canonical_order(part)
+        equal.append((key, order))
         if key not in solved:
             now = time.perf_counter()
-            share = max(0.2, sizes[position] / sum(sizes[position:]))
+            share = max(0.2, len(part.owner) / remaining)
             bracket = _search_part(part, now + (deadline - now) * share, depth)
-            solution.stage = max(solution.stage, bracket.stage, key=_STAGES.index)
             place = {node: i for i, node in enumerate(order)}
-            solved[key] = ([place[bracket.choice[c]] for c in part.needed(bracket.choice)], bracket.bound)
-        places, bound = solved[key]
-        solution.bound += bound
+            solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
+        remaining -= len(part.owner)
+    for part, (key, order) in zip(parts, equal, strict=True):  # time left over by one part goes to the others
+        if not solved[key][0].closed() and len(solved) > 1 and time.perf_counter() < deadline:
+            bracket = _search_part(part, deadline, depth)
+            bracket.raise_bound(solved[key][0].bound)
+            if bracket.cost <= solved[key][0].cost:
+                place = {node: i for i, node in enumerate(order)}
+                solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
+    solution = Solution(list(core.fixed), core.base, "reduce")
+    for part, (key, order) in zip(parts, equal, strict=True):
+        bracket, places = solved[key]
+        solution.stage = max(solution.stage, bracket.stage, key=_STAGES.index)
+        solution.bound += bracket.bound
         solution.chosen.extend(core.parts[part.parts[order[i]]] for i in places)
     return solution
 
@@ -55,6 +66,8 @@ def _search_part(part: Core, deadline: float, depth: int) -> Bracket:
     bracket = Bracket(*area_choice(part, deadline))
     required = required_classes(part, deadline)
     if required is None:
+        values = CriticalValues(part, part.cost).value
+        bracket.raise_bound(max(values[root] for root in part.roots))
         return bracket
     below = requirements_of_nodes(part, required)
     landmarks = landmark_bound(part, below, part.cost, sorted(part.roots), bracket.cost, deadline)

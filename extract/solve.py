@@ -4,12 +4,12 @@ import time
 from collections.abc import Mapping
 
 from eqsat.errors import OptionError
-from eqsat.extract.area import area_choice
+from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.errors import ExtractionError
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
-from eqsat.extract.milp import PROOF_TOLERANCE, Bracket, MilpSearch
+from eqsat.extract.milp import PROOF_TOLERANCE, Bracket, MilpSearch, near_choice
 from eqsat.extract.problem import ExtractionProblem, evaluate_choice
 from eqsat.extract.required import required_classes
 from eqsat.extract.result import ExtractionResult
@@ -27,66 +27,83 @@ def extract(
 ) -> ExtractionResult:
     """Choose one e-node per needed e-class: acyclic, deriving all roots, of least DAG cost.
 
-    ``method``: "tree" (Knuth's tree-optimal choice), "greedy-dag", "area" (area flow and local search), "milp" (the
-    whole problem as one MILP), "auto" (reductions, decomposition, heuristics, then MILPs on what remains). The result is
-    never dearer than ``incumbent``, a known acyclic choice (e-class -> e-node). ``time_limit_s`` is a limit in seconds,
-    not an error: the best choice and bound found are returned. The same input gives the same choice unless the limit is
-    hit. Raises :class:`ExtractionError` if the problem is malformed or has no choice of finite cost, and
-    :class:`eqsat.errors.OptionError` for an unknown method.
+    ``method``: "tree" (Knuth's tree-optimal choice), "greedy-dag" (bottom-up with cost sets), "area" (area flow and
+    local search), "milp" (the whole problem as one MILP), "auto" (reductions, decomposition, heuristics, landmark
+    bounds, then MILPs on what remains). The result is never dearer than ``incumbent``, a known acyclic choice (e-class
+    -> e-node). ``time_limit_s`` is a limit in seconds, not an error: the best choice and bound found are returned. The
+    same input gives the same choice unless the limit is hit.
+
+    Raises :class:`ExtractionError` if the problem is malformed or has no choice of finite cost, or if ``incumbent`` is
+    not an acyclic choice of the roots, and :class:`eqsat.errors.OptionError` for an unknown method.
+
+    >>> problem = ExtractionProblem(2, [0, 0, 1], [(1, 1), (), ()], [1.0, 5.0, 2.0], (0,))
+    >>> result = extract(problem)
+    >>> result.choice, result.cost, result.optimal
+    ({1: 2, 0: 0}, 3.0, True)
     """
     started = time.perf_counter()
     if method not in METHODS:
         raise OptionError(f"extraction method '{method}' does not exist; use one of: {', '.join(METHODS)}")
+    if not time_limit_s >= 0:
+        raise OptionError(f"extraction time limit {time_limit_s} is not >= 0; give seconds")
     problem.check()
     deadline = started + time_limit_s
-    tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
-    for root in problem.roots:
-        if tree.choice[root] < 0:
-            raise ExtractionError(
-                f"root e-class {root}: no acyclic choice of finite cost derives it; "
-                "give it a derivation from leaves or lift an infinite cost"
-            )
-    candidates: list[tuple[str, Mapping[int, int]]] = []
+    best = _Best(problem)
+    if incumbent is not None:
+        best.offer("incumbent", incumbent)
+    core = Core.from_problem(problem)
     bound = 0.0
     if method == "greedy-dag":
-        candidates.append((method, greedy_dag(problem, deadline)))
+        best.offer_if_acyclic(method, greedy_dag(problem, deadline))
     elif method != "tree":
-        core = Core.from_problem(problem)
-        found, bound, stage = _solve_core(core, method, deadline)
-        nodes = flatten_parts(found)
-        candidates.append((stage, {problem.node_class[n]: n for n in nodes}))
-    candidates.append(("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0}))
-    if incumbent is not None:
-        candidates.append(("incumbent", incumbent))
-    return _best(problem, candidates, bound, started)
+        chosen, bound, stage = _solve_core(core, method, deadline)
+        best.offer(stage, {problem.node_class[n]: n for n in flatten_parts(chosen)})
+    tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
+    best.offer("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0})
+    if method in ("auto", "milp", "area") and best.cost - bound > PROOF_TOLERANCE * best.cost:
+        best.offer("area", _polished(problem, core, best.choice, deadline))
+    return best.result(bound, started)
 
 
-def _best(
-    problem: ExtractionProblem, candidates: list[tuple[str, Mapping[int, int]]], bound: float, started: float
-) -> ExtractionResult:
-    """Evaluate the candidates on the original problem and return the first of least cost."""
-    best: tuple[float, str, dict[int, int]] | None = None
-    for stage, choice in candidates:
+class _Best:
+    """The cheapest of the choices offered, each evaluated on the original problem."""
+
+    def __init__(self, problem: ExtractionProblem) -> None:
+        self.problem = problem
+        self.choice: dict[int, int] = {}
+        self.cost = float("inf")
+        self.stage = ""
+
+    def offer(self, stage: str, choice: Mapping[int, int]) -> None:
+        """Take ``choice`` if it is cheaper. Raises :class:`ExtractionError` naming ``stage`` if it derives no root."""
         try:
-            needed, cost = evaluate_choice(problem, choice)
+            needed, cost = evaluate_choice(self.problem, choice)
+        except ExtractionError as error:
+            raise ExtractionError(f"{stage} {error}") from error
+        if not self.stage or cost < self.cost * (1 - 1e-12):
+            self.choice, self.cost, self.stage = needed, cost, stage
+
+    def offer_if_acyclic(self, stage: str, choice: Mapping[int, int]) -> None:
+        """Take ``choice`` if it is cheaper; ignore it if it is incomplete or cyclic."""
+        try:
+            evaluate_choice(self.problem, choice)
         except ExtractionError:
-            if stage != "greedy-dag":  # its cost sets may be stale: the one stage that may end in a cycle
-                raise
-            continue
-        if best is None or cost < best[0] * (1 - 1e-12):
-            best = (cost, stage, needed)
-    assert best is not None
-    cost, stage, needed = best
-    optimal = cost - bound <= PROOF_TOLERANCE * cost
-    bound = cost if optimal else bound
-    gap = 0.0 if optimal else (cost - bound) / cost
-    return ExtractionResult(needed, cost, bound, gap, optimal, stage, time.perf_counter() - started)
+            return
+        self.offer(stage, choice)
+
+    def result(self, bound: float, started: float) -> ExtractionResult:
+        """Return the result for a proven lower bound."""
+        optimal = self.cost - bound <= PROOF_TOLERANCE * self.cost
+        bound = self.cost if optimal else bound
+        gap = 0.0 if optimal else (self.cost - bound) / self.cost
+        seconds = time.perf_counter() - started
+        return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, seconds)
 
 
 def _solve_core(core: Core, method: str, deadline: float) -> tuple[list[object], float, str]:
-    """Return the parts of the nodes chosen in ``core``, a lower bound with ``base``, and the stage that found them."""
+    """Return the parts of the nodes chosen in ``core``, a lower bound, and the stage that found them."""
     if method == "auto":
-        solution = search_core(core, deadline)
+        solution = search_core(core.copied(), deadline)
         return solution.chosen, solution.bound, solution.stage
     bracket = Bracket(*area_choice(core, deadline))
     if method == "milp":
@@ -96,3 +113,14 @@ def _solve_core(core: Core, method: str, deadline: float) -> tuple[list[object],
             search.tighten(deadline)
             search.finish(deadline)
     return [core.parts[bracket.choice[c]] for c in core.needed(bracket.choice)], bracket.bound, bracket.stage
+
+
+def _polished(problem: ExtractionProblem, core: Core, choice: Mapping[int, int], deadline: float) -> dict[int, int]:
+    """Return ``choice`` (of e-nodes of the problem) after a local search on all of the problem."""
+    nodes = set(choice.values())
+    amount = [float(part in nodes) for part in core.parts]
+    least = 1e-6 * sum(core.cost[n] for n, a in enumerate(amount) if a) / max(1, len(nodes))
+    search = AreaSearch(core, near_choice(core, amount, least))
+    search.run(deadline)
+    found = [core.parts[search.choice[c]] for c in core.needed(search.choice)]
+    return {problem.node_class[n]: n for n in found}

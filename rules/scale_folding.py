@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Term, apply, literal, rule, variables
 from eqsat.rules.alignment import along, elements_along, finite_product, floating, not_all, reshaped, reshaped_term
 from eqsat.rules.terms import add, constant, div, matmul, mul
 
-x, w, b, s = variables("x w b? s")
+x, w, b, c, s = variables("x w b? c s")
 
 SOURCE = "linearity of the operator; TVM BackwardFoldScaleAxis"
 
@@ -98,18 +100,18 @@ def fold_scale_into_gemm(m: Match) -> Term:
 
 
 @rule(
-    mul(add(matmul(x, w), apply("Identity", b).args[0]).named("sum"), s),
-    where=_folds("w", "b"),
+    mul(add(matmul(x, w).named("product"), c), s),
+    where=_folds("w", "c"),
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E12",
 )
 def fold_scale_into_biased_matmul(m: Match) -> Term:
-    """``(x @ w + b) * s == x @ (w * s) + b * s`` for ``s`` along the last axis."""
+    """``(x @ w + c) * s == x @ (w * s) + c * s`` for ``s`` along the last axis."""
     m.require(m.w.rank >= 2, "the weights are a vector")
-    n = elements_along(m.s, m.sum, -1)
+    n = elements_along(m.s, m.product, -1)
     scale = reshaped(m.s, (n,))
-    return add(matmul(m.x, mul(m.w, scale)), mul(m.b, scale))
+    return add(matmul(m.x, mul(m.w, scale)), mul(m.c, scale))
 
 
 @rule(
@@ -121,19 +123,14 @@ def fold_scale_into_biased_matmul(m: Match) -> Term:
 )
 def divide_by_constant_as_multiplication(m: Match) -> Term:
     """``x / s == x * (1 / s)`` for a constant ``s`` whose reciprocals are normal numbers."""
+    m.require(not m.x.is_constant, "the quotient is constant")
     low, high = m.s.interval
     m.require(low > 0 or high < 0, "the divisor may be zero")
     smallest, biggest = sorted((abs(low), abs(high)))
-    info = _limits(m.s)
-    m.require(smallest > 1 / info[1] and biggest < 1 / info[0], "a reciprocal overflows or is subnormal")
+    info = np.finfo(m.s.dtype.numpy)
+    m.require(smallest > 1 / float(info.max), "a reciprocal overflows")
+    m.require(biggest < 1 / float(info.smallest_normal), "a reciprocal is subnormal")
     return mul(m.x, div(literal(1, m.s.dtype), m.s))
-
-
-def _limits(value: Any) -> tuple[float, float]:
-    import numpy as np
-
-    info = np.finfo(value.dtype.numpy)
-    return float(info.smallest_normal), float(info.max)
 
 
 def _present(*args: Term | None) -> tuple[Term, ...]:

@@ -86,8 +86,8 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
     rename = {v: f"{v}:exact" for v in (*floats, *integers) if v not in graph.inputs}
     read = {v: f"{v}:noisy" for v in floats if v in graph.inputs}
     writer = _Writer(graph)
-    for value in read:
-        writer.scale(value, read[value], value)
+    for value, noisy in read.items():
+        writer.scale(value, noisy, value)
     disturbed = set(floats)
     ties = set(integers)
     for node in graph.nodes:
@@ -108,7 +108,7 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
     if integers:
         inputs.append(_TIES)
         types[_TIES] = tensor_type(DType.FLOAT, (_POOL + _SLACK,))
-    noisy = replace(
+    result = replace(
         graph,
         nodes=tuple(writer.nodes),
         inputs=tuple(inputs),
@@ -116,7 +116,7 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
         constants=MappingProxyType({**graph.constants, **writer.constants}),
     )
     rate = TIE_RATE[Exactness.LSB if exactness >= Exactness.LSB else Exactness.ROUNDING] if integers else 0.0
-    return NoisyGraph(noisy, dtypes, rate, len(floats) + len(integers))
+    return NoisyGraph(result, dtypes, rate, len(floats) + len(integers))
 
 
 def _dtype(graph: Graph, value: str) -> DType:

@@ -10,6 +10,7 @@ import numpy as np
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import DType, TensorType
+from eqsat.verify.values import MOVEMENT
 
 
 class Role(Enum):
@@ -33,9 +34,7 @@ class Meaning:
     limit: int | None = None
 
 
-_TRANSPARENT = frozenset(
-    "Cast Identity Reshape Flatten Squeeze Unsqueeze Transpose Expand Tile Slice Split Concat Clip Max Min".split()
-)
+_TRANSPARENT = MOVEMENT | {"Cast", "Clip", "Max", "Min"}
 _COUNTED = {
     "Reshape": (1,),
     "Expand": (1,),
@@ -53,7 +52,7 @@ _COUNTED = {
     "Loop": (0,),
     "EyeLike": (0,),
 }
-_MASKING = frozenset("And Or Not Xor Equal Less Greater LessOrEqual GreaterOrEqual".split())
+_MASKING = frozenset({"And", "Or", "Not", "Xor", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"})
 
 
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:

@@ -11,26 +11,27 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph
 from eqsat.ir.types import DType, TensorType
 
-MOVEMENT = frozenset(
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+MOVEMENT = _set(
     "Identity Reshape Flatten Squeeze Unsqueeze Transpose Slice Gather GatherElements GatherND Tile Expand Split Concat "
-    "DepthToSpace SpaceToDepth Pad ReverseSequence CenterCropPad ScatterElements ScatterND Compress Trilu Dropout".split()
+    "DepthToSpace SpaceToDepth Pad ReverseSequence CenterCropPad ScatterElements ScatterND Compress Trilu Dropout"
 )
 """Operators whose outputs are copies of elements of their inputs (or zeros)."""
 
-_SELECTION = frozenset("Max Min Clip Relu Where ReduceMax ReduceMin MaxPool GlobalMaxPool TopK Abs Neg Sign".split())
-_WHOLE = frozenset("Round Floor Ceil OneHot".split())
-_RING = frozenset("Add Sub Mul MatMul Gemm Sum ReduceSum Conv CumSum".split())
-_EXACT_FLOAT = (
-    MOVEMENT
-    | _SELECTION
-    | _WHOLE
-    | frozenset("Cast CastLike ConstantOfShape Range NonZero EyeLike If Loop Scan".split())
+_SELECTION = _set("Max Min Clip Relu Where ReduceMax ReduceMin MaxPool GlobalMaxPool TopK Abs Neg Sign")
+_WHOLE = _set("Round Floor Ceil OneHot")
+_RING = _set("Add Sub Mul MatMul Gemm Sum ReduceSum Conv CumSum")
+_EXACT_FLOAT = MOVEMENT | _SELECTION | _WHOLE | _set("Cast CastLike ConstantOfShape Range NonZero EyeLike If Loop Scan")
+_QUANTISERS = _set("QuantizeLinear DynamicQuantizeLinear")
+_ROUNDED_INTEGER = _QUANTISERS | _set(
+    "QLinearMatMul QLinearConv QGemm QLinearAdd QLinearMul QLinearAveragePool QLinearGlobalAveragePool QLinearSigmoid "
+    "QLinearSoftmax QLinearLeakyRelu QLinearReduceMean QLinearConcat QLinearWhere"
 )
-_ROUNDED_INTEGER = frozenset(
-    "QuantizeLinear DynamicQuantizeLinear QLinearMatMul QLinearConv QGemm QLinearAdd QLinearMul QLinearAveragePool "
-    "QLinearGlobalAveragePool QLinearSigmoid QLinearSoftmax QLinearLeakyRelu QLinearReduceMean QLinearConcat QLinearWhere".split()
-)
-_RANDOM = frozenset("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli".split())
+_RANDOM = _set("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli")
 
 
 def random_nodes(graph: Graph) -> tuple[Node, ...]:
@@ -110,8 +111,7 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
     live = data_dependent(graph)
     sites: list[str] = []
     for node in graph.nodes:
-        plain = node.op in ("QuantizeLinear", "DynamicQuantizeLinear")
-        if node.op in _ROUNDED_INTEGER and (quantisers or not plain):
+        if node.op in _ROUNDED_INTEGER and (quantisers or node.op not in _QUANTISERS):
             sites += [v for v in node.outputs[:1] if v in live and _is_small_integer(graph, v)]
         elif node.op == "Round" and quantisers and node.inputs[0] not in whole:
             sites += [v for v in node.outputs if v in live]

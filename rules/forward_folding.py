@@ -1,0 +1,145 @@
+"""A constant scale or shift before a linear operator moves into its weights and bias (E13, E14).
+
+A scale must lie along the axis that is summed over. A shift passes a convolution only without padding: border pixels see
+fewer shifted elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
+from eqsat.rules.alignment import (
+    along,
+    elements_along,
+    finite_product,
+    floating,
+    not_all,
+    reshaped,
+    reshaped_term,
+    spread,
+)
+from eqsat.rules.scale_folding import scale_group_channels
+from eqsat.rules.terms import add, condition, constant, matmul, mul
+
+x, w, b, s, c = variables("x w b? s c")
+
+SCALE_SOURCE = "linearity of the operator; TVM ForwardFoldScaleAxis"
+
+
+def _folds() -> list[Any]:
+    return [constant("s", "w"), floating("x", "s", "w"), finite_product("s", "w"), not_all("s", 1)]
+
+
+def _rest(m: Match) -> tuple[Term, ...]:
+    return () if m.b is None else (m.b,)
+
+
+@rule(
+    matmul(mul(x, s), w),
+    where=_folds(),
+    exactness=Exactness.ROUNDING,
+    source=SCALE_SOURCE,
+    family="E13",
+)
+def fold_scale_into_following_matmul(m: Match) -> Term:
+    """``(x * s) @ w == x @ (s' * w)`` for ``s`` along the last axis of ``x``; ``s'`` lies along the rows of ``w``."""
+    m.require(m.w.rank >= 2, "the weights are a vector")
+    n = elements_along(m.s, m.x, -1)
+    return matmul(m.x, mul(m.w, along(m.s, n, 2, 0)))
+
+
+@rule(
+    apply("Gemm", mul(x, s), w, b).named("gemm"),
+    where=_folds(),
+    exactness=Exactness.ROUNDING,
+    source=SCALE_SOURCE,
+    family="E13",
+)
+def fold_scale_into_following_gemm(m: Match) -> Term:
+    """``Gemm(x * s, w, b) == Gemm(x, s' * w, b)`` for ``s`` along the axis of ``x`` that is summed over."""
+    n = elements_along(m.s, m.x, 0 if m.gemm.attr("transA", 0) else 1)
+    weights = mul(m.w, along(m.s, n, 2, 1 if m.gemm.attr("transB", 0) else 0))
+    return Apply("Gemm", (m.x, weights, *_rest(m)), m.gemm.attributes)
+
+
+@rule(
+    apply("Conv", mul(x, s), w, b).named("conv"),
+    where=_folds(),
+    exactness=Exactness.ROUNDING,
+    source=SCALE_SOURCE,
+    family="E13",
+)
+def fold_scale_into_following_conv(m: Match) -> Term:
+    """``Conv(x * s, w, b) == Conv(x, s' * w, b)`` for ``s`` along the channels; a border of zeros stays zero."""
+    n = elements_along(m.s, m.x, 1)
+    group = m.conv.attr("group", 1)
+    weights = scale_group_channels(m.w, m.s, n, group)
+    return Apply("Conv", (m.x, weights, *_rest(m)), m.conv.attributes)
+
+
+@rule(
+    apply("ConvTranspose", mul(x, s), w, b).named("conv"),
+    where=_folds(),
+    exactness=Exactness.ROUNDING,
+    source=SCALE_SOURCE,
+    family="E13",
+)
+def fold_scale_into_following_transposed_conv(m: Match) -> Term:
+    """``ConvTranspose(x * s, w, b) == ConvTranspose(x, s' * w, b)`` for ``s`` along the channels, axis 0 of ``w``."""
+    n = elements_along(m.s, m.x, 1)
+    weights = mul(m.w, along(m.s, n, m.w.rank, 0))
+    return Apply("ConvTranspose", (m.x, weights, *_rest(m)), m.conv.attributes)
+
+
+@rule(
+    matmul(add(x, c), w),
+    where=[constant("c", "w"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0)],
+    exactness=Exactness.ROUNDING,
+    source="distributivity",
+    family="E14",
+)
+def move_shift_behind_matmul(m: Match) -> Term:
+    """``(x + c) @ w == x @ w + c @ w`` for ``c`` along the last axis of ``x``."""
+    m.require(m.w.rank == 2 and m.x.rank >= 2, "an operand is a vector or the weights are a batch")
+    elements_along(m.c, m.x, -1)
+    inner = m.w.static_shape[0]
+    m.require(m.x.shape[-1] == inner, "the inner extent is unknown")
+    return add(matmul(m.x, m.w), matmul(spread(m.c, inner), m.w))
+
+
+@condition("no padding")
+def unpadded(m: Match) -> bool:
+    auto_pad = m.conv.attr("auto_pad", "NOTSET")
+    return auto_pad == "VALID" or (auto_pad == "NOTSET" and not any(m.conv.attr("pads", ())))
+
+
+@rule(
+    apply("Conv", add(x, c), w, b).named("conv"),
+    where=[constant("c", "w", "b"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0), unpadded],
+    exactness=Exactness.ROUNDING,
+    source="distributivity",
+    family="E14",
+)
+def fold_shift_into_following_conv(m: Match) -> Term:
+    """``Conv(x + c, w, b) == Conv(x, w, b + sum(w * c))`` for ``c`` along the channels, without padding."""
+    elements_along(m.c, m.x, 1)
+    outputs, each, *kernel = m.w.static_shape
+    group = m.conv.attr("group", 1)
+    m.require(m.x.shape[1] == each * group, "the number of channels is unknown")
+    axes = literal(np.arange(2, 2 + len(kernel)))
+    taps = apply("ReduceSum", m.w, axes, keepdims=0)
+    total = _grouped_product(taps, m.c, group, outputs, each)
+    return Apply("Conv", (m.x, m.w, total if m.b is None else add(m.b, total)), m.conv.attributes)
+
+
+def _grouped_product(taps: Term, shift: Ref, group: int, outputs: int, each: int) -> Term:
+    """``[outputs, each]`` times the shift of each group: ``[outputs]``."""
+    vector = spread(shift, group * each)
+    if group == 1:
+        return matmul(taps, vector)
+    columns = reshaped_term(vector, (group, each, 1)) if not isinstance(vector, Ref) else reshaped(vector, (group, each, 1))
+    return reshaped_term(matmul(reshaped_term(taps, (group, outputs // group, each)), columns), (outputs,))
