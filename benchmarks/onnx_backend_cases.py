@@ -93,7 +93,7 @@ def _read_all(folder: Path, stem: str, infos: Any) -> list[Any]:
 
 def _read(path: Path, type: onnx.TypeProto) -> Any:
     data = path.read_bytes()
-    kind = type.WhichOneof("value")
+    kind: str | None = type.WhichOneof("value")
     if kind == "sequence_type":
         return list(numpy_helper.to_list(onnx.SequenceProto.FromString(data)))
     if kind == "optional_type":
@@ -119,7 +119,7 @@ def run_in_runtime(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
             for k, f in feeds.items()
         }
         return [v.numpy() for v in session.run_with_ort_values(None, values)]
-    return session.run(None, feeds)
+    return list(session.run(None, feeds))
 
 
 def _feed(value: Any) -> Any:

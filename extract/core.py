@@ -125,9 +125,7 @@ class Core:
                 members.append(len(owner))
                 owner.append(position)
                 own = children[node]
-                new_children.append(
-                    (number[own[0]],) if len(own) == 1 else tuple(sorted([number[k] for k in own]))
-                )
+                new_children.append((number[own[0]],) if len(own) == 1 else tuple(sorted([number[k] for k in own])))
                 cost.append(self.cost[node])
                 parts.append(self.parts[node])
             new_nodes.append(members)

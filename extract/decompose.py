@@ -1,4 +1,6 @@
-"""Independent parts of a core: connected components, and a key that equal components share."""
+"""Independent parts of a core: connected components, and which of them are equal."""
+
+from collections import Counter
 
 from eqsat.extract.core import Core
 
@@ -50,56 +52,66 @@ def split_components(core: Core) -> list[Core]:
     return parts
 
 
-def canonical_order(core: Core) -> tuple[tuple[object, ...], list[int]]:
-    """Return a key and the order of the classes behind it: equal keys mean isomorphic cores in these orders.
+def equal_parts(parts: list[Core]) -> list[tuple[object, list[int]]]:
+    """Return for each core a key and an order of its nodes: cores of equal keys are isomorphic in these orders.
 
-    Isomorphic cores usually, not always, get equal keys. Costs are compared to 12 digits.
+    Isomorphic cores usually, not always, get equal keys: repeated layers are solved once. Costs count to 12 digits.
     """
-    colour = [0] * len(core.nodes)
-    price = [float(f"{c:.12g}") for c in core.cost]
-    for _ in range(3):
-        colour = [
-            hash((current in core.roots, tuple(sorted(
-                (price[n], len(core.children[n]), *sorted(colour[k] for k in core.children[n]))
-                for n in members
-            ))))
-            for current, members in enumerate(core.nodes)
-        ]
-    order: list[int] = []
+    sizes = [(len(part.nodes), len(part.owner), sum(map(len, part.children))) for part in parts]
+    count = Counter(sizes)
+    result: list[tuple[object, list[int]]] = []
+    for position, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        if count[size] > 1:
+            result.append(_canonical(part))
+        else:
+            result.append((position, list(range(len(part.owner)))))
+    return result
+
+
+def _canonical(core: Core) -> tuple[object, list[int]]:
+    """Number classes and nodes by their colours, and return the core written in these numbers, and the nodes in order."""
+    price = [float(f"{cost:.12g}") for cost in core.cost]
+    colour = _colours(core, price)
+    node_colour = [
+        hash((price[node], tuple(sorted([colour[k] for k in children])))) for node, children in enumerate(core.children)
+    ]
     number: dict[int, int] = {}
-
-    def visit(start: int) -> None:
-        if start not in number:
-            number[start] = len(order)
-            order.append(start)
-
-    node_order: dict[int, list[int]] = {}
-    for root in sorted(core.roots, key=lambda c: (colour[c], c)):
-        visit(root)
-        for current in order[number[root] :]:
-            _expand(core, current, colour, price, node_order, visit)
-    position = 0
-    while position < len(order):
-        current = order[position]
-        if current not in node_order:
-            _expand(core, current, colour, price, node_order, visit)
-        position += 1
-    key: list[object] = []
-    for current in order:
-        entry = [
-            (price[n], tuple(sorted(number[k] for k in core.children[n])))
-            for n in node_order[current]
-        ]
-        key.append((current in core.roots, tuple(entry)))
-    return tuple(key), [n for c in order for n in node_order[c]]
+    order: list[int] = []
+    nodes: list[int] = []
+    waiting = sorted(core.roots, key=lambda c: (colour[c], c), reverse=True)
+    while waiting:
+        current = waiting.pop()
+        if current in number:
+            continue
+        number[current] = len(order)
+        order.append(current)
+        below: list[int] = []
+        for node in sorted(core.nodes[current], key=lambda n: (node_colour[n], n)):
+            nodes.append(node)
+            below.extend(sorted(core.children[node], key=lambda k: (colour[k], k)))
+        waiting.extend(reversed(below))
+    rows = tuple((number[core.owner[n]], price[n], tuple(sorted([number[k] for k in core.children[n]]))) for n in nodes)
+    return (len(order), tuple(sorted([number[r] for r in core.roots])), rows), nodes
 
 
-def _expand(core, current, colour, price, node_order, visit) -> None:
-    nodes = sorted(
-        core.nodes[current],
-        key=lambda n: (price[n], len(core.children[n]), sorted(colour[k] for k in core.children[n]), n),
-    )
-    node_order[current] = nodes
-    for node in nodes:
-        for child in sorted(core.children[node], key=lambda k: (colour[k], k)):
-            visit(child)
+def _colours(core: Core, price: list[float]) -> list[int]:
+    """Refine a colour per class by the costs and colours around it until no more colours appear.
+
+    Hashes of numbers, unlike those of strings, are the same in every process.
+    """
+    colour = [int(current in core.roots) for current in range(len(core.nodes))]
+    seen = 0
+    while len(set(colour)) > seen:
+        seen = len(set(colour))
+        users: list[list[int]] = [[] for _ in core.nodes]
+        inner: list[int] = []
+        for current, members in enumerate(core.nodes):
+            own: list[int] = []
+            for node in members:
+                own.append(hash((price[node], tuple(sorted([colour[k] for k in core.children[node]])))))
+                seen_from_child = hash((price[node], colour[current]))
+                for child in core.children[node]:
+                    users[child].append(seen_from_child)
+            inner.append(hash(tuple(sorted(own))))
+        colour = [hash((c, i, tuple(sorted(u)))) for c, i, u in zip(colour, inner, users, strict=True)]
+    return colour

@@ -21,9 +21,13 @@ class ExitSet(NamedTuple):
 
 
 class Landmarks(NamedTuple):
-    """``bound`` on the total weight; a choice that uses node ``n`` weighs at least ``bound + reduced[n]``."""
+    """``bound`` on the total weight; a choice that uses node ``n`` weighs at least ``bound + reduced[n]``.
+
+    ``critical`` is another bound: the heaviest path that some target cannot avoid. It is weaker but never cut short.
+    """
 
     bound: float
+    critical: float
     reduced: list[float]
     cuts: list[ExitSet]
 
@@ -62,29 +66,31 @@ class CriticalValues:
 
     def decrease(self, nodes: Iterable[int], amount: float) -> None:
         """Take ``amount`` off the weights of ``nodes`` and update the values above them."""
-        value, weight = self.value, self.weight
-        heap: list[tuple[float, int]] = []
+        value, weight, users = self.value, self.weight, self.users
+        owners, all_children = self.core.owner, self.core.children
         for node in nodes:
             weight[node] = max(0.0, weight[node] - amount)
-            self._offer(node, heap)
-        while heap:
-            reached, owner = heapq.heappop(heap)
-            if reached > value[owner]:
-                continue
-            for user in self.users[owner]:
-                self._offer(user, heap)
-
-    def _offer(self, node: int, heap: list[tuple[float, int]]) -> None:
-        owner = self.core.owner[node]
-        reached = self.weight[node]
-        if reached >= self.value[owner]:
-            return
-        children = self.core.children[node]
-        if children:
-            reached += max([self.value[child] for child in children])
-        if reached < self.value[owner]:
-            self.value[owner] = reached
-            heapq.heappush(heap, (reached, owner))
+        heap: list[tuple[float, int]] = []
+        offered: Iterable[int] = nodes
+        while True:
+            for node in offered:
+                owner = owners[node]
+                reached = weight[node]
+                if reached >= value[owner]:
+                    continue
+                children = all_children[node]
+                if children:
+                    reached += max([value[child] for child in children])
+                if reached < value[owner]:
+                    value[owner] = reached
+                    heapq.heappush(heap, (reached, owner))
+            while heap:
+                reached, owner = heapq.heappop(heap)
+                if reached <= value[owner]:
+                    offered = users[owner]
+                    break
+            else:
+                return
 
 
 def exit_set(core: Core, below: Sequence[int], values: CriticalValues, needed: int, zero: float) -> ExitSet:
@@ -110,15 +116,15 @@ def landmark_bound(
     targets: Sequence[int],
     enough: float = float("inf"),
     deadline: float = float("inf"),
-    most: int = 100_000,
 ) -> Landmarks:
     """Return disjoint-cost landmark cuts for ``targets``, until they are worth ``enough``, none is left, or time is up."""
     values = CriticalValues(core, weight)
-    zero = 1e-12 * max([values.value[t] for t in targets], default=0.0)
     bound = 0.0
+    critical = max([values.value[t] for t in targets], default=0.0)
+    zero = 1e-12 * critical
     cuts: list[ExitSet] = []
     ordered = sorted(targets)
-    while ordered and len(cuts) < most and bound < enough:
+    while ordered and bound < enough:
         target = max(ordered, key=values.value.__getitem__)
         if values.value[target] <= zero or time.perf_counter() > deadline:
             break
@@ -129,4 +135,4 @@ def landmark_bound(
         bound += amount
         cuts.append(cut)
         values.decrease(cut.nodes, amount)
-    return Landmarks(bound, values.weight, cuts)
+    return Landmarks(bound, critical, values.weight, cuts)

@@ -41,7 +41,7 @@ class Bracket:
 
     def useless(self, reduced: list[float], bound: float) -> list[bool]:
         """Tell for each node whether any choice with it costs more than the present one, from its reduced cost."""
-        limit = self.cost - bound + 1e-9 * self.cost
+        limit = self.cost - bound + PROOF_TOLERANCE * self.cost  # the solver's reduced costs are rounded
         return [r > limit for r in reduced]
 
 
@@ -122,11 +122,23 @@ class MilpSearch:
 
 
 def near_choice(core: Core, amount: list[float], least: float) -> list[int]:
-    """Return an acyclic choice of all classes that prefers nodes of ``amount`` near 1; ``least`` is added to all costs."""
-    cost = [float("inf")] * len(core.owner)
+    """Return an acyclic choice of all classes that prefers nodes of ``amount`` near 1; ``least`` is added to all costs.
+
+    Nodes of amount 1 are kept exactly wherever they derive their class from one another; only then come tree costs,
+    which deep sharing distorts.
+    """
+    infinite = float("inf")
+    alive = [False] * len(core.owner)
     for members in core.nodes:
         for node in members:
-            cost[node] = (core.cost[node] + least) * (1.0 - 0.999999 * amount[node])
+            alive[node] = True
+    sure = [0.0 if ok and a > 0.999 else infinite for ok, a in zip(alive, amount, strict=True)]
+    kept = knuth(len(core.nodes), core.owner, core.children, sure).choice
+    cost = [infinite] * len(core.owner)
+    for members in core.nodes:
+        for node in members:
+            if kept[core.owner[node]] in (-1, node):
+                cost[node] = (core.cost[node] + least) * (1.0 - 0.999999 * amount[node])
     return knuth(len(core.nodes), core.owner, core.children, cost).choice
 
 

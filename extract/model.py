@@ -194,10 +194,12 @@ class Model:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         matrix, lower, upper = self._rows()
+        least: Any = numpy.array(self.lower)  # scipy's stubs declare the limits as plain floats
+        most: Any = numpy.array(self.upper)
         result = milp(
             numpy.array(self.objective),
             integrality=numpy.array(self.integral),
-            bounds=Bounds(numpy.array(self.lower), numpy.array(self.upper)),
+            bounds=Bounds(least, most),
             constraints=LinearConstraint(matrix, lower, upper) if len(lower) else (),
             options={"time_limit": max(0.01, time_limit_s), "mip_rel_gap": 0.0},
         )

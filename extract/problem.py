@@ -54,7 +54,9 @@ class ExtractionProblem:
             zip(self.node_class, self.node_children, self.node_cost, strict=True)
         ):
             if not 0 <= owner < limit:
-                raise ExtractionError(f"e-node {node}: e-class {owner} is not in 0..{limit - 1}; renumber the e-classes")
+                raise ExtractionError(
+                    f"e-node {node}: e-class {owner} is not in 0..{limit - 1}; renumber the e-classes"
+                )
             for child in children:
                 if not 0 <= child < limit:
                     raise ExtractionError(
@@ -91,7 +93,9 @@ def evaluate_choice(problem: ExtractionProblem, choice: Mapping[int, int]) -> tu
                 needed[current] = node
                 continue
             if not 0 <= node < problem.node_count or problem.node_class[node] != current:
-                raise ExtractionError(f"choice: e-node {node} is not in e-class {current}; choose one of its own e-nodes")
+                raise ExtractionError(
+                    f"choice: e-node {node} is not in e-class {current}; choose one of its own e-nodes"
+                )
             open_classes.add(current)
             for child in problem.node_children[node]:
                 if child in open_classes:

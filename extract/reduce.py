@@ -28,7 +28,6 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
         drop_cyclic_nodes(core, required)
         drop_dominated_nodes(core, required)
         add_mandatory_roots(core, required)
-        core = core.compacted()
         fold(core)
         core = core.compacted()
         if core.size() == before:

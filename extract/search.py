@@ -5,16 +5,18 @@ import time
 from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
-from eqsat.extract.decompose import canonical_order, split_components
+from eqsat.extract.decompose import equal_parts, split_components
+from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import CriticalValues, Landmarks, landmark_bound
 from eqsat.extract.milp import Bracket, MilpSearch, near_choice
+from eqsat.extract.problem import ExtractionProblem
 from eqsat.extract.reduce import reduce_core
 from eqsat.extract.required import required_classes, requirements_of_nodes
 
 _BRANCH_STEPS = 500
 _MAX_DEPTH = 6
-_STAGES = ("reduce", "area", "landmarks", "branch", "milp")
+_STAGES = ("reduce", "area", "landmarks", "greedy-dag", "branch", "milp")
 
 
 class Solution:
@@ -33,11 +35,9 @@ def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
     core = reduce_core(core, deadline)
     parts = split_components(core)
     solved: dict[object, tuple[Bracket, list[int]]] = {}
-    equal: list[tuple[object, list[int]]] = []
+    equal = equal_parts(parts)
     remaining = sum(len(part.owner) for part in parts)
-    for part in parts:
-        key, order = canonical_order(part)
-        equal.append((key, order))
+    for part, (key, order) in zip(parts, equal, strict=True):
         if key not in solved:
             now = time.perf_counter()
             share = max(0.2, len(part.owner) / remaining)
@@ -45,8 +45,10 @@ def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
             place = {node: i for i, node in enumerate(order)}
             solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
         remaining -= len(part.owner)
+    again = {key for key, (bracket, _) in solved.items() if len(solved) > 1 and not bracket.closed()}
     for part, (key, order) in zip(parts, equal, strict=True):  # time left over by one part goes to the others
-        if not solved[key][0].closed() and len(solved) > 1 and time.perf_counter() < deadline:
+        if key in again and time.perf_counter() < deadline:
+            again.discard(key)
             bracket = _search_part(part, deadline, depth)
             bracket.raise_bound(solved[key][0].bound)
             if bracket.cost <= solved[key][0].cost:
@@ -67,13 +69,15 @@ def _search_part(part: Core, deadline: float, depth: int) -> Bracket:
     required = required_classes(part, deadline)
     if required is None:
         values = CriticalValues(part, part.cost).value
-        bracket.raise_bound(max(values[root] for root in part.roots))
+        bracket.raise_bound(max([values[root] for root in part.roots]))
         return bracket
     below = requirements_of_nodes(part, required)
     landmarks = landmark_bound(part, below, part.cost, sorted(part.roots), bracket.cost, deadline)
-    bracket.raise_bound(landmarks.bound)
+    bracket.raise_bound(max(landmarks.bound, landmarks.critical))
     if not bracket.closed():
         _offer_landmark_choice(part, landmarks, bracket, deadline)
+    if not bracket.closed():
+        _offer_greedy_choice(part, bracket, deadline)
     if bracket.closed() or time.perf_counter() > deadline:
         return bracket
     if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, deadline, depth):
@@ -99,6 +103,20 @@ def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, d
     search = AreaSearch(part, knuth(len(part.nodes), part.owner, part.children, cost).choice)
     search.run(deadline)
     bracket.offer(part, search.choice, "landmarks")
+
+
+def _offer_greedy_choice(part: Core, bracket: Bracket, deadline: float) -> None:
+    """Offer the greedy DAG choice after local search, if a fraction of the time left suffices for it."""
+    now = time.perf_counter()
+    problem = ExtractionProblem(len(part.nodes), part.owner, part.children, part.cost, tuple(sorted(part.roots)))
+    amount = [0.0] * len(part.owner)
+    for node in greedy_dag(problem, now + 0.1 * (deadline - now)).values():
+        amount[node] = 1.0
+    choice = near_choice(part, amount, 1e-6 * bracket.cost / max(1, len(part.nodes)))
+    bracket.offer(part, choice, "greedy-dag")
+    search = AreaSearch(part, choice)
+    search.run(deadline)
+    bracket.offer(part, search.choice, "greedy-dag")
 
 
 def _search_pruned(

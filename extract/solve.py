@@ -17,6 +17,9 @@ from eqsat.extract.search import search_core
 
 METHODS = ("auto", "milp", "area", "greedy-dag", "tree")
 
+# The rest of the time limit is for further heuristics where the exact stages did not finish.
+_EXACT_SHARE = 0.93
+
 
 def extract(
     problem: ExtractionProblem,
@@ -56,11 +59,13 @@ def extract(
     if method == "greedy-dag":
         best.offer_if_acyclic(method, greedy_dag(problem, deadline))
     elif method != "tree":
-        chosen, bound, stage = _solve_core(core, method, deadline)
+        chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s)
         best.offer(stage, {problem.node_class[n]: n for n in flatten_parts(chosen)})
     tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
     best.offer("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0})
     if method in ("auto", "milp", "area") and best.cost - bound > PROOF_TOLERANCE * best.cost:
+        if method == "auto":
+            best.offer_if_acyclic("greedy-dag", greedy_dag(problem, (time.perf_counter() + deadline) / 2))
         best.offer("area", _polished(problem, core, best.choice, deadline))
     return best.result(bound, started)
 

@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
-from eqsat.rules.alignment import elements_along, finite_product, finite_sum, floating, not_all, spread
+from eqsat.rules.alignment import elements_along, finite_sum, floating, largest, limit, not_all, spread
+from eqsat.rules.drawing import convolution, gemm, shape_along
+from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, matmul, mul
 
 x, w, b, c = variables("x w b? c")
 
 SOURCE = "associativity of the sum; definition of the operator's bias"
+
+
+def _optional(array: np.ndarray | None) -> dict[str, Any]:
+    return {} if array is None else {"b": fixed(array)}
+
+
+def _conv_sample(d: Sampler, *, transposed: bool = False) -> dict[str, Any]:
+    drawn = convolution(d, transposed=transposed, square=True)
+    shift = d.floats(shape_along(d, drawn["result"], 1))
+    return {"x": drawn["x"], "w": drawn["w"], "c": fixed(shift), "conv": drawn["attributes"]} | _optional(drawn["b"])
+
+
+def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:
+    return _conv_sample(d, transposed=True)
+
+
+def _matmul_sample(d: Sampler) -> dict[str, Any]:
+    m, k, n, batch = d.extents(4)
+    x = d.floats(d.choose(((m, k), (m, k), (batch, m, k), (k,))))
+    w = d.floats(d.choose(((k, n), (k, n), (k,))))
+    return {"x": x, "w": d.either(w), "c": d.either(d.floats(d.broadcast_with(np.matmul(x, w).shape)))}
+
+
+def _gemm_sample(d: Sampler) -> dict[str, Any]:
+    drawn = gemm(d, factors=d.chance(0.3))
+    return {"x": drawn["x"], "w": d.either(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+
+
+def _factors_sample(d: Sampler) -> dict[str, Any]:
+    drawn = gemm(d, factors=True)
+    return {"x": drawn["x"], "w": fixed(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+
+
+def _biased_gemm_sample(d: Sampler) -> dict[str, Any]:
+    drawn = gemm(d, factors=d.chance(0.3))
+    shift = d.floats(d.broadcast_with(drawn["result"]))
+    return {"x": drawn["x"], "w": drawn["w"], "c": fixed(shift), "gemm": drawn["attributes"]} | _optional(drawn["b"])
 
 
 def _bias_with(m: Match, elements: int) -> Term:
@@ -24,6 +67,7 @@ def _bias_with(m: Match, elements: int) -> Term:
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_conv_sample,
 )
 def add_constant_to_bias_of_conv(m: Match) -> Term:
     """``Conv(x, w, b) + c == Conv(x, w, b + c)`` for ``c`` along the output channels."""
@@ -36,6 +80,7 @@ def add_constant_to_bias_of_conv(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_transposed_conv_sample,
 )
 def add_constant_to_bias_of_transposed_conv(m: Match) -> Term:
     """``ConvTranspose(x, w, b) + c == ConvTranspose(x, w, b + c)`` for ``c`` along the output channels."""
@@ -43,6 +88,7 @@ def add_constant_to_bias_of_transposed_conv(m: Match) -> Term:
 
 
 def _channel_bias(m: Match) -> Term:
+    m.require(m.root.handle != m.conv.handle, "the sum is the value itself")
     elements_along(m.c, m.conv, 1)
     channels = m.conv.shape[1]
     m.require(isinstance(channels, int), "the number of output channels is unknown")
@@ -55,6 +101,7 @@ def _channel_bias(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source="ONNX Gemm",
     family="E12",
+    sample=_matmul_sample,
 )
 def add_to_matmul_as_gemm(m: Match) -> Term:
     """``x @ w + c == Gemm(x, w, c)`` for matrices ``x`` and ``w`` and a ``c`` that does not enlarge the product."""
@@ -69,9 +116,11 @@ def add_to_matmul_as_gemm(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_biased_gemm_sample,
 )
 def add_constant_to_bias_of_gemm(m: Match) -> Term:
     """``Gemm(x, w, b) + c == Gemm(x, w, b + c)`` where ``beta`` is 1, for a ``c`` that does not enlarge the result."""
+    m.require(m.root.handle != m.gemm.handle, "the sum is the value itself")
     m.require(m.b is None or m.gemm.attr("beta", 1.0) == 1.0, "beta is not 1")
     _require_broadcast(m, m.c, m.gemm)
     bias = m.c if m.b is None else add(m.b, m.c)
@@ -91,6 +140,7 @@ def _require_broadcast(m: Match, added: Ref, result: Ref) -> None:
     exactness=Exactness.ROUNDING,
     source="ONNX Gemm",
     family="E12",
+    sample=_gemm_sample,
 )
 def gemm_as_matmul_and_add(m: Match) -> Term:
     """``Gemm(x, w, b) == x' @ w' + b`` with ``alpha`` and ``beta`` 1; ``'`` transposes as the attributes say."""
@@ -108,6 +158,7 @@ def gemm_as_matmul_and_add(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source="ONNX Gemm",
     family="E12",
+    sample=_factors_sample,
 )
 def fold_factors_of_gemm(m: Match) -> Term:
     """``Gemm(x, w, b, alpha, beta) == Gemm(x, alpha * w, beta * b)`` for constant ``w`` and ``b``."""
@@ -120,18 +171,6 @@ def fold_factors_of_gemm(m: Match) -> Term:
 
 
 def _scaled(m: Match, value: Ref, factor: float) -> Term:
-    low, high = value.interval
-    info_max = 65504.0 if value.dtype.bits == 16 else 3.4e38
-    m.require(max(abs(low), abs(high)) * abs(factor) < info_max, "the scaled constant may overflow")
+    m.require(largest(value) * abs(factor) < limit(value), "the scaled constant may overflow")
     return mul(value, literal(factor, value.dtype))
 
-
-__all__ = [
-    "add_constant_to_bias_of_conv",
-    "add_constant_to_bias_of_gemm",
-    "add_constant_to_bias_of_transposed_conv",
-    "add_to_matmul_as_gemm",
-    "fold_factors_of_gemm",
-    "gemm_as_matmul_and_add",
-]
-_ = finite_product

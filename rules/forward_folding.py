@@ -22,6 +22,8 @@ from eqsat.rules.alignment import (
     reshaped_term,
     spread,
 )
+from eqsat.rules.drawing import convolution, gemm, shape_along
+from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.scale_folding import scale_group_channels
 from eqsat.rules.terms import add, condition, constant, matmul, mul
 
@@ -30,8 +32,58 @@ x, w, b, s, c = variables("x w b? s c")
 SCALE_SOURCE = "linearity of the operator; TVM ForwardFoldScaleAxis"
 
 
+@condition("the folded value is another value")
+def _another(m: Match) -> bool:
+    return m.before.handle != m.x.handle
+
+
 def _folds() -> list[Any]:
-    return [constant("s", "w"), floating("x", "s", "w"), finite_product("s", "w"), not_all("s", 1)]
+    return [constant("s", "w"), floating("x", "s", "w"), finite_product("s", "w"), not_all("s", 1), _another]
+
+
+def _optional(array: np.ndarray | None) -> dict[str, Any]:
+    return {} if array is None else {"b": fixed(array)}
+
+
+def _matmul_sample(d: Sampler) -> dict[str, Any]:
+    m, k, n, batch = d.extents(4)
+    x = d.floats(d.choose(((m, k), (batch, m, k), (k,))))
+    w = d.floats(d.choose(((k, n), (k, n), (batch, k, n), (k,))))
+    return {"x": x, "w": fixed(w), "s": fixed(d.scale(_kept(d, x.shape, -1)))}
+
+
+def _shift_sample(d: Sampler) -> dict[str, Any]:
+    found = _matmul_sample(d)
+    return {"x": found["x"], "w": found["w"], "c": fixed(d.floats(found["s"].array.shape))}
+
+
+def _kept(d: Sampler, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """A shape along an axis that never changes the extents of the scaled value that the operator depends on."""
+    found = shape_along(d, shape, axis)
+    return found if np.broadcast_shapes(found, shape) == shape else d.broadcast_of(shape)
+
+
+def _gemm_sample(d: Sampler) -> dict[str, Any]:
+    drawn = gemm(d, factors=True)
+    scale = d.scale(_kept(d, drawn["x"].shape, d.choose((0, 1))))
+    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "s": fixed(scale), "gemm": drawn["attributes"]}
+    return found | _optional(drawn["b"])
+
+
+def _conv_sample(d: Sampler, *, transposed: bool = False, scale: bool = True) -> dict[str, Any]:
+    drawn = convolution(d, transposed=transposed)
+    shape = _kept(d, drawn["x"].shape, 1)
+    factor = {"s": fixed(d.scale(shape))} if scale else {"c": fixed(d.floats(shape))}
+    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "conv": drawn["attributes"]}
+    return found | factor | _optional(drawn["b"])
+
+
+def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:
+    return _conv_sample(d, transposed=True)
+
+
+def _shifted_conv_sample(d: Sampler) -> dict[str, Any]:
+    return _conv_sample(d, scale=False)
 
 
 def _rest(m: Match) -> tuple[Term, ...]:
@@ -39,11 +91,12 @@ def _rest(m: Match) -> tuple[Term, ...]:
 
 
 @rule(
-    matmul(mul(x, s), w),
+    matmul(mul(x, s).named("before"), w),
     where=_folds(),
     exactness=Exactness.ROUNDING,
     source=SCALE_SOURCE,
     family="E13",
+    sample=_matmul_sample,
 )
 def fold_scale_into_following_matmul(m: Match) -> Term:
     """``(x * s) @ w == x @ (s' * w)`` for ``s`` along the last axis of ``x``; ``s'`` lies along the rows of ``w``."""
@@ -53,11 +106,12 @@ def fold_scale_into_following_matmul(m: Match) -> Term:
 
 
 @rule(
-    apply("Gemm", mul(x, s), w, b).named("gemm"),
+    apply("Gemm", mul(x, s).named("before"), w, b).named("gemm"),
     where=_folds(),
     exactness=Exactness.ROUNDING,
     source=SCALE_SOURCE,
     family="E13",
+    sample=_gemm_sample,
 )
 def fold_scale_into_following_gemm(m: Match) -> Term:
     """``Gemm(x * s, w, b) == Gemm(x, s' * w, b)`` for ``s`` along the axis of ``x`` that is summed over."""
@@ -67,11 +121,12 @@ def fold_scale_into_following_gemm(m: Match) -> Term:
 
 
 @rule(
-    apply("Conv", mul(x, s), w, b).named("conv"),
+    apply("Conv", mul(x, s).named("before"), w, b).named("conv"),
     where=_folds(),
     exactness=Exactness.ROUNDING,
     source=SCALE_SOURCE,
     family="E13",
+    sample=_conv_sample,
 )
 def fold_scale_into_following_conv(m: Match) -> Term:
     """``Conv(x * s, w, b) == Conv(x, s' * w, b)`` for ``s`` along the channels; a border of zeros stays zero."""
@@ -82,11 +137,12 @@ def fold_scale_into_following_conv(m: Match) -> Term:
 
 
 @rule(
-    apply("ConvTranspose", mul(x, s), w, b).named("conv"),
+    apply("ConvTranspose", mul(x, s).named("before"), w, b).named("conv"),
     where=_folds(),
     exactness=Exactness.ROUNDING,
     source=SCALE_SOURCE,
     family="E13",
+    sample=_transposed_conv_sample,
 )
 def fold_scale_into_following_transposed_conv(m: Match) -> Term:
     """``ConvTranspose(x * s, w, b) == ConvTranspose(x, s' * w, b)`` for ``s`` along the channels, axis 0 of ``w``."""
@@ -96,11 +152,12 @@ def fold_scale_into_following_transposed_conv(m: Match) -> Term:
 
 
 @rule(
-    matmul(add(x, c), w),
-    where=[constant("c", "w"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0)],
+    matmul(add(x, c).named("before"), w),
+    where=[constant("c", "w"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0), _another],
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E14",
+    sample=_shift_sample,
 )
 def move_shift_behind_matmul(m: Match) -> Term:
     """``(x + c) @ w == x @ w + c @ w`` for ``c`` along the last axis of ``x``."""
@@ -118,11 +175,12 @@ def unpadded(m: Match) -> bool:
 
 
 @rule(
-    apply("Conv", add(x, c), w, b).named("conv"),
-    where=[constant("c", "w", "b"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0), unpadded],
+    apply("Conv", add(x, c).named("before"), w, b).named("conv"),
+    where=[constant("c", "w", "b"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0), _another, unpadded],
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E14",
+    sample=_shifted_conv_sample,
 )
 def fold_shift_into_following_conv(m: Match) -> Term:
     """``Conv(x + c, w, b) == Conv(x, w, b + sum(w * c))`` for ``c`` along the channels, without padding."""

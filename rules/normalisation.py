@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
 from eqsat.rules.alignment import FLOATS
+from eqsat.rules.sampling import Sampler
 from eqsat.rules.terms import add, condition, div, mul, sub
 
 x, gamma, beta, mean, var = variables("x gamma beta mean var")
@@ -16,12 +19,22 @@ def inference(m: Match) -> bool:
     return m.norm.attr("training_mode", 0) == 0
 
 
+def _sample(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(2, 4)
+    dtype = d.choose(("float32", "float32", "float64"))
+    vectors = {name: d.either(d.floats((shape[1],), dtype)) for name in ("gamma", "beta", "mean")}
+    attributes: dict[str, Any] = {} if d.chance() else {"epsilon": d.choose((1e-3, 0.5))}
+    variance = d.either(d.positive((shape[1],), dtype))
+    return {"x": d.floats(shape, dtype), **vectors, "var": variance, "norm": attributes}
+
+
 @rule(
     apply("BatchNormalization", x, gamma, beta, mean, var).named("norm"),
     where=[inference],
     exactness=Exactness.ROUNDING,
     source="ONNX BatchNormalization; TVM SimplifyInference",
     family="E11",
+    sample=_sample,
 )
 def batch_normalization_as_scale_and_shift(m: Match) -> Term:
     """``BatchNormalization(x, gamma, beta, mean, var) == x * scale + (beta - mean * scale)``.

@@ -10,7 +10,7 @@ Extents are pairwise distinct and permutations no involutions wherever that is p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupRule, Rule, Term, Variable
 
 T = TypeVar("T")
+
+SYMBOLIC = "symbolic extents"
+"""Key under which a sample may name the extents that inputs declare by a symbol; by default one instance of four has some."""
 
 _EXTENTS = (2, 3, 4, 5, 6, 7)
 _SPECIAL = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, -2.5, 127.5, -128.0)
@@ -59,13 +62,17 @@ class Drawing:
         self.builder = GraphBuilder(name)
         self._feeds: dict[str, np.ndarray] = {}
 
-    def value(self, value: Value) -> str:
-        """Declares an input holding an array, or a constant, and returns its name."""
+    def value(self, value: Value, symbolic: Container[int] = ()) -> str:
+        """Declares an input holding an array, or a constant, and returns its name.
+
+        Extents in ``symbolic`` are declared by a symbol instead, one for each extent.
+        """
         if isinstance(value, Fixed):
             return self.builder.constant(value.array)
         name = f"x{len(self._feeds)}"
         self._feeds[name] = value
-        return self.builder.input(name, DType.of(value.dtype), value.shape)
+        shape = [f"d{d}" if d in symbolic else d for d in value.shape]
+        return self.builder.input(name, DType.of(value.dtype), shape)
 
     def op(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
         """Applies an operator to values; a tuple of values comes back when ``outputs`` is not 1."""
@@ -151,7 +158,8 @@ class Sampler:
             limit = float(np.finfo(np.float32).max)
             extreme = self.rng.random(size) < 0.25
             array[extreme] = self.rng.choice([np.inf, -np.inf, np.nan, limit, -limit], int(extreme.sum()))
-        return array.reshape(tuple(shape)).astype(DType.of(dtype).numpy)
+        with np.errstate(over="ignore"):  # the largest float32 is an infinity in float16
+            return array.reshape(tuple(shape)).astype(DType.of(dtype).numpy)
 
     def positive(self, shape: Sequence[int], dtype: DType | str = "float32") -> np.ndarray:
         """Positive floats from 1/8 to 8."""
@@ -220,6 +228,9 @@ class _Builder:
         self._drawing = Drawing()
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
+        # In one instance of four some extents are unknown at compile time.
+        usual = sampler.subset(range(1, 8), 0.4) if sampler.chance(0.25) else ()
+        self._symbolic = frozenset(drawn.get(SYMBOLIC, usual))
 
     def instance(self, pattern: Apply) -> Instance:
         root = self._values(pattern)
@@ -252,5 +263,5 @@ class _Builder:
             return self._values(term)[0]
         if term.name not in self._variables:
             value = self._drawn[term.name] if not term.optional else self._drawn.get(term.name)
-            self._variables[term.name] = None if value is None else self._drawing.value(value)
+            self._variables[term.name] = None if value is None else self._drawing.value(value, self._symbolic)
         return self._variables[term.name]

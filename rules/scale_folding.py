@@ -13,16 +13,65 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Term, apply, literal, rule, variables
 from eqsat.rules.alignment import along, elements_along, finite_product, floating, not_all, reshaped, reshaped_term
-from eqsat.rules.terms import add, constant, div, matmul, mul
+from eqsat.rules.drawing import convolution, gemm, shape_along
+from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.terms import add, condition, constant, div, matmul, mul
 
 x, w, b, c, s = variables("x w b? c s")
 
 SOURCE = "linearity of the operator; TVM BackwardFoldScaleAxis"
 
 
+@condition("the scaled value is another value")
+def _another(m: Match) -> bool:
+    return m.root.handle != m.linear.handle
+
+
 def _folds(*names: str) -> list[Any]:
     """What every rule of this module asks of the scale ``s`` and the values ``names`` that absorb it."""
-    return [constant("s", *names), floating("s", *names), finite_product("s", *names), not_all("s", 1)]
+    return [constant("s", *names), floating("s", *names), finite_product("s", *names), not_all("s", 1), _another]
+
+
+def _optional(array: np.ndarray | None) -> dict[str, Any]:
+    return {} if array is None else {"b": fixed(array)}
+
+
+def _conv_sample(d: Sampler, *, transposed: bool = False) -> dict[str, Any]:
+    drawn = convolution(d, transposed=transposed, square=True)
+    scale = d.scale(shape_along(d, drawn["result"], 1))
+    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "s": fixed(scale), "linear": drawn["attributes"]}
+    return found | _optional(drawn["b"])
+
+
+def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:
+    return _conv_sample(d, transposed=True)
+
+
+def _matmul_sample(d: Sampler) -> dict[str, Any]:
+    m, k, n, batch = d.extents(4)
+    x = d.floats(d.choose(((m, k), (batch, m, k), (k,))))
+    w = d.floats(d.choose(((k, n), (k, n), (batch, k, n), (k,))))
+    result = np.matmul(x, w).shape
+    return {"x": x, "w": fixed(w), "s": fixed(d.scale(shape_along(d, result, -1) if result else ()))}
+
+
+def _biased_sample(d: Sampler) -> dict[str, Any]:
+    m, k, n = d.extents(3)
+    bias = d.floats(shape_along(d, (m, n), d.choose((0, 1))))
+    scale = d.scale(shape_along(d, (m, n), 1))
+    return {"x": d.floats((m, k)), "w": fixed(d.floats((k, n))), "c": fixed(bias), "s": fixed(scale)}
+
+
+def _gemm_sample(d: Sampler) -> dict[str, Any]:
+    drawn = gemm(d, factors=True)
+    scale = d.scale(shape_along(d, drawn["result"], 1))
+    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "s": fixed(scale), "linear": drawn["attributes"]}
+    return found | _optional(drawn["b"])
+
+
+def _quotient_sample(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    return {"x": d.floats(shape, wild=True), "s": fixed(d.scale(d.broadcast_with(shape)))}
 
 
 def _bias(m: Match, scale: Term) -> Term | None:
@@ -30,34 +79,36 @@ def _bias(m: Match, scale: Term) -> Term | None:
 
 
 @rule(
-    mul(apply("Conv", x, w, b).named("conv"), s),
+    mul(apply("Conv", x, w, b).named("linear"), s),
     where=_folds("w", "b"),
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_conv_sample,
 )
 def fold_scale_into_conv(m: Match) -> Term:
     """``Conv(x, w, b) * s == Conv(x, w * s, b * s)`` for ``s`` along the output channels, axis 0 of ``w``."""
-    n = elements_along(m.s, m.conv, 1)
+    n = elements_along(m.s, m.linear, 1)
     weights = mul(m.w, along(m.s, n, m.w.rank, 0))
-    return Apply("Conv", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.conv.attributes)
+    return Apply("Conv", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
 
 
 @rule(
-    mul(apply("ConvTranspose", x, w, b).named("conv"), s),
+    mul(apply("ConvTranspose", x, w, b).named("linear"), s),
     where=_folds("w", "b"),
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_transposed_conv_sample,
 )
 def fold_scale_into_transposed_conv(m: Match) -> Term:
     """``ConvTranspose(x, w, b) * s == ConvTranspose(x, w * s, b * s)`` for ``s`` along the output channels.
 
     The weights are ``[inputs, outputs / groups, ...]``: with groups, axis 0 holds the group and the scale varies with it.
     """
-    n = elements_along(m.s, m.conv, 1)
-    weights = scale_group_channels(m.w, m.s, n, m.conv.attr("group", 1))
-    return Apply("ConvTranspose", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.conv.attributes)
+    n = elements_along(m.s, m.linear, 1)
+    weights = scale_group_channels(m.w, m.s, n, m.linear.attr("group", 1))
+    return Apply("ConvTranspose", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
 
 
 def scale_group_channels(weights: Any, scale: Any, elements: int, group: int) -> Term:
@@ -71,45 +122,48 @@ def scale_group_channels(weights: Any, scale: Any, elements: int, group: int) ->
 
 
 @rule(
-    mul(matmul(x, w).named("product"), s),
+    mul(matmul(x, w).named("linear"), s),
     where=_folds("w"),
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_matmul_sample,
 )
 def fold_scale_into_matmul(m: Match) -> Term:
     """``(x @ w) * s == x @ (w * s)`` for ``s`` along the last axis."""
     m.require(m.w.rank >= 2, "the weights are a vector")
-    n = elements_along(m.s, m.product, -1)
+    n = elements_along(m.s, m.linear, -1)
     return matmul(m.x, mul(m.w, reshaped(m.s, (n,))))
 
 
 @rule(
-    mul(apply("Gemm", x, w, b).named("gemm"), s),
+    mul(apply("Gemm", x, w, b).named("linear"), s),
     where=_folds("w", "b"),
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E12",
+    sample=_gemm_sample,
 )
 def fold_scale_into_gemm(m: Match) -> Term:
     """``Gemm(x, w, b) * s == Gemm(x, w * s, b * s)`` for ``s`` along the columns, rows of ``w`` if it is transposed."""
-    n = elements_along(m.s, m.gemm, 1)
-    axis = 0 if m.gemm.attr("transB", 0) else 1
+    n = elements_along(m.s, m.linear, 1)
+    axis = 0 if m.linear.attr("transB", 0) else 1
     weights = mul(m.w, along(m.s, n, 2, axis))
-    return Apply("Gemm", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.gemm.attributes)
+    return Apply("Gemm", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
 
 
 @rule(
-    mul(add(matmul(x, w).named("product"), c), s),
+    mul(add(matmul(x, w).named("linear"), c), s),
     where=_folds("w", "c"),
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E12",
+    sample=_biased_sample,
 )
 def fold_scale_into_biased_matmul(m: Match) -> Term:
     """``(x @ w + c) * s == x @ (w * s) + c * s`` for ``s`` along the last axis."""
     m.require(m.w.rank >= 2, "the weights are a vector")
-    n = elements_along(m.s, m.product, -1)
+    n = elements_along(m.s, m.linear, -1)
     scale = reshaped(m.s, (n,))
     return add(matmul(m.x, mul(m.w, scale)), mul(m.c, scale))
 
@@ -120,6 +174,7 @@ def fold_scale_into_biased_matmul(m: Match) -> Term:
     exactness=Exactness.ROUNDING,
     source="definition of the reciprocal",
     family="E12",
+    sample=_quotient_sample,
 )
 def divide_by_constant_as_multiplication(m: Match) -> Term:
     """``x / s == x * (1 / s)`` for a constant ``s`` whose reciprocals are normal numbers."""

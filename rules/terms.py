@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, Condition, Literal, Match, Ref, Term, Unmet, apply, literal
 
 
 def add(a: Term, b: Term) -> Apply:
@@ -59,4 +60,72 @@ def finite(*names: str) -> Condition:
     return Condition(f"{' * '.join(names)} finite", holds)
 
 
-__all__ = ["Ref", "Unmet", "add", "condition", "constant", "div", "finite", "matmul", "mul", "sub"]
+def nonzero(*names: str) -> Condition:
+    """No element of the values is zero: a product with zero is equal to too many others."""
+
+    def holds(m: Match) -> bool:
+        for name in names:
+            low, high = m[name].interval
+            if not (low > 0 or high < 0) and not m[name].value.all():
+                return False
+        return True
+
+    return Condition(f"{', '.join(names)} nonzero", holds)
+
+
+def every_element(name: str, value: float) -> Condition:
+    """Each element of the value bound to ``name`` is ``value``."""
+    return Condition(f"{name} is {value:g}", lambda m: m[name].interval == (value, value))
+
+
+def same_type(name: str) -> Condition:
+    """The result has the element type and, provably, the shape of the value bound to ``name``."""
+    return Condition(f"the result has the type of {name}", lambda m: is_known(m.root) and m.root.type == m[name].type)
+
+
+def is_known(ref: Ref) -> bool:
+    """Whether the element type and the rank are known."""
+    return ref.type.dtype is not DType.UNDEFINED and ref.type.shape is not None
+
+
+def signed(name: str) -> Condition:
+    """Negation exists in the element type of the value."""
+    return Condition(f"{name} signed", lambda m: m[name].dtype.is_signed)
+
+
+def transpose(x: Term, perm: Sequence[int]) -> Term:
+    """``x`` with its axes permuted; ``x`` itself if they stay."""
+    return x if list(perm) == list(range(len(perm))) else apply("Transpose", x, perm=tuple(perm))
+
+
+def permutation_of(node: Ref) -> tuple[int, ...]:
+    """The permutation of a matched Transpose; without ``perm`` it reverses the axes."""
+    perm = node.attr("perm")
+    return tuple(range(node.rank))[::-1] if perm is None else tuple(perm)
+
+
+def int64s(values: Iterable[int]) -> Literal:
+    """A vector of int64, as shapes, axes and bounds are given."""
+    return literal(np.array(list(values), np.int64))
+
+
+__all__ = [
+    "Ref",
+    "Unmet",
+    "add",
+    "condition",
+    "constant",
+    "div",
+    "every_element",
+    "finite",
+    "int64s",
+    "is_known",
+    "matmul",
+    "mul",
+    "nonzero",
+    "permutation_of",
+    "same_type",
+    "signed",
+    "sub",
+    "transpose",
+]

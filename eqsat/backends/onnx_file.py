@@ -136,15 +136,9 @@ def _model(
         if annotation.tensor_name in taken:
             proto.quantization_annotation.append(annotation)
     _set_properties(proto, envelope.graph_metadata)
-    model = onnx.ModelProto(
-        ir_version=_ir_version(form, envelope),
-        producer_name=envelope.producer[0],
-        producer_version=envelope.producer[1],
-        domain=envelope.domain,
-        model_version=envelope.model_version,
-        doc_string=envelope.doc,
-        graph=proto,
-    )
+    model = onnx.ModelProto(ir_version=_ir_version(form, envelope), graph=proto)
+    model.producer_name, model.producer_version = envelope.producer
+    model.domain, model.model_version, model.doc_string = envelope.domain, envelope.model_version, envelope.doc
     _set_properties(model, envelope.metadata)
     model.functions.extend(map(onnx.FunctionProto.FromString, envelope.functions))
     model.opset_import.add(domain="", version=form.opset)

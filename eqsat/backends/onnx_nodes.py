@@ -21,7 +21,11 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
 
     Trailing inputs that only tell what the bodies capture become names inside the bodies again.
     """
-    proto = onnx.NodeProto(op_type=node.op, domain=node.domain, name=node.name)
+    proto = onnx.NodeProto(op_type=node.op)
+    if node.domain:
+        proto.domain = node.domain
+    if node.name:
+        proto.name = node.name
     proto.output.extend(node.outputs)
     bodies = [
         b for v in node.attributes.values() for b in (v if isinstance(v, tuple) else (v,)) if isinstance(b, Subgraph)
@@ -57,7 +61,8 @@ def _attribute_kinds(op: str, opset: int) -> dict[str, int]:
         schema = onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return {}
-    return {name: a.type.value for name, a in schema.attributes.items()}
+    declared: dict[str, Any] = dict(schema.attributes)
+    return {name: a.type.value for name, a in declared.items()}
 
 
 def _write_attribute(attribute: onnx.AttributeProto, name: str, value: AttributeValue, kind: int) -> None:

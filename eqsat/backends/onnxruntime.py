@@ -33,7 +33,8 @@ class Session:
     ``model``: a path, the bytes of a ``ModelProto`` or a ``ModelProto``. ``level``: how far ONNX Runtime rewrites the
     graph itself (`LEVELS`). ``threads``: threads per operator, by default one for each core. ``extra_outputs``: names of
     intermediate values to hand out as well. ``folder``: where the external data of a model in memory lies. ``weights``:
-    arrays for external initializers whose data is nowhere on disk. Raises `ModelError` when the model does not load.
+    arrays for external initializers whose data is nowhere on disk. ``prepack``: rearrange weights once, for faster runs;
+    ``arena``: keep memory between runs. Raises `ModelError` when the model does not load.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Session:
         folder: str | Path | None = None,
         weights: Mapping[str, np.ndarray] | None = None,
         prepack: bool = True,
+        arena: bool = True,
     ) -> None:
         import onnxruntime as ort
 
@@ -59,6 +61,7 @@ class Session:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options.enable_cpu_mem_arena = arena
         if not prepack:
             options.add_session_config_entry("session.disable_prepacking", "1")
         extra = tuple(dict.fromkeys(extra_outputs))

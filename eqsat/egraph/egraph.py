@@ -156,16 +156,17 @@ class EGraph:
     def add_node(self, node: Node, children: Sequence[int], types: Sequence[Type]) -> int:
         """The e-node of a node of the original graph. A node we do not understand is equal only to itself."""
         definition = None if node.opaque else operator(node.op, node.domain)
-        unique = definition is None or not definition.deterministic
         outputs = len(node.outputs)
         type: Type | TupleType = types[0] if outputs == 1 else TupleType(tuple(types))
-        if unique:
+        if definition is None:
             number = len(self._leaf_numbers)
             self._leaf_numbers[node, number] = number
-            return self._add(
-                node.op, f"opaque_{node.domain}", node.attributes, number, tuple(children), outputs, "", type, node
-            )
-        number = self._attribute_number(node.attributes)
+            return self._add(node.op, f"opaque_{node.domain}", node.attributes, number, tuple(children), outputs, "", type, node)
+        if definition.deterministic:
+            number = self._attribute_number(node.attributes)
+        else:  # a number of its own: rules see the operator and its attributes, congruence never joins two of them
+            number = len(self._attributes)
+            self._attributes.append(node.attributes)
         return self._add(node.op, node.domain, node.attributes, number, tuple(children), outputs, "", type)
 
     def add_projection(self, handle: int, index: int, rule: str = "") -> int:

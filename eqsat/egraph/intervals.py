@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.ir.constants import Constant
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     from eqsat.egraph.egraph import EGraph
@@ -44,6 +44,9 @@ _KEEPING = frozenset(
         "Min",
     )
 )
+_MONOTONE = {"Add": 2, "Sub": 2, "Div": 2, "Sqrt": 1}
+"""Operators, with their number of inputs, whose bounds are those of their corners."""
+
 _DEPTH = 12
 
 
@@ -77,9 +80,13 @@ def _of_node(egraph: EGraph, handle: int, depth: int) -> Interval:
         return _of_array(constant.numpy())
     if node.opaque is not None or depth == 0:
         return EVERYTHING
+    children = [c for c in egraph.canonical_children(handle) if c != 0]
+    if node.op in _MONOTONE and len(children) == _MONOTONE[node.op]:
+        found = _of_arithmetic(egraph, node.op, children, depth)
+        if found is not None:
+            return found
     if node.op in _RANGES:
         return _RANGES[node.op]
-    children = [c for c in egraph.canonical_children(handle) if c != 0]
     if node.op == "Mul" and len(children) == 2:
         (a, b), (c, d) = (_child(egraph, x, depth) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
@@ -91,6 +98,31 @@ def _of_node(egraph: EGraph, handle: int, depth: int) -> Interval:
             bounds = [_child(egraph, x, depth) for x in taken]
             return (min(b[0] for b in bounds), max(b[1] for b in bounds))
     return EVERYTHING
+
+
+def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int) -> Interval | None:
+    """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
+    type = egraph.full_type_of(children[0])
+    if not isinstance(type, TensorType) or type.dtype not in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE):
+        return None
+    bounds = [_child(egraph, c, depth) for c in children]
+    if not all(math.isfinite(b) for pair in bounds for b in pair):
+        return None
+    (a, b), (c, d) = bounds[0], bounds[-1]
+    if op == "Add":
+        corners = [a + c, b + d]
+    elif op == "Sub":
+        corners = [a - d, b - c]
+    elif op == "Div" and (c > 0 or d < 0):
+        corners = [a / c, a / d, b / c, b / d]
+    elif op == "Sqrt" and a >= 0:
+        corners = [math.sqrt(a), math.sqrt(b)]
+    else:
+        return None
+    with np.errstate(over="ignore"):
+        low, high = type.dtype.numpy.type(min(corners)), type.dtype.numpy.type(max(corners))
+        found = float(np.nextafter(low, -np.inf, dtype=low.dtype)), float(np.nextafter(high, np.inf, dtype=high.dtype))
+    return found if math.isfinite(found[0]) and math.isfinite(found[1]) else None
 
 
 def _child(egraph: EGraph, cls: int, depth: int) -> Interval:

@@ -16,26 +16,31 @@ def inline_functions(model: Any) -> Any:
         return model
     called = {_id(f): calls_of(f.node) for f in model.functions}
     recursive = {f for f in called if f in _reachable(f, called)}
+    all_functions = list(model.functions)
     if len(recursive) < len(called):
         from onnx import inliner
 
         try:
-            if recursive:
-                model = inliner.inline_selected_functions(model, sorted(recursive), exclude=True)
-            else:
-                model = inliner.inline_local_functions(model)
+            # The inliner refuses a model with any recursion, so it sees only the others.
+            model = inliner.inline_local_functions(
+                _with_functions(model, [f for f in all_functions if _id(f) not in recursive])
+            )
         except Exception as error:  # the inliner raises bare RuntimeErrors
             raise ModelError(f"functions of the model cannot be inlined: {' '.join(str(error).split())}") from None
-    called = {_id(f): calls_of(f.node) for f in model.functions}
     used = set(calls_of(model.graph.node))
     for function in list(used):
         used |= _reachable(function, called)
-    kept = [f for f in model.functions if _id(f) in used]
-    if len(kept) < len(model.functions):
-        copies = [type(f).FromString(f.SerializeToString()) for f in kept]
-        del model.functions[:]
-        model.functions.extend(copies)
-    return model
+    return _with_functions(model, [f for f in all_functions if _id(f) in used])
+
+
+def _with_functions(model: Any, functions: list[Any]) -> Any:
+    """``model`` with other functions."""
+    kept = [type(f).FromString(f.SerializeToString()) for f in functions]
+    changed = type(model)()
+    changed.CopyFrom(model)
+    del changed.functions[:]
+    changed.functions.extend(kept)
+    return changed
 
 
 def _id(function: Any) -> FunctionId:

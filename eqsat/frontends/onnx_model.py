@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx_functions import inline_functions
 from eqsat.frontends.onnx_nodes import in_order, live, read_raw_node
-from eqsat.frontends.onnx_reader import Reader, StaleTypes, fill_stored_types
-from eqsat.frontends.onnx_source import default_opset, read_source
+from eqsat.frontends.onnx_reader import Reader, StaleTypes
+from eqsat.frontends.onnx_source import default_opset, read_source, text
+from eqsat.frontends.onnx_stored_types import fill_stored_types
 from eqsat.frontends.onnx_tensors import ExternalFiles, read_constant_node, read_sparse, read_tensor
 from eqsat.frontends.onnx_types import check_dims, fix_dims, read_type
 from eqsat.ir.constants import Constant, ConstantPool
@@ -41,7 +42,8 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     try:
         return _graph_of(inline_functions(model), ExternalFiles(folder), dims)
     except ModelError as error:
-        raise type(error)(f"{label}: {error}") from None
+        message = str(error).replace("\n", "\\n")  # names in a file may hold anything
+        raise type(error)(f"{label}: {message}") from None
 
 
 def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
@@ -70,13 +72,7 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
         types[name] = default.type if types[name] == UNKNOWN else types[name]
     declared = {o.name: read_type(o.type, dims, f"output {o.name!r}") for o in proto.output}
     stored: dict[str, Type] = {i.name: read_type(i.type, dims, f"value {i.name!r}") for i in proto.value_info}
-    untyped = [
-        o
-        for n in nodes
-        if n.has_body or n.domain or opset < 7
-        for o in n.outputs
-        if o and o not in {**stored, **declared}
-    ]
+    untyped = [o for n in nodes if n.has_body for o in n.outputs if o and o not in stored and o not in declared]
     if untyped:
         fill_stored_types(model, stored, untyped, dims)
     names = {*constants, *inputs, *(o for n in raw for o in n.outputs)}
@@ -99,7 +95,7 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
         outputs,
         MappingProxyType(reader.types),
         MappingProxyType(reader.constants),
-        proto.name or "graph",
+        text(proto.name) or "graph",
         envelope,
     )
 
@@ -175,15 +171,15 @@ def _envelope(
         fix_dims(info, dims)
     return Envelope(
         opset=opset,
-        imports={i.domain: i.version for i in model.opset_import if i.domain not in ("", "ai.onnx")},
+        imports={text(i.domain): i.version for i in model.opset_import if i.domain not in ("", "ai.onnx")},
         ir_version=model.ir_version,
-        producer=(model.producer_name, model.producer_version),
-        domain=model.domain,
+        producer=(text(model.producer_name), text(model.producer_version)),
+        domain=text(model.domain),
         model_version=model.model_version,
-        doc=model.doc_string,
-        graph_doc=proto.doc_string,
-        metadata=tuple((p.key, p.value) for p in model.metadata_props),
-        graph_metadata=tuple((p.key, p.value) for p in proto.metadata_props),
+        doc=text(model.doc_string),
+        graph_doc=text(proto.doc_string),
+        metadata=tuple((text(p.key), text(p.value)) for p in model.metadata_props),
+        graph_metadata=tuple((text(p.key), text(p.value)) for p in proto.metadata_props),
         inputs={i.name: i.SerializeToString(deterministic=True) for i in proto.input},
         outputs={o.name: o.SerializeToString(deterministic=True) for o in proto.output},
         quantization=tuple(a.SerializeToString(deterministic=True) for a in proto.quantization_annotation),

@@ -11,6 +11,8 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ModelError, ShapeError
 from eqsat.frontends.onnx_nodes import RawNode, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx_stored_types import infer_at_opset
+from eqsat.frontends.onnx_symbolic import FOLLOWED, SHAPED, Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Node
@@ -51,6 +53,7 @@ class Reader:
         self._files = files
         self._names = names
         self._small: dict[str, np.ndarray | None] = {}
+        self._lists: dict[str, Extents] = {}
 
     # what versions.upgrade asks
 
@@ -83,7 +86,10 @@ class Reader:
         """Adds a node of the file, in the form of the program."""
         for node in self._convert(raw):
             try:
-                self._infer(node)
+                if node.opaque:
+                    self._infer_opaque(node, raw)
+                else:
+                    self._infer(node)
             except ShapeError as error:
                 label = f"{raw.op} node {raw.proto.name!r}" if raw.proto.name else f"node {raw.label}"
                 raise ShapeError(f"{label}: {error}") from None
@@ -130,17 +136,30 @@ class Reader:
             self._small[name] = found
             return found
 
+    def _extents(self, name: str) -> Extents | None:
+        found = self._lists.get(name)
+        return found if found is not None else extents_of_array(self._value(name))
+
+    def _infer_opaque(self, node: Node, raw: RawNode) -> None:
+        found: dict[str, Type] = {}
+        if not node.domain and not raw.has_body:
+            types = {i: t for i in raw.inputs if i and (t := self.type_of(i)) != UNKNOWN}
+            values = {i: v for i in types if (v := self._value(i)) is not None}
+            found = infer_at_opset(raw.proto, self.opset, types, values)
+        for name in node.outputs:
+            if name:
+                own, stored = found.get(name, UNKNOWN), self.stored.get(name)
+                self.types[name] = own if stored is None else _merge(own, stored)
+
     def _infer(self, node: Node) -> None:
-        definition = None if node.opaque else operator(node.op, node.domain)
-        if definition is None:
-            for name in node.outputs:
-                if name:
-                    self.types[name] = self.stored.get(name, UNKNOWN)
-            return
+        definition = operator(node.op, node.domain)
+        assert definition is not None, node.op
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._value(i) if i else None for i in node.inputs]
         app = Application(node.key, node.attributes, types, values, len(node.outputs))
         found = definition.infer(app)
+        if node.op in SHAPED and (target := self._extents(node.inputs[node.op != "ConstantOfShape"])) is not None:
+            found = (refine(node, found[0], types, target),)
         for i, name in enumerate(node.outputs):
             if not name:
                 continue
@@ -151,9 +170,19 @@ class Reader:
         if results is None and definition.bit_exact and definition.deterministic:
             results = self._fold(node, values)
         for name, result in zip(node.outputs, results or (), strict=False):
-            if name and result is not None and result.size <= VALUE_SIZE_LIMIT:
-                self.known[name] = result
-                self._small[name] = result
+            if name and result.size <= VALUE_SIZE_LIMIT:
+                self._know(name, result)
+        if results is None and node.op in FOLLOWED:
+            extents = follow(node, types, [self._extents(i) if i else None for i in node.inputs])
+            if extents is not None:
+                self._lists[node.outputs[0]] = extents
+                whole = array_of_extents(extents, self.types[node.outputs[0]])
+                if whole is not None:
+                    self._know(node.outputs[0], whole)
+
+    def _know(self, name: str, value: np.ndarray) -> None:
+        self.known[name] = value
+        self._small[name] = value
 
     def _fold(self, node: Node, values: Sequence[np.ndarray | None]) -> tuple[np.ndarray, ...] | None:
         if any(v is None and name for v, name in zip(values, node.inputs, strict=True)):
@@ -191,15 +220,17 @@ def _merge(own: Type, stored: Type) -> Type:
 
 
 @cache
-def _signature(op: str, opset: int) -> tuple[int, int, int, int, frozenset[str]] | None:
+def _signature(op: str, opset: int) -> tuple[int, int, int, int, frozenset[str], dict[str, int]] | None:
     import onnx
 
     try:
         schema = onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return None
-    required = frozenset(name for name, a in schema.attributes.items() if a.required)
-    return schema.min_input, schema.max_input, schema.min_output, schema.max_output, required
+    declared: dict[str, Any] = dict(schema.attributes)
+    required = frozenset(name for name, a in declared.items() if a.required)
+    kinds = {name: a.type.value for name, a in declared.items()}
+    return schema.min_input, schema.max_input, schema.min_output, schema.max_output, required, kinds
 
 
 def check_arity(raw: RawNode, opset: int) -> None:
@@ -207,54 +238,18 @@ def check_arity(raw: RawNode, opset: int) -> None:
     signature = _signature(raw.op, opset)
     if signature is None:
         return
-    least, most, least_out, most_out, required = signature
+    least, most, least_out, most_out, required, kinds = signature
     if not least <= len(raw.inputs) <= most and not (len(raw.inputs) > most and not any(raw.inputs[most:])):
         raise ModelError(f"{raw.label}: has {len(raw.inputs)} inputs, {raw.op} takes {_range(least, most)}")
     if not least_out <= len(raw.outputs) <= most_out:
         raise ModelError(f"{raw.label}: has {len(raw.outputs)} outputs, {raw.op} gives {_range(least_out, most_out)}")
     if required and (missing := required - {a.name for a in raw.proto.attribute}):
         raise ModelError(f"{raw.label}: required attribute {sorted(missing)[0]!r} is missing")
+    for attribute in raw.proto.attribute:
+        kind = kinds.get(attribute.name)
+        if kind and attribute.type not in (0, kind):
+            raise ModelError(f"{raw.label}: attribute {attribute.name!r} is of another kind than {raw.op} declares")
 
 
 def _range(least: int, most: int) -> str:
     return str(least) if least == most else f"{least} or more" if most > 1000 else f"{least} to {most}"
-
-
-def fill_stored_types(model: Any, stored: dict[str, Type], wanted: Sequence[str], dims: Mapping[str, int]) -> None:
-    """Adds types of ``wanted`` values that the ONNX package can infer, bodies of control flow included."""
-    import onnx
-    from onnx import shape_inference
-
-    from eqsat.frontends.onnx_types import read_type
-
-    light = onnx.ModelProto()
-    light.CopyFrom(_without_weights(model))
-    try:
-        inferred = shape_inference.infer_shapes(light)
-    except Exception:  # partial models of old opsets make it raise; what is unknown stays unknown
-        return
-    names = set(wanted)
-    for info in (*inferred.graph.value_info, *inferred.graph.output):
-        if info.name in names:
-            stored.setdefault(info.name, read_type(info.type, dims, f"value {info.name!r}"))
-
-
-def _without_weights(model: Any) -> Any:
-    """A copy in which large initializers are inputs."""
-    import onnx
-    from onnx import helper
-
-    graph = onnx.GraphProto(name=model.graph.name or "graph")
-    graph.node.extend(model.graph.node)
-    graph.input.extend(model.graph.input)
-    graph.output.extend(model.graph.output)
-    graph.value_info.extend(model.graph.value_info)
-    listed = {i.name for i in graph.input}
-    for tensor in model.graph.initializer:
-        if not tensor.data_location and np.prod(tensor.dims, dtype=np.int64) <= VALUE_SIZE_LIMIT:
-            graph.initializer.append(tensor)
-        elif tensor.name not in listed:
-            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return onnx.ModelProto(
-        ir_version=max(model.ir_version, 4), opset_import=model.opset_import, functions=model.functions, graph=graph
-    )

@@ -7,6 +7,7 @@ from typing import Any
 
 from eqsat.errors import ModelError
 from eqsat.ir.operator import OPSET
+from eqsat.ir.versions_bodies import graphs_of
 
 
 def read_source(source: Any) -> tuple[Any, Path | None, str]:
@@ -69,6 +70,7 @@ def _check(model: Any, label: str) -> None:
 
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(f"{label}: no ONNX model, or truncated: it holds no graph")
+    _check_names(model.graph, label)
     if model.ir_version > onnx.IR_VERSION:
         raise ModelError(
             f"{label}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that the onnx package knows"
@@ -78,9 +80,32 @@ def _check(model: Any, label: str) -> None:
         raise ModelError(f"{label}: opset {opset} is unknown; this onnx package knows 1 to {newest}")
 
 
+def _check_names(graph: Any, label: str) -> None:
+    """Raises `ModelError` for names that are no UTF-8 text: protobuf hands them out as bytes."""
+    try:
+        for node in graph.node:
+            "".join(
+                (node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
+            )
+        for values in (graph.input, graph.output, graph.value_info, graph.initializer):
+            "".join(v.name for v in values)
+        "".join(t.values.name for t in graph.sparse_initializer)
+    except TypeError:
+        raise ModelError(f"{label}: a name in the model is no UTF-8 text; is the file damaged?") from None
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in graphs_of(attribute):
+                _check_names(body, label)
+
+
 def default_opset(model: Any) -> int:
     """Opset of the default domain. A file that imports only other domains means the newest one."""
     found = [i.version for i in model.opset_import if i.domain in ("", "ai.onnx")]
     if found:
         return found[0]
     return OPSET if len(model.opset_import) else 1
+
+
+def text(value: str | bytes) -> str:
+    """A string field of a message, which is bytes where it is no UTF-8."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

@@ -32,7 +32,7 @@ def _read_dim(proto: Any, dims: Mapping[str, int], where: str) -> Dim:
     if kind == "dim_value":
         # Exporters write 0 or -1 for "any extent" of an input, and ONNX Runtime takes negative ones so.
         return proto.dim_value if proto.dim_value >= 0 else fresh_symbol()
-    if kind == "dim_param" and proto.dim_param:
+    if kind == "dim_param" and proto.dim_param and isinstance(proto.dim_param, str):
         return dims.get(proto.dim_param, proto.dim_param)
     return fresh_symbol()
 

@@ -41,7 +41,7 @@ class RawAttribute:
 AttributeValue = int | float | str | bytes | tuple[Any, ...] | Constant | Subgraph | RawAttribute
 
 
-class Attributes(Mapping[str, AttributeValue]):
+class Attributes(Mapping[str, Any]):
     """Immutable, hashable attributes of a node, ordered by name. Lists are tuples."""
 
     __slots__ = ("_hash", "_items", "_map")
@@ -52,7 +52,7 @@ class Attributes(Mapping[str, AttributeValue]):
         self._map = dict(self._items)
         self._hash: int | None = None
 
-    def __getitem__(self, key: str) -> AttributeValue:
+    def __getitem__(self, key: str) -> Any:
         return self._map[key]
 
     def __iter__(self) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 A `Step` is one change of one operator's form or meaning at one version of the default domain. Changes that only extend
 the list of element types are no steps. `versions_attributes` lists the attributes that were added with a neutral
-default, `versions_forms` and `versions_resampling` the changes that need work.
+default; `versions_forms`, `versions_normalization` and `versions_resampling` hold the changes that need work.
 """
 
 from __future__ import annotations
@@ -72,7 +72,12 @@ def unchanged(node: Node, values: Values) -> Node:
 
 @cache
 def _load() -> dict[str, list[Step]]:
-    from eqsat.ir import versions_attributes, versions_forms, versions_resampling  # noqa: F401  # register their steps
+    from eqsat.ir import (  # noqa: F401  # they register their steps
+        versions_attributes,
+        versions_forms,
+        versions_normalization,
+        versions_resampling,
+    )
 
     return _STEPS
 
@@ -80,6 +85,10 @@ def _load() -> dict[str, list[Step]]:
 def steps_of(op: str) -> Sequence[Step]:
     """The changes of an operator of the default domain, oldest first."""
     return _load().get(op, ())
+
+
+_DEPRECATED_BUT_RUN = frozenset({"GroupNormalization"})
+"""Operators that an opset calls deprecated and runtimes run all the same."""
 
 
 @cache
@@ -91,7 +100,7 @@ def since_version(op: str, opset: int) -> int:
         schema = onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return 0
-    return 0 if schema.deprecated else schema.since_version
+    return 0 if schema.deprecated and op not in _DEPRECATED_BUT_RUN else schema.since_version
 
 
 @cache

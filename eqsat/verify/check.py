@@ -12,6 +12,7 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
 from eqsat.verify.compare import distance
@@ -41,9 +42,12 @@ def verify_program(
 
     ``original_source`` and ``result_source``: the files (or model) to run; by default the graphs themselves. ``feeds``:
     the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
-    relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides.
+    relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. Raises
+    `FeedError` if ``feeds`` do not fit.
     """
     report = Verification()
+    for given in feeds or ():
+        check_feeds(original, given)
     mismatch = _signature_mismatch(original, program.graph)
     if mismatch:
         return Verification(FAILED, failures=(mismatch,))
@@ -54,7 +58,7 @@ def verify_program(
     except (ModelError, FeedError) as error:
         return Verification(NOT_RUN, notes=(str(error),))
     try:
-        result = Session(result_source).run if result_source is not None else session_of(program.graph).run
+        result = Session(result_source, arena=False).run if result_source is not None else session_of(program.graph).run
     except ModelError as error:
         return Verification(FAILED, failures=(f"the result does not load: {error}",))
     notes = list(runner.notes)
@@ -81,7 +85,8 @@ def verify_models(
 ) -> Verification:
     """Checks whether model ``b`` computes what model ``a`` computes, up to the sensitivity of ``a``.
 
-    Raises `ModelError` if a model cannot be read or the two have different inputs or outputs.
+    Raises `ModelError` if a model cannot be read or the two have different inputs or outputs, `FeedError` if ``feeds``
+    do not fit.
     """
     from eqsat.frontends.onnx_model import load_onnx
 
@@ -89,6 +94,8 @@ def verify_models(
     mismatch = _signature_mismatch(a, b)
     if mismatch:
         raise ModelError(f"{b_path}: {mismatch}")
+    for given in feeds or ():
+        check_feeds(a, given)
     report = Verification()
     try:
         runner = Original(a, a_path)
@@ -111,11 +118,7 @@ def _trials(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Inputs on which the original runs. Raises `ModelError` if it runs on none."""
     if feeds is not None:
-        from eqsat.ir.interpret import check_feeds
-
-        for given in feeds:
-            check_feeds(original, given)
-            yield dict(given)
+        yield from map(dict, feeds)
         return
     found: list[dict[str, np.ndarray]] = []
     sizes: list[dict[str, int]] = []

@@ -16,8 +16,8 @@ SLACK = 2.0
 FLOOR_ULP = 4.0
 """Floats this close, in ulp of the largest in their group, agree whatever the noise runs say."""
 
-SPREAD = 256.0
-"""Elements this many times larger than the median form a group of their own (see `Yardstick`)."""
+SPREAD = 1024.0
+"""An array whose largest element is this many times larger than a typical one is judged in two groups (`Yardstick`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Observed:
 class Yardstick:
     """A reference array, what noise does to it, and so what another array may be.
 
-    Elements far larger than the median (scores under a mask of -10000, say) are judged apart from the others: their
+    Elements far larger than a typical one (scores under a mask of -10000, say) are judged apart from the others: their
     error would hide everyone else's. ``whole``: the elements are whole numbers, whatever the dtype. ``quanta``: how far
     a whole number may move at a rounding tie.
     """
@@ -143,24 +143,27 @@ def distance(reference: Any, result: Any) -> Distance:
     if reference.shape != result.shape:
         return Distance(misfit=f"shape {result.shape} where the original has {reference.shape}")
     size = reference.size
-    if size == 0 or _same_elements(reference, result):
-        return Distance(size=size)
+    if size == 0:
+        return Distance()
     if reference.dtype.kind in "OUS":
-        return Distance(misfit=f"{np.count_nonzero(reference != result)} of {size} strings differ")
+        moved = int(np.count_nonzero(reference != result))
+        return Distance(misfit=f"{moved} of {size} strings differ") if moved else Distance(size=size)
     a, b = _wide(reference), _wide(result)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not finite.all():
-        same = finite | (a == b) | (np.isnan(a) & np.isnan(b))
-        if not same.all():
-            return Distance(misfit=f"{np.count_nonzero(~same)} of {size} NaN or infinite where the other is not")
-        a, b = np.where(finite, a, 0), np.where(finite, b, 0)
-    difference = np.abs(b - a)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.asarray(np.abs(b - a))
     largest = float(difference.max())
+    if not math.isfinite(largest):  # an overflow, or infinities and NaNs, which cancel where they are the same
+        finite = np.isfinite(a) & np.isfinite(b)
+        unlike = ~(finite | (a == b) | (np.isnan(a) & np.isnan(b)))
+        if unlike.any():
+            return Distance(misfit=f"{np.count_nonzero(unlike)} of {size} NaN or infinite where the other is not")
+        a, difference = np.where(finite, a, 0), np.where(finite, difference, 0)
+        largest = float(difference.max())
+    if largest == 0:
+        return Distance(size=size)
     scale = float(np.abs(a).max())
     relative = largest / scale if scale else math.inf
-    return Distance(
-        largest, float(difference.mean(dtype=np.float64)), relative, int(np.count_nonzero(difference)), size
-    )
+    return Distance(largest, float(difference.mean()), relative, int(np.count_nonzero(difference)), size)
 
 
 def magnitude_of(reference: np.ndarray) -> float:
@@ -185,22 +188,15 @@ def _measure(found: Distance, whole: bool) -> str:
 
 
 def _outliers(reference: np.ndarray) -> np.ndarray | None:
-    """Which elements are far larger than the median; ``None`` if none are."""
+    """Which elements are far larger than a typical one; ``None`` if none are."""
     if reference.size < 2 or reference.dtype.kind in "OUSc":
         return None
     sizes = np.abs(_wide(reference))
     sample = sizes.reshape(-1)[:: max(1, reference.size // 4096)]
     sample = sample[np.isfinite(sample) & (sample > 0)]
-    typical = float(np.quantile(sample, 0.25)) if sample.size else 0.0  # up to three quarters may be masked
-    if not typical or not magnitude_of(reference) > SPREAD * SPREAD * typical:
-        return None
-    return sizes > SPREAD * typical
-
-
-def _same_elements(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal up to the sign of zero and the payload of NaN."""
-    equal = a == b
-    return bool(equal.all()) or (a.dtype.kind not in "biuOUS" and bool((equal | (np.isnan(a) & np.isnan(b))).all()))
+    typical = float(np.quantile(sample, 0.125)) if sample.size else 0.0  # most elements may be the large ones
+    largest = magnitude_of(reference)
+    return sizes > math.sqrt(largest * typical) if typical and largest > SPREAD * typical else None
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

@@ -20,15 +20,18 @@ from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Program
 from eqsat.verify.compare import Yardstick
-from eqsat.verify.noise import add_noise
+from eqsat.verify.counterparts import CounterpartFinder, join
+from eqsat.verify.noise import NOISE_RUNS, add_noise
 from eqsat.verify.pieces import session_of, subgraph
 from eqsat.verify.regions import Region, origin_of, partition
+from eqsat.verify.stretch import STRETCHED, Stretch, stretched
 from eqsat.verify.values import whole_numbers
 
 BYTE_BUDGET = 1 << 30
 """Bytes of the original's intermediate values held at a time."""
 
 _UNKNOWN_BYTES = 1 << 20
+_FED = "original:"
 
 Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
 """Runs the original and returns intermediate values by name."""
@@ -58,14 +61,16 @@ class KernelCheck:
         self.quanta = quanta or {}
         regions = partition(original, program)
         self.regions = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
-        self.unchanged = sum(len(r.kernels) for r in regions if r.unchanged)
-        self.lossy = sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY)
-        self._counterparts = _Counterparts(original)
-        self._specifications = {
-            r: self._counterparts.of([self.origin[v] for v in r.inputs], [self.origin[v] for v in r.outputs])
+        self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
+        lossy = sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY)
+        if lossy:
+            self.report.notes.append(f"{lossy} kernels rely on lossy rules and were not compared")
+        finder = CounterpartFinder(original)
+        self._counterparts = {
+            r: finder.find([self.origin[v] for v in r.inputs], [self.origin[v] for v in r.outputs])
             for r in self.regions
-            if r.exactness > Exactness.EXACT
         }
+        self._stretch = Stretch(original)
 
     def values_needed(self) -> tuple[str, ...]:
         """Values that the original should hand out, if all of them fit into `BYTE_BUDGET` together; else none."""
@@ -74,14 +79,12 @@ class KernelCheck:
             return ()
         return tuple(sorted(self._computed(needed)))
 
-    def run(self, feeds: Mapping[str, np.ndarray], fetch: Fetch, *, seed: int = 0, noise_runs: int = 3) -> KernelReport:
-        """Checks every region on ``feeds``, as many at a time as `BYTE_BUDGET` allows."""
-        report = KernelReport(unchanged=self.unchanged)
-        if self.lossy:
-            report.notes.append(f"{self.lossy} kernels rely on lossy rules and were not compared")
+    def run(self, feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int = 0) -> KernelReport:
+        """Checks every region on ``feeds``, as many at a time as `BYTE_BUDGET` allows. Reports add up over calls."""
+        self.report.checked = 0
         for chunk in self._chunks(feeds):
-            self._run_chunk(chunk, feeds, fetch, seed, noise_runs, report)
-        return report
+            self._run_chunk(chunk, feeds, fetch, seed)
+        return self.report
 
     def _chunks(self, feeds: Mapping[str, np.ndarray]) -> Iterator[list[Region]]:
         sizes = bind_symbols(self.original, feeds)
@@ -105,30 +108,43 @@ class KernelCheck:
     def _needed(self, region: Region) -> set[str]:
         """Values of the original that checking ``region`` takes."""
         needed = {self.origin[v] for v in (*region.inputs, *region.outputs)}
-        specification = self._specifications.get(region)
-        return needed | set(specification.inputs) if specification else needed
+        return needed | set(self._counterparts[region].inputs)
 
     def _computed(self, values: set[str]) -> set[str]:
         return {v for v in values if v not in self.original.constants and v not in self.original.inputs}
 
-    def _run_chunk(
-        self,
-        chunk: Sequence[Region],
-        feeds: Mapping[str, np.ndarray],
-        fetch: Fetch,
-        seed: int,
-        noise_runs: int,
-        report: KernelReport,
-    ) -> None:
+    def _run_chunk(self, chunk: Sequence[Region], feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int) -> None:
         needed = set().union(*map(self._needed, chunk))
         values = {v: np.asarray(feeds[v]) for v in needed if v in self.original.inputs}
         values.update((v, self.original.constants[v].numpy()) for v in needed if v in self.original.constants)
         values.update(fetch(sorted(self._computed(needed))))
+        self._compare(chunk, values, values, seed, "")
+        self.report.checked += sum(len(region.kernels) for region in chunk)
+        saturating = [r for r in chunk if self._stretch.applies(r, self._counterparts[r], self.program.graph)]
+        if saturating:
+            self._compare_stretched(saturating, values, seed)
+
+    def _compare_stretched(self, chunk: Sequence[Region], values: Mapping[str, Any], seed: int) -> None:
+        """The same with larger inputs: see `eqsat.verify.stretch`. The original's own regions say what is right."""
+        larger = stretched({v: values[v] for r in chunk for v in self._counterparts[r].inputs})
+        part = join(self.original, [self._counterparts[r] for r in chunk])
+        try:
+            found = session_of(part.graph).run({v: larger[v] for v in part.graph.inputs})
+        except ModelError:
+            return  # no more than an additional test
+        references = {part.names[k, v]: v for k, r in enumerate(chunk) for v in map(self.origin.__getitem__, r.outputs)}
+        right = {v: found[name] for name, v in references.items()}
+        self._compare(chunk, {**larger, **{k: v for k, v in values.items() if k not in larger}}, right, seed, STRETCHED)
+
+    def _compare(
+        self, chunk: Sequence[Region], values: Mapping[str, Any], right: Mapping[str, Any], seed: int, where: str
+    ) -> None:
+        """Runs every region on ``values`` and compares with the values of the original in ``right``."""
         yardsticks = {
             (r, v): Yardstick(
-                values[self.origin[v]],
+                right[self.origin[v]],
                 whole=self.origin[v] in self.whole,
-                quanta=self._quanta(r) if _counts_quanta(values[self.origin[v]]) else 0,
+                quanta=self._quanta(r) if _counts_quanta(right[self.origin[v]]) else 0,
             )
             for r in chunk
             for v in r.outputs
@@ -136,26 +152,32 @@ class KernelCheck:
         for exactness in (Exactness.ROUNDING, Exactness.LSB):
             inexact = [r for r in chunk if r.exactness is exactness]
             if inexact:
-                self._observe(inexact, exactness, values, yardsticks, seed, noise_runs, report)
-        results = _run_piece(self._piece(chunk), {f"original:{v}": array for v, array in values.items()}, report)
-        if results is None:
-            results = {}
-            for region in chunk:
-                fed = {f"original:{self.origin[v]}": values[self.origin[v]] for v in region.inputs}
-                one = _run_piece(self._piece([region]), fed, report)
-                results.update(one or {})
-                if one is None:
-                    report.notes.append(
-                        f"{region.label}: neither ONNX Runtime nor the reference interpreter can run it"
-                    )
-        for region in chunk:
-            report.checked += len(region.kernels)
-            for value in region.outputs:
-                if value in results:
-                    exact = region.exactness is Exactness.EXACT
-                    judgement = yardsticks[region, value].judge(results[value], exact=exact)
-                    if judgement.message:
-                        report.failures.append(self._message(region, value, judgement.message))
+                self._observe(inexact, exactness, values, yardsticks, seed)
+        results = self._results(chunk, values)
+        for (region, value), yardstick in yardsticks.items():
+            if value in results:
+                judgement = yardstick.judge(results[value], exact=region.exactness is Exactness.EXACT)
+                if judgement.message:
+                    self.report.failures.append(self._message(region, value, judgement.message + where))
+
+    def _results(self, chunk: Sequence[Region], values: Mapping[str, Any]) -> dict[str, Any]:
+        """What the regions compute from ``values``: all in one session, or one by one if that does not load."""
+        piece = self._piece(chunk)
+        fed = {name: values[name.removeprefix(_FED)] for name in piece.inputs}
+        try:
+            return session_of(piece).run(fed)
+        except ModelError as error:
+            if len(chunk) > 1:
+                parts = [self._results([region], values) for region in chunk]
+                return {name: value for part in parts for name, value in part.items()}
+            reason = error
+        try:
+            results = interpret(piece, fed)
+            self.report.notes.append(f"{chunk[0].label}: run by the reference interpreter: {reason}")
+            return results
+        except EqsatError as error:
+            self.report.notes.append(f"{chunk[0].label}: not checked: {reason}; {error}")
+            return {}
 
     def _message(self, region: Region, value: str, what: str) -> str:
         source = self.origin[value]
@@ -169,7 +191,7 @@ class KernelCheck:
         return max((self.quanta.get(rule, 1) for rule in region.rules), default=1) or 1
 
     def _piece(self, chunk: Sequence[Region]) -> Graph:
-        """The regions of ``chunk`` as one graph that reads ``original:v`` wherever a region begins at a value."""
+        """The regions of ``chunk`` as one graph that reads a value of the original wherever a region begins at a value."""
         graph = self.program.graph
         kernel_of = {i: k for k, kernel in enumerate(self.program.kernels) for i in kernel.nodes}
         producer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
@@ -183,7 +205,7 @@ class KernelCheck:
                     inside = value in producer and kernel_of[producer[value]] == kernel_of[i]
                     if value in boundary and not inside:
                         source = self.origin[value]
-                        value = f"original:{source}"
+                        value = _FED + source
                         inputs[value] = self.original.type_of(source)
                     read.append(value)
                 nodes.append(replace(graph.nodes[i], inputs=tuple(read)))
@@ -197,91 +219,26 @@ class KernelCheck:
         values: Mapping[str, Any],
         yardsticks: Mapping[tuple[Region, str], Yardstick],
         seed: int,
-        noise_runs: int,
-        report: KernelReport,
     ) -> None:
         """Runs the original's own regions with noise and shows the yardsticks what comes out."""
-        nodes: list[Node] = []
-        inputs: dict[str, None] = {}
-        types: dict[str, Type] = {}
-        whole = set(self.whole)
-        outputs: dict[str, tuple[Region, str]] = {}
-        for k, region in enumerate(chunk):
-            specification = self._specifications[region]
-            own = {v: f"{k}:{v}" for node in specification.nodes for v in node.outputs if v}
-            types.update((new, self.original.type_of(old)) for old, new in own.items())
-            whole.update(new for old, new in own.items() if old in self.whole)
-            inputs.update(dict.fromkeys(specification.inputs))
-            for node in specification.nodes:
-                read = tuple(v if v in specification.inputs else own.get(v, v) for v in node.inputs)
-                nodes.append(replace(node, inputs=read, outputs=tuple(own.get(v, v) for v in node.outputs)))
-            for value in region.outputs:
-                if self.origin[value] in own:
-                    outputs[own[self.origin[value]]] = (region, value)
-        if not outputs:
-            return
-        piece = subgraph(self.original, nodes, inputs, outputs, types)
-        noisy = add_noise(piece, exactness, whole)
+        part = join(self.original, [self._counterparts[r] for r in chunk])
+        shown = {
+            part.names[k, self.origin[v]]: yardsticks[r, v]
+            for k, r in enumerate(chunk)
+            for v in r.outputs
+            if (k, self.origin[v]) in part.names
+        }
+        noisy = add_noise(part.graph, exactness, part.renamed(self.whole))
         if not noisy.sites:
             return
         try:
             session = session_of(noisy.graph, prepack=False)
-            for run in range(noise_runs):
-                fed = {v: values[v] for v in inputs} | noisy.pools(seed * noise_runs + run)
+            for run in range(NOISE_RUNS):
+                fed = {v: values[v] for v in part.graph.inputs} | noisy.pools(seed * NOISE_RUNS + run)
                 for name, array in session.run(fed).items():
-                    yardsticks[outputs[name]].observe(array)
+                    shown[name].observe(array)
         except ModelError as error:
-            report.notes.append(f"the noise runs of {len(chunk)} regions failed, they get no tolerance: {error}")
-
-
-@dataclass(frozen=True)
-class _Specification:
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-
-
-class _Counterparts:
-    """Finds the part of the original that computes given values from given values."""
-
-    def __init__(self, original: Graph) -> None:
-        self.graph = original
-        self.producer = {v: i for i, node in enumerate(original.nodes) for v in node.outputs if v}
-
-    def of(self, inputs: Sequence[str], outputs: Sequence[str]) -> _Specification:
-        """The nodes between ``inputs`` and ``outputs``. What they read besides, and is not affected by ``inputs``, is
-        an input of the part as well."""
-        boundary = set(inputs)
-        first = min((self.producer.get(v, -1) for v in boundary), default=len(self.graph.nodes))
-        affected: dict[str, bool] = {}
-        stack = list(outputs)
-        while stack:  # values in post-order: a value after everything it is computed from
-            value = stack[-1]
-            if value in affected:
-                stack.pop()
-                continue
-            source = self.producer.get(value)
-            if source is None or source < first or (value in boundary and value not in outputs):
-                affected[value] = value in boundary
-                stack.pop()
-                continue
-            operands = [v for v in self.graph.nodes[source].inputs if v and v not in boundary]
-            waiting = [v for v in operands if v not in affected]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            reads = any(v in boundary for v in self.graph.nodes[source].inputs)
-            affected[value] = reads or any(affected[v] for v in operands)
-            stack.pop()
-        chosen = sorted(
-            {self.producer[v] for v, hit in affected.items() if hit and self._is_computed(v, boundary, outputs)}
-        )
-        nodes = tuple(self.graph.nodes[i] for i in chosen)
-        inside = {v for node in nodes for v in node.outputs if v not in boundary}
-        read = dict.fromkeys(v for node in nodes for v in node.inputs if v)
-        return _Specification(nodes, tuple(v for v in read if v not in inside and v not in self.graph.constants))
-
-    def _is_computed(self, value: str, boundary: set[str], outputs: Sequence[str]) -> bool:
-        return value in self.producer and (value not in boundary or value in outputs)
+            self.report.notes.append(f"the noise runs of {len(chunk)} regions failed, they get no tolerance: {error}")
 
 
 def bind_symbols(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -307,19 +264,3 @@ def _bytes(found: Type, sizes: Mapping[str, int]) -> int:
 def _counts_quanta(reference: Any) -> bool:
     """Whether an element is a code, which may move by a quantum, rather than an index or a size, which may not."""
     return isinstance(reference, np.ndarray) and (reference.dtype.kind == "f" or reference.dtype.itemsize <= 2)
-
-
-def _run_piece(piece: Graph, feeds: Mapping[str, Any], report: KernelReport) -> dict[str, Any] | None:
-    """Outputs of a piece by ONNX Runtime, else by the reference interpreter; ``None`` if neither can."""
-    fed = {name: feeds[name] for name in piece.inputs}
-    try:
-        return session_of(piece).run(fed)
-    except ModelError as error:
-        if len(piece.nodes) > 64:  # probably many regions: let the caller find the one that does not run
-            return None
-        try:
-            results = interpret(piece, fed)
-        except EqsatError:
-            return None
-        report.notes.append(f"run by the reference interpreter: {error}")
-        return results

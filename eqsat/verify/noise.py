@@ -34,6 +34,9 @@ TIE_RATE = {Exactness.ROUNDING: 2.0**-12, Exactness.LSB: 2.0**-8}
 """Share of the elements that a quantum may come or go from at a rounding tie, by exactness class. For ``lsb``: a tie
 window of 1/256 quantum, twice what a bias rounded to the accumulator's scale needs."""
 
+NOISE_RUNS = 2
+"""Runs with different noise from which a tolerance is taken."""
+
 _POOL = 1 << 18
 _SLACK = 4096
 _BITS = {DType.DOUBLE: 52, DType.FLOAT: 23, DType.FLOAT16: 10, DType.BFLOAT16: 7}

@@ -61,7 +61,7 @@ class Original:
         if source is None or not _computes(source, extra):
             outputs = tuple(dict.fromkeys((*self.graph.outputs, *extra)))
             return session_of(replace(self.graph, outputs=outputs))
-        return Session(source, "disable", extra_outputs=extra)
+        return Session(source, "disable", extra_outputs=extra, arena=False)
 
     def _interpret(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, Any]:
         try:

@@ -16,11 +16,9 @@ from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.verify.compare import Yardstick
-from eqsat.verify.noise import NoisyGraph, add_noise
+from eqsat.verify.noise import NOISE_RUNS, NoisyGraph, add_noise
 from eqsat.verify.pieces import session_of
 from eqsat.verify.values import whole_numbers
-
-NOISE_RUNS = 3
 
 
 class Sensitivity:

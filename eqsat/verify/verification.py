@@ -52,8 +52,9 @@ class Verification:
     def require(self) -> None:
         """Raises `VerificationError` with the first failure if the verdict is ``failed``."""
         if self.verdict == FAILED:
-            more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
-            raise VerificationError(f"{self.failures[0]}{more}")
+            first, *others = self.failures
+            more = f" (and {len(others)} more)" if others else ""
+            raise VerificationError(first + more)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON."""

@@ -53,7 +53,7 @@ def _pow(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
 def _mod(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     """``a - b*floor(a/b)`` (sign of the divisor), or with ``fmod=1`` ``a - b*trunc(a/b)`` (sign of the dividend)."""
     a, b = inputs
-    compute = np.fmod if attributes.get("fmod", 0) or a.dtype.kind not in "iu" else np.mod
+    compute = np.fmod if attributes.get("fmod", 0) else np.mod
     return (narrow(compute(a, b), a),)
 
 

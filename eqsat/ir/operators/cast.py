@@ -14,7 +14,9 @@ from eqsat.ir.schema_operator import evaluate_by_reference
 from eqsat.ir.types import DType, TensorType, Type
 
 PLAIN = frozenset(
-    d for d in DType if d.name.startswith(("INT", "UINT", "FLOAT", "DOUBLE", "BFLOAT", "BOOL", "COMPLEX")) and d.bits >= 8
+    d
+    for d in DType
+    if d.name.startswith(("INT", "UINT", "FLOAT", "DOUBLE", "BFLOAT", "BOOL", "COMPLEX")) and d.bits >= 8
 ) - {d for d in DType if d.name.startswith("FLOAT8")}
 """Element types between which numpy converts as ONNX does; the narrower ones saturate and need more care."""
 
@@ -45,9 +47,12 @@ def _cast_like(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarra
     return (cast(inputs[0], DType.of(inputs[1].dtype), attributes),)
 
 
+define("Cast", infer=_infer_cast, evaluate=_cast, kind=Kind.ELEMENTWISE, flops=one_per_element, bit_exact=True)
 define(
-    "Cast", infer=_infer_cast, evaluate=_cast, kind=Kind.ELEMENTWISE, flops=one_per_element, bit_exact=True
-)
-define(
-    "CastLike", infer=_infer_cast_like, evaluate=_cast_like, kind=Kind.ELEMENTWISE, flops=one_per_element, bit_exact=True
+    "CastLike",
+    infer=_infer_cast_like,
+    evaluate=_cast_like,
+    kind=Kind.ELEMENTWISE,
+    flops=one_per_element,
+    bit_exact=True,
 )

@@ -60,9 +60,7 @@ for _name, _compute, _commutes in (
     ("Or", np.logical_or, True),
     ("Xor", np.logical_xor, True),
 ):
-    define_elementwise(
-        _name, comparison(_compute), infer=infer_comparison, bit_exact=True, commutative=_commutes
-    )
+    define_elementwise(_name, comparison(_compute), infer=infer_comparison, bit_exact=True, commutative=_commutes)
 
 define_elementwise("Not", _not, infer=_infer_test, bit_exact=True)
 define_elementwise("IsNaN", _is_nan, infer=_infer_test, bit_exact=True)

@@ -28,7 +28,7 @@ def convolution_shape(app: Application, x: Shape | None, w: Shape | None) -> Sha
     if rank < 1:
         raise app.fail(f"the input must be [batch, channels, extents...], got {format_shape(x)}")
     group = app.attr("group", 1)
-    kernel = app.attr("kernel_shape")
+    kernel: Any = app.attr("kernel_shape")
     if w is not None:
         if len(w) != len(x):
             raise app.fail(f"ranks differ: input {format_shape(x)}, weights {format_shape(w)}")

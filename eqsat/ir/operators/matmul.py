@@ -158,6 +158,4 @@ define(
     flops=matmul_flops,
     bit_exact=True,
 )
-define(
-    "QLinearMatMul", infer=_infer_qlinear_matmul, evaluate=_qlinear_matmul, kind=Kind.ANCHOR, flops=matmul_flops
-)
+define("QLinearMatMul", infer=_infer_qlinear_matmul, evaluate=_qlinear_matmul, kind=Kind.ANCHOR, flops=matmul_flops)

@@ -1,0 +1,133 @@
+"""Reductions over axes: sums, means, extrema, products, norms, and the index of an extremum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operators.dims import axes_of, axis_of, count, ints, length, unknown_dims
+from eqsat.ir.operators.elementwise import wide
+from eqsat.ir.types import DType, TensorType, Type
+
+Reduce = Callable[[np.ndarray, tuple[int, ...]], Any]
+
+
+def _input_flops(app: Application, outputs: Sequence[Type]) -> float:
+    return count(app.types[0])
+
+
+def _infer(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (x,)
+    rank = len(x.shape)
+    keep = app.attr("keepdims", 1)
+    axes: list[int]
+    if not app.has(1) or length(app, 1) == 0:
+        if app.attr("noop_with_empty_axes", 0):
+            return (x,)
+        axes = list(range(rank))
+    else:
+        value = app.value(1)
+        if value is None:
+            number = length(app, 1)
+            if keep:
+                return (TensorType(x.dtype, unknown_dims(rank)),)
+            return (TensorType(x.dtype, None if number is None else unknown_dims(rank - number)),)
+        axes = axes_of(app, ints(value), rank)
+    reduced = set(axes)
+    if keep:
+        return (TensorType(x.dtype, tuple(1 if i in reduced else d for i, d in enumerate(x.shape))),)
+    return (TensorType(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in reduced)),)
+
+
+def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce | None = None) -> None:
+    """``reduce`` over the axes of input 1; ``step`` is what an empty list of axes with ``noop_with_empty_axes`` leaves."""
+
+    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+        x = inputs[0]
+        axes = inputs[1] if len(inputs) > 1 and inputs[1] is not None else np.zeros(0, np.int64)
+        chosen = tuple(a % max(x.ndim, 1) for a in ints(axes))
+        if not chosen:
+            if attributes.get("noop_with_empty_axes", 0):
+                return (x if step is None else np.asarray(step(wide(x), ())).astype(x.dtype),)
+            chosen = tuple(range(x.ndim))
+        result = np.asarray(reduce(wide(x), chosen))
+        if attributes.get("keepdims", 1):
+            result = result.reshape(tuple(1 if i in chosen else d for i, d in enumerate(x.shape)))
+        return (result.astype(x.dtype, copy=False),)
+
+    define(name, infer=_infer, evaluate=evaluate, kind=Kind.REDUCTION, flops=_input_flops, bit_exact=bit_exact)
+
+
+def _mean(x: np.ndarray, axes: tuple[int, ...]) -> Any:
+    number = int(np.prod([x.shape[a] for a in axes]))
+    if x.dtype.kind in "iu":
+        return (x.sum(axis=axes) / max(number, 1)).astype(x.dtype)
+    return x.sum(axis=axes) / x.dtype.type(number)
+
+
+def _extremum(of: Callable[..., Any], lowest: bool) -> Reduce:
+    def reduce(x: np.ndarray, axes: tuple[int, ...]) -> Any:
+        if x.dtype == np.bool_:
+            return of(x, axis=axes, initial=lowest)
+        if any(x.shape[a] == 0 for a in axes):
+            bounds = np.iinfo(x.dtype) if x.dtype.kind in "iu" else None
+            edge = (bounds.max if lowest else bounds.min) if bounds else (np.inf if lowest else -np.inf)
+            return of(x, axis=axes, initial=edge)
+        return of(x, axis=axes)
+
+    return reduce
+
+
+def _log_sum_exp(x: np.ndarray, axes: tuple[int, ...]) -> Any:
+    if any(x.shape[a] == 0 for a in axes):
+        return np.log(np.exp(x).sum(axis=axes))
+    top = x.max(axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    return np.log(np.exp(x - top).sum(axis=axes)) + np.squeeze(top, axis=axes)
+
+
+_define("ReduceSum", lambda x, axes: x.sum(axis=axes, dtype=x.dtype))
+_define("ReduceMean", _mean)
+_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype))
+_define("ReduceMax", _extremum(np.max, lowest=False), bit_exact=True)
+_define("ReduceMin", _extremum(np.min, lowest=True), bit_exact=True)
+_define("ReduceL1", lambda x, axes: np.abs(x).sum(axis=axes, dtype=x.dtype), step=lambda x, _: np.abs(x))
+_define("ReduceL2", lambda x, axes: np.sqrt((x * x).sum(axis=axes, dtype=x.dtype)), step=lambda x, _: np.sqrt(x * x))
+_define("ReduceSumSquare", lambda x, axes: (x * x).sum(axis=axes, dtype=x.dtype), step=lambda x, _: x * x)
+_define("ReduceLogSum", lambda x, axes: np.log(x.sum(axis=axes, dtype=x.dtype)), step=lambda x, _: np.log(x))
+_define("ReduceLogSumExp", _log_sum_exp, step=lambda x, _: x)
+
+
+def _infer_arg(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is None:
+        return (TensorType(DType.INT64, None),)
+    axis = axis_of(app, app.attr("axis", 0), len(x.shape))
+    kept = (1,) if app.attr("keepdims", 1) else ()
+    return (TensorType(DType.INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
+
+
+def _arg(of: Callable[..., Any]) -> Callable[[Attributes, Sequence[Any]], tuple[np.ndarray]]:
+    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+        """Index of the extremum along the axis; of equal ones the first, or the last with ``select_last_index``."""
+        x = inputs[0]
+        axis: Any = attributes.get("axis", 0)
+        if attributes.get("select_last_index", 0):
+            result = x.shape[axis] - 1 - of(np.flip(x, axis), axis=axis)
+        else:
+            result = of(x, axis=axis)
+        if attributes.get("keepdims", 1):
+            result = np.expand_dims(result, axis)
+        return (np.asarray(result).astype(np.int64),)
+
+    return evaluate
+
+
+define("ArgMax", infer=_infer_arg, evaluate=_arg(np.argmax), kind=Kind.REDUCTION, flops=_input_flops, bit_exact=True)
+define("ArgMin", infer=_infer_arg, evaluate=_arg(np.argmin), kind=Kind.REDUCTION, flops=_input_flops, bit_exact=True)

@@ -1,0 +1,136 @@
+"""Quantisation and data movement commute (E3): movement happens on the integers.
+
+Directed: DequantizeLinear moves behind movement, QuantizeLinear before it. Neither direction adds an operator, and a value
+that is dequantised, moved and quantised again meets itself as plain integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Apply, Match, Ref, Rule, Term, apply, rule, variables
+from eqsat.rules.quantisation import BYTES, dequantize, like, per_tensor, q, quantize, unblocked, x
+from eqsat.rules.quantised_drawing import parameters, ties, values
+from eqsat.rules.sampling import Sampler, fixed
+
+SOURCE = "each element is quantised by itself"
+
+
+def _moved(op: str, node: Ref, value: Term, m: Match, names: tuple[str, ...]) -> Apply:
+    """``op`` on another value, with the other inputs and the attributes of ``node``."""
+    args: list[Any] = [value, *(m[n] for n in names)]
+    while args[-1] is None:
+        args.pop()
+    return Apply(op, tuple(args), node.attributes)
+
+
+def _check(m: Match, node: Ref, dtype: Any) -> None:
+    m.require(dtype in BYTES, "no 8-bit type")
+    m.require(unblocked(node.attributes), "blocks or another precision")
+
+
+def _permutation(m: Match) -> tuple[int, ...]:
+    return tuple(m.moved.attr("perm") or reversed(range(m.moved.rank)))
+
+
+def _others(d: Sampler, op: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """The further inputs of a movement operator on a value of ``shape``, and its attributes as ``moved``."""
+    rank, size = len(shape), int(np.prod(shape))
+    axis = d.integer(0, rank - 1)
+    if op == "Reshape":
+        return {"shape": fixed(d.choose(((size,), (-1, 1), (1, size, 1), shape[::-1])), "int64")}
+    if op == "Flatten":
+        return {"moved": {"axis": d.integer(0, rank)}}
+    if op == "Squeeze":
+        ones = [i for i, n in enumerate(shape) if n == 1]
+        return {"axes": fixed(ones, "int64")} if d.chance(0.7) else {}
+    if op == "Unsqueeze":
+        return {"axes": fixed([d.integer(0, rank)], "int64")}
+    if op == "Transpose":
+        return {"moved": {"perm": d.permutation(rank)} if d.chance(0.8) else {}}
+    if op == "Slice":
+        ends, steps = fixed([shape[axis]], "int64"), fixed([d.integer(1, 2)], "int64")
+        return {"starts": fixed([0], "int64"), "ends": ends, "axes": fixed([axis], "int64"), "steps": steps}
+    if op == "Gather":
+        return {"indices": d.integers(d.shape(0, 2), "int64", 0, shape[axis] - 1), "moved": {"axis": axis}}
+    if op == "Expand":
+        return {"shape": fixed([3 if n == 1 else n for n in (1, *shape)], "int64")}
+    return {"repeats": fixed([d.integer(1, 2) for _ in shape], "int64")}
+
+
+def _behind_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
+    def sample(d: Sampler) -> dict[str, Any]:
+        shape = d.shape(2, 4, ones=0.3)
+        drawn = parameters(d, shape, per_axis=0.6 if op == "Transpose" else 0.2)
+        found = {"q": d.integers(shape, drawn["dtype"]), **values(drawn), "dq": drawn["attributes"]}
+        return found | _others(d, op, shape)
+
+    return sample
+
+
+def _before_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
+    def sample(d: Sampler) -> dict[str, Any]:
+        shape = d.shape(2, 4, ones=0.3)
+        others = _others(d, op, shape)
+        drawn = parameters(d, (), per_axis=0)
+        if op == "Transpose" and d.chance(0.6):
+            result = np.empty(shape).transpose(others["moved"].get("perm")).shape
+            drawn = parameters(d, result, per_axis=1)
+        return {"x": ties(d, shape, drawn), **values(drawn), "quantized": drawn["attributes"]} | others
+
+    return sample
+
+
+def _define(op: str, inputs: str = "") -> tuple[Rule, Rule]:
+    """The two rules for a movement operator whose further inputs are ``inputs``."""
+    names = tuple(n.rstrip("?") for n in inputs.split())
+    others = variables(inputs) if inputs else ()
+    listed = "".join(f", {n}" for n in names)
+    pattern = apply(op, dequantize(q), *others).named("moved")
+
+    def behind(m: Match) -> Term:
+        _check(m, m.dq, m.q.dtype)
+        changes: dict[str, Any] = {}
+        if not per_tensor(m.s, m.z):
+            m.require(op == "Transpose", "a scale for each index of an axis")
+            changes["axis"] = _permutation(m).index(m.dq.attr("axis", 1) % m.q.rank)
+        return like(m.dq, "DequantizeLinear", _moved(op, m.moved, m.q, m, names), m.s, m.z, **changes)
+
+    behind.__name__ = f"move_dequantize_behind_{op.lower()}"
+    behind.__doc__ = f"""``{op}(DQ(q, s, z){listed}) == DQ({op}(q{listed}), s, z)``; scales for each index of an axis only
+    where the axis can be followed."""
+    first = rule(pattern, exactness=Exactness.EXACT, source=SOURCE, family="E3", sample=_behind_sample(op))(behind)
+
+    def before(m: Match) -> Term:
+        _check(m, m.quantized, m.root.dtype)
+        changes: dict[str, Any] = {}
+        if not per_tensor(m.s, m.z):
+            m.require(op == "Transpose", "a scale for each index of an axis")
+            changes["axis"] = _permutation(m)[m.quantized.attr("axis", 1) % m.moved.rank]
+        quantized = like(m.quantized, "QuantizeLinear", m.x, m.s, m.z, **changes)
+        return _moved(op, m.moved, quantized, m, names)
+
+    before.__name__ = f"move_quantize_before_{op.lower()}"
+    before.__doc__ = f"""``Q({op}(x{listed}), s, z) == {op}(Q(x, s, z){listed})``; scales for each index of an axis only
+    where the axis can be followed."""
+    pattern = quantize(apply(op, x, *others).named("moved"))
+    second = rule(pattern, exactness=Exactness.EXACT, source=SOURCE, family="E3", sample=_before_sample(op))(before)
+    return first, second
+
+
+for _op, _inputs in (
+    ("Reshape", "shape"),
+    ("Flatten", ""),
+    ("Squeeze", "axes?"),
+    ("Unsqueeze", "axes"),
+    ("Transpose", ""),
+    ("Slice", "starts ends axes? steps?"),
+    ("Gather", "indices"),
+    ("Expand", "shape"),
+    ("Tile", "repeats"),
+):
+    _define(_op, _inputs)

@@ -1,0 +1,239 @@
+"""Writing models: opsets, weights, and files that appear whole or not at all."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from eqsat.backends import onnx_file
+from eqsat.backends.onnx_file import save_onnx, to_model, to_model_and_weights
+from eqsat.backends.onnx_form import newest_opset
+from eqsat.errors import OutputError
+from eqsat.frontends.onnx_model import load_onnx
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.types import tensor_type
+
+
+def run(
+    source: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray] | None = None
+) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    if weights:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(w) for w in weights.values()]
+        options.add_external_initializers(list(weights), values)
+    data = str(source) if isinstance(source, Path) else source.SerializeToString()
+    return list(onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, dict(feeds)))
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+X = random(4, 64)
+
+
+def chain() -> Graph:
+    """Three products, two of them with the same weight."""
+    b = GraphBuilder("chain")
+    value = b.input("x", "float32", (4, 64))
+    for i, seed in enumerate((1, 2, 1)):
+        value = b.op("MatMul", value, b.constant(random(64, 64, seed=seed), name=f"w{i}"))
+    return b.finish({"y": b.op("Add", value, b.constant(random(64, seed=3), name="bias"))})
+
+
+def old_model(opset: int, *nodes: onnx.NodeProto) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 64]) for n in "xy")
+    graph = helper.make_graph(list(nodes), "old", [x], [y], [numpy_helper.from_array(random(64), "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
+
+
+def with_layer_norm(graph: Graph) -> Graph:
+    """``graph`` followed by a node that its opset may not know."""
+    (last,) = graph.outputs
+    inner = {last: f"{last}_inner"}
+    nodes = [replace(n, outputs=tuple(inner.get(o, o) for o in n.outputs)) for n in graph.nodes]
+    nodes.append(Node("LayerNormalization", (inner[last], "w"), (last,), Attributes({"axis": -1})))
+    return replace(graph, nodes=tuple(nodes), types={**graph.types, inner[last]: graph.type_of(last)})
+
+
+def test_graphs_without_a_source_take_the_newest_opset() -> None:
+    written = to_model(chain())
+    assert written.opset_import[0].version == newest_opset()
+    onnx.checker.check_model(written, full_check=True)
+    assert run(written, {"x": X})[0].shape == (4, 64)
+
+
+def test_opset_rises_only_for_a_node_that_needs_it() -> None:
+    source = old_model(
+        12,
+        helper.make_node("Unsqueeze", ["x"], ["u"], axes=[0]),
+        helper.make_node("ReduceSum", ["u"], ["s"], axes=[0], keepdims=0),
+        helper.make_node("Mul", ["s", "w"], ["y"]),
+    )
+    assert to_model(load_onnx(source)).opset_import[0].version == 12
+    written = to_model(with_layer_norm(load_onnx(source)))
+    assert written.opset_import[0].version == 17
+    onnx.checker.check_model(written, full_check=True)
+    before = run(source, {"x": X})[0]
+    centred = before - before.mean(-1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * random(64)
+    np.testing.assert_allclose(run(written, {"x": X})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_element_types_can_need_a_newer_opset() -> None:
+    graph = load_onnx(old_model(13, helper.make_node("Mul", ["x", "w"], ["y"])))
+    types = {"x": tensor_type("int32", (2,)), "y": tensor_type("int32", (2,))}
+    envelope = replace(graph.envelope, inputs={}, outputs={})
+    graph = Graph((Node("Relu", ("x",), ("y",)),), ("x",), ("y",), types, {}, "g", envelope)
+    assert to_model(graph).opset_import[0].version == 14
+
+
+def test_nodes_that_are_only_valid_at_the_old_opset_forbid_a_newer_one() -> None:
+    graph = load_onnx(
+        old_model(11, helper.make_node("Dropout", ["x"], ["d", "mask"]), helper.make_node("Mul", ["d", "w"], ["y"]))
+    )
+    nodes = (replace(graph.nodes[0], outputs=("d", "mask"), opaque="mask is used"), *graph.nodes[1:])
+    with pytest.raises(OutputError, match="Dropout is only valid at the opset 11") as caught:
+        to_model(with_layer_norm(replace(graph, nodes=nodes)))
+    assert "\n" not in str(caught.value)
+
+
+def test_bodies_forbid_a_newer_opset_only_if_they_change() -> None:
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, [4, 64])]
+        )
+
+    def source(other: onnx.GraphProto) -> onnx.ModelProto:
+        return old_model(
+            13,
+            helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+            helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+            helper.make_node(
+                "If", ["c"], ["y"], then_branch=branch("then", helper.make_node("Neg", ["x"], ["a"])), else_branch=other
+            ),
+        )
+
+    plain = source(branch("else", helper.make_node("Exp", ["x"], ["b"])))
+    assert to_model(with_layer_norm(load_onnx(plain))).opset_import[0].version == 17
+    fixed = source(
+        branch("else", helper.make_node("BatchNormalization", ["x", "w", "w", "w", "w"], ["b"])),
+    )
+    fixed.opset_import[0].version = 13
+    with pytest.raises(OutputError, match="BatchNormalization is only valid at the opset 13"):
+        to_model(with_layer_norm(load_onnx(fixed)))
+
+
+def test_small_models_are_one_file(tmp_path: Path) -> None:
+    save_onnx(chain(), tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == ["m.onnx"]
+    assert run(tmp_path / "m.onnx", {"x": X})[0].tobytes() == run(to_model(chain()), {"x": X})[0].tobytes()
+
+
+def test_large_models_keep_their_weights_outside(tmp_path: Path) -> None:
+    save_onnx(chain(), tmp_path / "m.onnx", embed_limit_bytes=0)
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
+    assert (
+        tmp_path / "m.onnx.data"
+    ).stat().st_size == 3 * 64 * 64 * 4  # w0 and w2 have equal contents, but are two here
+    onnx.checker.check_model(tmp_path / "m.onnx", full_check=True)
+    graph = load_onnx(tmp_path / "m.onnx")
+    assert graph.constants["w0"] is graph.constants["w2"]
+    save_onnx(graph, tmp_path / "again.onnx", embed_limit_bytes=0)
+    assert (tmp_path / "again.onnx.data").stat().st_size == 2 * 64 * 64 * 4
+    tensors = {
+        t.name: {e.key: e.value for e in t.external_data}
+        for t in onnx.load(tmp_path / "again.onnx", load_external_data=False).graph.initializer
+    }
+    assert tensors["w0"] == tensors["w2"]
+    assert int(tensors["w1"]["offset"]) % 4096 == 0
+    assert not tensors["bias"]
+    assert run(tmp_path / "again.onnx", {"x": X})[0].tobytes() == run(to_model(chain()), {"x": X})[0].tobytes()
+
+
+def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        save_onnx(chain(), tmp_path / folder / "m.onnx", embed_limit_bytes=0)
+    for name in ("m.onnx", "m.onnx.data"):
+        data = (tmp_path / "a" / name).read_bytes()
+        assert data == (tmp_path / "b" / name).read_bytes()
+        assert bytes(tmp_path) not in data
+
+
+def test_a_model_can_be_written_over_itself(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    save_onnx(chain(), path, embed_limit_bytes=0)
+    expected = run(path, {"x": X})[0].tobytes()
+    graph = load_onnx(path)
+    shrunk = replace(
+        graph, nodes=tuple(n for n in graph.nodes), constants=dict(reversed(list(graph.constants.items())))
+    )
+    for _ in range(3):
+        save_onnx(shrunk, path, embed_limit_bytes=0)
+        assert run(path, {"x": X})[0].tobytes() == expected
+        assert run(to_model(graph), {"x": X})[0].tobytes() == expected  # what was mapped is still there
+    save_onnx(chain(), tmp_path / "m.onnx")
+    assert run(to_model(graph), {"x": X})[0].tobytes() == expected
+
+
+def test_ranges_are_copied_when_the_system_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_onnx(chain(), tmp_path / "m.onnx", embed_limit_bytes=0)
+    graph = load_onnx(tmp_path / "m.onnx")
+    save_onnx(graph, tmp_path / "a.onnx", embed_limit_bytes=0)
+    monkeypatch.delattr(os, "copy_file_range")
+    save_onnx(graph, tmp_path / "b.onnx", embed_limit_bytes=0)
+    assert (tmp_path / "a.onnx.data").read_bytes() == (tmp_path / "b.onnx.data").read_bytes()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    path = tmp_path / "m.onnx"
+    save_onnx(chain(), path, embed_limit_bytes=0)
+    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(onnx_file, "write_weights", fail)
+    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else OutputError):
+        save_onnx(chain(), path, embed_limit_bytes=0)
+    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "m.onnx", "does not exist"),
+        (Path("/proc/m.onnx"), "cannot write"),
+    ):
+        with pytest.raises(OutputError, match=message) as caught:
+            save_onnx(chain(), path)
+        assert "\n" not in str(caught.value)
+
+
+def test_weights_can_stay_out_of_the_message() -> None:
+    model, weights = to_model_and_weights(chain())
+    assert sorted(weights) == ["w0", "w1", "w2"]
+    assert model.ByteSize() < 2000
+    assert run(model, {"x": X}, weights)[0].tobytes() == run(to_model(chain()), {"x": X})[0].tobytes()
+
+
+def test_attributes_take_the_type_of_their_schema() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4, 64))
+    y = b.op("Transpose", b.op("LeakyRelu", x, alpha=1), perm=[1, 0])
+    written = to_model(b.finish({"y": b.op("Cast", y, to=1)}))
+    onnx.checker.check_model(written, full_check=True)
+    assert run(written, {"x": X})[0].tobytes() == np.ascontiguousarray(X.T).tobytes()

@@ -1,0 +1,135 @@
+"""Whatever is wrong with a model is said in one line."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import model, node, noise
+
+from eqsat.errors import ModelError, ShapeError
+from eqsat.frontends.onnx_model import load_onnx
+
+X = noise(2, 3)
+
+
+def fails(source: object, message: str, kind: type[ModelError] = ModelError) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        load_onnx(source)  # type: ignore[arg-type]  # some of these are no models
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    fails(tmp_path / "missing.onnx", "missing.onnx: cannot read the model: No such file")
+    fails(tmp_path, "is a folder")
+    for name, data in (
+        ("empty", b""),
+        ("text", b"hello, world\n" * 9),
+        ("zeros", bytes(100)),
+        ("html", b"<!DOCTYPE html>"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        fails(tmp_path / name, name)
+    fails(7, "expected a path")
+
+
+def test_truncated_files(tmp_path: Path) -> None:
+    data = model([node("Add", ["x", "w"])], {"x": X}, {"w": noise(2, 3, seed=1)}).SerializeToString()
+    path = tmp_path / "cut.onnx"
+    messages = []
+    for length in range(1, len(data)):
+        path.write_bytes(data[:length])
+        messages.append(_message(path))
+    assert sum(message != "" for message in messages) >= len(data) - 30  # the last fields are optional
+    assert not any("\n" in message for message in messages)
+
+
+def _message(source: object) -> str:
+    try:
+        load_onnx(source)  # type: ignore[arg-type]
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def test_inconsistent_graphs() -> None:
+    relu = node("Relu", ["x"])
+    fails(model([node("Relu", ["nowhere"])], {"x": X}), "input 'nowhere' is no graph input")
+    fails(model([node("Relu", ["b"], ["a"]), node("Relu", ["a"], ["b"])], {"x": X}, outputs=["b"]), "cycle")
+    fails(model([relu, relu], {"x": X}), "'y' is defined twice")
+    fails(model([relu, node("Relu", ["y"], ["x"])], {"x": X}), "'x' is defined twice")
+    fails(model([relu], {"x": X}, outputs=["z"]), "output 'z' of the graph is not defined")
+    fails(model([relu], {"x": X}, outputs=[]), "no outputs")
+    fails(model([node("Relu", ["x", "x"])], {"x": X}), "has 2 inputs, Relu takes 1")
+    fails(model([node("Concat", ["x", "x"])], {"x": X}), "attribute 'axis' is missing")
+    fails(model([node("Concat", ["x", "x"], axis=[1])], {"x": X}), "attribute 'axis' is of another kind")
+    fails(model([node("Relu", ["a\nb"])], {"x": X}), "no graph input")
+    fails(model([relu], {"x": X}, opset=999), "opset 999 is unknown")
+    twice = model([relu], {"x": X}, {"w": X})
+    twice.graph.initializer.append(twice.graph.initializer[0])
+    fails(twice, "initializer 'w' is defined twice")
+
+
+def test_contradicting_shapes_name_the_node() -> None:
+    source = model([node("MatMul", ["x", "w"], name="projection")], {"x": X}, {"w": noise(4, 5)})
+    fails(source, r"MatMul node 'projection': .*3.*4", ShapeError)
+
+
+def test_damaged_tensors() -> None:
+    source = model([node("Add", ["x", "w"])], {"x": X}, {"w": X})
+    source.graph.initializer[0].raw_data = b"abc"
+    fails(source, "float32.*takes 24 bytes, the file has 3")
+    source.graph.initializer[0].data_type = 99
+    fails(source, "unknown element type 99")
+
+
+def external(location: str, offset: int = 0, length: int = 24) -> onnx.ModelProto:
+    source = model([node("Add", ["x", "w"])], {"x": X}, {"w": X})
+    tensor = source.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+    return source
+
+
+def test_external_data(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "outside").write_bytes(bytes(100))
+    (folder / "inside").write_bytes(X.tobytes())
+    os.symlink(tmp_path / "outside", folder / "link")
+
+    def written(source: onnx.ModelProto) -> Path:
+        (folder / "m.onnx").write_bytes(source.SerializeToString())
+        return folder / "m.onnx"
+
+    assert np.array_equal(load_onnx(written(external("inside"))).constants["w"].numpy(), X)
+    for location in (str(tmp_path / "outside"), "../outside", "link"):
+        fails(written(external(location)), "lies outside")
+    fails(written(external("missing")), "cannot read external data .*missing: No such file")
+    fails(written(external("inside", offset=4)), "needs bytes 4 to 28 of .*inside, which has 24")
+    fails(written(external("inside", length=20)), "takes 24 bytes, the file has 20")
+    fails(written(external("inside", offset=-8)), "needs bytes -8")
+    fails(external("inside"), "the model has no folder")
+
+
+def test_messages_start_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model([node("Relu", ["nowhere"])], {"x": X}).SerializeToString())
+    fails(path, "^" + re.escape(str(path)))
+
+
+def test_newer_ir_version() -> None:
+    source = model([node("Relu", ["x"])], {"x": X})
+    source.ir_version = 99
+    fails(source, "IR version 99 is newer")
+
+
+def test_unknown_attribute_reference() -> None:
+    source = model([helper.make_node("Elu", ["x"], ["y"])], {"x": X})
+    source.graph.node[0].attribute.add(name="alpha", ref_attr_name="a", type=onnx.AttributeProto.FLOAT)
+    fails(source, "refers to a function's attribute")

@@ -1,0 +1,329 @@
+"""What a file can say, as a graph and back."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import assert_round_trip, assert_same, info, model, node, noise, run
+
+from eqsat.backends.onnx_file import save_onnx, to_model
+from eqsat.errors import OptionError
+from eqsat.frontends.onnx_model import load_onnx
+from eqsat.ir.graph import Subgraph
+from eqsat.ir.types import DType, OpaqueType, TensorType
+
+X = noise(2, 3)
+CONSTANTS = {
+    "value": numpy_helper.from_array(noise(3, seed=1)),
+    "value_float": 1.5,
+    "value_floats": [1.0, 2.0, 3.0],
+}
+
+
+@pytest.mark.parametrize("form", CONSTANTS)
+def test_constant_nodes_become_constants(form: str) -> None:
+    source = model([node("Constant", [], ["c"], **{form: CONSTANTS[form]}), node("Add", ["x", "c"])], {"x": X})
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == ["Add"]
+    assert "c" in graph.constants
+    assert_round_trip(source, {"x": X})
+
+
+def test_constants_of_integers_and_strings() -> None:
+    nodes = [
+        node("Constant", [], ["i"], value_ints=[3, 2]),
+        node("Constant", [], ["k"], value_int=7),
+        node("Constant", [], ["s"], value_strings=["a", "ä"]),
+        node("Constant", [], ["t"], value_string="z"),
+        node("Reshape", ["x", "i"]),
+    ]
+    source = model(nodes, {"x": X}, outputs=["y", "k", "s", "t"])
+    graph = load_onnx(source)
+    assert graph.constants["s"].numpy().tolist() == ["a", "ä"]
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_sparse_constants_are_dense() -> None:
+    values = numpy_helper.from_array(np.array([1.5, -2.0], np.float32), "w")
+    indices = numpy_helper.from_array(np.array([1, 4], np.int64))
+    sparse = helper.make_sparse_tensor(values, indices, [2, 3])
+    source = model([node("Add", ["x", "w"])], {"x": X}, sparse_initializer=[sparse])
+    assert load_onnx(source).constants["w"].numpy().tolist() == [[0, 1.5, 0], [0, -2, 0]]
+    assert_same(run(source, {"x": X}), run(to_model(load_onnx(source)), {"x": X}))
+
+
+DTYPES = [d for d in DType if d not in (DType.UNDEFINED, DType.STRING)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("raw", [True, False])
+def test_tensors_of_every_type(dtype: DType, raw: bool, tmp_path: Path) -> None:
+    array = np.array([1, 0, 1, 1, 0, 1, 1]).astype(dtype.numpy)
+    tensor = numpy_helper.from_array(array, "w")
+    if not raw:
+        tensor = helper.make_tensor("w", int(dtype), [7], array)
+    graph = helper.make_graph(
+        [node("Identity", ["w"])], "g", [], [helper.make_tensor_value_info("y", int(dtype), [7])], [tensor]
+    )
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13)
+    loaded = load_onnx(source)
+    assert loaded.constants["w"].dtype is dtype
+    assert loaded.constants["w"].numpy().tobytes() == array.tobytes()
+    written = to_model(loaded)
+    assert numpy_helper.to_array(written.graph.initializer[0]).tobytes() == array.tobytes()
+    save_onnx(loaded, tmp_path / "m.onnx", external_threshold_bytes=1, embed_limit_bytes=0)
+    again = load_onnx(tmp_path / "m.onnx").constants["w"]
+    assert again.source is not None
+    assert again.numpy().tobytes() == array.tobytes()
+
+
+def test_large_packed_tensors_stay_in_the_file(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(-8, 8, 20001).astype(ml_dtypes.int4)
+    graph = helper.make_graph(
+        [node("Identity", ["w"])],
+        "g",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.INT4, [20001])],
+        [numpy_helper.from_array(array, "w")],
+    )
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    save_onnx(load_onnx(source), tmp_path / "m.onnx", embed_limit_bytes=0)
+    assert (tmp_path / "m.onnx.data").stat().st_size == 10001
+    assert load_onnx(tmp_path / "m.onnx").constants["w"].numpy().tobytes() == array.tobytes()
+
+
+def test_equal_constants_are_one() -> None:
+    source = model(
+        [node("Add", ["x", "a"], ["t"]), node("Mul", ["t", "b"], ["u"]), node("Sub", ["u", "c"])],
+        {"x": X},
+        {"a": noise(3), "b": noise(3), "c": noise(3, seed=1)},
+    )
+    constants = load_onnx(source).constants
+    assert constants["a"] is constants["b"]
+    assert constants["a"] is not constants["c"]
+    assert_round_trip(source, {"x": X})
+
+
+def test_nodes_are_sorted_and_pruned() -> None:
+    nodes = [node("Exp", ["r"], ["y"]), node("Neg", ["unused_input"], ["unused"]), node("Relu", ["x"], ["r"])]
+    source = model(nodes, {"x": X, "unused_input": X}, {"unused_weight": X})
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == ["Relu", "Exp"]
+    assert graph.inputs == ("x", "unused_input")
+    assert not graph.constants
+
+
+@pytest.mark.parametrize("ir_version", [3, 4])
+def test_initializers_among_the_inputs(ir_version: int) -> None:
+    source = model(
+        [node("Add", ["x", "w"])], {"x": X, "w": X}, {"w": noise(2, 3, seed=5)}, opset=9, ir_version=ir_version
+    )
+    graph = load_onnx(source)
+    assert graph.inputs == (("x",) if ir_version == 3 else ("x", "w"))
+    written = to_model(graph)
+    assert_same(run(source, {"x": X}), run(written, {"x": X}))
+    if ir_version == 4:
+        assert_same(run(source, {"x": X, "w": X}), run(written, {"x": X, "w": X}))
+
+
+def test_envelope_survives() -> None:
+    source = model([node("Relu", ["x"])], {"x": X}, shapes={"x": ("batch", 3)})
+    source.producer_name, source.producer_version, source.domain = "maker", "1.2", "org.example"
+    source.model_version, source.doc_string, source.graph.doc_string = 5, "about", "graph"
+    source.metadata_props.add(key="author", value="someone")
+    source.opset_import.add(domain="com.example.unused", version=7)
+    source.graph.input[0].type.denotation = "TENSOR"
+    source.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    annotation = source.graph.quantization_annotation.add(tensor_name="x")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="x")
+    written = assert_round_trip(source, {"x": X})
+    for part in (
+        "producer_name",
+        "producer_version",
+        "domain",
+        "model_version",
+        "doc_string",
+        "metadata_props",
+        "opset_import",
+    ):
+        assert getattr(written, part) == getattr(source, part)
+    for part in ("name", "doc_string", "input", "output", "quantization_annotation", "node"):
+        assert getattr(written.graph, part) == getattr(source.graph, part)
+
+
+def test_dims_fix_symbols() -> None:
+    source = model(
+        [node("Shape", ["x"], ["s"]), node("Relu", ["x"])], {"x": X}, shapes={"x": ("n", "m")}, outputs=["y", "s"]
+    )
+    graph = load_onnx(source, dims={"n": 2})
+    assert str(graph.type_of("y")) == "float32[2, m]"
+    written = to_model(graph)
+    assert [d.dim_value or d.dim_param for d in written.graph.input[0].type.tensor_type.shape.dim] == [2, "m"]
+    assert load_onnx(source, dims={"n": 2, "m": 3}).envelope.known["s"].tolist() == [2, 3]
+    with pytest.raises(OptionError, match=r"no symbolic dimension 'q'; it has n, m"):
+        load_onnx(source, dims={"q": 2})
+    with pytest.raises(OptionError, match="n = 0"):
+        load_onnx(source, dims={"n": 0})
+
+
+def test_outputs_that_alias() -> None:
+    source = model([node("Relu", ["x"])], {"x": X}, {"w": X}, outputs=["y", "x", "w", "y"])
+    assert_same(run(source, {"x": X}), run(to_model(load_onnx(source)), {"x": X}))
+
+
+def _function(name: str, nodes: list[onnx.NodeProto]) -> onnx.FunctionProto:
+    return helper.make_function(
+        "local", name, ["a"], ["b"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    )
+
+
+def test_functions_are_inlined() -> None:
+    source = model([node("Twice", ["x"], domain="local")], {"x": X})
+    source.opset_import.add(domain="local", version=1)
+    inner = helper.make_node("Once", ["a"], ["c"], domain="local")
+    source.functions.append(_function("Once", [node("Relu", ["a"], ["b"])]))
+    source.functions.append(_function("Twice", [inner, node("Exp", ["c"], ["b"])]))
+    source.functions.append(_function("Unused", [node("Exp", ["a"], ["b"])]))
+    graph = load_onnx(source)
+    assert [n.op for n in graph.nodes] == ["Relu", "Exp"]
+    assert not to_model(graph).functions
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_recursive_functions_stay() -> None:
+    source = model([node("Loopy", ["x"], ["t"], domain="local"), node("Plain", ["t"], domain="local")], {"x": X})
+    source.opset_import.add(domain="local", version=1)
+    source.functions.append(_function("Loopy", [helper.make_node("Loopy", ["a"], ["b"], domain="local")]))
+    source.functions.append(_function("Plain", [node("Exp", ["a"], ["b"])]))
+    graph = load_onnx(source)
+    assert [(n.op, n.opaque) for n in graph.nodes] == [("Loopy", "domain local"), ("Exp", "")]
+    assert [f.name for f in to_model(graph).functions] == ["Loopy"]
+
+
+def _branch(name: str, op: str, *names: str) -> onnx.GraphProto:
+    result = f"{name}_result"
+    return helper.make_graph(
+        [node(op, names, [result])], name, [], [helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 3])]
+    )
+
+
+def test_bodies_capture() -> None:
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node(
+            "If", ["flag"], ["y"], then_branch=_branch("then", "Add", "r", "w"), else_branch=_branch("else", "Neg", "r")
+        ),
+    ]
+    flag = np.array(True)
+    source = model(nodes, {"x": X, "flag": flag}, {"w": noise(2, 3, seed=3)}, outputs=[info("y", X)])
+    graph = load_onnx(source)
+    branch = graph.nodes[1]
+    assert branch.opaque == "control flow"
+    assert branch.inputs == ("flag", "r", "r", "w")  # else_branch comes first: attributes are sorted
+    assert isinstance(branch.attributes["then_branch"], Subgraph)
+    for value in (True, False):
+        assert_round_trip(source, {"x": X, "flag": np.array(value)})
+
+
+def test_captures_follow_renaming() -> None:
+    """The body's own names give way when a captured value takes one of them."""
+    from dataclasses import replace
+
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("If", ["flag"], ["y"], then_branch=_branch("then", "Neg", "r"), else_branch=_branch("else", "Exp", "r")),
+    ]
+    source = model(nodes, {"x": X, "flag": np.array(True)}, outputs=[info("y", X)])
+    graph = load_onnx(source)
+    relu, branch = graph.nodes
+    renamed = "then_result"
+    graph = replace(
+        graph,
+        nodes=(replace(relu, outputs=(renamed,)), replace(branch, inputs=("flag", renamed, renamed))),
+        types={**graph.types, renamed: graph.type_of("r")},
+    )
+    for value in (True, False):
+        feeds = {"x": X, "flag": np.array(value)}
+        assert_same(run(source, feeds), run(to_model(graph), feeds))
+
+
+def test_loop_with_nested_bodies() -> None:
+    inner = _branch("then", "Add", "state", "r"), _branch("else", "Mul", "state", "w")
+    body = helper.make_graph(
+        [
+            node("If", ["go"], ["next"], then_branch=inner[0], else_branch=inner[1]),
+            node("Identity", ["go"], ["go_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, 3]),
+        ],
+        [
+            helper.make_tensor_value_info("go_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [2, 3]),
+        ],
+    )
+    nodes = [node("Relu", ["x"], ["r"]), node("Loop", ["trips", "", "x"], ["y"], body=body)]
+    source = model(nodes, {"x": X}, {"trips": np.array(3), "w": X}, outputs=[info("y", X)])
+    assert load_onnx(source).nodes[1].inputs == ("trips", "", "x", "w", "r")
+    assert_round_trip(source, {"x": X})
+
+
+def test_sequences_and_custom_domains() -> None:
+    nodes = [
+        node("SequenceConstruct", ["x", "x"], ["s"]),
+        node("ConcatFromSequence", ["s"], ["c"], axis=0),
+        node("FusedMatMul", ["c", "c"], ["y"], domain="com.microsoft", transB=1, alpha=0.5),
+    ]
+    source = model(nodes, {"x": X})
+    source.opset_import.add(domain="com.microsoft", version=1)
+    graph = load_onnx(source)
+    assert isinstance(graph.type_of("s"), OpaqueType)
+    assert graph.nodes[2].opaque == "domain com.microsoft"
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+def test_stale_types_are_ignored() -> None:
+    stale = [helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 3])]
+    source = model([node("Relu", ["x"], ["r"]), node("Exp", ["r"])], {"x": X}, shapes={"x": ("n", 3)}, value_info=stale)
+    assert str(load_onnx(source).type_of("y")) == "float32[n, 3]"
+
+
+def test_stored_types_fill_gaps() -> None:
+    stored = [helper.make_tensor_value_info("t", TensorProto.FLOAT, [2, 3])]
+    source = model(
+        [node("Mystery", ["x"], ["t"], domain="org.example"), node("Exp", ["t"])], {"x": X}, value_info=stored
+    )
+    source.opset_import.add(domain="org.example", version=1)
+    assert str(load_onnx(source).type_of("y")) == "float32[2, 3]"
+
+
+def test_symbols_flow_through_computed_shapes() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "axis"], ["list"]),
+        node("Concat", ["list", "rest"], ["target"], axis=0),
+        node("Reshape", ["x", "target"]),
+    ]
+    extents = {"zero": np.array(0), "axis": np.array([0]), "rest": np.array([-1, 2, 4])}
+    source = model(nodes, {"x": noise(2, 3, 8)}, extents, shapes={"x": ("n", "m", 8)})
+    graph = load_onnx(source)
+    assert str(graph.type_of("y")) == "float32[n, m, 2, 4]"
+    assert len(graph.nodes) == 5
+    graph = load_onnx(source, dims={"n": 2})
+    assert graph.envelope.known["target"].tolist() == [2, -1, 2, 4]
+    assert graph.type_of("y") == TensorType(DType.FLOAT, (2, "m", 2, 4))
+
+
+def test_onnx_ir_models() -> None:
+    import onnx_ir
+
+    source = model([node("Add", ["x", "w"])], {"x": X}, {"w": X}, outputs=[info("y", X)])
+    graph = load_onnx(onnx_ir.from_proto(source))
+    assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))

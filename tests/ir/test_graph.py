@@ -1,0 +1,130 @@
+"""Graphs, attributes, constants, the builder, the text form and the interpreter."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import numpy as np
+import pytest
+
+from eqsat.errors import FeedError, ModelError, ShapeError
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.constants import Constant, ConstantPool, FileRange, unpack
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.interpret import run
+from eqsat.ir.types import DType, TensorType, compatible, meet, tensor_type
+
+
+def _layer() -> Graph:
+    b = GraphBuilder("layer")
+    x = b.input("x", "float32", ("n", 4))
+    w = b.constant(np.arange(8, dtype=np.float32).reshape(4, 2), name="w")
+    y = b.op("MatMul", x, w)
+    left, right = b.op("Split", y, outputs=2, axis=1, num_outputs=2)
+    return b.finish({"y": b.op("Relu", b.op("Mul", left, right)), "x2": x})
+
+
+def test_text_form() -> None:
+    assert str(_layer()) == (
+        "graph layer(x: float32[n, 4]) -> (y: float32[n, 1], x2: float32[n, 4])\n"
+        "  matmul_1: float32[n, 2] = MatMul(x, [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])\n"
+        "  split_2: float32[n, 1], split_3: float32[n, 1] = Split(matmul_1; axis=1, num_outputs=2)\n"
+        "  mul_4: float32[n, 1] = Mul(split_2, split_3)\n"
+        "  y: float32[n, 1] = Relu(mul_4)\n"
+        "  x2: float32[n, 4] = Identity(x)"
+    )
+
+
+def test_interpreter_runs_what_the_text_says() -> None:
+    x = np.array([[1, 2, 3, 4], [-1, 0, 0, 1]], np.float32)
+    outputs = run(_layer(), {"x": x})
+    product = x @ np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.testing.assert_array_equal(outputs["y"], np.maximum(product[:, :1] * product[:, 1:], 0))
+    np.testing.assert_array_equal(outputs["x2"], x)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "missing ['x']"),
+        ({"x": np.zeros((2, 4), np.float32), "z": np.zeros(1)}, "unknown ['z']"),
+        ({"x": np.zeros((2, 4))}, "dtype float64"),
+        ({"x": np.zeros((2, 5), np.float32)}, "shape (2, 5)"),
+        ({"x": np.zeros((2,), np.float32)}, "shape (2,)"),
+    ],
+)
+def test_feeds_that_do_not_fit_are_refused(feeds: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(FeedError) as caught:
+        run(_layer(), feeds)
+    assert message in str(caught.value)
+
+
+def test_shape_errors_name_operator_and_shapes() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3))
+    y = b.input("y", "float32", (4, 5))
+    with pytest.raises(ShapeError, match=r"MatMul: inner extents differ: \(2, 3\) @ \(4, 5\) \(3 != 4\)"):
+        b.op("MatMul", x, y)
+
+
+def test_attributes_distinguish_what_equality_of_floats_does_not() -> None:
+    assert Attributes({"a": 0.0}) != Attributes({"a": -0.0})
+    assert Attributes({"a": float("nan")}) == Attributes({"a": float("nan")})
+    assert Attributes({"a": 1}) != Attributes({"a": 1.0})
+    assert hash(Attributes({"b": (1, 2), "a": 3})) == hash(Attributes([("a", 3), ("b", [1, 2])]))
+    assert Attributes({"a": 1, "b": 2}).updated(b=None, c=3) == Attributes({"a": 1, "c": 3})
+
+
+def test_pool_merges_equal_contents_only() -> None:
+    pool = ConstantPool()
+    first = pool.intern(Constant.of(np.zeros(5000, np.float32)))
+    other = np.zeros(5000, np.float32)
+    other[1234] = -0.0
+    assert pool.intern(Constant.of(np.zeros(5000, np.float32))) is first
+    assert pool.intern(Constant.of(other)) is not first
+    assert pool.intern(Constant.of(np.zeros(5000, np.int32))) is not first
+    assert pool.intern(Constant.of(np.zeros((50, 100), np.float32))) is not first
+
+
+def test_constant_in_a_file_is_mapped(tmp_path) -> None:
+    data = np.arange(3000, dtype=np.float32)
+    path = tmp_path / "weights"
+    path.write_bytes(b"\0" * 8 + data.tobytes())
+    constant = Constant(tensor_type("float32", (3000,)), source=FileRange(path, 8, data.nbytes))
+    np.testing.assert_array_equal(constant.numpy(), data)
+    assert not constant.numpy().flags.writeable
+    path.write_bytes(b"\0" * 8)
+    with pytest.raises(ModelError, match="is the file complete"):
+        Constant(tensor_type("float32", (3000,)), source=FileRange(path, 8, data.nbytes)).numpy()
+
+
+def test_packed_integers() -> None:
+    packed = np.array([0x1F, 0x80], np.uint8)
+    assert unpack(packed, DType.INT4, (3,)).tolist() == [-1, 1, 0]
+    assert unpack(packed, DType.UINT4, (4,)).tolist() == [15, 1, 0, 8]
+
+
+def test_types() -> None:
+    a = TensorType(DType.FLOAT, ("n", 4))
+    b = TensorType(DType.FLOAT, (2, 4))
+    assert compatible(a, b)
+    assert meet(a, b) == b
+    assert not compatible(b, TensorType(DType.FLOAT, (3, 4)))
+    assert not compatible(a, TensorType(DType.INT8, ("n", 4)))
+    assert TensorType(DType.INT4, (3,)).bytes == 2
+
+
+def test_check_finds_undefined_and_doubly_defined_values() -> None:
+    graph = _layer()
+    with pytest.raises(ModelError, match="not defined before"):
+        graph.with_nodes(tuple(reversed(graph.nodes))).check()
+    with pytest.raises(ModelError, match="defined twice"):
+        graph.with_nodes((*graph.nodes, Node("Relu", ("x",), ("y",)))).check()
+
+
+@pytest.mark.parametrize("module", ["ir.types", "ir.text", "ir.build", "ir.operators.dims"])
+def test_documented_examples(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"eqsat.{module}"))
+    assert result.attempted > 0
+    assert result.failed == 0

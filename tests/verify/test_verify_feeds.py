@@ -1,0 +1,92 @@
+"""Random inputs make sense to the model; the user's own are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from quantised_models import masked_attention
+
+from eqsat.errors import FeedError
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.verify.feeds import load_feeds, random_feeds, size_candidates, symbols_of
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_token_ids_stay_in_their_table_and_masks_mask_something(seed: int) -> None:
+    feeds = random_feeds(masked_attention(), seed)
+    assert feeds["input_ids"].min() >= 0
+    assert 8 < feeds["input_ids"].max() < 50
+    mask = feeds["attention_mask"]
+    assert set(np.unique(mask)) == {0, 1}
+    assert (mask[:, 0] == 1).all()
+    assert (np.diff(mask, axis=-1) <= 0).all()
+
+
+def test_equal_seeds_give_equal_inputs() -> None:
+    first, again, other = (random_feeds(masked_attention(), seed)["input_ids"] for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def lookup(offset: int) -> Graph:
+    b = GraphBuilder()
+    ids = b.input("ids", "int32", ("batch", "seq"))
+    shifted = b.op("Add", b.op("Cast", ids, to=7), b.constant(offset, "int64"))
+    flat = b.op("Reshape", shifted, b.constant([-1], "int64"))
+    return b.finish({"y": b.op("Gather", b.constant(np.zeros((5, 3)), "float32"), flat, axis=0)})
+
+
+def test_the_range_of_an_index_is_found_through_casts_reshapes_and_offsets() -> None:
+    ids = random_feeds(lookup(2), 0, {"batch": 8, "seq": 8})["ids"]
+    assert ids.dtype == np.int32
+    assert ids.shape == (8, 8)
+    assert (ids.min(), ids.max()) == (0, 2)
+
+
+def test_integers_without_a_table_and_codes() -> None:
+    b = GraphBuilder()
+    codes, flags = b.input("codes", "int8", (64,)), b.input("flags", "bool", (64,))
+    positions = b.input("position_ids", "int64", (2, 4))
+    b.op("Cast", positions, to=1)
+    graph = b.finish([b.op("Cast", codes, to=1), b.op("Not", flags)])
+    feeds = random_feeds(graph, 0)
+    assert feeds["codes"].min() < -64
+    assert feeds["codes"].max() > 64
+    assert 0 < feeds["flags"].sum() < 64
+    assert feeds["position_ids"].tolist() == [[0, 1, 2, 3]] * 2
+
+
+def test_symbolic_dimensions_get_pairwise_different_sizes() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", "seq", "other"))
+    y = b.input("y", "float32", ("batch", "batch + seq"))
+    graph = b.finish([b.op("Neg", x), b.op("Neg", y)])
+    assert symbols_of(graph) == ("batch", "seq", "other")
+    first, second, *_ = size_candidates(graph)
+    assert len(set(first.values())) == 3
+    assert first != second
+    feeds = random_feeds(graph, 0, first)
+    assert feeds["y"].shape == (first["batch"], first["batch"] + first["seq"])
+
+
+def test_own_inputs(tmp_path: Path) -> None:
+    graph = lookup(0)
+    good = tmp_path / "good.npz"
+    np.savez(good, ids=np.zeros((2, 3), np.int32))
+    assert load_feeds(good, graph)["ids"].shape == (2, 3)
+    for content, message in (
+        ({"ids": np.zeros((2, 3), np.int64)}, "dtype int64"),
+        ({"ids": np.zeros(3, np.int32)}, r"shape \(3,\)"),
+        ({"id": np.zeros((2, 3), np.int32)}, "missing .*'ids'"),
+    ):
+        bad = tmp_path / "bad.npz"
+        np.savez(bad, **content)  # type: ignore[arg-type]
+        with pytest.raises(FeedError, match=message):
+            load_feeds(bad, graph)
+    (tmp_path / "text.npz").write_text("no archive")
+    for name in ("text.npz", "absent.npz"):
+        with pytest.raises(FeedError, match=name):
+            load_feeds(tmp_path / name, graph)

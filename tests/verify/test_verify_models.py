@@ -1,0 +1,180 @@
+"""Verdicts on pairs of models and on whole programs, and the comparison underneath."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from quantised_models import WIDTH, Edit, integer_chain, masked_attention, nodes_of, quantised_chain
+
+from eqsat.backends.onnx_file import save_onnx
+from eqsat.backends.onnxruntime import Session
+from eqsat.errors import FeedError, ModelError, OptionError, VerificationError
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import NO_ATTRIBUTES, Graph
+from eqsat.ir.types import DType, TensorType
+from eqsat.verify import Verification, verify_models, verify_program
+from eqsat.verify.compare import Yardstick, distance
+from eqsat.verify.sensitivity import tolerance
+
+
+def saved(graph: Graph, path: Path) -> Path:
+    save_onnx(graph, path)
+    return path
+
+
+def test_a_model_equals_itself(tmp_path: Path) -> None:
+    a, b = saved(masked_attention(), tmp_path / "a.onnx"), saved(masked_attention(), tmp_path / "b.onnx")
+    found = verify_models(a, b, runs=3)
+    assert (found.verdict, found.runs) == ("equal", 3)
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["outputs"]["y"]["max_abs_error"] == 0
+    assert data.keys() >= {"runs", "outputs", "kernels_checked", "verdict"}
+
+
+def test_models_that_differ(tmp_path: Path) -> None:
+    graph = masked_attention()
+    wrong = Edit(graph).change_constant(nodes_of(graph, "Mul")[0], lambda a: a * 1.01).program().graph
+    found = verify_models(saved(graph, tmp_path / "a.onnx"), saved(wrong, tmp_path / "b.onnx"))
+    assert found.verdict == "failed"
+    assert "'y'" in found.failures[0]
+    with pytest.raises(VerificationError, match="'y'"):
+        found.require()
+
+
+def test_models_of_different_signature_are_not_compared(tmp_path: Path) -> None:
+    a, b = saved(quantised_chain(), tmp_path / "a.onnx"), saved(masked_attention(), tmp_path / "b.onnx")
+    with pytest.raises(ModelError, match="inputs are"):
+        verify_models(a, b)
+    c = saved(quantised_chain(rows=13), tmp_path / "c.onnx")
+    with pytest.raises(ModelError, match="13"):
+        verify_models(a, c)
+
+
+def test_own_inputs_are_used_and_checked(tmp_path: Path) -> None:
+    path = saved(quantised_chain(), tmp_path / "a.onnx")
+    x = np.ones((12, WIDTH), np.float32)
+    assert verify_models(path, path, feeds=[{"x": x}]).runs == 1
+    with pytest.raises(FeedError, match="dtype float64"):
+        verify_models(path, path, feeds=[{"x": x.astype(np.float64)}])
+
+
+def test_symbolic_dimensions_are_run_at_two_sizes() -> None:
+    graph = quantised_chain(rows="rows")
+    program = Edit(graph).change_constant(nodes_of(graph, "Mul")[9], lambda a: a * 1.01).program()
+    assert verify_program(graph, Edit(graph).program()).verdict == "equal"
+    assert verify_program(graph, program).verdict == "failed"
+
+
+def test_exact_programs_have_to_be_equal_bit_by_bit() -> None:
+    graph = quantised_chain()
+    edit = Edit(graph, Exactness.EXACT)
+    program = edit.change_constant(nodes_of(graph, "Add")[-1], lambda a: np.nextafter(a, np.float32(9))).program()
+    found = verify_program(graph, program)
+    assert found.verdict == "failed"
+    assert any("must be equal" in failure for failure in found.failures)
+
+
+def test_lossy_rules_are_reported_not_judged() -> None:
+    graph = quantised_chain()
+    edit = Edit(graph, Exactness.LOSSY, rule="gelu_by_tanh")
+    program = edit.change_constant(nodes_of(graph, "Add")[-1], lambda a: a + 1).program()
+    found = verify_program(graph, program)
+    assert (found.verdict, found.failures) == ("not judged", ())
+    assert found.outputs["y"]["max_abs_error"] == pytest.approx(1, rel=1e-4)
+
+
+def test_a_quantised_model_is_more_sensitive_than_a_float_one() -> None:
+    feeds = {"x": np.random.default_rng(0).standard_normal((12, WIDTH)).astype(np.float32)}
+    graph = quantised_chain()
+    smooth = tolerance(without_rounding(graph), feeds, Exactness.ROUNDING)["y"]
+    assert 0 < smooth < 1e-3
+    assert tolerance(graph, feeds, Exactness.LSB)["y"] > 10 * smooth
+    assert tolerance(graph, feeds, Exactness.EXACT) == {"y": 0.0}
+
+
+def without_rounding(graph: Graph) -> Graph:
+    nodes = tuple(
+        replace(n, op="Identity", attributes=NO_ATTRIBUTES) if n.op in ("Round", "Cast") else n for n in graph.nodes
+    )
+    floats = {v: TensorType(DType.FLOAT, t.shape) for v, t in graph.types.items() if isinstance(t, TensorType)}
+    return replace(graph, nodes=nodes, types=floats)
+
+
+def random_model(tmp_path: Path) -> Path:
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["noise"]), helper.make_node("Add", ["x", "noise"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    model = helper.make_model(
+        helper.make_graph(nodes, "random", [x], [y]), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+    )
+    onnx.save(model, str(tmp_path / "random.onnx"))
+    return tmp_path / "random.onnx"
+
+
+def test_random_models_are_compared_by_type_only(tmp_path: Path) -> None:
+    path = random_model(tmp_path)
+    found = verify_models(path, path)
+    assert found.verdict == "equal"
+    assert "random numbers" in found.notes[0]
+
+
+def test_infinities_and_nans_have_to_be_in_the_same_places() -> None:
+    a = np.array([1.0, np.nan, np.inf, -0.0], np.float32)
+    assert Yardstick(a).judge(np.array([1.0, np.nan, np.inf, 0.0], np.float32), exact=True).equal
+    assert "NaN or infinite" in Yardstick(a).judge(np.array([1.0, np.nan, -np.inf, 0.0], np.float32)).message
+    assert "shape" in distance(a, a[None]).misfit
+    assert "dtype" in distance(a, a.astype(np.float64)).misfit
+
+
+def test_masked_scores_do_not_hide_the_others() -> None:
+    scores = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    scores[:, 32:] -= 10000
+    off = np.where(scores > -100, scores * np.float32(1.0005), scores)
+    assert Yardstick(scores).judge(off).message
+    assert not Yardstick(scores).judge(np.nextafter(scores, np.float32(0))).message
+
+
+def test_session_hands_out_intermediate_values_of_a_file(tmp_path: Path) -> None:
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["inner"]), helper.make_node("Relu", ["inner"], ["y"])],
+            "external",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 64])],
+            [helper.make_tensor("w", TensorProto.FLOAT, [64, 64], np.ones((64, 64), np.float32).tobytes(), raw=True)],
+        ),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    folder = tmp_path / "model"
+    folder.mkdir()
+    onnx.save(model, str(folder / "m.onnx"), save_as_external_data=True, location="m.data", size_threshold=16)
+    before = sorted(p.name for p in folder.iterdir())
+    session = Session(folder / "m.onnx", extra_outputs=("inner",))
+    found = session.run({"x": -np.ones((2, 64), np.float32)}, ["inner", "y"])
+    assert (found["inner"] == -64).all()
+    assert (found["y"] == 0).all()
+    assert sorted(p.name for p in folder.iterdir()) == before
+    for wrong, error, message in (
+        (lambda: Session(folder / "m.onnx", extra_outputs=("nowhere",)), ModelError, "'nowhere'"),
+        (lambda: Session(folder / "absent.onnx"), ModelError, "no such file"),
+        (lambda: Session(b"junk"), ModelError, "ONNX Runtime"),
+        (lambda: Session(folder / "m.onnx", "most"), OptionError, "disable"),
+        (lambda: session.run({"x": np.ones((2, 3), np.float32)}), ModelError, "x"),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            wrong()
+        assert "\n" not in str(caught.value)
+
+
+def test_quantised_model_end_to_end_from_files(tmp_path: Path) -> None:
+    graph = integer_chain()
+    path = saved(graph, tmp_path / "a.onnx")
+    found = verify_program(graph, Edit(graph).program(), original_source=path)
+    assert isinstance(found, Verification)
+    assert found.verdict == "equal"

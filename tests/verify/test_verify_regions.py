@@ -1,0 +1,143 @@
+"""Regions: the smallest parts whose boundary values both programs compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from quantised_models import Edit, node, nodes_of, quantised_chain
+
+import eqsat.verify.kernels
+from eqsat.errors import ModelError
+from eqsat.exactness import Exactness
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.lower.program import Kernel, Program
+from eqsat.verify import verify_program
+from eqsat.verify.counterparts import CounterpartFinder, join
+from eqsat.verify.noise import add_noise
+from eqsat.verify.pieces import session_of
+from eqsat.verify.regions import partition
+from eqsat.verify.values import rounded_floats, whole_numbers
+
+
+def test_an_untouched_program_is_all_unchanged() -> None:
+    graph = quantised_chain()
+    regions = partition(graph, Edit(graph).program())
+    assert len(regions) == len(graph.nodes)
+    assert all(r.unchanged and len(r.nodes) == 1 for r in regions)
+
+
+def test_kernels_around_a_value_without_origin_are_merged() -> None:
+    graph = quantised_chain()
+    index = nodes_of(graph, "MatMul")[2]
+    matmul = graph.nodes[index]
+    edit = Edit(graph)
+    for name in ("left", "right"):
+        edit.value(name, matmul.outputs[0])
+    program = edit.replace(
+        index,
+        node("Neg", (matmul.inputs[0],), edit.value("left", matmul.inputs[0])),
+        node("MatMul", ("left", matmul.inputs[1]), "right"),
+        node("Neg", ("right",), matmul.outputs[0]),
+    ).program()
+    changed = [r for r in partition(graph, program) if not r.unchanged]
+    assert len(changed) == 1
+    assert len(changed[0].kernels) == 3
+    assert changed[0].inputs == (matmul.inputs[0],)
+    assert changed[0].outputs == (matmul.outputs[0],)
+    assert changed[0].exactness is Exactness.ROUNDING
+
+
+def test_every_node_belongs_to_one_kernel() -> None:
+    graph = quantised_chain()
+    program = Edit(graph).program()
+    with pytest.raises(ModelError, match="belong to no kernel"):
+        partition(graph, replace(program, kernels=program.kernels[1:]))
+    with pytest.raises(ModelError, match="another kernel"):
+        partition(graph, replace(program, kernels=(*program.kernels, program.kernels[0])))
+
+
+def test_a_false_origin_is_caught() -> None:
+    """The record of origins is not trusted: it is what the regions check."""
+    graph = quantised_chain()
+    program = Edit(graph).program()
+    a, b = (graph.nodes[i].outputs[0] for i in nodes_of(graph, "Add")[2:4])
+    found = verify_program(graph, replace(program, origin={**program.origin, a: b}))
+    assert found.verdict == "failed"
+
+
+def test_the_counterpart_is_the_part_between() -> None:
+    graph = quantised_chain()
+    first, last = (graph.nodes[i].outputs[0] for i in nodes_of(graph, "Add")[2:4])
+    part = CounterpartFinder(graph).find([first], [last])
+    assert part.inputs == (first,)
+    assert len(part.nodes) == len(graph.nodes) // 8
+
+
+def test_chunks_under_a_small_budget_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = quantised_chain()
+    program = Edit(graph).change_constant(nodes_of(graph, "Mul")[9], lambda a: a * 1.01).program()
+    program = replace(program, kernels=tuple(replace(k, rules=("any",)) for k in program.kernels))
+    whole = verify_program(graph, program)
+    monkeypatch.setattr(eqsat.verify.kernels, "BYTE_BUDGET", 4096)
+    chunked = verify_program(graph, program)
+    assert whole.verdict == chunked.verdict == "failed"
+    assert [f for f in whole.failures if "kernel" in f] == [f for f in chunked.failures if "kernel" in f]
+
+
+def test_fused_kernel_with_an_inner_value() -> None:
+    """A kernel of several nodes is one region even where its inner values have an origin."""
+    graph = quantised_chain(layers=1)
+    program = Edit(graph).program()
+    fused = Kernel(
+        "all", "fused", tuple(range(len(graph.nodes))), graph.inputs, graph.outputs, ("r",), Exactness.ROUNDING
+    )
+    regions = partition(graph, Program(program.graph, (fused,), program.origin))
+    assert len(regions) == 1
+    assert regions[0].inputs == graph.inputs
+
+
+def rounding_then_zero_point() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (64, 8))
+    shifted = b.op("Add", b.op("Round", b.op("Mul", x, b.constant(20.0, "float32"))), b.constant(3.0, "float32"))
+    codes = b.op("Cast", b.op("Clip", shifted, b.constant(0.0, "float32"), b.constant(255.0, "float32")), to=2)
+    return b.finish({"codes": codes})
+
+
+def test_whole_numbers_in_floats_are_not_disturbed() -> None:
+    """Noise after a Round would make the cast to an integer truncate: half of the codes would move."""
+    graph = rounding_then_zero_point()
+    whole = whole_numbers(graph)
+    assert rounded_floats(graph, whole) == ("x", "mul_2")
+    noisy = add_noise(graph, Exactness.ROUNDING)
+    x = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+    clean = session_of(graph).run({"x": x})["codes"].astype(int)
+    moved = session_of(noisy.graph).run({"x": x, **noisy.pools(1)})["codes"].astype(int)
+    assert np.abs(moved - clean).max() <= 1
+    assert np.count_nonzero(moved != clean) < 8
+
+
+def test_noise_has_the_stated_amplitude_and_fits_symbolic_shapes() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 3))
+    graph = b.finish({"y": b.op("Exp", x)})
+    noisy = add_noise(graph, Exactness.ROUNDING)
+    session = session_of(noisy.graph)
+    for rows in (1, 7, 200_000):
+        x = np.zeros((rows, 3), np.float32)
+        deviation = np.abs(session.run({"x": x, **noisy.pools(0)})["y"] - 1) * 2**23
+        assert deviation.max() <= 33
+        assert rows == 1 or deviation.max() > 16
+
+
+def test_counterparts_side_by_side_do_not_mix() -> None:
+    graph = quantised_chain(layers=2)
+    values = [graph.nodes[i].outputs[0] for i in nodes_of(graph, "Add")]
+    finder = CounterpartFinder(graph)
+    joined = join(graph, [finder.find(["x"], [values[0]]), finder.find(["x"], [values[0]])])
+    x = np.random.default_rng(0).standard_normal((12, 24)).astype(np.float32)
+    first, second = session_of(joined.graph).run({"x": x}).values()
+    assert np.array_equal(first, second)
