@@ -10,6 +10,7 @@ depths of 4 and more.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +25,14 @@ def stack_layers(graph: Graph, layers: int) -> Graph:
     norms = [n.outputs[0] for n in graph.nodes if n.op == "LayerNormalization"]
     boundaries = norms[0::2]
     start, end, last = boundaries[1], boundaries[2], boundaries[-1]
-    position = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs}
-    body = graph.nodes[position[start] + 1 : position[end] + 1]
-    head = graph.nodes[: position[boundaries[0]] + 1]
-    tail = graph.nodes[position[last] + 1 :]
+    dependent = _reached(graph.nodes, {start})
+    body = _needed([n for n in graph.nodes if not dependent.isdisjoint(n.outputs)], {end}, stop={start})
     inner = {v for n in body for v in n.outputs}
+    after = _reached(graph.nodes, {last})
+    tail = [n for n in graph.nodes if not after.isdisjoint(n.outputs) and last not in n.outputs]
+    shared = {v for n in (*body, *tail) for v in n.inputs} - inner - {start, last}
+    head = _needed(graph.nodes, shared | {boundaries[0]}, stop=set())
+    head = [n for n in head if after.isdisjoint(n.outputs)]
     types = dict(graph.types)
     nodes: list[Node] = list(head)
     current = boundaries[0]
@@ -47,6 +51,26 @@ def stack_layers(graph: Graph, layers: int) -> Graph:
     made = replace(graph, nodes=tuple(nodes), types=types, outputs=outputs).pruned()
     made.check()
     return made
+
+
+def _reached(nodes: Sequence[Node], values: set[str]) -> set[str]:
+    """``values`` and everything computed from them."""
+    found = set(values)
+    for node in nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _needed(nodes: Sequence[Node], values: set[str], stop: set[str]) -> list[Node]:
+    """The nodes that ``values`` need, not looking behind ``stop``, in order."""
+    wanted = set(values)
+    kept = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.outputs) and stop.isdisjoint(node.outputs):
+            kept.append(node)
+            wanted.update(node.inputs)
+    return kept[::-1]
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -123,26 +124,27 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     rules = select_rules(numerics, only=chosen.only_rules, disabled=chosen.disabled_rules)
     notify = progress or (lambda stage, detail: None)
     seconds: dict[str, float] = {}
-    with _timed(seconds, "load"):
-        notify("load", "")
-        graph = load(source, chosen.dims)
-    with _timed(seconds, "encode"):
-        kept = _keeping(graph, chosen.keep)
-        encoding = encode(kept, fold_inexact=numerics >= Exactness.ROUNDING)
-    with _timed(seconds, "saturate"):
-        notify("saturate", "")
-        limits = Limits(chosen.time_limit_s, chosen.node_limit, memory_bytes=chosen.memory_limit_bytes)
-        saturation = saturate(
-            encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
-        )
-    with _timed(seconds, "analyse"):
-        snapshot = take_snapshot(encoding.egraph)
-    with _timed(seconds, "extract"):
-        notify("extract", f"{snapshot.size} e-nodes")
-        selection = select(encoding, snapshot, model, target, time_limit_s=chosen.time_limit_s)
-    with _timed(seconds, "lower"):
-        notify("lower", "")
-        program = lower(encoding, snapshot, selection, _classes(rules))
+    with _without_collector():
+        with _timed(seconds, "load"):
+            notify("load", "")
+            graph = load(source, chosen.dims)
+        with _timed(seconds, "encode"):
+            kept = _keeping(graph, chosen.keep)
+            encoding = encode(kept, fold_inexact=numerics >= Exactness.ROUNDING)
+        with _timed(seconds, "saturate"):
+            notify("saturate", "")
+            limits = Limits(chosen.time_limit_s, chosen.node_limit, memory_bytes=chosen.memory_limit_bytes)
+            saturation = saturate(
+                encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
+            )
+        with _timed(seconds, "analyse"):
+            snapshot = take_snapshot(encoding.egraph)
+        with _timed(seconds, "extract"):
+            notify("extract", f"{snapshot.size} e-nodes")
+            selection = select(encoding, snapshot, model, target, time_limit_s=chosen.time_limit_s)
+        with _timed(seconds, "lower"):
+            notify("lower", "")
+            program = lower(encoding, snapshot, selection, _classes(rules))
     report = _report(source, chosen, model, graph, encoding, saturation, selection, program, snapshot.size, rules)
     report.seconds = seconds
     result = Result(kept, program, report)
@@ -247,6 +249,19 @@ def _verify(result: Result, source: Any, options: Options) -> None:
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":
         raise VerificationError("; ".join(verification.failures))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Switches the cyclic garbage collector off: the stages allocate many small objects and next to no cycles, and the
+    collector would walk all of them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

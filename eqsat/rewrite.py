@@ -180,7 +180,7 @@ Sample = Callable[[Any], Any]
 RightSide = Callable[[Match], Term | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """An equation between a pattern and what ``build`` makes of a match.
 
@@ -218,7 +218,7 @@ Merge = tuple[Ref, Term]
 GroupSide = Callable[[GroupView], Iterable[Merge]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class GroupRule:
     """An equation over any number of nodes at once: yields pairs (existing value, term that equals it)."""
 

@@ -173,4 +173,3 @@ def fold_factors_of_gemm(m: Match) -> Term:
 def _scaled(m: Match, value: Ref, factor: float) -> Term:
     m.require(largest(value) * abs(factor) < limit(value), "the scaled constant may overflow")
     return mul(value, literal(factor, value.dtype))
-

@@ -83,9 +83,7 @@ def finite_product(scale: str, *names: str) -> Condition:
 
     def holds(m: Match) -> bool:
         factor = largest(m[scale])
-        return math.isfinite(factor) and all(
-            factor * largest(m[n]) < limit(m[n]) for n in names if m[n] is not None
-        )
+        return math.isfinite(factor) and all(factor * largest(m[n]) < limit(m[n]) for n in names if m[n] is not None)
 
     return Condition(f"{scale} * {', '.join(names)} finite", holds)
 

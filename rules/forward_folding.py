@@ -176,7 +176,14 @@ def unpadded(m: Match) -> bool:
 
 @rule(
     apply("Conv", add(x, c).named("before"), w, b).named("conv"),
-    where=[constant("c", "w", "b"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0), _another, unpadded],
+    where=[
+        constant("c", "w", "b"),
+        floating("x", "c", "w"),
+        finite_product("c", "w"),
+        not_all("c", 0),
+        _another,
+        unpadded,
+    ],
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E14",
@@ -199,5 +206,7 @@ def _grouped_product(taps: Term, shift: Ref, group: int, outputs: int, each: int
     vector = spread(shift, group * each)
     if group == 1:
         return matmul(taps, vector)
-    columns = reshaped_term(vector, (group, each, 1)) if not isinstance(vector, Ref) else reshaped(vector, (group, each, 1))
+    columns = (
+        reshaped_term(vector, (group, each, 1)) if not isinstance(vector, Ref) else reshaped(vector, (group, each, 1))
+    )
     return reshaped_term(matmul(reshaped_term(taps, (group, outputs // group, each)), columns), (outputs,))

@@ -1,13 +1,11 @@
-"""Branches that read one value become one branch (E19): N-way, never pair by pair.
+"""Products of one left operand become one product (E19): N-way, never pair by pair.
 
-Products of one left operand with many right operands are one product with the right operands side by side, then a Split.
-What follows every part alike, a constant along the last axis or a function of single elements, moves before the Split. A
-Gemm takes part as the product and sum that it is.
+``x @ w1, x @ w2, ...`` is the product of ``x`` with the right operands side by side, cut by a Split. What follows every part
+alike moves before the Split (`eqsat.rules.parallel_epilogues`). A Gemm takes part as the product and sum that it is.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,26 +13,37 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.graph import Attributes
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
-from eqsat.rules.alignment import FLOATS, spread
+from eqsat.rules.alignment import FLOATS
+from eqsat.rules.sampling import Drawing, Sampler, fixed
 
 SOURCE = "block matrices; TVM CombineParallelDense and pull request 14446"
-
-UNARY = (
-    "Abs Ceil Celu Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round Selu "
-    "Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh ThresholdedRelu"
-).split()
-"""Functions of single elements, one input and one output."""
 
 Branch = tuple[Ref, Ref, Ref]
 """Left operand, matrix product, right operand."""
 
 
-# --- products ------------------------------------------------------------------------------------------------------------
+def _sample(d: Sampler) -> Any:
+    """Products of one input by matrices, vectors, batches and other inputs' weights; some scaled, biased, or in a chain."""
+    drawing = Drawing()
+    m, k, batch = d.extents(3, ones=0.2)
+    x = drawing.value(d.floats(d.choose(((m, k), (batch, m, k), (k,)))))
+    shared = drawing.value(d.floats((k, k)))
+    values = []
+    for _ in range(d.integer(2, 4)):
+        n = d.integer(1, 4)
+        shape = d.choose(((k, n), (k, n), (k, n), (batch, k, n), (k,)))
+        weight = shared if d.chance(0.15) else drawing.value(d.either(d.floats(shape)))
+        values.append(drawing.op("MatMul", x, weight))
+        if d.chance(0.2):
+            values.append(drawing.op("Mul", values[-1], drawing.value(fixed(d.floats((1,))))))
+    if d.chance(0.3):
+        square = drawing.op("MatMul", drawing.value(d.floats((k, k))), drawing.value(d.floats((k, 3))))
+        values.append(drawing.op("MatMul", x, square))
+    return drawing.finish(*values)
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=SOURCE, family="E19")
+@group_rule(exactness=Exactness.ROUNDING, source=SOURCE, family="E19", sample=_sample)
 def merge_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
     """``(x @ w1, x @ w2, ...) == Split(x @ Concat(w1, w2, ...))`` along the last axis, for any number of columns each.
 
@@ -127,7 +136,9 @@ class _Products:
     def _is_superseded(self, branches: dict[int, Branch], branch: Branch) -> bool:
         """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead."""
         _, node, weight = branch
-        forms = {h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w.handle)}
+        forms = {
+            h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w.handle)
+        }
 
         def elsewhere(op: str, reader: Ref) -> bool:
             if reader.handle in forms:
@@ -156,7 +167,9 @@ def _same_size(a: Ref, b: Ref) -> bool:
 def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
     try:
         matrix = x.rank >= 2 and w.rank >= 2
-        return matrix and x.dtype in FLOATS and isinstance(w.shape[-1], int) and w.shape[-1] > 0 and not node.is_constant
+        return (
+            matrix and x.dtype in FLOATS and isinstance(w.shape[-1], int) and w.shape[-1] > 0 and not node.is_constant
+        )
     except Unmet:
         return False
 
@@ -174,104 +187,3 @@ def reachable(view: GroupView, sources: Sequence[Ref], targets: set[int]) -> set
                 if user.handle in targets:
                     found.add(user.handle)
     return found
-
-
-# --- what follows every part alike ----------------------------------------------------------------------------------------
-
-
-Parts = tuple[Ref, list[int], list[Ref], int]
-"""Value that is cut, extents of the parts, the parts in order, axis counted from the front."""
-
-
-def _cuts(view: GroupView) -> Iterator[Parts]:
-    """Every Split whose sizes are known and whose parts all exist."""
-    for split, inputs in view.nodes("Split"):
-        value = inputs[0]
-        sizes = inputs[1] if len(inputs) > 1 else None
-        if value is None or sizes is None:
-            continue
-        by_index: dict[int, Ref] = {}
-        for op, user, _ in view.users(split):
-            if op == PROJECTION:
-                by_index[int(user.attr("index"))] = user
-        try:
-            extents = [int(n) for n in sizes.value.reshape(-1)]
-            axis = split.attr("axis", 0) % value.rank
-        except Unmet:
-            continue
-        if len(by_index) == len(extents) > 1:
-            yield value, extents, [by_index[i] for i in range(len(extents))], axis
-
-
-@group_rule(exactness=Exactness.EXACT, source="a function of single elements does not see its neighbours", family="E19")
-def merge_activations_of_one_split(view: GroupView) -> Iterator[Merge]:
-    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements."""
-    for value, sizes, parts, axis in _cuts(view):
-        readers = [_unary_readers(view, part) for part in parts]
-        for key in readers[0]:
-            op, attributes = key
-            if all(key in found for found in readers):
-                inner = Apply(op, (value,), attributes)
-                split = apply("Split", inner, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
-                for index, found in enumerate(readers):
-                    yield found[key], split.output(index)
-
-
-def _unary_readers(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
-    found: dict[tuple[str, Attributes], Ref] = {}
-    for op, user, inputs in view.users(part):
-        if op in UNARY and len(inputs) == 1:
-            found.setdefault((op, user.attributes), user)
-    return found
-
-
-@group_rule(exactness=Exactness.EXACT, source="addition of single elements", family="E19")
-def merge_biases_of_one_split(view: GroupView) -> Iterator[Merge]:
-    """``(p1 + b1, p2 + b2, ...) == Split(v + Concat(b1, b2, ...))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
-
-    Each ``b`` is constant and lies along the last axis; a single number is repeated for every column of its part.
-    """
-    yield from _merge_constants(view, "Add")
-
-
-@group_rule(exactness=Exactness.EXACT, source="multiplication of single elements", family="E19")
-def merge_scales_of_one_split(view: GroupView) -> Iterator[Merge]:
-    """``(p1 * s1, p2 * s2, ...) == Split(v * Concat(s1, s2, ...))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
-
-    Each ``s`` is constant and lies along the last axis; a single number is repeated for every column of its part.
-    """
-    yield from _merge_constants(view, "Mul")
-
-
-def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
-    for value, sizes, parts, axis in _cuts(view):
-        if axis != value.rank - 1:
-            continue
-        found = [_constant_reader(view, op, part, size) for part, size in zip(parts, sizes, strict=True)]
-        if any(pair is None for pair in found):
-            continue
-        pairs = [pair for pair in found if pair is not None]
-        vectors = [spread(operand, size) for (_, operand), size in zip(pairs, sizes, strict=True)]
-        split = split_last(apply(op, value, apply("Concat", *vectors, axis=0)), value.rank, sizes)
-        for index, (reader, _) in enumerate(pairs):
-            yield reader, split.output(index)
-
-
-def _constant_reader(view: GroupView, op: str, part: Ref, size: int) -> tuple[Ref, Ref] | None:
-    """The oldest ``op`` of ``part`` and a constant along its last axis, with that constant."""
-    for name, user, inputs in view.users(part):
-        if name != op or len(inputs) != 2:
-            continue
-        for own, other in (inputs, inputs[::-1]):
-            if own is not None and other is not None and own.handle == part.handle and _lies_last(other, part, size):
-                return user, other
-    return None
-
-
-def _lies_last(operand: Ref, part: Ref, size: int) -> bool:
-    """Whether ``operand`` is constant, has one element or ``size`` along the last axis, and does not enlarge ``part``."""
-    if not operand.is_constant or not operand.type.is_static or operand.rank > part.rank:
-        return False
-    extents = operand.static_shape
-    return math.prod(extents[:-1]) == 1 and math.prod(extents) in (1, size)
-

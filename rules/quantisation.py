@@ -139,7 +139,9 @@ def _dequantize_sample(d: Sampler) -> dict[str, Any]:
 
 def _pool(d: Sampler) -> dict[str, Any]:
     pads = tuple(d.integer(0, 1) for _ in range(4))
-    return {"kernel_shape": (3, 2), "pads": pads, "strides": (d.integer(1, 2), 1)} | ({"ceil_mode": 1} if d.chance(0.2) else {})
+    return {"kernel_shape": (3, 2), "pads": pads, "strides": (d.integer(1, 2), 1)} | (
+        {"ceil_mode": 1} if d.chance(0.2) else {}
+    )
 
 
 def _pooled_sample(d: Sampler) -> dict[str, Any]:

@@ -43,7 +43,15 @@ def fixed(value: Any, dtype: DType | str | None = None) -> Fixed:
     return Fixed(np.asarray(value, None if dtype is None else DType.of(dtype).numpy))
 
 
-Value = np.ndarray | Fixed
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """What an operator makes of an array: a value of which the e-graph knows bounds, but not the elements."""
+
+    op: str
+    array: np.ndarray
+
+
+Value = np.ndarray | Fixed | Applied
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +77,8 @@ class Drawing:
         """
         if isinstance(value, Fixed):
             return self.builder.constant(value.array)
+        if isinstance(value, Applied):
+            return self.op(value.op, self.value(value.array, symbolic))
         name = f"x{len(self._feeds)}"
         self._feeds[name] = value
         shape = [f"d{d}" if d in symbolic else d for d in value.shape]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT, Query
@@ -59,15 +59,19 @@ class RuleApplier:
         _check_type(egraph, rule.name, match.root.handle, handle)
         return egraph.union(match.root.handle, handle, rule.name) or len(egraph.nodes) > before
 
-    def apply_group(self, rule: GroupRule) -> int:
-        """Number of merges of a group rule that told the e-graph something new."""
+    def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
+        """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
         egraph = self._egraph
-        count = 0
-        for ref, term in list(rule.build(_View(egraph))):
-            handle = egraph.add_term(term, rule.name)
-            _check_type(egraph, rule.name, ref.handle, handle)
-            count += egraph.union(ref.handle, handle, rule.name)
-        return count
+        view = _View(egraph)
+        found = [(rule.name, ref, term) for rule in rules for ref, term in rule.build(view)]
+        changed = False
+        for name, ref, term in found:
+            handle = egraph.add_term(term, name)
+            _check_type(egraph, name, ref.handle, handle)
+            if egraph.union(ref.handle, handle, name):
+                matches[name] += 1
+                changed = True
+        return changed
 
 
 def _check_type(egraph: EGraph, name: str, left: int, right: int) -> None:

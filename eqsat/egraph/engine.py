@@ -21,6 +21,12 @@ from typing import Any
 
 from eqsat.egraph.patterns import Query
 
+_LOAD_WIDTH = 8
+"""E-nodes with at most this many inputs travel in one relation, padded; wider ones have a relation for each width."""
+
+_MATCH_WIDTH = 12
+"""The same for the columns of a match."""
+
 _PRELUDE = """
 (sort T)
 (constructor N (i64) T :unextractable)
@@ -30,6 +36,7 @@ _PRELUDE = """
 (relation load_constant (i64))
 (relation load_union (i64 i64))
 (ruleset load)
+(ruleset find)
 (ruleset rename)
 (ruleset clear)
 (rule ((load_union a b)) ((union (N a) (N b))) :ruleset load)
@@ -62,10 +69,11 @@ class Engine:
 
         self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
         self._egraph = EGraph(fact_directory=str(self._folder))
-        self._arity: dict[str, int] = {}
+        self._constructors: dict[str, int] = {}
+        self._widths: set[str] = set()
         self._waiting: list[tuple[int, Query]] = []
-        self._relations: dict[str, int] = {}
-        self._rulesets: list[str] = []
+        self._keys: dict[int, tuple[int, int]] = {}
+        self._matches: dict[int, str] = {}
         self._integers: dict[Any, int] = {}
         self._command(_PRELUDE)
 
@@ -86,48 +94,61 @@ class Engine:
         as handles and attribute numbers, sorted.
         """
         commands: list[str] = []
+        batches: dict[str, list[tuple[int, ...]]] = {}
         for constructor, rows in sorted(pending.nodes.items()):
-            if constructor not in self._arity:
-                self._arity[constructor] = len(rows[0]) - 2
-                commands.append(_declare(constructor, self._arity[constructor]))
-            commands.append(self._input(f"load_{constructor}", rows))
-        if pending.unions:
-            commands.append(self._input("load_union", pending.unions))
-        if pending.constants:
-            commands.append(self._input("load_constant", [(h,) for h in pending.constants]))
+            arity = len(rows[0]) - 2
+            relation, padding = self._relation("load", arity + 3, _LOAD_WIDTH + 3, commands)
+            number = self._constructors.get(constructor)
+            if number is None:
+                number = self._constructors[constructor] = len(self._constructors)
+                commands.append(_declare(constructor, number, arity, relation, padding))
+            batches.setdefault(relation, []).extend((number, *row, *(0,) * padding) for row in rows)
+        batches["load_union"] = list(pending.unions)
+        batches["load_constant"] = [(h,) for h in pending.constants]
+        commands.extend(self._input(relation, rows) for relation, rows in batches.items() if rows)
         commands.extend(self._compile_ready())
-        commands.append("(run load 1) (run rename 1)")
-        commands.extend(f"(run {name} 1)" for name in self._rulesets)
+        commands.append("(run load 1) (run rename 1) (run find 1)")
         self._command("\n".join(commands))
         frozen = self._freeze()
-        merges = {self._int(r.inputs[0]): self._int(r.output) for r in frozen["canon"].rows}
-        matches: dict[int, list[tuple[int, ...]]] = {}
         decode = self._int
-        for relation, key in self._relations.items():
-            rows = frozen[relation].rows
-            if rows:
-                matches.setdefault(key, []).extend(tuple(map(decode, row.inputs)) for row in rows)
+        merges = {decode(r.inputs[0]): decode(r.output) for r in frozen["canon"].rows}
+        matches: dict[int, list[tuple[int, ...]]] = {}
+        for relation in self._matches.values():
+            for row in frozen[relation].rows:
+                number, *columns = map(decode, row.inputs)
+                key, width = self._keys[number]
+                matches.setdefault(key, []).append(tuple(columns[:width]))
         self._command("(run clear 1)")
         for rows_of_key in matches.values():
             rows_of_key.sort()
         return merges, matches
 
+    def _relation(self, stem: str, width: int, usual: int, commands: list[str]) -> tuple[str, int]:
+        """The relation that carries rows of ``width`` columns, and by how many columns they are padded to fit it."""
+        wide = max(width, usual)
+        name = f"{stem}_{wide}"
+        if name not in self._widths:
+            self._widths.add(name)
+            columns = " ".join(f"x{i}" for i in range(wide))
+            commands.append(
+                f"(relation {name} ({' '.join(['i64'] * wide)}))\n"
+                f"(rule (({name} {columns})) ((delete ({name} {columns}))) :ruleset clear)"
+            )
+        return name, wide - width
+
     def _compile_ready(self) -> list[str]:
-        ready = [(key, q) for key, q in self._waiting if all(c in self._arity for c in q.constructors)]
-        self._waiting = [(key, q) for key, q in self._waiting if not all(c in self._arity for c in q.constructors)]
+        known = self._constructors
+        ready = [(key, q) for key, q in self._waiting if all(c in known for c in q.constructors)]
+        self._waiting = [(key, q) for key, q in self._waiting if not all(c in known for c in q.constructors)]
         commands: list[str] = []
         for key, query in ready:
-            relation = f"match_{len(self._relations)}"
-            ruleset = f"find_{len(self._relations)}"
-            self._relations[relation] = key
-            self._rulesets.append(ruleset)
-            columns = " ".join(["i64"] * len(query.columns))
-            variables = " ".join(query.columns)
-            commands.append(
-                f"(relation {relation} ({columns})) (ruleset {ruleset})\n"
-                f"(rule ({' '.join(query.facts)}) (({relation} {variables})) :ruleset {ruleset})\n"
-                f"(rule (({relation} {variables})) ((delete ({relation} {variables}))) :ruleset clear)"
-            )
+            number = len(self._keys)
+            width = len(query.columns)
+            self._keys[number] = (key, width)
+            relation, padding = self._relation("match", width + 1, _MATCH_WIDTH + 1, commands)
+            self._matches[width + 1 + padding] = relation
+            row = " ".join((str(number), *query.columns, *("0",) * padding))
+            commands.append(f"(rule ({' '.join(query.facts)}) (({relation} {row})) :ruleset find)")
         return commands
 
     def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:
@@ -154,15 +175,13 @@ class Engine:
         return self._egraph.freeze().functions
 
 
-def _declare(constructor: str, arity: int) -> str:
+def _declare(constructor: str, number: int, arity: int, relation: str, padding: int) -> str:
+    """A constructor, and the rule that makes its e-nodes out of loaded rows."""
     inputs = [f"x{i}" for i in range(arity)]
-    columns = " ".join(["T"] * arity)
     children = " ".join(f"(N {x})" for x in inputs)
+    row = " ".join((str(number), "h", "a", *inputs, *("0",) * padding))
     return (
-        f"(constructor {constructor} (i64 {columns}) T) "
-        f"(relation load_{constructor} ({' '.join(['i64'] * (arity + 2))}))\n"
-        f"(rule ((load_{constructor} h a {' '.join(inputs)})) "
-        f"((union (N h) ({constructor} a {children})) (set (id (N h)) h)) :ruleset load)\n"
-        f"(rule ((load_{constructor} h a {' '.join(inputs)})) "
-        f"((delete (load_{constructor} h a {' '.join(inputs)}))) :ruleset clear)"
+        f"(constructor {constructor} (i64 {' '.join(['T'] * arity)}) T)\n"
+        f"(rule (({relation} {row})) "
+        f"((union (N h) ({constructor} a {children})) (set (id (N h)) h)) :ruleset load)"
     )

@@ -39,7 +39,8 @@ def constructor_name(op: str, domain: str, arity: int, outputs: int = 1) -> str:
     return "".join(ch if ch.isalnum() else "_" for ch in op) + f"_{arity}" + ("" if outputs == 1 else f"_o{outputs}")
 
 
-def compile_pattern(rule: Rule) -> list[Query]:
+@cache
+def compile_pattern(rule: Rule) -> tuple[Query, ...]:
     """All queries of a rule. Optional variables absent from a trailing position shorten the constructor's arity."""
     optional = sorted({v.name for v in _variables(rule.pattern) if v.optional})
     constants = tuple(dict.fromkeys(name for c in rule.conditions for name in c.fact))
@@ -49,7 +50,7 @@ def compile_pattern(rule: Rule) -> list[Query]:
         for term in _orders(rule.pattern):
             query = _Compiler(absent, constants).compile(term)
             queries.setdefault(query.facts, query)
-    return list(queries.values())
+    return tuple(queries.values())
 
 
 def _variables(term: Term) -> Iterator[Variable]:

@@ -103,11 +103,8 @@ def saturate(
                     return done(reason)
             if progress is not None:
                 progress(iteration, len(egraph.nodes))
-            if not changed:
-                for group in groups:
-                    count = applier.apply_group(group)
-                    matches[group.name] += count
-                    changed = changed or count > 0
+            if not changed and groups:
+                changed = applier.apply_groups(groups, matches)
             if not changed and not egraph.pending:
                 return done(StopReason.SATURATED)
             reason = exceeded()

@@ -49,7 +49,8 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
 def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
     proto, opset = model.graph, default_opset(model)
     inputs, constants, defaults = _inputs_and_initializers(model, files)
-    for body in bodies_in(proto):
+    bodies = list(bodies_in(proto))
+    for body in bodies:
         _move_external_weights_out(body, constants, inputs, files)
     raw = []
     for node in proto.node:
@@ -76,7 +77,7 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
     if untyped:
         fill_stored_types(model, stored, untyped, dims)
     names = {*constants, *inputs, *(o for n in raw for o in n.outputs)}
-    for body in bodies_in(proto):
+    for body in bodies:
         names |= locals_of(body)
     reader = None
     for known_types in ({**declared, **stored}, _of_opaque(nodes, {**declared, **stored})):

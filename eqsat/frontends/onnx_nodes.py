@@ -39,8 +39,8 @@ class RawNode:
 
 def read_raw_node(proto: Any) -> RawNode:
     domain = proto.domain
-    bodies = [a for a in sorted(proto.attribute, key=lambda a: a.name) if a.type in (_GRAPH, _GRAPHS)]
-    captures = [c for a in bodies for g in graphs_of(a) for c in captures_of(g)]
+    bodies = [a for a in proto.attribute if a.type in (_GRAPH, _GRAPHS)]
+    captures = [c for a in sorted(bodies, key=lambda a: a.name) for g in graphs_of(a) for c in captures_of(g)]
     return RawNode(
         proto,
         proto.op_type,
@@ -56,7 +56,7 @@ def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantP
     """Attributes as values; the reason as text if one of them is of a kind only its operator understands."""
     found: dict[str, AttributeValue] = {}
     for a in protos:
-        kind = a.type or _guess_kind(a)
+        kind = kind_of(a)
         if kind == _INT:
             found[a.name] = a.i
         elif kind == _INTS:
@@ -106,8 +106,10 @@ def _text(raw: bytes) -> str | bytes:
         return raw
 
 
-def _guess_kind(a: Any) -> int:
-    """Files of the first IR version do not say what an attribute is."""
+def kind_of(a: Any) -> int:
+    """The ``AttributeType`` of an attribute, which files of the first IR version leave to be guessed."""
+    if a.type:
+        return a.type
     for field, kind in (("f", _FLOAT), ("i", _INT), ("s", _STRING), ("t", _TENSOR), ("g", _GRAPH)):
         if a.HasField(field):
             return kind

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import EqsatError, ModelError, ShapeError
-from eqsat.frontends.onnx_nodes import RawNode, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx_nodes import RawNode, kind_of, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx_stored_types import infer_at_opset
 from eqsat.frontends.onnx_symbolic import FOLLOWED, SHAPED, Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
@@ -247,7 +247,7 @@ def check_arity(raw: RawNode, opset: int) -> None:
         raise ModelError(f"{raw.label}: required attribute {sorted(missing)[0]!r} is missing")
     for attribute in raw.proto.attribute:
         kind = kinds.get(attribute.name)
-        if kind and attribute.type not in (0, kind):
+        if kind and kind_of(attribute) != kind:
             raise ModelError(f"{raw.label}: attribute {attribute.name!r} is of another kind than {raw.op} declares")
 
 

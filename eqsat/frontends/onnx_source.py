@@ -85,7 +85,7 @@ def _check_names(graph: Any, label: str) -> None:
     try:
         for node in graph.node:
             "".join(
-                (node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
+                (node.op_type, node.domain, node.name, *node.input, *node.output, *[a.name for a in node.attribute])
             )
         for values in (graph.input, graph.output, graph.value_info, graph.initializer):
             "".join(v.name for v in values)

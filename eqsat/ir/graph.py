@@ -44,13 +44,14 @@ AttributeValue = int | float | str | bytes | tuple[Any, ...] | Constant | Subgra
 class Attributes(Mapping[str, Any]):
     """Immutable, hashable attributes of a node, ordered by name. Lists are tuples."""
 
-    __slots__ = ("_hash", "_items", "_map")
+    __slots__ = ("_hash", "_items", "_key", "_map")
 
     def __init__(self, items: Mapping[str, AttributeValue] | Iterable[tuple[str, AttributeValue]] = ()) -> None:
         pairs = sorted(dict(items).items())
         self._items = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in pairs)
         self._map = dict(self._items)
-        self._hash: int | None = None
+        self._key = tuple((k, type(v), _bits(v)) for k, v in self._items)
+        self._hash = hash(self._key)
 
     def __getitem__(self, key: str) -> Any:
         return self._map[key]
@@ -62,19 +63,10 @@ class Attributes(Mapping[str, Any]):
         return len(self._map)
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(tuple((k, _bits(v)) for k, v in self._items))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Attributes):
-            return NotImplemented
-        if len(self._items) != len(other._items):
-            return False
-        return all(
-            k == m and type(v) is type(w) and _bits(v) == _bits(w)
-            for (k, v), (m, w) in zip(self._items, other._items, strict=True)
-        )
+        return self._key == other._key if isinstance(other, Attributes) else NotImplemented
 
     def updated(self, **changes: AttributeValue | None) -> Attributes:
         """A copy with ``changes`` applied; ``None`` removes an attribute."""

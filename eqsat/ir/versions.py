@@ -127,11 +127,20 @@ class Refusal:
     needs: int = 0
 
 
+@cache
+def _has_final_form(op: str, opset: int) -> bool:
+    if not OLDEST <= opset <= OPSET or not since_version(op, opset):
+        return False
+    return all(s.additive for s in steps_of(op) if opset < s.version <= OPSET)
+
+
 def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
     """Nodes at `OPSET` that mean what ``node`` means at ``opset``.
 
     The last of them defines the outputs of ``node``.
     """
+    if _has_final_form(node.op, opset):
+        return [node]
     if opset < OLDEST:
         return Refusal(f"opset {opset} is older than {OLDEST}")
     since = since_version(node.op, opset)

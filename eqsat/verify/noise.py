@@ -160,39 +160,42 @@ class _Writer:
         self.nodes.append(Node("Cast", (clipped,), (target,), Attributes({"to": int(dtype)})))
 
     def _stretch(self, source: str, value: str, dtype: DType | None) -> str:
-        """The name of a noise tensor in the shape of ``source``: a different stretch of the pool for each value."""
+        """The name of a noise tensor that fits ``source``: a different stretch of the pool for each value.
+
+        It has the shape of the value, or that of its last dimensions if the value has more elements than the pool.
+        """
         pool, kind = (_TIES, DType.FLOAT) if dtype is None else (_pool_name(dtype), dtype)
         start = crc32(value.encode()) % _SLACK
-        found = self.graph.type_of(value)
-        assert isinstance(found, TensorType)
         first = self._constant(f"noise:{start}", np.array([start], np.int64))
-        size = found.size
-        if size is not None and found.is_static:
-            if size > _POOL:
-                repeats = self._constant(f"noise:repeat:{size}", np.array([math.ceil(size / _POOL) + 1], np.int64))
-                pool = self._op("Tile", (pool, repeats), f"{value}:tiled", kind)
+        known = self._trailing_shape(value)
+        if known is not None:
+            size = math.prod(known)
             last = self._constant(f"noise:{start + size}", np.array([start + size], np.int64))
-            shape = self._constant(f"noise:shape:{found.shape}", np.array(found.shape, np.int64))
+            shape = self._constant(f"noise:shape:{known}", np.array(known, np.int64))
         else:
             shape = self._op("Shape", (source,), f"{value}:shape", DType.INT64)
             one = self._constant("noise:1", np.array([1], np.int64))
-            count = self._op(
-                "Reshape",
-                (self._op("Size", (source,), f"{value}:size", DType.INT64), one),
-                f"{value}:count",
-                DType.INT64,
-            )
+            size = self._op("Size", (source,), f"{value}:size", DType.INT64)
+            count = self._op("Reshape", (size, one), f"{value}:count", DType.INT64)
             last = self._op("Add", (count, first), f"{value}:last", DType.INT64)
             length = self._constant("noise:pool", np.array([_POOL], np.int64))
-            blocks = self._op(
-                "Add",
-                (self._op("Div", (count, length), f"{value}:blocks", DType.INT64), one),
-                f"{value}:repeats",
-                DType.INT64,
-            )
-            pool = self._op("Tile", (pool, blocks), f"{value}:tiled", kind)
+            blocks = self._op("Div", (count, length), f"{value}:blocks", DType.INT64)
+            repeats = self._op("Add", (blocks, one), f"{value}:repeats", DType.INT64)
+            pool = self._op("Tile", (pool, repeats), f"{value}:tiled", kind)
         cut = self._op("Slice", (pool, first, last), f"{value}:cut", kind)
         return self._op("Reshape", (cut, shape), f"{value}:noise", kind)
+
+    def _trailing_shape(self, value: str) -> tuple[int, ...] | None:
+        """The longest run of last dimensions that the pool covers; ``None`` if even the last one is not known to be."""
+        found = self.graph.type_of(value)
+        if not isinstance(found, TensorType) or found.shape is None or not found.is_static:
+            return None
+        kept: tuple[int, ...] = ()
+        for extent in reversed(found.shape):
+            if not isinstance(extent, int) or math.prod(kept) * extent > _POOL:
+                return kept or None
+            kept = (extent, *kept)
+        return kept
 
     def _op(self, op: str, inputs: tuple[str, ...], output: str, dtype: DType, **attributes: int) -> str:
         self.nodes.append(Node(op, inputs, (output,), Attributes(attributes)))

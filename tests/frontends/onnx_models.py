@@ -73,7 +73,9 @@ def assert_round_trip(source: onnx.ModelProto, feeds: Arrays) -> onnx.ModelProto
     for output, result in zip(source.graph.output, before, strict=True):
         if isinstance(result, np.ndarray) and not output.HasField("type"):  # the checker wants them declared
             output.CopyFrom(info(output.name, result))
-    written = to_model(load_onnx(source))
+    graph = load_onnx(source)
+    graph.check()
+    written = to_model(graph)
     assert_same(before, run(written, feeds))
     assert written.opset_import[0].version == next(i.version for i in source.opset_import if not i.domain)
     if passes_checker(source):

@@ -1,0 +1,163 @@
+"""What follows every part of a Split alike moves before the Split (E19): biases, scales, functions of single elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Attributes
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Unmet, apply, group_rule, literal
+from eqsat.rules.alignment import spread
+from eqsat.rules.drawing import shape_along
+from eqsat.rules.parallel import split_last
+from eqsat.rules.sampling import Drawing, Sampler, fixed
+
+_NAMES = """
+    Abs Ceil Celu Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round Selu
+    Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh ThresholdedRelu
+"""
+UNARY = frozenset(_NAMES.split())
+"""Functions of single elements, one input and one output."""
+
+Parts = tuple[Ref, list[int], list[Ref], int]
+"""Value that is cut, extents of the parts, the parts in order, axis counted from the front."""
+
+
+def _cuts(view: GroupView) -> Iterator[Parts]:
+    """Every Split whose sizes are known and whose parts all exist."""
+    for split, inputs in view.nodes("Split"):
+        value = inputs[0]
+        sizes = inputs[1] if len(inputs) > 1 else None
+        if value is None or sizes is None:
+            continue
+        by_index: dict[int, Ref] = {}
+        for op, user, _ in view.users(split):
+            if op == PROJECTION:
+                by_index[int(user.attr("index"))] = user
+        try:
+            extents = [int(n) for n in sizes.value.reshape(-1)]
+            axis = split.attr("axis", 0) % value.rank
+        except Unmet:
+            continue
+        if len(by_index) == len(extents) > 1:
+            yield value, extents, [by_index[i] for i in range(len(extents))], axis
+
+
+def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Any:
+    """A Split, mostly along the last axis, with the same operator behind most parts."""
+    drawing = Drawing()
+    rank = d.integer(1, 3)
+    sizes = [d.integer(1, 4) for _ in range(d.integer(2, 4))]
+    axis = rank - 1 if last and d.chance(0.85) else d.integer(0, rank - 1)
+    shape = [*d.extents(rank)]
+    shape[axis] = sum(sizes)
+    value = drawing.value(d.floats(shape))
+    parts = drawing.op(
+        "Split", value, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=d.choose((axis, axis - rank))
+    )
+    common = d.choose(ops)
+    results = [
+        _behind(d, drawing, d.choose(ops) if d.chance(0.1) else common, p, (*shape[:axis], n, *shape[axis + 1 :]))
+        for p, n in zip(parts, sizes, strict=True)
+    ]
+    return drawing.finish(*results, *d.subset(parts, 0.2))
+
+
+def _behind(d: Sampler, drawing: Drawing, op: str, part: str, shape: Sequence[int]) -> str:
+    if op in UNARY:
+        return drawing.op(op, part)
+    operand = drawing.value(d.either(d.floats(shape_along(d, shape, -1)), 0.95))
+    return drawing.op(op, *((part, operand) if d.chance() else (operand, part)))
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="a function of single elements does not see its neighbours",
+    family="E19",
+    sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
+)
+def merge_activations_of_one_split(view: GroupView) -> Iterator[Merge]:
+    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements."""
+    for value, sizes, parts, axis in _cuts(view):
+        readers = [_unary_readers(view, part) for part in parts]
+        for key in readers[0]:
+            op, attributes = key
+            if all(key in found for found in readers):
+                inner = Apply(op, (value,), attributes)
+                split = apply("Split", inner, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
+                for index, found in enumerate(readers):
+                    yield found[key], split.output(index)
+
+
+def _unary_readers(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
+    found: dict[tuple[str, Attributes], Ref] = {}
+    for op, user, inputs in view.users(part):
+        if op in UNARY and len(inputs) == 1:
+            found.setdefault((op, user.attributes), user)
+    return found
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="addition of single elements",
+    family="E19",
+    sample=partial(_sample, ops=("Add",), last=True),
+)
+def merge_biases_of_one_split(view: GroupView) -> Iterator[Merge]:
+    """``(p1 + b1, p2 + b2, ...) == Split(v + Concat(b1, b2, ...))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
+
+    Each ``b`` is constant and lies along the last axis; a single number is repeated for every column of its part.
+    """
+    yield from _merge_constants(view, "Add")
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="multiplication of single elements",
+    family="E19",
+    sample=partial(_sample, ops=("Mul",), last=True),
+)
+def merge_scales_of_one_split(view: GroupView) -> Iterator[Merge]:
+    """``(p1 * s1, p2 * s2, ...) == Split(v * Concat(s1, s2, ...))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
+
+    Each ``s`` is constant and lies along the last axis; a single number is repeated for every column of its part.
+    """
+    yield from _merge_constants(view, "Mul")
+
+
+def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
+    for value, sizes, parts, axis in _cuts(view):
+        if axis != value.rank - 1:
+            continue
+        found = [_constant_reader(view, op, part, size) for part, size in zip(parts, sizes, strict=True)]
+        if any(pair is None for pair in found):
+            continue
+        pairs = [pair for pair in found if pair is not None]
+        vectors = [spread(operand, size) for (_, operand), size in zip(pairs, sizes, strict=True)]
+        split = split_last(apply(op, value, apply("Concat", *vectors, axis=0)), value.rank, sizes)
+        for index, (reader, _) in enumerate(pairs):
+            yield reader, split.output(index)
+
+
+def _constant_reader(view: GroupView, op: str, part: Ref, size: int) -> tuple[Ref, Ref] | None:
+    """The oldest ``op`` of ``part`` and a constant along its last axis, with that constant."""
+    for name, user, inputs in view.users(part):
+        if name != op or len(inputs) != 2:
+            continue
+        for own, other in (inputs, inputs[::-1]):
+            if own is not None and other is not None and own.handle == part.handle and _lies_last(other, part, size):
+                return user, other
+    return None
+
+
+def _lies_last(operand: Ref, part: Ref, size: int) -> bool:
+    """Whether ``operand`` is constant, has one element or ``size`` along the last axis, and does not enlarge ``part``."""
+    if not operand.is_constant or not operand.type.is_static or operand.rank > part.rank:
+        return False
+    extents = operand.static_shape
+    return math.prod(extents[:-1]) == 1 and math.prod(extents) in (1, size)

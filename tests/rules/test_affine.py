@@ -1,0 +1,367 @@
+"""Normalisation, scales, shifts and borders that move into linear operators: what folds, and what must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_checks import counts, optimized, proved_equal
+
+from eqsat.ir.build import GraphBuilder
+
+rng = np.random.default_rng(11)
+
+
+def array(*shape: int) -> np.ndarray:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def statistics(b: GraphBuilder, channels: int) -> list[str]:
+    return [b.constant(v) for v in (array(channels), array(channels), array(channels), np.abs(array(channels)) + 0.1)]
+
+
+def graph_of(build: Callable[[GraphBuilder], str]) -> Any:
+    b = GraphBuilder()
+    return b.finish({"y": build(b)})
+
+
+# --- BatchNormalization ----------------------------------------------------------------------------------------------------
+
+
+def test_batch_normalization_with_computed_statistics_is_a_product_and_a_sum() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 10))
+    gamma, beta, mean, var = (b.input(name, "float32", (10,)) for name in ("gamma", "beta", "mean", "var"))
+    scale = b.op("Div", gamma, b.op("Sqrt", b.op("Add", var, b.constant(np.float32(1e-5)))))
+    written_out = b.op("Add", b.op("Mul", x, scale), b.op("Sub", beta, b.op("Mul", mean, scale)))
+    graph = b.finish({"norm": b.op("BatchNormalization", x, gamma, beta, mean, var), "written_out": written_out})
+    assert proved_equal(graph, "batch_normalization_as_scale_and_shift")
+
+
+def test_dropout_behind_batch_normalization_vanishes() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 10))
+    y = b.op("BatchNormalization", x, *statistics(b, 10))
+    assert "Dropout" not in counts(optimized(b.finish({"y": b.op("Dropout", y)})))
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_constant_statistics_cost_a_product_and_a_sum_at_most(rank: int) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4, 5)[:rank])
+    optimized(b.finish({"y": b.op("BatchNormalization", x, *statistics(b, 3), epsilon=0.01)}))
+
+
+def test_training_mode_is_left_alone() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y, *_ = b.op("BatchNormalization", x, *statistics(b, 3), outputs=3, training_mode=1)
+    assert not proved_equal(
+        b.finish({"y": y, "z": b.op("BatchNormalization", x, *statistics(b, 3))}), "batch_normalization_as_scale_and_shift"
+    )
+
+
+def test_half_precision_keeps_epsilon() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float16", (2, 3))
+    zeros, ones = np.zeros(3, np.float16), np.ones(3, np.float16)
+    parts = [b.constant(v) for v in (ones, zeros, zeros, zeros)]
+    graph = b.finish({"y": b.op("BatchNormalization", x, *parts, epsilon=1e-3)})
+    optimized(graph, tolerance=2e-3)
+
+
+# --- scales behind an operator ---------------------------------------------------------------------------------------------
+
+
+def conv(b: GraphBuilder, *, group: int = 1, bias: bool = False, op: str = "Conv", **attributes: Any) -> str:
+    """8 channels out of 4, on a 6 x 8 image."""
+    x = b.input("x", "float32", (2, 4, 6, 8))
+    w = array(8, 4 // group, 3, 3) if op == "Conv" else array(4, 8 // group, 3, 3)
+    parts = [x, b.constant(w), *([b.constant(array(8))] if bias else [])]
+    return b.op(op, *parts, group=group, **attributes)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1), (), (1,), (1, 1, 1, 1)])
+def test_scale_along_output_channels_folds(shape: tuple[int, ...], op: str, group: int, bias: bool) -> None:
+    graph = graph_of(lambda b: b.op("Mul", b.constant(array(*shape)), conv(b, op=op, group=group, bias=bias)))
+    assert counts(optimized(graph)) == {op: 1}
+
+
+def test_normalised_convolution_of_one_channel_is_one_convolution() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 1, 10, 10))
+    y = b.op("Conv", x, b.constant(array(2, 1, 3, 3)), pads=(1, 1, 1, 1))
+    result = optimized(b.finish({"y": b.op("Mul", y, b.constant(array(2, 1, 1)))}))
+    assert counts(result) == {"Conv": 1}
+
+
+@pytest.mark.parametrize("shape", [(8,), (6, 1), (2, 1, 1, 1), (8, 6, 8), (1, 1, 8, 1, 1), (1, 1, 1, 1, 1)])
+def test_scale_along_another_axis_stays(shape: tuple[int, ...]) -> None:
+    def build(b: GraphBuilder) -> str:
+        y = conv(b, pads=(1, 1, 1, 1))
+        return b.op("Mul", y, b.constant(array(*shape)))
+
+    assert counts(optimized(graph_of(build))) == {"Conv": 1, "Mul": 1}
+
+
+def test_scale_that_enlarges_stays() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 3))
+    y = b.op("MatMul", x, b.constant(array(3, 1)))
+    assert counts(optimized(b.finish({"y": b.op("Mul", y, b.constant(array(5)))})))["MatMul"] == 1
+
+
+@pytest.mark.parametrize("factor", [np.inf, np.nan, 1e30])
+def test_scale_that_overflows_the_weights_stays(factor: float) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3))
+    y = b.op("Mul", b.op("MatMul", x, b.constant(array(3, 4) * 1e10)), b.constant(np.float32(factor)))
+    assert counts(optimized(b.finish({"y": y}))) == {"MatMul": 1, "Mul": 1}
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 1, 5), ()])
+def test_scale_along_columns_folds_into_product(shape: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y = b.op("Mul", b.op("MatMul", x, b.constant(array(4, 5))), b.constant(array(*shape)))
+    assert counts(optimized(b.finish({"y": y}))) == {"MatMul": 1}
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 1, 1), (3, 5)])
+def test_scale_along_rows_stays_behind_product(shape: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y = b.op("Mul", b.op("MatMul", x, b.constant(array(4, 5))), b.constant(array(*shape)))
+    assert counts(optimized(b.finish({"y": y}))) == {"MatMul": 1, "Mul": 1}
+
+
+@pytest.mark.parametrize("attributes", [{}, {"transB": 1}, {"transA": 1, "alpha": 0.5, "beta": 2.0}])
+@pytest.mark.parametrize("bias", [None, (5,), (3, 1), ()])
+def test_scale_and_shift_fold_into_gemm(bias: tuple[int, ...] | None, attributes: dict[str, Any]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4, 3) if attributes.get("transA") else (3, 4))
+    parts = [x, b.constant(array(5, 4) if attributes.get("transB") else array(4, 5))]
+    y = b.op("Gemm", *parts, *([] if bias is None else [b.constant(array(*bias))]), **attributes)
+    y = b.op("Add", b.op("Mul", y, b.constant(array(5))), b.constant(array(1, 5)))
+    assert counts(optimized(b.finish({"y": y}))) == {"Gemm": 1}
+
+
+def test_division_by_constant_folds() -> None:
+    graph = graph_of(lambda b: b.op("Div", conv(b), b.constant(np.abs(array(8, 1, 1)) + 0.5)))
+    assert counts(optimized(graph)) == {"Conv": 1}
+
+
+def test_division_by_zero_stays() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4,))
+    graph = b.finish({"y": b.op("Div", x, b.constant(np.float32([1, 0, -1, 1e-45])))})
+    assert "divide_by_constant_as_multiplication" not in _fired(optimized(graph))
+
+
+def _fired(result: Any) -> set[str]:
+    return {name for name, found in result.report.rules.items() if found["matches"]}
+
+
+@pytest.mark.parametrize("channels", [8, 2048])
+@pytest.mark.parametrize("group", [1, 2])
+def test_batch_normalization_behind_convolution_folds(group: int, channels: int) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 4, 5, 5))
+    y = b.op("Conv", x, b.constant(array(channels, 4 // group, 1, 1)), group=group)
+    y = b.op("BatchNormalization", y, *statistics(b, channels))
+    assert counts(optimized(b.finish({"y": y}), tolerance=1e-4)) == {"Conv": 1}
+
+
+def test_batch_normalization_behind_dense_layer_folds() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (6, 4))
+    y = b.op("BatchNormalization", b.op("MatMul", x, b.constant(array(4, 5))), *statistics(b, 5))
+    assert counts(optimized(b.finish({"y": y}))) == {"Gemm": 1}
+
+
+# --- shifts ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1), (), (1, 1)])
+def test_constant_along_output_channels_joins_the_bias(shape: tuple[int, ...], bias: bool) -> None:
+    graph = graph_of(lambda b: b.op("Add", conv(b, bias=bias), b.constant(array(*shape))))
+    assert counts(optimized(graph)) == {"Conv": 1}
+
+
+@pytest.mark.parametrize("shape", [(8,), (6, 8), (2, 1, 1, 1)])
+def test_constant_along_another_axis_stays(shape: tuple[int, ...]) -> None:
+    graph = graph_of(lambda b: b.op("Add", conv(b, pads=(1, 1, 1, 1)), b.constant(array(*shape))))
+    assert counts(optimized(graph)) == {"Conv": 1, "Add": 1}
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (3, 1), (3, 5), ()])
+def test_product_and_sum_of_matrices_is_one_gemm(shape: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x, w, c = (b.input(n, "float32", s) for n, s in (("x", (3, 4)), ("w", (4, 5)), ("c", shape)))
+    assert counts(optimized(b.finish({"y": b.op("Add", c, b.op("MatMul", x, w))}))) == {"Gemm": 1}
+
+
+@pytest.mark.parametrize(("rows", "shape"), [(1, (3, 5)), (3, (2, 3, 5)), (3, (1, 3, 5))])
+def test_sum_that_enlarges_the_product_is_no_gemm(rows: int, shape: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", "float32", (rows, 4)), b.input("w", "float32", (4, 5))
+    y = b.op("Add", b.op("MatMul", x, w), b.input("c", "float32", shape))
+    assert counts(optimized(b.finish({"y": y}))) == {"MatMul": 1, "Add": 1}
+
+
+def test_symbolic_rows_do_not_hide_a_gemm() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 4))
+    y = b.op("Add", b.op("MatMul", x, b.constant(array(4, 5))), b.constant(array(5)))
+    assert counts(optimized(b.finish({"y": y}))) == {"Gemm": 1}
+
+
+# --- scales and shifts before an operator ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 1, 4), ()])
+def test_scale_before_product_folds(shape: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y = b.op("MatMul", b.op("Mul", x, b.constant(array(*shape))), b.constant(array(4, 5)))
+    assert counts(optimized(b.finish({"y": y}))) == {"MatMul": 1}
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 1, 1)])
+def test_scale_of_rows_before_product_stays(shape: tuple[int, ...]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y = b.op("MatMul", b.op("Mul", x, b.constant(array(*shape))), b.constant(array(4, 5)))
+    assert counts(optimized(b.finish({"y": y}))) == {"MatMul": 1, "Mul": 1}
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_scale_before_convolution_folds_under_padding(op: str, group: int) -> None:
+    b = GraphBuilder()
+    x = b.op("Mul", b.input("x", "float32", (1, 4, 5, 5)), b.constant(array(4, 1, 1)))
+    w = array(6, 4 // group, 3, 3) if op == "Conv" else array(4, 6 // group, 3, 3)
+    y = b.op(op, x, b.constant(w), pads=(1, 1, 1, 1), group=group)
+    assert counts(optimized(b.finish({"y": y}))) == {op: 1}
+
+
+@pytest.mark.parametrize(("pads", "left"), [((0, 0, 0, 0), {"Conv": 1}), ((1, 0, 0, 0), {"Conv": 1, "Add": 1})])
+@pytest.mark.parametrize("group", [1, 2])
+def test_shift_before_convolution_folds_without_padding_only(
+    group: int, pads: tuple[int, ...], left: dict[str, int]
+) -> None:
+    b = GraphBuilder()
+    x = b.op("Add", b.input("x", "float32", (1, 4, 5, 5)), b.constant(array(4, 1, 1)))
+    y = b.op("Conv", x, b.constant(array(6, 4 // group, 3, 3)), pads=pads, group=group)
+    assert counts(optimized(b.finish({"y": y}))) == left
+
+
+def test_shift_before_dense_layer_joins_its_bias() -> None:
+    b = GraphBuilder()
+    x = b.op("Add", b.input("x", "float32", (2, 4)), b.constant(array(4)))
+    assert counts(optimized(b.finish({"y": b.op("MatMul", x, b.constant(array(4, 5)))}))) == {"Gemm": 1}
+
+
+def test_neutral_constants_do_not_run_for_ever() -> None:
+    b = GraphBuilder()
+    x = b.op("Mul", b.input("x", "float32", (2, 4)), b.constant(np.ones(4, np.float32)))
+    x = b.op("Add", x, b.constant(np.zeros(4, np.float32)))
+    y = b.op("MatMul", x, b.constant(array(4, 5)))
+    for factor in (1.0, 0.0, 0.0):
+        y = b.op("Mul", y, b.constant(np.full(5, factor, np.float32)))
+    result = optimized(b.finish({"y": y}), node_limit=2000)
+    assert result.report.stop_reason == "saturated"
+
+
+# --- borders ---------------------------------------------------------------------------------------------------------------
+
+
+def padded(b: GraphBuilder, pads: list[int], value: float | None = None, **attributes: Any) -> str:
+    x = b.input("x", "float32", (1, 4, 6, 6))
+    fill = [] if value is None else [b.constant(np.float32(value))]
+    return b.op("Pad", x, b.constant(pads, "int64"), *fill, **attributes)
+
+
+BORDER = [0, 0, 1, 0, 0, 0, 2, 1]
+
+
+@pytest.mark.parametrize("own", [{}, {"pads": (1, 0, 0, 1)}, {"auto_pad": "VALID"}, {"strides": (2, 2)}])
+@pytest.mark.parametrize("value", [None, 0.0, -0.0])
+def test_border_of_zeros_joins_convolution(value: float | None, own: dict[str, Any]) -> None:
+    graph = graph_of(lambda b: b.op("Conv", padded(b, BORDER, value), b.constant(array(3, 4, 3, 3)), **own))
+    assert counts(optimized(graph)) == {"Conv": 1}
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "mode", "own"),
+    [
+        (BORDER, 1.0, "constant", {}),
+        (BORDER, None, "edge", {}),
+        (BORDER, None, "reflect", {}),
+        ([0, 0, -1, 0, 0, 0, 1, 0], None, "constant", {}),
+        ([0, 1, 1, 0, 0, 0, 1, 0], None, "constant", {}),
+        ([1, 0, 1, 0, 0, 0, 1, 0], None, "constant", {}),
+        (BORDER, None, "constant", {"auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_other_borders_stay_before_convolution(
+    pads: list[int], value: float | None, mode: str, own: dict[str, Any]
+) -> None:
+    def build(b: GraphBuilder) -> str:
+        return b.op("Conv", padded(b, pads, value, mode=mode), b.constant(array(3, 4 + pads[1], 3, 3)), **own)
+
+    assert counts(optimized(graph_of(build))) == {"Pad": 1, "Conv": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "own", "folds"),
+    [
+        (None, {}, True),
+        (None, {"pads": (1, 1, 1, 1)}, False),
+        (None, {"pads": (1, 1, 0, 0), "count_include_pad": 1}, True),
+        (2.0, {}, False),
+        (None, {"ceil_mode": 1, "strides": (2, 2)}, False),
+    ],
+)
+def test_border_of_average_pool(value: float | None, own: dict[str, Any], folds: bool) -> None:
+    graph = graph_of(lambda b: b.op("AveragePool", padded(b, BORDER, value), kernel_shape=(4, 4), **own))
+    assert ("Pad" not in counts(optimized(graph))) == folds
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "positive", "own", "folds"),
+    [
+        (BORDER, -np.inf, False, {}, True),
+        (BORDER, 0.0, True, {}, True),
+        (BORDER, 0.0, False, {}, False),
+        (BORDER, -1e30, False, {}, False),
+        ([0, 0, 3, 0, 0, 0, 3, 0], -np.inf, False, {}, False),
+        (BORDER, -np.inf, False, {"dilations": (2, 2)}, False),
+        (BORDER, -np.inf, False, {"ceil_mode": 1, "strides": (2, 2)}, False),
+    ],
+)
+def test_border_of_max_pool(
+    pads: list[int], value: float, positive: bool, own: dict[str, Any], folds: bool
+) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 4, 6, 6))
+    x = b.op("Relu", x) if positive else x
+    x = b.op("Pad", x, b.constant(pads, "int64"), b.constant(np.float32(value)))
+    graph = b.finish({"y": b.op("MaxPool", x, kernel_shape=(3, 3), **own)})
+    assert ("Pad" not in counts(optimized(graph))) == folds
+
+
+@pytest.mark.parametrize(("value", "folds"), [(5, True), (0, False)])
+def test_border_of_integer_convolution_is_the_zero_point(value: int, folds: bool) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "uint8", (1, 4, 6, 6))
+    x = b.op("Pad", x, b.constant(BORDER, "int64"), b.constant(np.uint8(value)))
+    w = b.constant(rng.integers(-9, 9, (3, 4, 3, 3)).astype(np.int8))
+    graph = b.finish({"y": b.op("ConvInteger", x, w, b.constant(np.uint8(5)))})
+    assert ("Pad" not in counts(optimized(graph))) == folds

@@ -1,0 +1,194 @@
+"""Branches that read one value: which become one branch, and which must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_checks import counts, optimized
+
+import eqsat
+from eqsat.ir.build import GraphBuilder
+
+rng = np.random.default_rng(13)
+
+Behind = Callable[[GraphBuilder, str, int], str]
+
+
+def array(*shape: int) -> np.ndarray:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def branches(columns: list[int], behind: Behind = lambda b, y, n: y, shape: tuple[Any, ...] = (2, 3, 4)) -> Any:
+    """One input times a constant weight for each entry of ``columns``, with something behind each product."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", shape)
+    products = [(b.op("MatMul", x, b.constant(array(4, n))), n) for n in columns]
+    return b.finish({f"y{i}": behind(b, y, n) for i, (y, n) in enumerate(products)})
+
+
+@pytest.mark.parametrize("columns", [[5, 5, 5], [5, 1, 3], [2] * 32])
+def test_products_of_one_input_are_one_product(columns: list[int]) -> None:
+    assert counts(optimized(branches(columns))) == {"MatMul": 1, "Split": 1}
+
+
+def test_symbolic_rows() -> None:
+    assert counts(optimized(branches([5, 2, 3], shape=("batch", "rows", 4)))) == {"MatMul": 1, "Split": 1}
+
+
+def test_biases_are_added_before_the_split() -> None:
+    graph = branches([5, 2, 3], lambda b, y, n: b.op("Add", b.constant(array(n)), y))
+    assert counts(optimized(graph)) == {"MatMul": 1, "Add": 1, "Split": 1}
+
+
+def test_biases_and_activations_of_matrices_are_one_gemm_and_one_activation() -> None:
+    graph = branches([5, 2, 3], lambda b, y, n: b.op("Tanh", b.op("Add", y, b.constant(array(1, n)))), (2, 4))
+    assert counts(optimized(graph)) == {"Gemm": 1, "Tanh": 1, "Split": 1}
+
+
+def test_scales_of_computed_weights_are_multiplied_before_the_split() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 4))
+    weights = [b.input(f"w{i}", "float32", (4, i + 2)) for i in range(5)]
+    products = [b.op("Mul", b.op("MatMul", x, w), b.constant(array(i + 2))) for i, w in enumerate(weights)]
+    result = optimized(b.finish({f"y{i}": y for i, y in enumerate(products)}))
+    assert counts(result) == {"Concat": 1, "MatMul": 1, "Mul": 1, "Split": 1}
+
+
+def test_scaled_projection_merges_in_its_scaled_form() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    q, k, v = (b.op("Add", b.op("MatMul", x, b.constant(array(4, 6))), b.constant(array(6))) for _ in range(3))
+    q = b.op("Mul", q, b.constant(np.float32(0.125)))
+    result = optimized(b.finish({"q": q, "k": k, "v": v}))
+    assert counts(result) == {"MatMul": 1, "Add": 1, "Split": 1}
+    split = next(n for n in result.program.graph.nodes if n.op == "Split")
+    assert [str(result.program.graph.type_of(o)) for o in split.outputs] == ["float32[2, 3, 6]"] * 3
+
+
+def test_a_product_is_not_merged_with_its_scaled_form() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y = b.op("Add", b.op("MatMul", x, b.constant(array(4, 6))), b.constant(array(6)))
+    erf = b.op("Erf", b.op("Mul", y, b.constant(np.float32(0.7071))))
+    result = optimized(b.finish({"y": b.op("Mul", y, erf)}))
+    assert result.report.rules["merge_matmuls_of_one_input"]["matches"] == 0
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_gemms_of_one_input_are_one_gemm(transposed: int) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (3, 4))
+    outputs = {}
+    for i, n in enumerate((5, 2, 3)):
+        w = b.constant(array(n, 4) if transposed else array(4, n))
+        outputs[f"y{i}"] = b.op("Gemm", x, w, b.constant(array(n)), transB=transposed)
+    assert counts(optimized(b.finish(outputs))) == {"Gemm": 1, "Split": 1}
+
+
+def test_gemms_with_and_without_bias() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (3, 4))
+    parts = [[b.constant(array(4, 2))], [b.constant(array(4, 3)), b.constant(array(3, 1))], [b.constant(array(4, 1))]]
+    optimized(b.finish({f"y{i}": b.op("Gemm", x, *p, alpha=0.5 + i) for i, p in enumerate(parts)}))
+
+
+def test_two_dense_layers_with_transposed_weights() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (3, 4))
+    weights = [b.op("Transpose", b.constant(array(5, 4)), perm=(1, 0)) for _ in range(2)]
+    result = optimized(b.finish({f"y{i}": b.op("Relu", b.op("MatMul", x, w)) for i, w in enumerate(weights)}))
+    assert counts(result) == {"MatMul": 1, "Relu": 1, "Split": 1}
+
+
+def test_weights_that_are_computed_after_the_first_product() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    outputs = {}
+    for i in range(4):
+        w = b.input(f"w{i}", "float32", (4, 4))
+        for _ in range(i % 2 + 1):
+            w = b.op("Exp", b.op("Transpose", w, perm=(1, 0)))
+        outputs[f"y{i}"] = b.op("Relu", b.op("MatMul", x, w))
+    found = counts(optimized(b.finish(outputs), tolerance=1e-3))
+    assert (found["MatMul"], found["Relu"], found["Concat"], found["Split"]) == (1, 1, 1, 1)
+
+
+def test_weight_computed_from_a_sibling_is_left_out() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4, 4))
+    first = b.op("MatMul", x, b.constant(array(4, 4)))
+    rest = [b.op("MatMul", x, w) for w in (b.constant(array(4, 4)), b.constant(array(4, 4)))]
+    result = optimized(b.finish({"y": b.op("MatMul", x, b.op("Tanh", first)), "u": rest[0], "v": rest[1]}), tolerance=1e-4)
+    assert counts(result)["MatMul"] == 2
+    split = next(n for n in result.program.graph.nodes if n.op == "Split")
+    assert len(split.outputs) == 3
+
+
+def test_products_of_different_inputs_stay() -> None:
+    b = GraphBuilder()
+    w = b.constant(array(4, 5))
+    products = {f"y{i}": b.op("MatMul", b.input(f"x{i}", "float32", (2, 4)), w) for i in range(3)}
+    assert counts(optimized(b.finish(products))) == {"MatMul": 3}
+
+
+def test_right_operands_of_different_batches_stay() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    weights = [array(2, 4, 5), array(1, 4, 5), array(4, 5)]
+    products = {f"y{i}": b.op("MatMul", x, b.constant(w)) for i, w in enumerate(weights)}
+    assert counts(optimized(b.finish(products))) == {"MatMul": 3}
+
+
+def test_batches_of_right_operands_merge() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    products = {f"y{i}": b.op("MatMul", x, b.constant(array(2, 4, 5))) for i in range(3)}
+    assert counts(optimized(b.finish(products))) == {"MatMul": 1, "Split": 1}
+
+
+def test_different_activations_stay_apart() -> None:
+    ops = iter(("Relu", "Tanh", "Relu"))
+    graph = branches([2, 3, 4], lambda b, y, n: b.op(next(ops), y))
+    assert counts(optimized(graph)) == {"MatMul": 1, "Split": 1, "Relu": 2, "Tanh": 1}
+
+
+def test_activations_with_different_attributes_stay_apart() -> None:
+    slopes = iter((0.1, 0.2, 0.1))
+    graph = branches([2, 3, 4], lambda b, y, n: b.op("LeakyRelu", y, alpha=next(slopes)))
+    assert counts(optimized(graph))["LeakyRelu"] == 3
+
+
+def test_rows_of_biases_stay_behind_the_split() -> None:
+    graph = branches([2, 3, 4], lambda b, y, n: b.op("Add", y, b.constant(array(3, 1))))
+    assert counts(optimized(graph))["Add"] == 3
+
+
+def test_single_numbers_are_repeated() -> None:
+    shapes: Any = iter(((), (1,), (4,)))
+    graph = branches([2, 3, 4], lambda b, y, n: b.op("Add", y, b.constant(array(*next(shapes)))))
+    assert counts(optimized(graph)) == {"MatMul": 1, "Add": 1, "Split": 1}
+
+
+def test_chains_of_branches_grow_linearly() -> None:
+    def enodes(layers: int) -> int:
+        b = GraphBuilder()
+        x = b.input("x", "float32", (2, 4))
+        for _ in range(layers):
+            parts = [b.op("Add", b.op("MatMul", x, b.constant(array(4, 4))), b.constant(array(4))) for _ in range(6)]
+            x = b.op("Tanh", b.op("Sum", *parts))
+        result = optimized(b.finish({"y": x}), tolerance=1e-3)
+        assert result.report.stop_reason == "saturated"
+        assert counts(result)["Split"] == layers
+        return result.report.enodes
+
+    two, four, eight = (enodes(n) for n in (2, 4, 8))
+    assert eight - four == 2 * (four - two)
+
+
+def test_optimised_graph_is_a_fixpoint() -> None:
+    once = optimized(branches([5, 2, 3], lambda b, y, n: b.op("Relu", b.op("Add", y, b.constant(array(n))))))
+    again = eqsat.optimize(once.program.graph, verify=False)
+    assert counts(again) == counts(once)

@@ -1,0 +1,189 @@
+"""Quantised values: which pairs cancel, what moves onto the integers, and what must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_checks import counts, optimized
+
+from eqsat.ir.build import GraphBuilder
+
+Q, DQ = "QuantizeLinear", "DequantizeLinear"
+
+
+def parameters(b: GraphBuilder, scale: Any = 0.25, zero: Any = None, dtype: str = "float32") -> list[str]:
+    found = [b.constant(np.asarray(scale, dtype))]
+    return found if zero is None else [*found, b.constant(zero)]
+
+
+def integers(b: GraphBuilder, dtype: str = "int8", shape: tuple[int, ...] = (2, 3, 4, 4)) -> str:
+    return b.input("q", dtype, shape)
+
+
+@pytest.mark.parametrize(
+    ("zero", "carrier"),
+    [
+        (np.int8(3), "float32"),
+        (np.uint8(128), "float32"),
+        (np.int16(-9), "float32"),
+        (np.uint16(77), "float32"),
+        (np.int8(0), "float16"),
+    ],
+)
+def test_quantising_what_was_dequantised_is_the_integers(zero: Any, carrier: str) -> None:
+    b = GraphBuilder()
+    first, second = parameters(b, 0.37, zero, carrier), parameters(b, [0.37], zero, carrier)
+    q = integers(b, zero.dtype.name)
+    assert counts(optimized(b.finish({"y": b.op(Q, b.op(DQ, q, *first), *second)}))) == {}
+
+
+def test_absent_zero_point_is_zero() -> None:
+    b = GraphBuilder()
+    x = b.op(DQ, integers(b, "uint8"), *parameters(b))
+    assert counts(optimized(b.finish({"y": b.op(Q, x, *parameters(b, zero=np.uint8(0)))}))) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((0.25, np.int8(3)), (0.5, np.int8(3))),
+        ((0.25, np.int8(3)), (0.25, np.int8(4))),
+        ((0.25, np.int8(3)), (0.25, np.uint8(3))),
+        ((0.25, np.int16(3), "float16"), (0.25, np.int16(3), "float16")),
+        ((1e37, np.int8(3)), (1e37, np.int8(3))),
+        ((1e-40, np.int8(3)), (1e-40, np.int8(3))),
+    ],
+    ids=["scale", "zero point", "type", "carrier", "overflow", "subnormal"],
+)
+def test_other_pairs_stay(first: Any, second: Any) -> None:
+    import eqsat
+
+    b = GraphBuilder()
+    x = b.op(DQ, integers(b, first[1].dtype.name), *parameters(b, *first))
+    graph = b.finish({"y": b.op(Q, x, *parameters(b, *second))})
+    assert counts(eqsat.optimize(graph, verify=False)) == {Q: 1, DQ: 1}
+
+
+def test_scales_along_another_axis_stay() -> None:
+    b = GraphBuilder()
+    q = integers(b, shape=(3, 3))
+    scale = parameters(b, [0.25, 0.5, 1.0], np.zeros(3, np.int8))
+    graph = b.finish({"y": b.op(Q, b.op(DQ, q, *scale, axis=0), *scale, axis=1)})
+    assert counts(optimized(graph)) == {Q: 1, DQ: 1}
+
+
+def test_computed_scales_stay() -> None:
+    b = GraphBuilder()
+    q, s = integers(b), b.input("s", "float32", ())
+    zero = b.constant(np.int8(0))
+    import eqsat
+
+    result = eqsat.optimize(b.finish({"y": b.op(Q, b.op(DQ, q, s, zero), s, zero)}), verify=False)
+    assert counts(result) == {Q: 1, DQ: 1}
+
+
+def test_dequantising_what_was_quantised_stays() -> None:
+    b = GraphBuilder()
+    x, p = b.input("x", "float32", (64,)), parameters(b, 0.25, np.int8(3))
+    assert counts(optimized(b.finish({"y": b.op(DQ, b.op(Q, x, *p), *p)}))) == {Q: 1, DQ: 1}
+
+
+MOVEMENT = {
+    "Reshape": lambda b, x: b.op("Reshape", x, b.constant([3, -1], "int64")),
+    "Flatten": lambda b, x: b.op("Flatten", x),
+    "Unsqueeze": lambda b, x: b.op("Unsqueeze", x, b.constant([1], "int64")),
+    "Transpose": lambda b, x: b.op("Transpose", x, perm=(0, 2, 3, 1)),
+    "Slice": lambda b, x: b.op("Slice", x, *(b.constant([n], "int64") for n in (1, 3, 2, 1))),
+    "Gather": lambda b, x: b.op("Gather", x, b.constant([2, 0], "int64"), axis=1),
+    "Expand": lambda b, x: b.op("Expand", x, b.constant([2, 2, 3, 4, 4], "int64")),
+    "Tile": lambda b, x: b.op("Tile", x, b.constant([1, 2, 1, 1], "int64")),
+    "Split": lambda b, x: b.op("Split", x, outputs=2, axis=3, num_outputs=2)[0],
+    "MaxPool": lambda b, x: b.op("MaxPool", x, kernel_shape=(2, 2)),
+    "Relu": lambda b, x: b.op("Relu", x),
+}
+
+
+@pytest.mark.parametrize("op", sorted(MOVEMENT))
+@pytest.mark.parametrize("zero", [np.int8(-5), np.uint8(7)])
+def test_movement_between_dequantise_and_quantise_happens_on_integers(zero: Any, op: str) -> None:
+    b = GraphBuilder()
+    p = parameters(b, 0.3, zero)
+    graph = b.finish({"y": b.op(Q, MOVEMENT[op](b, b.op(DQ, integers(b, zero.dtype.name), *p)), *p)})
+    left = counts(optimized(graph))
+    assert Q not in left
+    assert DQ not in left
+
+
+def test_concat_of_equal_parameters_happens_on_integers() -> None:
+    b = GraphBuilder()
+    p = parameters(b, 0.3, np.int8(1))
+    parts = [b.op(DQ, b.input(f"q{i}", "int8", (2, i + 1)), *p) for i in range(3)]
+    assert counts(optimized(b.finish({"y": b.op("Concat", *parts, axis=1)}))) == {"Concat": 1, DQ: 1}
+
+
+def test_concat_of_other_parameters_stays() -> None:
+    b = GraphBuilder()
+    parts = [b.op(DQ, b.input(f"q{i}", "int8", (2, 2)), *parameters(b, 0.3 + i, np.int8(1))) for i in range(2)]
+    assert counts(optimized(b.finish({"y": b.op("Concat", *parts, axis=1)}))) == {"Concat": 1, DQ: 2}
+
+
+def test_table_is_looked_up_before_it_is_dequantised() -> None:
+    b = GraphBuilder()
+    table = b.constant(np.random.default_rng(0).integers(-128, 127, (4000, 16)).astype(np.int8))
+    rows = b.op("Gather", b.op(DQ, table, *parameters(b, 0.3, np.int8(1))), b.constant([5, 3], "int64"))
+    graph = b.finish({"y": b.op("Add", rows, b.input("x", "float32", (16,)))})
+    assert counts(optimized(graph)) == {"Add": 1}
+
+
+def test_scales_for_each_channel_follow_a_transpose() -> None:
+    b = GraphBuilder()
+    p = parameters(b, [0.5, 1.25, 3.0], np.int8([1, 2, 3]))
+    x = b.op("Transpose", b.op(DQ, integers(b), *p, axis=1), perm=(0, 2, 3, 1))
+    assert counts(optimized(b.finish({"y": b.op(Q, x, *p, axis=-1)}))) == {"Transpose": 1}
+
+
+def test_scales_for_each_channel_do_not_pass_a_reshape() -> None:
+    b = GraphBuilder()
+    p = parameters(b, [0.5, 1.25, 3.0], np.int8([1, 2, 3]))
+    x = b.op("Reshape", b.op(DQ, integers(b, shape=(3, 4)), *p, axis=0), b.constant([4, 3], "int64"))
+    assert counts(optimized(b.finish({"y": b.op(Q, x, *p, axis=1)}))) == {Q: 1, DQ: 1}
+
+
+def test_windows_that_mix_scales_stay() -> None:
+    b = GraphBuilder()
+    p = parameters(b, [0.5, 1.25, 3.0, 0.1], np.zeros(4, np.int8))
+    x = b.op("MaxPool", b.op(DQ, integers(b), *p, axis=2), kernel_shape=(2, 1), pads=(1, 0, 0, 0))
+    assert counts(optimized(b.finish({"y": b.op(Q, x, *p, axis=2)}))) == {"MaxPool": 1, Q: 1, DQ: 1}
+
+
+@pytest.mark.parametrize("op", ["Sigmoid", "Exp", "LeakyRelu", "Softsign"])
+def test_monotone_functions_do_not_move_onto_integers(op: str) -> None:
+    b = GraphBuilder()
+    p = parameters(b, 0.1, np.int8(0))
+    graph = b.finish({"y": b.op(Q, b.op(op, b.op(DQ, integers(b), *p)), *p)})
+    assert counts(optimized(graph)) == {op: 1, Q: 1, DQ: 1}
+
+
+@pytest.mark.parametrize(("zero", "left"), [(np.uint8(0), {Q: 1}), (np.int8(-128), {Q: 1}), (np.int8(0), None)])
+def test_relu_before_quantise_is_its_saturation(zero: Any, left: dict[str, int] | None) -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float32", (64,)))
+    found = counts(optimized(b.finish({"y": b.op(Q, x, *parameters(b, 0.02, zero))})))
+    assert found == left if left else sum(found.values()) == 2
+
+
+@pytest.mark.parametrize(("low", "folds"), [(-64.0, True), (-32.0, True), (-31.5, False)])
+def test_clip_outside_the_range_of_quantise_vanishes(low: float, folds: bool) -> None:
+    b = GraphBuilder()
+    x = b.op("Clip", b.input("x", "float32", (64,)), b.constant(np.float32(low)), b.constant(np.float32(31.75)))
+    found = counts(optimized(b.finish({"y": b.op(Q, x, *parameters(b, 0.25, np.int8(0)))})))
+    assert ("Clip" not in found) == folds
+
+
+def test_negative_scale_reverses_the_order() -> None:
+    b = GraphBuilder()
+    p = parameters(b, -0.25, np.int8(0))
+    x = b.op("Relu", b.op(DQ, integers(b), *p))
+    assert counts(optimized(b.finish({"y": x}))) == {"Relu": 1, DQ: 1}
