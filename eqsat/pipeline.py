@@ -27,7 +27,7 @@ from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, select
 from eqsat.report import Report, opaque_counts, recognized_structures
-from eqsat.rewrite import AnyRule, select_rules
+from eqsat.rewrite import AnyRule, Rule, select_rules
 
 Progress = Callable[[str, str], None]
 """Called with (stage, detail) as the work proceeds."""
@@ -151,7 +151,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     if chosen.verify:
         with _timed(seconds, "verify"):
             notify("verify", "")
-            _verify(result, source, chosen)
+            _verify(result, source, chosen, {r.name: r.quanta for r in rules if isinstance(r, Rule) and r.quanta})
     return result
 
 
@@ -229,7 +229,7 @@ def _is_view(node: Any) -> bool:
     return definition is not None and definition.kind is Kind.VIEW
 
 
-def _verify(result: Result, source: Any, options: Options) -> None:
+def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, int]) -> None:
     from eqsat.verify import load_feeds, verify_program
 
     own_outputs = options.keep or isinstance(source, Graph)
@@ -245,6 +245,7 @@ def _verify(result: Result, source: Any, options: Options) -> None:
         runs=options.verification_runs,
         seed=options.seed,
         feeds=feeds,
+        quanta=quanta,
     )
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":

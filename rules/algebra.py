@@ -218,14 +218,16 @@ def _power(exponent: float) -> Any:
     def draw(d: Sampler) -> dict[str, Any]:
         array = d.floats(d.shape(), wild=d.chance(), infinite=d.chance(0.25))
         found = exponent if d.chance(0.85) else 3.0
-        return {"x": array, "c": fixed(np.full(d.choose(((), (1,))), found, d.choose(("float32", "int64"))))}
+        larger = (2,) * (array.ndim + 1)
+        shape = larger if d.chance(0.1) else d.choose(((), (1,)))
+        return {"x": array, "c": fixed(np.full(shape, found, d.choose(("float32", "int64"))))}
 
     return draw
 
 
 @rule(
     apply("Pow", x, c),
-    where=[constant("c"), every_element("c", 2), same_type("x"), _float],
+    where=[constant("c"), every_element("c", 2), same_type("x")],
     exactness=ROUNDING,
     source="pow is within one unit in the last place, the product is rounded correctly",
     family="E18",
@@ -242,8 +244,9 @@ def _nonnegative(m: Match) -> bool:
 
 
 def _root(d: Sampler) -> dict[str, Any]:
-    x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape()))
-    return {"x": x, "c": fixed(np.float32(0.5 if d.chance(0.85) else 1.5))}
+    x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
+    shape = (2,) * (x.array.ndim + 1) if d.chance(0.1) else ()
+    return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
 
 
 @rule(

@@ -117,7 +117,8 @@ def _ordered(m: Match) -> bool:
 def _two_bounds(d: Sampler) -> dict[str, Any]:
     x = _values(d)
     wide = x.shape if d.chance(0.15) else d.choose(((), (1,), (1,) * (x.ndim + int(d.chance(0.2)))))
-    return {"x": x, "c": fixed(np.full(wide, -1.0, x.dtype)), "e": fixed(np.float32(d.choose((1.0, 6.0, -2.0))))}
+    low = np.minimum(d.floats(wide), np.float32(-1.0))
+    return {"x": x, "c": fixed(low), "e": fixed(np.float32(d.choose((1.0, 6.0, -2.0))))}
 
 
 @rule(
@@ -243,7 +244,8 @@ def _above(m: Match) -> bool:
 
 def _bounded(d: Sampler) -> dict[str, Any]:
     x = _known(d)
-    bounds = np.full(d.broadcast_with(x.array.shape), d.choose((0.0, 1.0, 2.0, -1.0)), np.float32)
+    shape = d.broadcast_of(x.array.shape) if d.chance(0.7) else d.broadcast_with(x.array.shape)
+    bounds = np.full(shape, d.choose((0.0, 1.0, -1.0)), np.float32)
     return {"x": x, "c": fixed(bounds)}
 
 

@@ -220,6 +220,8 @@ def _product(d: Sampler) -> dict[str, Any]:
     rows, inner, columns = d.extents(3)
     batch = d.extents(1) if d.chance(0.2) else ()
     perm = (*range(len(batch)), len(batch) + 1, len(batch))
+    if d.chance(0.1):
+        perm = tuple(range(len(perm)))  # nothing is exchanged
     return {
         "x": d.floats((*batch, rows, inner)),
         "y": d.either(d.floats((*batch, inner, columns)), 0.2),
@@ -227,15 +229,21 @@ def _product(d: Sampler) -> dict[str, Any]:
     }
 
 
-def _left_transposed(d: Sampler) -> dict[str, Any]:
-    drawn = _product(d)
-    return {**drawn, "x": drawn["x"].swapaxes(-1, -2).copy()}
+def _operand_transposed(side: str) -> Any:
+    """A product whose operand ``side`` is transposed, at times by a permutation that leaves the axes in place."""
 
+    def draw(d: Sampler) -> dict[str, Any]:
+        drawn = _product(d)
+        array = drawn[side] if isinstance(drawn[side], np.ndarray) else drawn[side].array
+        if d.chance(0.15):
+            return {**drawn, side: array, "p": {"perm": tuple(range(array.ndim))}}
+        other = "x" if side == "y" else "y"
+        if array.ndim == 2 and d.chance(0.15):  # a stack of matrices on the other side
+            found = drawn[other] if isinstance(drawn[other], np.ndarray) else drawn[other].array
+            drawn[other] = np.stack([found, -found])
+        return {**drawn, side: array.swapaxes(-1, -2).copy()}
 
-def _right_transposed(d: Sampler) -> dict[str, Any]:
-    drawn = _product(d)
-    array = drawn["y"] if isinstance(drawn["y"], np.ndarray) else drawn["y"].array
-    return {**drawn, "y": array.swapaxes(-1, -2).copy()}
+    return draw
 
 
 _LINEAR_ALGEBRA = "(x y)' = y' x'"
@@ -247,7 +255,7 @@ _LINEAR_ALGEBRA = "(x y)' = y' x'"
     exactness=ROUNDING,
     source=_LINEAR_ALGEBRA,
     family="E18",
-    sample=_left_transposed,
+    sample=_operand_transposed("x"),
 )
 def move_left_transpose_into_matmul(m: Match) -> Term:
     """``x' @ y == Gemm(x, y, transA=1)`` for matrices."""
@@ -260,7 +268,7 @@ def move_left_transpose_into_matmul(m: Match) -> Term:
     exactness=ROUNDING,
     source=_LINEAR_ALGEBRA,
     family="E18",
-    sample=_right_transposed,
+    sample=_operand_transposed("y"),
 )
 def move_right_transpose_into_matmul(m: Match) -> Term:
     """``x @ y' == Gemm(x, y, transB=1)`` for matrices."""

@@ -24,6 +24,9 @@ _NAMES = """
 UNARY = frozenset(_NAMES.split())
 """Functions of single elements, one input and one output."""
 
+BINARY = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min"))
+"""Functions of two elements."""
+
 Parts = tuple[Ref, list[int], list[Ref], int]
 """Value that is cut, extents of the parts, the parts in order, axis counted from the front."""
 
@@ -161,3 +164,70 @@ def _lies_last(operand: Ref, part: Ref, size: int) -> bool:
         return False
     extents = operand.static_shape
     return math.prod(extents[:-1]) == 1 and math.prod(extents) in (1, size)
+
+
+def _pairs_sample(d: Sampler) -> Any:
+    """Two or three Splits, mostly alike, with the same operator behind most pairs of parts."""
+    drawing = Drawing()
+    sizes = [d.integer(1, 3) for _ in range(d.integer(2, 3))]
+    rows = d.integer(2, 4)
+    cuts = []
+    for _ in range(d.integer(2, 3)):
+        own = list(sizes) if d.chance(0.8) else sizes[::-1]
+        shape = (1 if d.chance(0.1) else rows, sum(own))
+        names = drawing.value(d.floats(shape)), drawing.value(fixed(own, "int64"))
+        cuts.append((own, drawing.op("Split", *names, outputs=len(own), axis=1)))
+    op = d.choose(("Add", "Sub", "Mul"))
+    (left, first), (right, second) = cuts[0], cuts[-1]
+    results = [
+        drawing.op(op, *((p, q) if d.chance(0.9) else (q, p)))
+        for p, q, n, k in zip(first, second, left, right, strict=True)
+        if n == k or 1 in (n, k)
+    ]
+    return drawing.finish(*results, *d.subset((*first, *second), 0.1), *([] if results else first))
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="a function of single elements does not see its neighbours",
+    family="E22",
+    sample=_pairs_sample,
+)
+def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
+    """``(f(p1, q1), f(p2, q2), ...) == Split(f(v, u))`` where ``(p1, ...) == Split(v)`` and ``(q1, ...) == Split(u)``.
+
+    Both values have the same shape and are cut alike, so no part is broadcast.
+    """
+    cuts = list(_cuts(view))
+    of_part: dict[int, list[int]] = {}
+    for number, (_, _, parts, _) in enumerate(cuts):
+        of_part.setdefault(parts[0].handle, []).append(number)
+    for value, sizes, parts, axis in cuts:
+        for op, _, inputs in view.users(parts[0]):
+            if op not in BINARY or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
+                continue
+            if inputs[0].handle != parts[0].handle:
+                continue
+            for number in of_part.get(inputs[1].handle, ()):
+                other, sizes2, parts2, axis2 = cuts[number]
+                if (sizes, axis, value.type) != (sizes2, axis2, other.type):
+                    continue
+                readers = [_pair_reader(view, op, p, q) for p, q in zip(parts, parts2, strict=True)]
+                if any(reader is None for reader in readers):
+                    continue
+                inner = apply(op, value, other)
+                split = apply("Split", inner, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
+                for index, reader in enumerate(readers):
+                    assert reader is not None
+                    yield reader, split.output(index)
+
+
+def _pair_reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:
+    """The oldest ``op`` of two parts, in this order unless it does not matter."""
+    commutes = op in ("Add", "Mul", "Max", "Min")
+    for name, user, inputs in view.users(left):
+        handles = [i.handle for i in inputs if i is not None]
+        exchanged = commutes and handles == [right.handle, left.handle]
+        if name == op and (handles == [left.handle, right.handle] or exchanged):
+            return user
+    return None

@@ -46,7 +46,7 @@ class Session:
         extra_outputs: Iterable[str] = (),
         folder: str | Path | None = None,
         weights: Mapping[str, np.ndarray] | None = None,
-        prepack: bool = True,
+        prepack: bool = False,
         arena: bool = True,
     ) -> None:
         import onnxruntime as ort

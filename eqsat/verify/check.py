@@ -37,13 +37,15 @@ def verify_program(
     runs: int = 2,
     seed: int = 0,
     feeds: Sequence[Feeds] | None = None,
+    quanta: Mapping[str, int] | None = None,
 ) -> Verification:
     """Checks ``program`` against ``original``, kernel by kernel and end to end.
 
     ``original_source`` and ``result_source``: the files (or model) to run; by default the graphs themselves. ``feeds``:
     the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
-    relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. Raises
-    `FeedError` if ``feeds`` do not fit.
+    relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
+    rule of class ``lsb``, how many quanta it may move an integer (1 by default). Raises `FeedError` if ``feeds`` do not
+    fit.
     """
     report = Verification()
     for given in feeds or ():
@@ -51,7 +53,7 @@ def verify_program(
     mismatch = _signature_mismatch(original, program.graph)
     if mismatch:
         return Verification(FAILED, failures=(mismatch,))
-    check = KernelCheck(original, program, _quanta_by_rule())
+    check = KernelCheck(original, program, quanta)
     try:
         runner = Original(original, original_source, check.values_needed())
         trials = list(_trials(original, runner.run, runs, seed, feeds))
@@ -215,12 +217,6 @@ def _signature_mismatch(a: Graph, b: Graph) -> str:
             if not compatible(a.type_of(name), b.type_of(name)):
                 return f"{kind[:-1]} {name!r} is {b.type_of(name)} where the original has {a.type_of(name)}"
     return ""
-
-
-def _quanta_by_rule() -> dict[str, int]:
-    from eqsat.rewrite import Rule, registered_rules
-
-    return {r.name: r.quanta for r in registered_rules() if isinstance(r, Rule) and r.quanta}
 
 
 def _conclude(report: Verification, failures: list[str], notes: list[str]) -> Verification:

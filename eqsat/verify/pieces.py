@@ -40,7 +40,7 @@ def subgraph(
     )
 
 
-def session_of(graph: Graph, *, prepack: bool = True, threads: int | None = None) -> Session:
+def session_of(graph: Graph, *, prepack: bool = False, threads: int | None = None) -> Session:
     """``graph`` loaded as it is, without optimisation. Raises `ModelError` when ONNX Runtime cannot run it."""
     model, weights = detached(graph)
     return Session(model, "disable", weights=weights, prepack=prepack, threads=threads, arena=False)

@@ -125,7 +125,7 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
     if node.op == "Where" and i == 0:
         return Meaning(Role.MASK)
-    if node.op in _MASKING or (node.op == "Sub" and i == 1) or node.op in ("Mul", "CumSum", "ReduceSum"):
+    if node.op in _MASKING or (node.op == "Sub" and i == 1):
         return Meaning(Role.MASK)
     if node.op in ("Sqrt", "Log") or (node.op == "Pow" and i == 0 and _is_fractional(graph, node.inputs[1])):
         return Meaning(Role.POSITIVE)

@@ -1,0 +1,45 @@
+"""Each side condition of each rule, dropped in turn: the harness must notice, or the condition is on the list to shrink."""
+
+from __future__ import annotations
+
+import pytest
+from rule_trials import Trial, try_rule, without
+from undetected_conditions import UNDETECTED
+
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.rewrite import AnyRule, Condition, registered_rules
+
+INSTANCES = 60
+CASES = [(rule, condition) for rule in registered_rules() for condition in rule.conditions if not condition.fact]
+"""Conditions that only ask for constants are left out: they say where a rule pays, not where it holds."""
+
+
+def _name(case: tuple[AnyRule, Condition]) -> tuple[str, str]:
+    return case[0].name, case[1].name
+
+
+def drop(rule: AnyRule, condition: Condition) -> Trial:
+    try:
+        return try_rule(without(rule, condition), INSTANCES, seed=7, stop_at_failure=True)
+    except Exception as error:  # the right side relied on the condition
+        return Trial(failures=[repr(error)])
+
+
+def _params(listed: bool) -> list[object]:
+    chosen = [case for case in CASES if (_name(case) in UNDETECTED) is listed]
+    return [pytest.param(*case, id=":".join(_name(case))) for case in chosen]
+
+
+@pytest.mark.parametrize(("rule", "condition"), _params(listed=False))
+def test_dropped_condition_is_noticed(rule: AnyRule, condition: Condition) -> None:
+    assert drop(rule, condition).failures, f"{rule.name} is as sound without the condition {condition.name!r}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rule", "condition"), _params(listed=True))
+def test_listed_condition_is_still_unnoticed(rule: AnyRule, condition: Condition) -> None:
+    assert not drop(rule, condition).failures, "the sample now shows why the condition is needed: take it off the list"
+
+
+def test_list_names_only_what_exists() -> None:
+    assert {_name(case) for case in CASES} >= UNDETECTED
