@@ -185,8 +185,17 @@ def at_opset(opset: int) -> Transform:
     return transform
 
 
+def optimized(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Reads, optimises with every rule of the default numerics, and writes the model, without verification."""
+    import eqsat
+    from eqsat.backends.onnx_file import to_model
+
+    return to_model(eqsat.optimize(model, verify=False).program.graph)
+
+
 TRANSFORMS: dict[str, Transform] = {
     "roundtrip": round_trip,
+    "optimize": optimized,
     **{f"opset{opset}": at_opset(opset) for opset in range(7, _NEWEST_OPSET + 1)},
 }
 
@@ -222,8 +231,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated: node, simple, pytorch-...")
     parser.add_argument("--match", default="", help="regular expression on the name of the case")
-    parser.add_argument("--transform", default="roundtrip", help="roundtrip, opset7 to opset26, or module:function")
+    parser.add_argument("--transform", default="roundtrip", help="roundtrip, optimize, opset7 to opset26, or module:function")
     parser.add_argument("--verbose", action="store_true", help="list the unsupported cases too")
+    parser.add_argument("--trace", action="store_true", help="print each case as it starts")
     options = parser.parse_args(arguments)
     transform = TRANSFORMS.get(options.transform)
     if transform is None:
@@ -231,6 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         transform = getattr(importlib.import_module(module), function)
     counts: Counter[str] = Counter()
     for case in cases(options.kinds.split(","), options.match):
+        if options.trace:
+            print(case.name, flush=True)
         found, detail = verdict(case, transform)
         counts[found] += 1
         if found in ("fails", "differs", "close") or options.verbose:

@@ -22,6 +22,7 @@ from eqsat.rules import (
     scale_folding,
     selection,
     structure,
+    transposed_products,
     transposes,
     views,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "scale_folding",
     "selection",
     "structure",
+    "transposed_products",
     "transposes",
     "views",
 ]

@@ -1,6 +1,6 @@
-"""Algebra (E18): neutral elements, signs and powers. Never ``x*0 == 0``, ``x - x == 0`` or ``x/x == 1``: x may be infinite or NaN.
+"""Algebra (E18): neutral elements, signs and powers. Never ``x*0 == 0`` or ``x/x == 1``.
 
-Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
+Of an infinite or NaN ``x`` neither holds, nor does ``x - x == 0``. Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _power(exponent: float) -> Any:
     def draw(d: Sampler) -> dict[str, Any]:
         array = d.floats(d.shape(), wild=d.chance(), infinite=d.chance(0.25))
         found = exponent if d.chance(0.85) else 3.0
-        larger = (2,) * (array.ndim + 1)
+        larger = (2,) + (1,) * array.ndim
         shape = larger if d.chance(0.1) else d.choose(((), (1,)))
         return {"x": array, "c": fixed(np.full(shape, found, d.choose(("float32", "int64"))))}
 
@@ -245,7 +245,7 @@ def _nonnegative(m: Match) -> bool:
 
 def _root(d: Sampler) -> dict[str, Any]:
     x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
-    shape = (2,) * (x.array.ndim + 1) if d.chance(0.1) else ()
+    shape = (2,) + (1,) * x.array.ndim if d.chance(0.1) else ()
     return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
 
 
@@ -290,5 +290,3 @@ def _quotient(d: Sampler) -> dict[str, Any]:
 def divide_instead_of_multiplying_by_reciprocal(m: Match) -> Term:
     """``x * Reciprocal(y) == x / y``."""
     return div(m.x, m.y)
-
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, group_rule

@@ -22,6 +22,12 @@ def shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return full[d.integer(0, axis) :]
 
 
+def extremes(d: Sampler) -> tuple[np.float32, np.float32, np.float32]:
+    """Factors for input, weights and scale: mostly ones, else such that weights times scale alone overflow."""
+    found = (1e-30, 1e20, 1e25) if d.chance(0.1) else (1.0, 1.0, 1.0)
+    return np.float32(found[0]), np.float32(found[1]), np.float32(found[2])
+
+
 def convolution(d: Sampler, *, transposed: bool = False, square: bool = False) -> dict[str, Any]:
     """Input, weights, maybe a bias and the attributes of a Conv or ConvTranspose, and the shape of its result.
 

@@ -22,7 +22,7 @@ from eqsat.rules.alignment import (
     reshaped_term,
     spread,
 )
-from eqsat.rules.drawing import convolution, gemm, shape_along
+from eqsat.rules.drawing import convolution, extremes, gemm, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.scale_folding import scale_group_channels
 from eqsat.rules.terms import add, condition, constant, matmul, mul
@@ -49,12 +49,15 @@ def _matmul_sample(d: Sampler) -> dict[str, Any]:
     m, k, n, batch = d.extents(4)
     x = d.floats(d.choose(((m, k), (batch, m, k), (k,))))
     w = d.floats(d.choose(((k, n), (k, n), (batch, k, n), (k,))))
-    return {"x": x, "w": fixed(w), "s": fixed(d.scale(_kept(d, x.shape, -1)))}
+    small, large, larger = extremes(d)
+    scale = d.scale(_kept(d, x.shape, -1))
+    return {"x": x * small, "w": fixed(w * large), "s": fixed(scale * larger)}
 
 
 def _shift_sample(d: Sampler) -> dict[str, Any]:
     found = _matmul_sample(d)
-    return {"x": found["x"], "w": found["w"], "c": fixed(d.floats(found["s"].array.shape))}
+    large = np.float32(1e20 if abs(found["w"].array).max() > 1e15 else 1)
+    return {"x": found["x"], "w": found["w"], "c": fixed(d.floats(found["s"].array.shape) * large)}
 
 
 def _kept(d: Sampler, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -66,15 +69,17 @@ def _kept(d: Sampler, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=True)
     scale = d.scale(_kept(d, drawn["x"].shape, d.choose((0, 1))))
-    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "s": fixed(scale), "gemm": drawn["attributes"]}
-    return found | _optional(drawn["b"])
+    small, large, larger = extremes(d)
+    found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "s": fixed(scale * larger)}
+    return found | {"gemm": drawn["attributes"]} | _optional(drawn["b"])
 
 
 def _conv_sample(d: Sampler, *, transposed: bool = False, scale: bool = True) -> dict[str, Any]:
     drawn = convolution(d, transposed=transposed)
     shape = _kept(d, drawn["x"].shape, 1)
-    factor = {"s": fixed(d.scale(shape))} if scale else {"c": fixed(d.floats(shape))}
-    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "conv": drawn["attributes"]}
+    small, large, larger = extremes(d)
+    factor = {"s": fixed(d.scale(shape) * larger)} if scale else {"c": fixed(d.floats(shape) * larger)}
+    found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "conv": drawn["attributes"]}
     return found | factor | _optional(drawn["b"])
 
 

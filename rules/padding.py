@@ -96,9 +96,8 @@ def _pad_sample(d: Sampler, value: Any, dtype: str = "float32") -> dict[str, Any
         found["pads"] = fixed([both[a] for a in order] + [both[a + rank] for a in order], "int64")
     if value is not None:
         found["value"] = fixed(np.asarray(value, dtype))
-    if d.chance(0.1):
+    if d.chance(0.15):
         found["pad"] = {"mode": "edge"}
-        found.pop("value", None)
     return found
 
 
@@ -106,7 +105,7 @@ def _window_sample(d: Sampler, rank: int, *, dilated: bool = True) -> dict[str, 
     attributes: dict[str, Any] = {"kernel_shape": (3,) * (rank - 2)}
     if d.chance(0.4):
         attributes["pads"] = tuple(d.integer(0, 1) for _ in range(2 * rank - 4))
-    elif d.chance(0.3):
+    elif d.chance(0.4):
         attributes["auto_pad"] = d.choose(("VALID", "SAME_UPPER"))
     if d.chance(0.3):
         attributes["strides"] = (2,) * (rank - 2)
@@ -162,6 +161,8 @@ def _max_sample(d: Sampler) -> dict[str, Any]:
     found["window"] = _window_sample(d, found["x"].ndim)
     if d.chance():
         found["x"] = fixed(found["x"])
+    if d.chance(0.2):
+        found["window"]["ceil_mode"] = 1
     return found
 
 

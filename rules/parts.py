@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.types import TensorType
 from eqsat.rewrite import PROJECTION, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.movement import slice_ranges, slice_term
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
@@ -204,11 +205,7 @@ def _join(start: Part, others: tuple[Ref | None, ...], parts: dict[int, list[Par
     for other in others:
         candidates = () if other is None else parts.get(other.handle, ())
         found = next(
-            (
-                p
-                for p in candidates
-                if p.whole.handle == start.whole.handle and p.axis == start.axis and p.start == end
-            ),
+            (p for p in candidates if p.whole.handle == start.whole.handle and p.axis == start.axis and p.start == end),
             None,
         )
         if found is None:
@@ -253,15 +250,12 @@ def compose_slice_of_split(view: GroupView) -> Iterator[Merge]:
 
 def _nested_concat(d: Sampler) -> Instance:
     drawing, parts, inner, axis, _ = _draw_concat(d)
-    other = drawing.value(d.array(_shape_of(drawing, parts[0]), drawing.builder.type_of(parts[0]).dtype))
+    like = drawing.builder.type_of(parts[0])
+    assert isinstance(like, TensorType)
+    other = drawing.value(d.array([n for n in like.shape or () if isinstance(n, int)], like.dtype))
     operands = [inner, other] if d.chance() else [other, inner, parts[-1]]
     outer = drawing.op("Concat", *operands, axis=axis)
     return drawing.finish(outer, *([inner] if d.chance(0.3) else []))
-
-
-def _shape_of(drawing: Drawing, value: str) -> Any:
-    found = drawing.builder.type_of(value)
-    return found.shape
 
 
 @group_rule(exactness=EXACT, source=SPEC, family="E22", sample=_nested_concat)

@@ -85,8 +85,12 @@ class Drawing:
         return self.builder.input(name, DType.of(value.dtype), shape)
 
     def op(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
-        """Applies an operator to values; a tuple of values comes back when ``outputs`` is not 1."""
-        return self.builder.op(op, *inputs, outputs=outputs, **attributes)
+        """Applies an operator to values; a tuple of values comes back when ``outputs`` is not 1.
+
+        Attributes that are floats are rounded to float32, as a file stores them.
+        """
+        stored: dict[str, Any] = {k: float(np.float32(v)) if isinstance(v, float) else v for k, v in attributes.items()}
+        return self.builder.op(op, *inputs, outputs=outputs, **stored)
 
     def finish(self, *outputs: str) -> Instance:
         """The instance with these outputs, the first of which is the root."""
@@ -130,6 +134,7 @@ class Sampler:
 
     def permutation(self, rank: int) -> tuple[int, ...]:
         """A permutation of axes; from rank 3 on mostly one that is not its own inverse."""
+        perm: tuple[int, ...] = ()
         for _ in range(8):
             perm = tuple(int(p) for p in self.rng.permutation(rank))
             if any(perm[perm[i]] != i for i in range(rank)):

@@ -13,7 +13,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Term, apply, literal, rule, variables
 from eqsat.rules.alignment import along, elements_along, finite_product, floating, not_all, reshaped, reshaped_term
-from eqsat.rules.drawing import convolution, gemm, shape_along
+from eqsat.rules.drawing import convolution, extremes, gemm, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, condition, constant, div, matmul, mul
 
@@ -32,15 +32,19 @@ def _folds(*names: str) -> list[Any]:
     return [constant("s", *names), floating("s", *names), finite_product("s", *names), not_all("s", 1), _another]
 
 
-def _optional(array: np.ndarray | None) -> dict[str, Any]:
-    return {} if array is None else {"b": fixed(array)}
+def _filled(d: Sampler, drawn: dict[str, Any], scale: np.ndarray) -> dict[str, Any]:
+    """Variables of a pattern from a drawn operator and a scale, some of them extreme."""
+    small, large, larger = extremes(d)
+    found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "s": fixed(scale * larger)}
+    if drawn.get("b") is not None:
+        found["b"] = fixed(drawn["b"] * small)
+    return found | {"linear": drawn.get("attributes", {})}
 
 
 def _conv_sample(d: Sampler, *, transposed: bool = False) -> dict[str, Any]:
     drawn = convolution(d, transposed=transposed, square=True)
     scale = d.scale(shape_along(d, drawn["result"], 1))
-    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "s": fixed(scale), "linear": drawn["attributes"]}
-    return found | _optional(drawn["b"])
+    return _filled(d, drawn, scale)
 
 
 def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:
@@ -52,21 +56,21 @@ def _matmul_sample(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.choose(((m, k), (batch, m, k), (k,))))
     w = d.floats(d.choose(((k, n), (k, n), (batch, k, n), (k,))))
     result = np.matmul(x, w).shape
-    return {"x": x, "w": fixed(w), "s": fixed(d.scale(shape_along(d, result, -1) if result else ()))}
+    return _filled(d, {"x": x, "w": w}, d.scale(shape_along(d, result, -1) if result else ()))
 
 
 def _biased_sample(d: Sampler) -> dict[str, Any]:
     m, k, n = d.extents(3)
     bias = d.floats(shape_along(d, (m, n), d.choose((0, 1))))
     scale = d.scale(shape_along(d, (m, n), 1))
-    return {"x": d.floats((m, k)), "w": fixed(d.floats((k, n))), "c": fixed(bias), "s": fixed(scale)}
+    found = _filled(d, {"x": d.floats((m, k)), "w": d.floats((k, n))}, scale)
+    return found | {"c": fixed(bias * found["x"].flat[0])}
 
 
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=True)
     scale = d.scale(shape_along(d, drawn["result"], 1))
-    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "s": fixed(scale), "linear": drawn["attributes"]}
-    return found | _optional(drawn["b"])
+    return _filled(d, drawn, scale)
 
 
 def _quotient_sample(d: Sampler) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
+from eqsat.rewrite import Apply, Match, Term, apply, rule, variables
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import condition, is_known, permutation_of, same_type
+from eqsat.rules.terms import condition, permutation_of, same_type
 
 EXACT = Exactness.EXACT
 TRUE = Constant.of([True])
@@ -40,7 +40,10 @@ def remove_identity(m: Match) -> Term:
 def _cast(d: Sampler) -> dict[str, Any]:
     dtype = d.choose(("float32", "float16", "int64", "int32", "bool"))
     to = dtype if d.chance(0.7) else d.choose(("float32", "int32"))
-    return {"x": d.floats(d.shape(), dtype) if dtype.startswith("f") else d.integers(d.shape(), dtype), "n": {"to": int(DType.of(to))}}
+    return {
+        "x": d.floats(d.shape(), dtype) if dtype.startswith("f") else d.integers(d.shape(), dtype),
+        "n": {"to": int(DType.of(to))},
+    }
 
 
 @rule(apply("Cast", x).named("n"), where=[same_type("x")], exactness=EXACT, source=SPEC, family="E40", sample=_cast)
@@ -112,7 +115,9 @@ def _slice(d: Sampler) -> dict[str, Any]:
     axes = [i for i in range(len(shape)) if d.chance(0.7)] or [0]
     backward = [d.chance(0.15) for _ in axes]
     starts = [-1 if back else 0 if d.chance(0.8) else 1 for back in backward]
-    ends = [-(2**63) if back else d.choose((shape[i], 2**31 - 1, 2**63 - 1)) for i, back in zip(axes, backward, strict=True)]
+    ends = [
+        -(2**63) if back else d.choose((shape[i], 2**31 - 1, 2**63 - 1)) for i, back in zip(axes, backward, strict=True)
+    ]
     steps = [-1 if back else 1 for back in backward]
     found: dict[str, Any] = {"x": d.array(shape), "s": fixed(starts, "int64"), "t": fixed(ends, "int64")}
     found["a"] = fixed(axes, "int64")
@@ -149,9 +154,7 @@ def _pad(d: Sampler) -> dict[str, Any]:
     return {"x": d.array(shape, "float32"), "s": fixed(pads, "int64"), "n": {"mode": d.choose(("constant", "edge"))}}
 
 
-@rule(
-    apply("Pad", x, s, a, b).named("n"), where=[_pads_zero], exactness=EXACT, source=SPEC, family="E40", sample=_pad
-)
+@rule(apply("Pad", x, s, a, b).named("n"), where=[_pads_zero], exactness=EXACT, source=SPEC, family="E40", sample=_pad)
 def remove_pad(m: Match) -> Term:
     """``Pad(x, 0) == x``."""
     return m.x
@@ -231,7 +234,7 @@ def _inference(m: Match) -> bool:
 def _dropout(d: Sampler) -> dict[str, Any]:
     found: dict[str, Any] = {"x": d.array(d.shape(), "float32"), "n": {"seed": 1} if d.chance() else {}}
     if d.chance(0.7):
-        found["a"] = d.either(np.float32(d.choose((0.0, 0.5))).reshape(()), 0.7)
+        found["a"] = d.either(np.array(d.choose((0.0, 0.5)), np.float32), 0.7)
         if d.chance(0.7):
             found["b"] = d.either(d.booleans(()), 0.7)
     return found
@@ -240,7 +243,14 @@ def _dropout(d: Sampler) -> dict[str, Any]:
 _DROPOUT = "ONNX Dropout-22: without training_mode, or with ratio 0, the output is the input and the mask is true"
 
 
-@rule(apply("Dropout", x, a, b).named("n"), where=[_inference], exactness=EXACT, source=_DROPOUT, family="E11", sample=_dropout)
+@rule(
+    apply("Dropout", x, a, b).named("n"),
+    where=[_inference],
+    exactness=EXACT,
+    source=_DROPOUT,
+    family="E11",
+    sample=_dropout,
+)
 def remove_dropout(m: Match) -> Term:
     """``Dropout(x) == x`` at inference."""
     return m.x
@@ -259,5 +269,3 @@ def remove_dropout_with_mask(m: Match) -> Term:
 def replace_dropout_mask(m: Match) -> Term:
     """``Dropout(x)[1] == ConstantOfShape(Shape(x), true)`` at inference."""
     return apply("ConstantOfShape", apply("Shape", m.x), value=TRUE)
-
-

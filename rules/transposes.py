@@ -17,13 +17,63 @@ from eqsat.rules.terms import int64s, permutation_of, transpose
 EXACT = Exactness.EXACT
 
 UNARY = frozenset(
-    "Abs Ceil Celu Clip Cast Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Not Reciprocal Relu "
-    "Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh ThresholdedRelu".split()
+    (
+        "Abs",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cast",
+        "Cos",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Log",
+        "Mish",
+        "Neg",
+        "Not",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Swish",
+        "Tanh",
+        "ThresholdedRelu",
+    )
 )
 """Operators applied to each element of their first input; further inputs are scalars."""
 
 BROADCASTING = frozenset(
-    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Sum Where Xor".split()
+    (
+        "Add",
+        "And",
+        "Div",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Or",
+        "Pow",
+        "Sub",
+        "Sum",
+        "Where",
+        "Xor",
+    )
 )
 """Operators that broadcast all their inputs against each other."""
 

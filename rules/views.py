@@ -139,9 +139,7 @@ def _reshape_twice(d: Sampler) -> dict[str, Any]:
     return {"x": d.array(shape), "s": fixed(middle, "int64"), "t": fixed(last, "int64")}
 
 
-@rule(
-    apply("Reshape", apply("Reshape", x, s), t), exactness=EXACT, source=SPEC, family="E18", sample=_reshape_twice
-)
+@rule(apply("Reshape", apply("Reshape", x, s), t), exactness=EXACT, source=SPEC, family="E18", sample=_reshape_twice)
 def compose_reshapes(m: Match) -> Term:
     """``Reshape(Reshape(x, s), t) == Reshape(x, target)``."""
     return view_as(m.x, m.root)

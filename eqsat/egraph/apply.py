@@ -8,7 +8,7 @@ from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT, Query
 from eqsat.errors import RuleError
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
+from eqsat.rewrite import GroupRule, Match, Ref, Rule, Term, Unmet
 
 
 class RuleApplier:
@@ -50,8 +50,7 @@ class RuleApplier:
                     raise Unmet(condition.name)
             term = rule.build(match)
         except Unmet as reason:
-            key = (rule.name, str(reason))
-            self.reasons[key] = self.reasons.get(key, 0) + 1
+            self._count(rule.name, reason)
             return False
         if term is None:
             return False
@@ -63,7 +62,7 @@ class RuleApplier:
         """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
         egraph = self._egraph
         view = _View(egraph)
-        found = [(rule.name, ref, term) for rule in rules for ref, term in rule.build(view)]
+        found = [(rule.name, ref, term) for rule in rules for ref, term in self._build_group(rule, view)]
         changed = False
         for name, ref, term in found:
             handle = egraph.add_term(term, name)
@@ -72,6 +71,17 @@ class RuleApplier:
                 matches[name] += 1
                 changed = True
         return changed
+
+    def _build_group(self, rule: GroupRule, view: _View) -> Iterator[tuple[Ref, Term]]:
+        """The merges of a group rule, up to a node about which too little is known."""
+        try:
+            yield from rule.build(view)
+        except Unmet as reason:
+            self._count(rule.name, reason)
+
+    def _count(self, name: str, reason: Unmet) -> None:
+        key = (name, str(reason))
+        self.reasons[key] = self.reasons.get(key, 0) + 1
 
 
 def _check_type(egraph: EGraph, name: str, left: int, right: int) -> None:

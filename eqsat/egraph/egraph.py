@@ -161,7 +161,9 @@ class EGraph:
         if definition is None:
             number = len(self._leaf_numbers)
             self._leaf_numbers[node, number] = number
-            return self._add(node.op, f"opaque_{node.domain}", node.attributes, number, tuple(children), outputs, "", type, node)
+            return self._add(
+                node.op, f"opaque_{node.domain}", node.attributes, number, tuple(children), outputs, "", type, node
+            )
         if definition.deterministic:
             number = self._attribute_number(node.attributes)
         else:  # a number of its own: rules see the operator and its attributes, congruence never joins two of them

@@ -20,14 +20,27 @@ Operand = tuple[np.ndarray, np.ndarray]
 """An operand's value and its magnitude."""
 
 _LINEAR = frozenset(
-    "Add Sum Mean Mul MatMul Gemm Conv ConvTranspose ReduceSum ReduceMean AveragePool GlobalAveragePool Neg Abs".split()
+    (
+        "Add",
+        "Sum",
+        "Mean",
+        "Mul",
+        "MatMul",
+        "Gemm",
+        "Conv",
+        "ConvTranspose",
+        "ReduceSum",
+        "ReduceMean",
+        "AveragePool",
+        "GlobalAveragePool",
+        "Neg",
+        "Abs",
+    )
 )
 """Operators that, applied to magnitudes, give the magnitude of their result."""
 
 
-def magnitude_of(
-    op: str, attributes: Attributes, operands: Sequence[Operand | None], result: np.ndarray
-) -> np.ndarray:
+def magnitude_of(op: str, attributes: Attributes, operands: Sequence[Operand | None], result: np.ndarray) -> np.ndarray:
     """Magnitude of ``result``, in its shape, as float64; never less than its absolute value."""
     own = np.abs(_double(result))
     with np.errstate(all="ignore"):
@@ -63,7 +76,9 @@ def _estimate(
             return None  # not defined on float64: the result itself must do
     if definition.kind is Kind.ELEMENTWISE:
         # Of an unknown function: its relative change is taken to be that of exp, at worst.
-        return reduce(np.fmax, (np.broadcast_to(s, own.shape) * np.fmax(own, 1.0) for s in floats if _fits(s, own)), own)
+        return reduce(
+            np.fmax, (np.broadcast_to(s, own.shape) * np.fmax(own, 1.0) for s in floats if _fits(s, own)), own
+        )
     largest = max((float(np.nanmax(s)) for s in floats if s.size and not np.isnan(s).all()), default=0.0)
     return np.full(own.shape, largest)
 

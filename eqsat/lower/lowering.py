@@ -135,16 +135,29 @@ class _Lowering:
         enode = self._egraph.nodes[handle]
         inputs = tuple("" if c == ABSENT_INPUT else self._value(c) for c in self._egraph.canonical_children(handle))
         full = self._egraph.full_type_of(cls)
+        original = self._original_nodes.get(handle)
         if isinstance(full, TupleType):
             parts = self._projected.get(cls, {})
-            outputs = tuple(self._define(parts[i], enode.op) if i in parts else "" for i in range(enode.outputs))
+            outputs = tuple(
+                self._define(parts[i], enode.op) if i in parts else self._unused(original, i, enode.op, full.items[i])
+                for i in range(enode.outputs)
+            )
         else:
             outputs = (self._define(cls, enode.op),)
-        original = self._original_nodes.get(handle)
         if original is not None and original.opaque:
             return replace(original, inputs=inputs, outputs=outputs)
         name = original.name if original is not None else f"{enode.rule}_{outputs[0]}"
         return Node(enode.op, inputs, outputs, enode.attributes, enode.domain, name)
+
+    def _unused(self, original: Node | None, index: int, stem: str, type: Type) -> str:
+        """Name of an output that nobody reads: absent only where the original left it out (it may not be optional)."""
+        name = original.outputs[index] if original is not None else self._fresh_name(stem)
+        handle = self._encoding.handles.get(name)
+        if name and handle is not None and self._egraph.find(handle) in (self._choice.keys() | self._constant_classes):
+            name = self._fresh_name(stem)  # the value is computed in another way, under this very name
+        if name:
+            self._types[name] = type
+        return name
 
     def _kernel(self, index: int, node: Node, rules: frozenset[str]) -> Kernel:
         for value in node.inputs:

@@ -121,7 +121,9 @@ def test_weight_computed_from_a_sibling_is_left_out() -> None:
     x = b.input("x", "float32", (4, 4))
     first = b.op("MatMul", x, b.constant(array(4, 4)))
     rest = [b.op("MatMul", x, w) for w in (b.constant(array(4, 4)), b.constant(array(4, 4)))]
-    result = optimized(b.finish({"y": b.op("MatMul", x, b.op("Tanh", first)), "u": rest[0], "v": rest[1]}), tolerance=1e-4)
+    result = optimized(
+        b.finish({"y": b.op("MatMul", x, b.op("Tanh", first)), "u": rest[0], "v": rest[1]}), tolerance=1e-4
+    )
     assert counts(result)["MatMul"] == 2
     split = next(n for n in result.program.graph.nodes if n.op == "Split")
     assert len(split.outputs) == 3
@@ -192,3 +194,24 @@ def test_optimised_graph_is_a_fixpoint() -> None:
     once = optimized(branches([5, 2, 3], lambda b, y, n: b.op("Relu", b.op("Add", y, b.constant(array(n))))))
     again = eqsat.optimize(once.program.graph, verify=False)
     assert counts(again) == counts(once)
+
+
+def gates(left: list[int], right: list[int], rows: int = 2) -> Any:
+    """Sums of the products of two inputs with the weights of each gate, and a function of each."""
+    b = GraphBuilder()
+    x, h = b.input("x", "float32", (2, 4)), b.input("h", "float32", (rows, 3))
+    sums = [
+        b.op("Add", b.op("MatMul", x, b.constant(array(4, n))), b.op("MatMul", h, b.constant(array(3, k))))
+        for n, k in zip(left, right, strict=True)
+    ]
+    return b.finish({f"y{i}": b.op("Tanh", y) for i, y in enumerate(sums)})
+
+
+def test_gates_of_two_inputs_are_one_product_each() -> None:
+    found = counts(optimized(gates([5] * 4, [5] * 4)))
+    assert found == {"MatMul": 1, "Gemm": 1, "Tanh": 1, "Split": 1}
+
+
+@pytest.mark.parametrize(("right", "rows"), [([1, 5, 5], 2), ([5, 1, 1], 2), ([5, 5, 5], 1)])
+def test_gates_that_broadcast(right: list[int], rows: int) -> None:
+    optimized(gates([5, 5, 5], right, rows))

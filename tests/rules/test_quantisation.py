@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from graph_checks import counts, optimized
 
+import eqsat
 from eqsat.ir.build import GraphBuilder
 
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
@@ -58,8 +59,6 @@ def test_absent_zero_point_is_zero() -> None:
     ids=["scale", "zero point", "type", "carrier", "overflow", "subnormal"],
 )
 def test_other_pairs_stay(first: Any, second: Any) -> None:
-    import eqsat
-
     b = GraphBuilder()
     x = b.op(DQ, integers(b, first[1].dtype.name), *parameters(b, *first))
     graph = b.finish({"y": b.op(Q, x, *parameters(b, *second))})
@@ -78,8 +77,6 @@ def test_computed_scales_stay() -> None:
     b = GraphBuilder()
     q, s = integers(b), b.input("s", "float32", ())
     zero = b.constant(np.int8(0))
-    import eqsat
-
     result = eqsat.optimize(b.finish({"y": b.op(Q, b.op(DQ, q, s, zero), s, zero)}), verify=False)
     assert counts(result) == {Q: 1, DQ: 1}
 
@@ -139,14 +136,14 @@ def test_table_is_looked_up_before_it_is_dequantised() -> None:
 
 def test_scales_for_each_channel_follow_a_transpose() -> None:
     b = GraphBuilder()
-    p = parameters(b, [0.5, 1.25, 3.0], np.int8([1, 2, 3]))
+    p = parameters(b, [0.5, 1.25, 3.0], np.array([1, 2, 3], np.int8))
     x = b.op("Transpose", b.op(DQ, integers(b), *p, axis=1), perm=(0, 2, 3, 1))
     assert counts(optimized(b.finish({"y": b.op(Q, x, *p, axis=-1)}))) == {"Transpose": 1}
 
 
 def test_scales_for_each_channel_do_not_pass_a_reshape() -> None:
     b = GraphBuilder()
-    p = parameters(b, [0.5, 1.25, 3.0], np.int8([1, 2, 3]))
+    p = parameters(b, [0.5, 1.25, 3.0], np.array([1, 2, 3], np.int8))
     x = b.op("Reshape", b.op(DQ, integers(b, shape=(3, 4)), *p, axis=0), b.constant([4, 3], "int64"))
     assert counts(optimized(b.finish({"y": b.op(Q, x, *p, axis=1)}))) == {Q: 1, DQ: 1}
 

@@ -10,8 +10,8 @@ import pytest
 from rule_trials import try_rule
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupRule, GroupView, Match, Merge, Rule, Term, apply, literal, variables
-from eqsat.rules import algebra, broadcasting, clamps, movement, parts, selection, structure, views
+from eqsat.rewrite import Apply, GroupRule, GroupView, Match, Merge, Rule, Term, apply, literal, variables
+from eqsat.rules import algebra, broadcasting, clamps, movement, parts, selection, structure, transposed_products, views
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, matmul, mul, sub, transpose
 
@@ -22,7 +22,9 @@ WRONG: list[Rule | GroupRule] = []
 def wrong(pattern: Any, sample: Any, exactness: Exactness = Exactness.EXACT, **kept: Any) -> Callable[..., Any]:
     def make(build: Callable[[Match], Term]) -> None:
         name = build.__name__
-        WRONG.append(Rule(name, pattern, build, (), exactness, "E18", "none", "left == right", "", sample=sample, **kept))
+        WRONG.append(
+            Rule(name, pattern, build, (), exactness, "E18", "none", "left == right", "", sample=sample, **kept)
+        )
 
     return make
 
@@ -32,7 +34,19 @@ def mutant(of: Rule) -> Callable[..., Any]:
 
     def make(build: Callable[[Match], Term]) -> None:
         WRONG.append(
-            Rule(build.__name__, of.pattern, build, of.conditions, of.exactness, "E18", "none", "", "", of.quanta, of.sample)
+            Rule(
+                build.__name__,
+                of.pattern,
+                build,
+                of.conditions,
+                of.exactness,
+                "E18",
+                "none",
+                "",
+                "",
+                of.quanta,
+                of.sample,
+            )
         )
 
     return make
@@ -122,15 +136,16 @@ def inner_step_forgotten(m: Match) -> Term:
     return movement.slice_term(m.x, inner)
 
 
-@mutant(movement.move_left_transpose_into_gemm)
+@mutant(transposed_products.move_left_transpose_into_gemm)
 def flag_left_as_it_was(m: Match) -> Term:
-    return apply("Gemm", m.x, m.y, m.c, **m.g.attributes)
+    return Apply("Gemm", (m.x, m.y) if m.c is None else (m.x, m.y, m.c), m.g.attributes)
 
 
 @mutant(clamps.compose_clips)
 def bounds_intersected(m: Match) -> Term:
-    m.require(m.a is not None and m.b is not None and m.f is not None and m.g is not None, "a bound is absent")
-    return apply("Clip", m.x, apply("Max", m.a, m.f), apply("Min", m.b, m.g))
+    bounds: list[Any] = [m.a, m.b, m.f, m.g]
+    m.require(None not in bounds, "a bound is absent")
+    return apply("Clip", m.x, apply("Max", bounds[0], bounds[2]), apply("Min", bounds[1], bounds[3]))
 
 
 @mutant(algebra.add_negated_constant)
