@@ -1,6 +1,6 @@
-"""Algebra (E18): neutral elements, signs and powers. Never ``x*0 == 0`` or ``x/x == 1``.
+"""Algebra (E18): neutral elements, signs and powers. Never ``x*0 == 0``, ``x - x == 0`` or ``x/x == 1``: x may be infinite.
 
-Of an infinite or NaN ``x`` neither holds, nor does ``x - x == 0``. Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
+Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _clamped(value: float | int, low: float | int | None, high: float | int | No
 
 def _clip(x: Ref, low: float | int | None, high: float | int | None) -> Term:
     """Clip with these bounds, which are left out where they are infinite."""
-    bounds = [None if v is None or abs(v) == np.inf else literal(v, x.dtype) for v in (low, high)]
+    bounds: list[Any] = [None if v is None or abs(v) == np.inf else literal(v, x.dtype) for v in (low, high)]
     if bounds == [None, None]:
         return x
     return apply("Clip", x, *bounds)

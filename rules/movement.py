@@ -133,15 +133,11 @@ def slice_term(data: Ref, ranges: Mapping[int, range]) -> Term:
         return data
     if not all(cut.values()):
         raise Unmet("the slice is empty")
+    starts, ends = int64s(r.start for r in cut.values()), int64s(r[-1] + 1 for r in cut.values())
     steps = [r.step if len(r) > 1 else 1 for r in cut.values()]
-    return apply(
-        "Slice",
-        data,
-        int64s(r.start for r in cut.values()),
-        int64s(r[-1] + 1 for r in cut.values()),
-        int64s(cut),
-        int64s(steps) if max(steps) > 1 else None,
-    )
+    if max(steps) == 1:
+        return apply("Slice", data, starts, ends, int64s(cut))
+    return apply("Slice", data, starts, ends, int64s(cut), int64s(steps))
 
 
 def draw_slice(d: Sampler, shape: tuple[int, ...], names: str) -> tuple[dict[str, Any], tuple[int, ...]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
@@ -46,7 +48,7 @@ def batch_normalization_as_scale_and_shift(m: Match) -> Term:
     m.require(m.x.dtype in FLOATS, "no float type that all kernels know")
     dtype = DType.DOUBLE if m.x.dtype is DType.DOUBLE else DType.FLOAT
     weight, bias, average, variance = (_in(v, dtype) for v in (m.gamma, m.beta, m.mean, m.var))
-    epsilon = literal(float(m.norm.attr("epsilon", 1e-5)), dtype)
+    epsilon = literal(np.float32(m.norm.attr("epsilon", 1e-5)), dtype)
     scale = div(weight, apply("Sqrt", add(variance, epsilon)))
     shift = sub(bias, mul(average, scale))
     return add(mul(m.x, _channels(m, scale)), _channels(m, shift))

@@ -42,11 +42,11 @@ def _right_varies(m: Match) -> bool:
     return not m.y.is_constant
 
 
-def _product(d: Sampler) -> dict[str, Any]:
+def _product(d: Sampler, straight: float = 0.1) -> dict[str, Any]:
     rows, inner, columns = d.extents(3)
     batch = d.extents(1) if d.chance(0.2) else ()
     perm = (*range(len(batch)), len(batch) + 1, len(batch))
-    if d.chance(0.1):
+    if d.chance(straight):
         perm = tuple(range(len(perm)))  # nothing is exchanged
     return {
         "x": d.floats((*batch, rows, inner)),
@@ -59,7 +59,7 @@ def _operand_transposed(side: str) -> Any:
     """A product whose operand ``side`` is transposed, at times by a permutation that leaves the axes in place."""
 
     def draw(d: Sampler) -> dict[str, Any]:
-        drawn = _product(d)
+        drawn = _product(d, straight=0.0)
         array = drawn[side] if isinstance(drawn[side], np.ndarray) else drawn[side].array
         if d.chance(0.15):
             return {**drawn, side: array, "p": {"perm": tuple(range(array.ndim))}}

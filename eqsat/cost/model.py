@@ -15,12 +15,16 @@ NOMINAL_EXTENT = 32
 """What a symbolic dimension counts as when work is estimated."""
 
 VIEW_PRICE = 1e-3
-"""Price of a view in kernels: it launches nothing, but of two programs with as many kernels the shorter is better."""
+"""Price, in kernels, of a view and of each operator of a kernel after the first: they launch nothing, but of two programs with
+as many kernels the shorter is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one kernel does: operators, operations, bytes crossing its boundary, element type of its main operand."""
+    """What one kernel does: operators, operations, bytes crossing its boundary, element type of its main operand.
+
+    A kernel of several operators has the kind of the one that is hardest to fuse, and is a view only if all of them are.
+    """
 
     operators: tuple[str, ...]
     kind: Kind
@@ -62,7 +66,8 @@ def _free(work: Work, target: Target) -> bool:
 
 
 def _kernels(work: Work, target: Target) -> float:
-    return VIEW_PRICE if _free(work, target) else 1.0
+    operators = len(work.operators)
+    return VIEW_PRICE * operators if _free(work, target) else 1.0 + VIEW_PRICE * (operators - 1)
 
 
 def _bytes(work: Work, target: Target) -> float:
@@ -82,7 +87,7 @@ def _roofline_launch(work: Work, target: Target) -> float:
 COST_MODELS: dict[str, FormulaModel] = {
     model.name: model
     for model in (
-        FormulaModel("kernels", "kernels", _kernels, "number of launches; a view counts 0.001"),
+        FormulaModel("kernels", "kernels", _kernels, "number of launches; a view, or a further operator in a kernel, counts 0.001"),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels"),
         FormulaModel("flops", "operations", lambda w, _: w.flops, "operations, a multiply-add counts two"),
         FormulaModel("roofline", "seconds", _roofline, "max(bytes / bandwidth, operations / peak)"),

@@ -1,4 +1,4 @@
-"""Targets: what a machine can do and how fast, read from ``targets/*.toml``."""
+"""Targets: what a machine can do and how fast, and which groups of operators it runs as one kernel; ``targets/*.toml``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,52 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from eqsat.errors import OptionError
 
 _FOLDER = Path(__file__).parent / "targets"
 
+FUSIONS = ("cones", "post-dominator")
+"""How a target forms kernels: any cone that fits a template, or exactly the groups of TVM's post-dominator algorithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a template: the operators that it takes.
+
+    ``accepts``: names of operators and labels (`eqsat.fusion.operation`). ``once``: at most one operator. ``required``: at
+    least one. ``entry``: reads nothing that the same kernel computes, views aside. ``same_size``: what it reads from an
+    anchor of the kernel has as many elements as what it computes. ``row_fits``: a row of the operator must fit on the chip.
+    """
+
+    accepts: frozenset[str]
+    once: bool = False
+    required: bool = False
+    entry: bool = False
+    same_size: bool = False
+    row_fits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A family of kernels: stages in the order of data flow. Operators of a later stage may read those of an earlier one or
+    of their own, never the other way round. Views go anywhere."""
+
+    name: str
+    source: str
+    stages: tuple[Stage, ...]
+
 
 @dataclass(frozen=True)
 class Target:
-    """Rates of a machine and its software stack.
+    """Rates of a machine and its software stack, and its kernels.
 
     ``peak_ops`` gives operations per second (a multiply-add is two) by element type name, ``"default"`` for the rest.
-    ``free_kinds`` names the kinds of operator that launch nothing.
+    ``free_kinds`` names the kinds of operator that launch nothing, ``free_operators`` further operators that do not, because
+    the next kernel reads their input in place. ``templates``: kernels of several operators, beside every single operator.
+    ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
+    kernel reads and writes. ``unsupported``: operators with no kernel at all (infinite cost).
     """
 
     name: str
@@ -29,6 +63,13 @@ class Target:
     bandwidth_bytes_per_s: float
     peak_ops: Mapping[str, float]
     free_kinds: frozenset[str]
+    templates: tuple[Template, ...] = ()
+    fusion: str = "cones"
+    recompute: frozenset[str] = frozenset()
+    free_operators: frozenset[str] = frozenset()
+    unsupported: frozenset[str] = frozenset()
+    on_chip_bytes: float = float("inf")
+    argument_limit: int = 64
 
     def peak(self, dtype: str) -> float:
         """Peak rate for an element type, operations per second."""
@@ -41,16 +82,44 @@ def load_target(name: str) -> Target:
     path = _FOLDER / f"{name}.toml"
     if name not in target_names():
         raise OptionError(f"target {name!r} does not exist; choose one of {', '.join(target_names())}")
-    data = tomllib.loads(path.read_text())
-    return Target(
-        name,
-        data["description"],
-        data["source"],
-        float(data["launch_s"]),
-        float(data["bandwidth_bytes_per_s"]),
-        MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()}),
-        frozenset(data["free_kinds"]),
-    )
+    return parse_target(name, tomllib.loads(path.read_text()))
+
+
+def parse_target(name: str, data: Mapping[str, Any]) -> Target:
+    """A target from the data of its TOML file. Raises `OptionError` for a missing key or an unknown way of fusion.
+
+    ``extends`` names a shipped target whose keys hold where the file has none.
+    """
+    if "extends" in data:
+        base = tomllib.loads((_FOLDER / f"{data['extends']}.toml").read_text())
+        data = {**base, **data}
+    fusion = data.get("fusion", "cones")
+    if fusion not in FUSIONS:
+        raise OptionError(f"target {name!r}: fusion {fusion!r} does not exist; choose one of {', '.join(FUSIONS)}")
+    try:
+        return Target(
+            name,
+            data["description"],
+            data["source"],
+            float(data["launch_s"]),
+            float(data["bandwidth_bytes_per_s"]),
+            MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()}),
+            frozenset(data["free_kinds"]),
+            tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ()))),
+            fusion,
+            frozenset(data.get("recompute", ())),
+            frozenset(data.get("free_operators", ())),
+            frozenset(data.get("unsupported", ())),
+            float(data.get("on_chip_bytes", "inf")),
+            int(data.get("argument_limit", 64)),
+        )
+    except KeyError as error:
+        raise OptionError(f"target {name!r}: key {error.args[0]!r} is missing") from None
+
+
+def _template(data: Mapping[str, Any]) -> Template:
+    stages = tuple(Stage(**{**stage, "accepts": frozenset(stage["accepts"])}) for stage in data["stages"])
+    return Template(data["name"], data["source"], stages)
 
 
 def target_names() -> tuple[str, ...]:

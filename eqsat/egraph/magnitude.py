@@ -16,6 +16,9 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Kind, operator
 
+_AMPLIFICATION = 1e3
+"""How much a reduction is taken to magnify a relative error at most: masks of -1e38 under a softmax are no error at all."""
+
 Operand = tuple[np.ndarray, np.ndarray]
 """An operand's value and its magnitude."""
 
@@ -79,8 +82,10 @@ def _estimate(
         return reduce(
             np.fmax, (np.broadcast_to(s, own.shape) * np.fmax(own, 1.0) for s in floats if _fits(s, own)), own
         )
-    largest = max((float(np.nanmax(s)) for s in floats if s.size and not np.isnan(s).all()), default=0.0)
-    return np.full(own.shape, largest)
+    # Of a reduction: relative changes of its operands may reach any element, amplified as exp amplifies them.
+    largest = max((float(np.max(s, initial=0.0, where=np.isfinite(s))) for s in floats), default=1.0)
+    top = float(np.max(own, initial=0.0, where=np.isfinite(own)))
+    return np.full(own.shape, top * min(max(largest, 1.0), _AMPLIFICATION))
 
 
 def _fits(array: np.ndarray, result: np.ndarray) -> bool:

@@ -17,17 +17,21 @@ from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_INEXACT
-from eqsat.egraph.magnitude import magnitude_of
+from eqsat.egraph.magnitude import Operand, magnitude_of
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.types import TensorType, compatible, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, Rule, registered_rules
 
 ROUNDING_FACTOR = 32.0
 """Roundings, in units of the last place of the largest operand, that two ways to compute one value may differ by."""
+
+_LEVELS = 4
+"""Operators above each other, at most, in which a rule's rounding errors arise."""
 
 Value = Any  # an array, or a tuple of arrays for an operator with several outputs
 
@@ -71,7 +75,7 @@ class _Checker:
         self._quanta = {rule.name: rule.quanta for rule in rules if isinstance(rule, Rule)}
         self._values: dict[int, Value] = {}
         self._source: dict[int, int] = {}
-        self._magnitudes: dict[int, Any] = {}
+        self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
 
     def values(self) -> dict[int, Value]:
         """Evaluates the oldest e-node of each class that has its operands. A class that only contains itself is left out."""
@@ -107,7 +111,6 @@ class _Checker:
             value = self._values[cls] if self._source[cls] == handle else self._evaluate(handle)
             if value is not None:
                 evaluated[handle] = value
-                self._raise_magnitude(cls, handle, value)
         for handle, value in evaluated.items():
             cls = egraph.find(handle)
             message = self._type_message(cls, value)
@@ -160,27 +163,41 @@ class _Checker:
             return None  # compared projection by projection
         exactness = max((self._exactness.get(r, Exactness.EXACT) for r in rules), default=Exactness.EXACT)
         quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
-        return difference(expected, value, exactness, self._magnitudes.get(cls), quanta)
+        message = difference(expected, value, Exactness.EXACT)
+        if message is None or exactness is Exactness.EXACT:
+            return message
+        is_float = expected.dtype.kind in "fV"
+        return difference(expected, value, exactness, self._magnitude(cls, _LEVELS) if is_float else None, quanta)
 
-    def _raise_magnitude(self, cls: int, handle: int, value: Value) -> None:
-        """Notes how large the terms were from which a float was computed: rounding is relative to them."""
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fV":
-            return
+    def _magnitude(self, cls: int, levels: int) -> np.ndarray:
+        """How large the terms were from which the floats of a class were computed, over some levels of operators.
+
+        The terms further down are the same in every spelling: their rounding is part of the values compared.
+        """
+        key = (cls, levels)
+        found = self._magnitudes.get(key)
+        if found is None:
+            value = self._values[cls]
+            found = np.abs(value.astype(np.float64))
+            self._magnitudes[key] = found
+            for handle in self._egraph.members(cls) if levels else ():
+                found = np.fmax(found, magnitude_of(*self._operands(handle, levels - 1), value))
+            self._magnitudes[key] = found
+        return found
+
+    def _operands(self, handle: int, levels: int) -> tuple[str, Attributes, list[Operand | None]]:
         node = self._egraph.nodes[handle]
-        operands: list[tuple[np.ndarray, np.ndarray] | None] = []
+        operands: list[Operand | None] = []
         if node.op != PROJECTION and node.op not in (INPUT, CONSTANT):
             for child in self._egraph.canonical_children(handle):
-                array = None if child == ABSENT_INPUT else self._values[child]
+                array = None if child == ABSENT_INPUT else self._values.get(child)
                 if not isinstance(array, np.ndarray):
                     operands.append(None)
+                elif array.dtype.kind in "fV":
+                    operands.append((array, self._magnitude(child, levels)))
                 else:
-                    operands.append((array, self._magnitudes.get(child, array)))
-        found = magnitude_of(node.op, node.attributes, operands, value)
-        known = self._magnitudes.get(cls)
-        if known is None or known.shape != found.shape:
-            self._magnitudes[cls] = found
-        else:
-            self._magnitudes[cls] = np.fmax(known, found)
+                    operands.append((array, array))
+        return node.op, node.attributes, operands
 
     def _violation(self, cls: int, handle: int, message: str) -> Violation:
         node = self._egraph.nodes[handle]

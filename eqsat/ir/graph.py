@@ -42,13 +42,13 @@ AttributeValue = int | float | str | bytes | tuple[Any, ...] | Constant | Subgra
 
 
 class Attributes(Mapping[str, Any]):
-    """Immutable, hashable attributes of a node, ordered by name. Lists are tuples."""
+    """Immutable, hashable attributes of a node, ordered by name. Lists are tuples; floats are rounded to float32, as ONNX does."""
 
     __slots__ = ("_hash", "_items", "_key", "_map")
 
     def __init__(self, items: Mapping[str, AttributeValue] | Iterable[tuple[str, AttributeValue]] = ()) -> None:
         pairs = sorted(dict(items).items())
-        self._items = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in pairs)
+        self._items = tuple((k, _plain(v)) for k, v in pairs)
         self._map = dict(self._items)
         self._key = tuple((k, type(v), _bits(v)) for k, v in self._items)
         self._hash = hash(self._key)
@@ -75,6 +75,14 @@ class Attributes(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{k}={v!r}" for k, v in self._items) + "}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(np.float32(value))
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value
 
 
 def _bits(value: object) -> object:

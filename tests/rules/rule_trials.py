@@ -18,6 +18,10 @@ from eqsat.rules.sampling import Instance, Sampler, draw_instance
 LIMITS = Limits(time_s=20.0, nodes=3_000, iterations=60)
 
 
+class SampleError(Exception):
+    """The sample of a rule draws something that is no instance of its left side."""
+
+
 @dataclass
 class Trial:
     """What a rule did on a number of random instances."""
@@ -32,7 +36,10 @@ def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: b
     """Runs ``rule`` alone on random instances of its left side and evaluates every e-node."""
     trial = Trial()
     for number in range(instances):
-        instance = draw_instance(rule, Sampler(1000 * seed + number))
+        try:
+            instance = draw_instance(rule, Sampler(1000 * seed + number))
+        except Exception as error:
+            raise SampleError(f"{rule.name}: seed {1000 * seed + number}: {error}") from error
         trial.drawn += 1
         trial.failures += [f"instance {number}: {text}\n{instance.graph}" for text in _run(rule, instance, trial)]
         if stop_at_failure and trial.failures:

@@ -13,6 +13,9 @@ from eqsat.ir.operators.dims import axis_of, unknown_dims
 from eqsat.ir.operators.elementwise import flops_per_element, infer_same, narrow, wide
 from eqsat.ir.types import DType, TensorType, Type
 
+EPSILON = float(np.float32(1e-5))
+"""Default of the attribute ``epsilon``: attributes are float32 whatever the data is."""
+
 
 def _normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``(x - mean) / sqrt(variance + epsilon)`` over ``axes``, the mean, and ``1 / sqrt(variance + epsilon)``."""
@@ -37,7 +40,7 @@ def _layer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
     x = inputs[0]
     start: Any = attributes.get("axis", -1)
     axes = tuple(range(start % x.ndim, x.ndim))
-    epsilon: Any = attributes.get("epsilon", 1e-5)
+    epsilon: Any = attributes.get("epsilon", EPSILON)
     data = wide(x)
     normal, mean, inverse = _normalized(data, axes, epsilon)
     result = narrow(normal, x) * inputs[1] if x.dtype.itemsize == 2 else normal * inputs[1]
@@ -55,7 +58,7 @@ def _rms(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     x = inputs[0]
     start: Any = attributes.get("axis", -1)
     axes = tuple(range(start % x.ndim, x.ndim))
-    epsilon: Any = attributes.get("epsilon", 1e-5)
+    epsilon: Any = attributes.get("epsilon", EPSILON)
     data = wide(x)
     mean = (data * data).mean(axis=axes, keepdims=True, dtype=data.dtype)
     normal = data / np.sqrt(mean + data.dtype.type(epsilon))
@@ -66,7 +69,7 @@ def _group(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     """Normalised over each group of channels and all positions, then ``scale`` and ``bias`` per channel."""
     x = inputs[0]
     groups: Any = attributes["num_groups"]
-    epsilon: Any = attributes.get("epsilon", 1e-5)
+    epsilon: Any = attributes.get("epsilon", EPSILON)
     data = wide(x).reshape(x.shape[0], groups, -1)
     normal = _normalized(data, (2,), epsilon)[0].reshape(x.shape)
     shape = (1, -1, *(1,) * (x.ndim - 2))
@@ -76,7 +79,7 @@ def _group(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
 def _instance(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     """Normalised over the positions of each channel, then ``scale`` and ``bias`` per channel."""
     x = inputs[0]
-    epsilon: Any = attributes.get("epsilon", 1e-5)
+    epsilon: Any = attributes.get("epsilon", EPSILON)
     data = wide(x)
     normal = _normalized(data, tuple(range(2, x.ndim)), epsilon)[0]
     shape = (1, -1, *(1,) * (x.ndim - 2))
@@ -98,7 +101,7 @@ def _batch(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
     ``running * momentum + batch * (1 - momentum)``.
     """
     x, scale, bias, mean, variance = inputs
-    epsilon: Any = attributes.get("epsilon", 1e-5)
+    epsilon: Any = attributes.get("epsilon", EPSILON)
     momentum: Any = attributes.get("momentum", 0.9)
     data = wide(x)
     shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
@@ -112,7 +115,7 @@ def _batch(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
             narrow(variance * momentum + batch_variance * (1 - momentum), variance),
         )
         mean, variance = batch_mean, batch_variance
-    factor = wide(scale) / np.sqrt(wide(variance) + np.float32(epsilon))
+    factor = wide(scale) / np.sqrt(wide(variance) + data.dtype.type(epsilon))
     result = (data - wide(mean).reshape(shape)) * factor.reshape(shape) + wide(bias).reshape(shape)
     return (narrow(result, x), *extra)
 

@@ -1,0 +1,207 @@
+"""The main job, end to end, on real models and small graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import eqsat
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.exactness import Exactness
+from eqsat.ir.interpret import run
+from eqsat.report import Report
+from eqsat.rewrite import apply, registered_rules, rule, unregister, variables
+from eqsat.rules.terms import mul
+
+x, y, low, high = variables("x y low high")
+
+KEYS = """model target cost_model numerics exactness operators_before operators_after kernels_before kernels_after
+kernel_templates recognized cost_unit cost_before cost_after lower_bound gap bound_scope peak_memory_bytes opaque eclasses enodes
+iterations stop_reason rules seconds verification""".split()
+
+
+@contextmanager
+def _temporary_rules() -> Iterator[None]:
+    before = {r.name for r in registered_rules()}
+    try:
+        yield
+    finally:
+        for made in registered_rules():
+            if made.name not in before:
+                unregister(made.name)
+
+
+def _two_layers() -> eqsat.Graph:
+    random = np.random.default_rng(0)
+    b = eqsat.GraphBuilder("two")
+    value = b.input("x", "float32", ("n", 8))
+    for _ in range(2):
+        w = b.constant(random.standard_normal((8, 8)).astype(np.float32))
+        s = b.constant(random.random(8).astype(np.float32) + 1)
+        value = b.op("Relu", b.op("Mul", b.op("MatMul", value, w), s))
+    return b.finish({"y": value})
+
+
+def test_report_has_exactly_the_published_keys() -> None:
+    result = eqsat.optimize(_two_layers())
+    data = result.report.to_dict()
+    assert list(data) == KEYS
+    assert {f.name for f in dataclasses.fields(Report)} == set(KEYS)
+    json.dumps(data)
+    assert data["kernels_before"] == 6
+    assert data["kernels_after"] == 4
+    assert data["exactness"] == "rounding"
+    assert data["verification"]["verdict"] in ("equal", "within tolerance")
+    assert set(data["seconds"]) == {"load", "encode", "saturate", "analyse", "extract", "lower", "verify"}
+    assert data["lower_bound"] <= data["cost_after"] <= data["cost_before"]
+    assert "kernels" in str(result.report)
+    assert result._repr_html_().startswith("<pre>")
+
+
+def test_program_runs_in_python() -> None:
+    graph = _two_layers()
+    result = eqsat.optimize(graph)
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)}
+    np.testing.assert_allclose(result.program.run(feeds)["y"], run(graph, feeds)["y"], rtol=1e-5)
+
+
+def test_numerics_exact_uses_exact_rules_only() -> None:
+    report = eqsat.optimize(_two_layers(), numerics="exact").report
+    assert report.exactness == "exact"
+    assert report.verification["verdict"] == "equal"
+    assert report.kernels_after == 6
+
+
+def test_rules_can_be_chosen_and_left_out() -> None:
+    every = eqsat.optimize(_two_layers()).report
+    used = [name for name, counts in every.rules.items() if counts["uses"] and not name.startswith("fold_constants")]
+    assert used
+    assert eqsat.optimize(_two_layers(), disabled_rules=used).report.kernels_after == 6
+    assert eqsat.optimize(_two_layers(), only_rules=used).report.kernels_after == 4
+    with pytest.raises(eqsat.OptionError, match="no_such_rule"):
+        eqsat.optimize(_two_layers(), disabled_rules=["no_such_rule"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "abacus"}, "abacus"),
+        ({"cost": "beauty"}, "beauty"),
+        ({"numerics": "vague"}, "vague"),
+        ({"time_limit_s": 0}, "time_limit_s"),
+        ({"node_limit": -1}, "node_limit"),
+        ({"keep": ["nothing"]}, "nothing"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(eqsat.OptionError, match=message):
+        eqsat.optimize(_two_layers(), **options)
+
+
+def test_kept_values_stay_outputs_under_their_names() -> None:
+    graph = _two_layers()
+    inner = graph.nodes[0].outputs[0]
+    result = eqsat.optimize(graph, keep=[inner])
+    assert result.program.graph.outputs == ("y", inner)
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+
+
+def test_limits_are_results() -> None:
+    report = eqsat.optimize(_two_layers(), node_limit=1).report
+    assert report.stop_reason == "node_limit"
+    assert report.kernels_after <= report.kernels_before
+    assert eqsat.optimize(_two_layers(), time_limit_s=1e-9).report.stop_reason == "time_limit"
+    assert eqsat.optimize(_two_layers(), memory_limit_bytes=1).report.stop_reason in ("memory_limit", "saturated")
+
+
+def test_same_input_same_bytes(real_model: Callable[[str], Path], tmp_path: Path) -> None:
+    path = real_model("squeezenet")
+    written = []
+    for name in ("a.onnx", "b.onnx"):
+        folder = tmp_path / name.removesuffix(".onnx")
+        folder.mkdir()
+        eqsat.optimize(path, verify=False).save(folder / "model.onnx")
+        written.append([p.read_bytes() for p in sorted(folder.iterdir())])
+    assert written[0] == written[1]
+
+
+def test_optimising_twice_changes_nothing_more(real_model: Callable[[str], Path], tmp_path: Path) -> None:
+    first = eqsat.optimize(real_model("mobilenetv2"), verify=False)
+    first.save(tmp_path / "once.onnx")
+    second = eqsat.optimize(tmp_path / "once.onnx", verify=False)
+    assert second.report.operators_before == second.report.operators_after == first.report.operators_after
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "mobilenetv2", "mobilenetv3", "sd_unet", "resnet50_qdq"])
+def test_real_models_are_verified_and_load(name: str, real_model: Callable[[str], Path], tmp_path: Path) -> None:
+    result = eqsat.optimize(real_model(name))
+    report = result.report
+    assert report.verification["verdict"] in ("equal", "within tolerance")
+    assert report.stop_reason == "saturated"
+    assert sum(report.operators_after.values()) <= sum(report.operators_before.values())
+    result.save(tmp_path / f"{name}.onnx")
+    onnx.checker.check_model(str(tmp_path / f"{name}.onnx"), full_check=True)
+    original, written = (onnx.load(str(p), load_external_data=False) for p in (real_model(name), tmp_path / f"{name}.onnx"))
+    assert list(original.graph.input) == list(written.graph.input)
+    assert list(original.graph.output) == list(written.graph.output)
+    assert {o.domain: o.version for o in original.opset_import}.items() <= {o.domain: o.version for o in written.opset_import}.items()
+
+
+def test_no_batch_normalization_is_left_behind_a_convolution(real_model: Callable[[str], Path]) -> None:
+    after = eqsat.optimize(real_model("mobilenetv2"), verify=False).report.operators_after
+    assert "BatchNormalization" not in after
+    assert "Mul" not in after
+    assert after["Add"] == 10  # the residual connections
+    assert after["Conv"] == 52
+
+
+def test_query_key_value_are_merged(real_model: Callable[[str], Path]) -> None:
+    report = eqsat.optimize(real_model("bert_base_b1s128"), verify=False).report
+    before, after = ({k: d.get(k, 0) for k in ("MatMul", "Gemm")} for d in (report.operators_before, report.operators_after))
+    assert sum(before.values()) == 97
+    assert sum(after.values()) == 73
+
+
+def _ignore_narrow_range() -> None:
+    @rule(apply("Clip", x, low, high), exactness=Exactness.ROUNDING, source="wrong on purpose", family="test")
+    def ignore_narrow_range(m):
+        """``Clip(x, -127, 127) == x``: saturation of the cast to int8 is at -128."""
+        m.require(m.low.value.item() == -127, "not the narrow range")
+        return m.x
+
+
+def _misplace_scale() -> None:
+    @rule(mul(x, y), exactness=Exactness.ROUNDING, source="wrong on purpose", family="test")
+    def misplace_scale(m):
+        """``x * y == x / (y * 0.99)``: off by one percent."""
+        m.require(m.y.is_constant and m.y.type.size == 1 and m.y.dtype.numpy == np.float32, "no constant scalar")
+        return apply("Div", m.x, apply("Div", eqsat.rules.terms.literal(np.float32(1.01)), m.y))
+
+
+class _PreferDivision:
+    """A cost model under which the wrong spelling wins."""
+
+    name = "prefer-division"
+    unit = "points"
+
+    def kernel_cost(self, work, target) -> float:
+        return 0.5 if work.operators == ("Div",) else 1.0
+
+
+@pytest.mark.parametrize(("wrong", "cost"), [(_ignore_narrow_range, "kernels"), (_misplace_scale, _PreferDivision())])
+def test_wrong_rules_are_caught_and_nothing_is_written(
+    wrong: Callable[[], None], cost: object, real_model: Callable[[str], Path]
+) -> None:
+    with _temporary_rules():
+        wrong()
+        name = registered_rules()[-1].name
+        with pytest.raises(eqsat.VerificationError) as caught:
+            eqsat.optimize(real_model("bert_int8_trivial"), only_rules=[name], cost=cost, verification_runs=1)
+    assert name in str(caught.value)
