@@ -290,6 +290,8 @@ def _check_pattern(pattern: Term, name: str) -> None:
     if isinstance(pattern, Apply):
         if pattern.op != PROJECTION and operator(pattern.op) is None:
             raise RuleError(f"rule {name!r}: the pattern names {pattern.op!r}, which is no operator")
+        if pattern.op != PROJECTION and pattern.attributes:
+            raise RuleError(f"rule {name!r}: name the node and test its attributes in a condition; a pattern cannot")
         for arg in pattern.args:
             _check_pattern(arg, name)
     elif not isinstance(pattern, Variable):

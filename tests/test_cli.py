@@ -1,0 +1,192 @@
+"""The command line: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import eqsat
+
+
+def _eqsat(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "eqsat.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def _model(path: Path, factor: float = 2.0, **changes: object) -> Path:
+    """``y = Relu(Identity(x @ w) * factor)`` with a symbolic batch."""
+    w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Identity", ["m"], ["i"]),
+        helper.make_node("Mul", ["i", "f"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+        [w, numpy_helper.from_array(np.float32(factor), "f")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return _model(tmp_path / "model.onnx")
+
+
+def test_optimize_writes_a_smaller_model_and_reports(model: Path, tmp_path: Path) -> None:
+    done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", tmp_path / "report.json", "--dim", "batch=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kernels" in done.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["operators_after"] == {"MatMul": 1, "Relu": 1}
+    assert report["verification"]["verdict"] in ("equal", "within tolerance")
+    written = onnx.load(tmp_path / "out.onnx")
+    assert written.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+    assert [n.op_type for n in written.graph.node] == ["MatMul", "Relu"]
+
+
+def test_json_on_standard_output_is_all_there_is(model: Path) -> None:
+    done = _eqsat("optimize", model, "--json", "-", "--no-verify")
+    assert json.loads(done.stdout)["stop_reason"] == "saturated"
+
+
+def test_quiet_says_nothing_and_verbose_names_the_stages(model: Path) -> None:
+    assert _eqsat("optimize", model, "-q", "--no-verify").stdout == ""
+    assert "saturate" in _eqsat("optimize", model, "-v", "--no-verify").stderr
+
+
+def test_verify_tells_equal_from_different(model: Path, tmp_path: Path) -> None:
+    other = _model(tmp_path / "other.onnx", factor=2.02)
+    assert _eqsat("verify", model, model).returncode == 0
+    done = _eqsat("verify", model, other, "--json", "-")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["verdict"] == "failed"
+
+
+def test_inputs_of_the_user(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "good.npz", x=np.ones((5, 4), np.float32))
+    np.savez(tmp_path / "bad.npz", z=np.ones((5, 4), np.float32))
+    assert _eqsat("optimize", model, "--inputs", tmp_path / "good.npz").returncode == 0
+    assert _eqsat("verify", model, model, "--inputs", tmp_path / "good.npz").returncode == 0
+    done = _eqsat("optimize", model, "--inputs", tmp_path / "bad.npz", "-o", tmp_path / "out.onnx")
+    assert done.returncode == 2
+    assert "missing ['x']" in done.stderr
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_inspect_rules_targets_version(model: Path) -> None:
+    data = json.loads(_eqsat("inspect", model, "--json", "-").stdout)
+    assert data["operators"] == {"Identity": 1, "MatMul": 1, "Mul": 1, "Relu": 1}
+    assert data["symbols"] == ["batch"]
+    assert "MatMul" in _eqsat("inspect", model).stdout
+    rules = json.loads(_eqsat("rules", "--json", "-").stdout)
+    assert {"name", "family", "equation", "conditions", "exactness", "source"} <= rules[0].keys()
+    assert "launch-count" in _eqsat("targets").stdout
+    assert _eqsat("--version").stdout == f"eqsat {eqsat.__version__}\n"
+
+
+def test_help_teaches() -> None:
+    for command in ((), ("optimize",), ("verify",), ("inspect",), ("rules",), ("targets",)):
+        done = _eqsat(*command, "--help")
+        assert done.returncode == 0
+        assert len(done.stdout) > 200
+
+
+def _break(model: Path, how: str) -> list[object]:
+    """Arguments of an ``optimize`` that must fail, for each kind of bad input."""
+    folder = model.parent
+    proto = onnx.load(model)
+    if how == "missing":
+        return [folder / "nothing.onnx"]
+    if how == "folder":
+        return [folder]
+    if how == "text":
+        model.write_text("this is no model")
+    elif how == "empty":
+        model.write_bytes(b"")
+    elif how == "truncated":
+        model.write_bytes(model.read_bytes()[:-40])
+    elif how == "undefined":
+        proto.graph.node[0].input[0] = "nobody"
+    elif how == "cycle":
+        proto.graph.node[0].input[0] = "y"
+    elif how == "opset":
+        proto.opset_import[0].version = 999
+    elif how == "shapes":
+        proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    elif how in ("data missing", "data outside"):
+        tensor = proto.graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        location = "gone.bin" if how == "data missing" else "../secret.bin"
+        for key, value in (("location", location), ("offset", "0"), ("length", "48")):
+            tensor.external_data.add(key=key, value=value)
+        (folder.parent / "secret.bin").write_bytes(bytes(48))
+    if how in ("undefined", "cycle", "opset", "shapes", "data missing", "data outside"):
+        model.write_bytes(proto.SerializeToString())
+    options = {
+        "target": ["--target", "abacus"],
+        "cost": ["--cost", "beauty"],
+        "numerics": ["--numerics", "vague"],
+        "dim": ["--dim", "batch"],
+        "dim name": ["--dim", "nobody=3"],
+        "dim value": ["--dim", "batch=0"],
+        "rule": ["--disable-rule", "nobody"],
+        "form": ["--form", "origami"],
+        "keep": ["--keep", "nobody"],
+        "inputs": ["--inputs", folder / "nothing.npz"],
+    }
+    return [model, *options.get(how, [])]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("missing", "folder", "text", "empty", "truncated", "undefined", "cycle", "opset", "shapes", "data missing"),
+        *("data outside", "target", "cost", "numerics", "dim", "dim name", "dim value", "rule", "form", "keep", "inputs"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    arguments = _break(_model(folder / "model.onnx"), how)
+    before = sorted(folder.iterdir())
+    done = _eqsat("optimize", *arguments, "-o", folder / "out.onnx")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("eqsat: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert sorted(folder.iterdir()) == before
+
+
+def test_unwritable_output_is_refused_before_any_work(model: Path, tmp_path: Path) -> None:
+    for output in (tmp_path / "no" / "such" / "folder.onnx", tmp_path):
+        done = _eqsat("optimize", model, "-o", output)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+
+
+def test_json_that_cannot_be_written(model: Path, tmp_path: Path) -> None:
+    done = _eqsat("inspect", model, "--json", tmp_path / "no" / "report.json")
+    assert done.returncode == 2
+    assert "report.json" in done.stderr
+
+
+def test_real_model_from_the_command_line(real_model: Callable[[str], Path], tmp_path: Path) -> None:
+    done = _eqsat("optimize", real_model("squeezenet"), "-o", tmp_path / "out.onnx", "--cost", "roofline-launch")
+    assert done.returncode == 0, done.stderr
+    assert _eqsat("verify", real_model("squeezenet"), tmp_path / "out.onnx").returncode == 0
