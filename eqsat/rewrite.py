@@ -76,9 +76,9 @@ class Values(Protocol):
     def interval_of(self, handle: int) -> tuple[float, float]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that would triple the time to make one, and there are many
 class Ref:
-    """A matched value: an e-class with its type and what is known about its elements."""
+    """A matched value: an e-class with its type and what is known about its elements. Never changed once made."""
 
     handle: int
     values: Values = field(compare=False, repr=False)
@@ -207,6 +207,10 @@ class GroupView(Protocol):
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
         """Every e-node of ``op``: its class (with the node's attributes) and its inputs, oldest first."""
+        ...
+
+    def spellings(self, ref: Ref) -> Iterator[tuple[str, tuple[Ref | None, ...]]]:
+        """Every e-node in the class of ``ref``: operator, inputs."""
         ...
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:

@@ -242,11 +242,13 @@ def _above(m: Match) -> bool:
     return m.c.interval[0] >= m.x.interval[1]
 
 
-def _bounded(d: Sampler) -> dict[str, Any]:
-    x = _known(d)
-    shape = d.broadcast_of(x.array.shape) if d.chance(0.7) else d.broadcast_with(x.array.shape)
-    bounds = np.full(shape, d.choose((0.0, 1.0, -1.0)), np.float32)
-    return {"x": x, "c": fixed(bounds)}
+def _bounded(ops: tuple[str, ...], bounds: tuple[float, ...]) -> Callable[[Sampler], dict[str, Any]]:
+    def draw(d: Sampler) -> dict[str, Any]:
+        x = Applied(d.choose(ops), d.floats(d.shape()))
+        shape = d.broadcast_of(x.array.shape) if d.chance(0.6) else d.broadcast_with(x.array.shape)
+        return {"x": x, "c": fixed(np.full(shape, d.choose(bounds), np.float32))}
+
+    return draw
 
 
 @rule(
@@ -255,7 +257,7 @@ def _bounded(d: Sampler) -> dict[str, Any]:
     exactness=EXACT,
     source="definition of Max",
     family="E18",
-    sample=_bounded,
+    sample=_bounded(("Abs", "Sigmoid", "Relu", "Tanh", "Neg"), (0.0, -1.0, 1.0)),
 )
 def remove_max_below_range(m: Match) -> Term:
     """``Max(x, c) == x`` where no element of ``x`` is below ``c``."""
@@ -268,7 +270,7 @@ def remove_max_below_range(m: Match) -> Term:
     exactness=EXACT,
     source="definition of Min",
     family="E18",
-    sample=_bounded,
+    sample=_bounded(("Sigmoid", "Tanh", "Neg"), (1.0, 2.0, 0.0)),
 )
 def remove_min_above_range(m: Match) -> Term:
     """``Min(x, c) == x`` where no element of ``x`` is above ``c``."""

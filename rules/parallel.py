@@ -70,6 +70,9 @@ def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
     return apply("Split", value, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=rank - 1)
 
 
+_REARRANGING = frozenset(("Mul", "Div", "Transpose", "Reshape", "Concat"))
+
+
 class _Products:
     """The matrix products in the e-graph, by left operand."""
 
@@ -80,14 +83,8 @@ class _Products:
             x, w = inputs[0], inputs[1]
             if x is not None and w is not None and _is_candidate(x, w, node):
                 self._of.setdefault(x.handle, {}).setdefault(node.handle, (x, node, w))
-        self._sums: dict[int, set[int]] = {}
-        for node, inputs in view.nodes("Add"):
-            self._sums.setdefault(node.handle, set()).update(i.handle for i in inputs if i is not None)
-        self._made_from: dict[int, set[int]] = {}
-        for op in ("Mul", "Div", "Transpose", "Reshape", "Concat"):
-            for node, inputs in view.nodes(op):
-                operands = inputs if op == "Concat" else [i for i in inputs if i is not None and _same_size(i, node)]
-                self._made_from.setdefault(node.handle, set()).update(i.handle for i in operands if i is not None)
+        self._made_from: dict[int, dict[int, Ref]] = {}
+        self._origins_of: dict[int, set[int]] = {}
 
     def groups(self) -> Iterator[list[Branch]]:
         """Branches that can be one product, oldest first."""
@@ -113,31 +110,52 @@ class _Products:
                     found.setdefault(part.handle, set()).add(inputs[0].handle)
         return found
 
+    @cached_property
+    def _sums(self) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for node, inputs in self._view.nodes("Add"):
+            found.setdefault(node.handle, set()).update(i.handle for i in inputs if i is not None)
+        return found
+
     def _distinct(self, branches: dict[int, Branch]) -> Iterator[Branch]:
         """The branches, one for each weight: not also a scaled form of it, nor the wide product it is part of."""
         taken: set[int] = set()
         for branch in branches.values():
             if not self._is_superseded(branches, branch):
-                origins = self._origins(branch[2].handle)
+                origins = self._origins(branch[2])
                 if not origins & taken:
                     taken |= origins
                     yield branch
 
-    def _origins(self, weight: int) -> set[int]:
+    def _origins(self, weight: Ref) -> set[int]:
         """The values that ``weight`` is a scaled, rearranged or joined form of, itself among them."""
-        found = {weight}
+        known = self._origins_of.get(weight.handle)
+        if known is not None:
+            return known
+        found = self._origins_of[weight.handle] = {weight.handle}
         waiting = [weight]
         while waiting:
-            new = self._made_from.get(waiting.pop(), set()) - found
-            found |= new
-            waiting.extend(new)
+            for handle, operand in self._operands(waiting.pop()).items():
+                if handle not in found:
+                    found.add(handle)
+                    waiting.append(operand)
         return found
+
+    def _operands(self, value: Ref) -> dict[int, Ref]:
+        known = self._made_from.get(value.handle)
+        if known is None:
+            known = self._made_from[value.handle] = {}
+            for op, inputs in self._view.spellings(value):
+                if op in _REARRANGING:
+                    operands = [i for i in inputs if i is not None and (op == "Concat" or _same_size(i, value))]
+                    known.update((i.handle, i) for i in operands)
+        return known
 
     def _is_superseded(self, branches: dict[int, Branch], branch: Branch) -> bool:
         """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead."""
         _, node, weight = branch
         forms = {
-            h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w.handle)
+            h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w)
         }
 
         def elsewhere(op: str, reader: Ref) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.ir.types import DType
@@ -78,6 +79,21 @@ def every_element(name: str, value: float) -> Condition:
     return Condition(f"{name} is {value:g}", lambda m: m[name].interval == (value, value))
 
 
+def about(name: str, value: float) -> Condition:
+    """Each element of the value bound to ``name`` is ``value``, rounded to its type once or twice.
+
+    Twice: as a divisor, and once more as the reciprocal of that. Either is within half a unit in the last place.
+    """
+
+    def holds(m: Match) -> bool:
+        if not m[name].dtype.is_float:
+            return False
+        tolerance = 2 * float(ml_dtypes.finfo(m[name].dtype.numpy).eps) * abs(value)
+        return all(abs(bound - value) <= tolerance for bound in m[name].interval)
+
+    return Condition(f"{name} is about {value:g}", holds)
+
+
 def same_type(name: str) -> Condition:
     """The result has the element type and, provably, the shape of the value bound to ``name``."""
     return Condition(f"the result has the type of {name}", lambda m: is_known(m.root) and m.root.type == m[name].type)
@@ -112,6 +128,7 @@ def int64s(values: Iterable[int]) -> Literal:
 __all__ = [
     "Ref",
     "Unmet",
+    "about",
     "add",
     "condition",
     "constant",

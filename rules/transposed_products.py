@@ -48,6 +48,8 @@ def _product(d: Sampler, straight: float = 0.1) -> dict[str, Any]:
     perm = (*range(len(batch)), len(batch) + 1, len(batch))
     if d.chance(straight):
         perm = tuple(range(len(perm)))  # nothing is exchanged
+    if straight and d.chance(0.1):  # a vector by a stack of matrices gives a matrix, too
+        return {"x": d.floats((inner,)), "y": d.floats((rows, inner, columns)), "p": {"perm": (1, 0)}}
     return {
         "x": d.floats((*batch, rows, inner)),
         "y": d.either(d.floats((*batch, inner, columns)), 0.2),

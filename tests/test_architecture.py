@@ -22,11 +22,12 @@ ALLOWED: dict[str, set[str]] = {
     "cost": BASE | {"ir"},
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},
+    "fusion": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower"},
     "verify": BASE | {"ir", "frontends", "backends", "lower"},
     "report": BASE | {"ir"},
     "inspect": BASE | {"ir", "cost", "lower"},
     "pipeline": BASE
-    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "verify", "report"},
+    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"},
     "cli": BASE | {"rewrite", "rules", "cost", "verify", "inspect", "pipeline"},
 }
 

@@ -97,6 +97,8 @@ class _View:
     def __init__(self, egraph: EGraph) -> None:
         self._egraph = egraph
         self._by_op: dict[str, list[int]] = {}
+        self._nodes: dict[int, tuple[Ref, tuple[Ref | None, ...]]] = {}
+        self._refs: dict[int, Ref] = {}
         seen: set[tuple[object, ...]] = set()
         for handle, node in enumerate(egraph.nodes):
             if node.opaque is not None or node.domain or node.op in (CONSTANT, INPUT):
@@ -110,6 +112,12 @@ class _View:
         for handle in self._by_op.get(op, ()):
             yield self._node(handle)
 
+    def spellings(self, ref: Ref) -> Iterator[tuple[str, tuple[Ref | None, ...]]]:
+        for handle in self._egraph.members(ref.handle):
+            node = self._egraph.nodes[handle]
+            if node.opaque is None and not node.domain:
+                yield (node.op, self._node(handle)[1])
+
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
         for handle in self._egraph.uses(ref.handle):
             node = self._egraph.nodes[handle]
@@ -117,7 +125,17 @@ class _View:
                 yield (node.op, *self._node(handle))
 
     def _node(self, handle: int) -> tuple[Ref, tuple[Ref | None, ...]]:
-        egraph = self._egraph
-        children = egraph.canonical_children(handle)
-        inputs = tuple(None if c == ABSENT_INPUT else egraph.ref(c) for c in children)
-        return egraph.ref(handle, egraph.nodes[handle].attributes), inputs
+        found = self._nodes.get(handle)
+        if found is None:
+            egraph = self._egraph
+            inputs = tuple(map(self._input, egraph.canonical_children(handle)))
+            found = self._nodes[handle] = (egraph.ref(handle, egraph.nodes[handle].attributes), inputs)
+        return found
+
+    def _input(self, cls: int) -> Ref | None:
+        if cls == ABSENT_INPUT:
+            return None
+        found = self._refs.get(cls)
+        if found is None:
+            found = self._refs[cls] = self._egraph.ref(cls)
+        return found

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eqsat.egraph.patterns import Query
+from eqsat.egraph.patterns import Query, is_commutative
 
 _LOAD_WIDTH = 8
 """E-nodes with at most this many inputs travel in one relation, padded; wider ones have a relation for each width."""
@@ -176,12 +176,15 @@ class Engine:
 
 
 def _declare(constructor: str, number: int, arity: int, relation: str, padding: int) -> str:
-    """A constructor, and the rule that makes its e-nodes out of loaded rows."""
+    """A constructor, and the rule that makes its e-nodes out of loaded rows; both orders of a commutative operator."""
     inputs = [f"x{i}" for i in range(arity)]
     children = " ".join(f"(N {x})" for x in inputs)
+    exchanged = ""
+    if is_commutative(constructor):
+        exchanged = f"(union (N h) ({constructor} a (N x1) (N x0)))"
     row = " ".join((str(number), "h", "a", *inputs, *("0",) * padding))
     return (
         f"(constructor {constructor} (i64 {' '.join(['T'] * arity)}) T)\n"
         f"(rule (({relation} {row})) "
-        f"((union (N h) ({constructor} a {children})) (set (id (N h)) h)) :ruleset load)"
+        f"((union (N h) ({constructor} a {children})) {exchanged} (set (id (N h)) h)) :ruleset load)"
     )

@@ -50,14 +50,27 @@ _MONOTONE = {"Add": 2, "Sub": 2, "Div": 2, "Sqrt": 1}
 _DEPTH = 12
 
 
-def bound_elements(egraph: EGraph, cls: int, depth: int = _DEPTH) -> Interval:
+_Memo = dict[tuple[int, int], Interval]
+"""Bounds found so far, by class and depth: without it, spellings that share operands are walked again and again."""
+
+
+def bound_elements(egraph: EGraph, cls: int, depth: int = _DEPTH, memo: _Memo | None = None) -> Interval:
     """The tightest interval that some spelling of the class proves. NaN elements give (nan, nan)."""
+    memo = {} if memo is None else memo
+    key = (egraph.find(cls), depth)
+    found = memo.get(key)
+    if found is None:
+        found = memo[key] = _bound_elements(egraph, cls, depth, memo)
+    return found
+
+
+def _bound_elements(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:
     value = egraph.value_of(cls)
     if value is not None:
         return _of_array(value)
     best = EVERYTHING
     for handle in egraph.members(cls):
-        low, high = _of_node(egraph, handle, depth)
+        low, high = _of_node(egraph, handle, depth, memo)
         if math.isnan(low) or math.isnan(high):
             return (math.nan, math.nan)
         best = (max(best[0], low), min(best[1], high))
@@ -72,7 +85,7 @@ def _of_array(array: np.ndarray) -> Interval:
     return (float(array.min()), float(array.max()))
 
 
-def _of_node(egraph: EGraph, handle: int, depth: int) -> Interval:
+def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     node = egraph.nodes[handle]
     if node.op == "Constant" and not node.domain:
         constant = node.attributes["value"]
@@ -82,30 +95,30 @@ def _of_node(egraph: EGraph, handle: int, depth: int) -> Interval:
         return EVERYTHING
     children = [c for c in egraph.canonical_children(handle) if c != 0]
     if node.op in _MONOTONE and len(children) == _MONOTONE[node.op]:
-        found = _of_arithmetic(egraph, node.op, children, depth)
+        found = _of_arithmetic(egraph, node.op, children, depth, memo)
         if found is not None:
             return found
     if node.op in _RANGES:
         return _RANGES[node.op]
     if node.op == "Mul" and len(children) == 2:
-        (a, b), (c, d) = (_child(egraph, x, depth) for x in children)
+        (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
     if node.op in _KEEPING and children:
         taken = children if node.op in ("Concat", "Max", "Min") else children[:1]
         type = egraph.full_type_of(taken[0])
         if isinstance(type, TensorType) and type.dtype.is_float:
-            bounds = [_child(egraph, x, depth) for x in taken]
+            bounds = [_child(egraph, x, depth, memo) for x in taken]
             return (min(b[0] for b in bounds), max(b[1] for b in bounds))
     return EVERYTHING
 
 
-def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int) -> Interval | None:
+def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
     """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     type = egraph.full_type_of(children[0])
     if not isinstance(type, TensorType) or type.dtype not in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE):
         return None
-    bounds = [_child(egraph, c, depth) for c in children]
+    bounds = [_child(egraph, c, depth, memo) for c in children]
     if not all(math.isfinite(b) for pair in bounds for b in pair):
         return None
     (a, b), (c, d) = bounds[0], bounds[-1]
@@ -125,8 +138,8 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int) -> 
     return found if math.isfinite(found[0]) and math.isfinite(found[1]) else None
 
 
-def _child(egraph: EGraph, cls: int, depth: int) -> Interval:
-    return bound_elements(egraph, cls, depth - 1)
+def _child(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:
+    return bound_elements(egraph, cls, depth - 1, memo)
 
 
 def _product(x: float, y: float) -> float:

@@ -1,4 +1,7 @@
-"""From a rule's pattern to queries over constructors: one for each order of commutative inputs and absent input."""
+"""From a rule's pattern to queries over constructors, one for each choice of absent optional inputs.
+
+Commutative operators need no queries of their own: the engine stores their e-nodes in both orders.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,14 @@ class Query:
 
 
 @cache
+def is_commutative(constructor: str) -> bool:
+    """Whether the two inputs of a constructor may be exchanged."""
+    op, _, arity = constructor.rpartition("_")
+    definition = operator(op) if arity == "2" else None
+    return definition is not None and definition.commutative
+
+
+@cache
 def constructor_name(op: str, domain: str, arity: int, outputs: int = 1) -> str:
     """Name of the egglog constructor of an operator with ``arity`` inputs and ``outputs`` outputs."""
     if domain:
@@ -47,9 +58,8 @@ def compile_pattern(rule: Rule) -> tuple[Query, ...]:
     queries: dict[tuple[str, ...], Query] = {}
     for chosen in itertools.product((False, True), repeat=len(optional)):
         absent = tuple(name for name, gone in zip(optional, chosen, strict=True) if gone)
-        for term in _orders(rule.pattern):
-            query = _Compiler(absent, constants).compile(term)
-            queries.setdefault(query.facts, query)
+        query = _Compiler(absent, constants).compile(rule.pattern)
+        queries.setdefault(query.facts, query)
     return tuple(queries.values())
 
 
@@ -59,19 +69,6 @@ def _variables(term: Term) -> Iterator[Variable]:
     elif isinstance(term, Apply):
         for arg in term.args:
             yield from _variables(arg)
-
-
-def _orders(term: Term) -> Iterator[Term]:
-    """The term with every choice of order for the first two inputs of commutative operators."""
-    if not isinstance(term, Apply):
-        yield term
-        return
-    definition = None if term.op == PROJECTION else operator(term.op)
-    for args in itertools.product(*(list(_orders(a)) for a in term.args)):
-        made = Apply(term.op, args, term.attributes, term.name, term.outputs)
-        yield made
-        if definition is not None and definition.commutative and len(args) == 2 and args[0] != args[1]:
-            yield Apply(term.op, (args[1], args[0]), term.attributes, term.name, term.outputs)
 
 
 class _Compiler:

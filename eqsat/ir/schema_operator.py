@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,14 +54,14 @@ def operator_from_schema(name: str) -> Operator | None:
         evaluate=_evaluation(name),
         kind=_KINDS.get(name, Kind.OPAQUE),
         flops=elementwise_flops,
-        deterministic=name not in _RANDOM and not schema.non_deterministic,
+        deterministic=name not in _RANDOM,
     )
 
 
 _ATTR = defs.OpSchema.AttrType
 
 
-@lru_cache(maxsize=None)
+@cache
 def _schema(name: str) -> defs.OpSchema | None:
     try:
         schema = defs.get_schema(name, OPSET, "")
@@ -116,7 +116,7 @@ def from_type_proto(proto: onnx.TypeProto) -> Type:
 def _inference(schema: defs.OpSchema) -> InferRule:
     def infer(app: Application) -> tuple[Type, ...]:
         present = tuple(t is not None for t in app.types)
-        node = _node(schema.name, app.attributes, present, app.outputs)
+        node = to_node_proto(schema.name, app.attributes, present, app.outputs)
         types = {f"i{i}": to_type_proto(t) for i, t in enumerate(app.types) if t is not None}
         data = {f"i{i}": numpy_helper.from_array(v) for i, v in enumerate(app.values) if v is not None}
         try:
@@ -139,7 +139,7 @@ def _is_partial(type: Type | None) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _node(name: str, attributes: Attributes, present: tuple[bool, ...], outputs: int) -> onnx.NodeProto:
+def to_node_proto(name: str, attributes: Attributes, present: tuple[bool, ...], outputs: int) -> onnx.NodeProto:
     """A node reading ``i0, i1, ...`` and writing ``o0, o1, ...``."""
     inputs = [f"i{i}" if p else "" for i, p in enumerate(present)]
     node = helper.make_node(name, inputs, [f"o{i}" for i in range(outputs)])
@@ -149,8 +149,8 @@ def _node(name: str, attributes: Attributes, present: tuple[bool, ...], outputs:
             node.attribute.add().ParseFromString(value.proto)
             continue
         declared = schema.attributes.get(key) if schema else None
-        kind = None if declared is None else int(getattr(declared.type, "value", declared.type))
-        node.attribute.append(helper.make_attribute(key, _plain(value), attr_type=kind))
+        kind: Any = None if declared is None else declared.type
+        node.attribute.append(helper.make_attribute(key, _plain(value), attr_type=getattr(kind, "value", kind)))
     return node
 
 
@@ -191,8 +191,9 @@ def _session(name: str, attributes: Attributes, present: tuple[bool, ...]) -> An
     schema = _schema(name)
     if schema is None:
         raise ModelError(f"{name}: no such operator at opset {OPSET}")
+    # A variadic result is asked for as one output: no operator of that kind comes here.
     outputs = 1 if schema.max_output > 16 else schema.max_output
-    node = _node(name, attributes, present, outputs)
+    node = to_node_proto(name, attributes, present, outputs)
     graph = helper.make_graph(
         [node],
         name,

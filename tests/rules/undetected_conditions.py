@@ -69,11 +69,9 @@ UNDETECTED: frozenset[tuple[str, str]] = frozenset(
         ("move_shift_behind_matmul", "the folded value is another value"),
         ("move_shift_behind_matmul", "x, c, w of one float type"),
         ("move_transpose_of_matmul_inside", "floats"),
-        ("move_transpose_of_matmul_inside", "matrices"),
         ("normalise_negation", "x signed"),
         ("normalise_reciprocal", "float"),
         ("normalise_relu", "float"),
-        ("remove_min_above_range", "the result has the type of x"),
         ("take_root_instead_of_raising", "float"),
         ("take_root_instead_of_raising", "x at least 0"),
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Evaluate
-from eqsat.ir.operators.dims import broadcast, common_dtype
+from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
 from eqsat.ir.operators.elementwise import define_elementwise, narrow, wide
 from eqsat.ir.types import TensorType, Type
 
@@ -104,10 +104,9 @@ def _prelu(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
 
 
 def _infer_prelu(app: Application) -> tuple[Type, ...]:
-    x, slope = app.tensor(0), app.tensor(1)
-    found = broadcast(app, x.shape, slope.shape)
-    if x.shape is not None and found is not None and len(found) > len(x.shape):
-        raise app.fail("the slope must broadcast to the shape of the input")
+    x = app.tensor(0)
+    if x.shape is not None:
+        check_broadcasts_to(app, 1, x.shape, "the slope")
     return (TensorType(common_dtype(app, 0, 1), x.shape),)
 
 

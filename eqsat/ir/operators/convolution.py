@@ -14,10 +14,10 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.dims import common_dtype, count, format_shape, unknown_dims
+from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import narrow, wide
 from eqsat.ir.operators.windows import Window
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+from eqsat.ir.types import DType, Shape, TensorType, Type
 
 
 def convolution_shape(app: Application, x: Shape | None, w: Shape | None) -> Shape | None:
@@ -89,17 +89,10 @@ def _infer_conv(app: Application) -> tuple[Type, ...]:
     x, w = app.tensor(0), app.tensor(1)
     if app.has(2):
         dtype = common_dtype(app, 0, 1, 2)
-        _check_bias(app, app.shape(2), None if w.shape is None else w.shape[0])
+        check_vector(app, 2, None if not w.shape else w.shape[0], "the bias")
     else:
         dtype = common_dtype(app, 0, 1)
     return (TensorType(dtype, convolution_shape(app, x.shape, w.shape)),)
-
-
-def _check_bias(app: Application, bias: Shape | None, channels: Dim | None) -> None:
-    if bias is None:
-        return
-    if len(bias) != 1 or (isinstance(bias[0], int) and isinstance(channels, int) and bias[0] != channels):
-        raise app.fail(f"the bias {format_shape(bias)} must be ({channels},)")
 
 
 def _conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -139,7 +132,9 @@ def _integer_convolve(
 
 
 def _infer_qlinear_conv(app: Application) -> tuple[Type, ...]:
-    return (TensorType(app.tensor(7).dtype, convolution_shape(app, app.shape(0), app.shape(3))),)
+    weights = app.shape(3)
+    check_vector(app, 8, None if not weights else weights[0], "the bias")
+    return (TensorType(app.tensor(7).dtype, convolution_shape(app, app.shape(0), weights)),)
 
 
 def _qlinear_conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:

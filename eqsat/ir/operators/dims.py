@@ -92,8 +92,8 @@ def axis_of(app: Application, axis: int, rank: int, what: str = "axis") -> int:
     return axis + rank if axis < 0 else axis
 
 
-def axes_of(app: Application, axes: Iterable[int], rank: int) -> list[int]:
-    """``axes`` counted from the front, each at most once."""
+def axes_of(app: Application, axes: Sequence[int], rank: int) -> list[int]:
+    """``axes`` counted from the front. Raises `ShapeError` if one is named twice."""
     result = [axis_of(app, axis, rank) for axis in axes]
     if len(set(result)) != len(result):
         raise app.fail(f"axes {list(axes)} name an axis twice")
@@ -171,6 +171,30 @@ def common_dtype(app: Application, *indices: int) -> DType:
             raise app.fail(f"element types differ: {result.numpy.name} and {found.numpy.name}")
         result = found
     return result
+
+
+def check_vector(app: Application, index: int, extent: Dim | None, what: str) -> None:
+    """Raises `ShapeError` unless input ``index``, if present, is a vector of ``extent`` elements."""
+    if not app.has(index):
+        return
+    shape = app.shape(index)
+    if shape is None or (len(shape) == 1 and (extent is None or same_dim(shape[0], extent) is not None)):
+        return
+    raise app.fail(f"{what} {format_shape(shape)} must be a vector of {'?' if extent is None else extent} elements")
+
+
+def check_broadcasts_to(app: Application, index: int, shape: Shape, what: str) -> None:
+    """Raises `ShapeError` unless input ``index``, if present, broadcasts to ``shape`` without enlarging it."""
+    given = app.shape(index) if app.has(index) else None
+    if given is None:
+        return
+    grown = broadcast(app, shape, given)
+    if (
+        grown is None
+        or len(given) > len(shape)
+        or any(same_dim(a, b) is None for a, b in zip(shape, grown, strict=True))
+    ):
+        raise app.fail(f"{what} {format_shape(given)} must broadcast to {format_shape(shape)}")
 
 
 def replaced(shape: Shape, axis: int, dim: Dim) -> Shape:

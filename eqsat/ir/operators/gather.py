@@ -44,9 +44,12 @@ def _gather(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
 def _infer_gather_elements(app: Application) -> tuple[Type, ...]:
     x, indices = app.tensor(0), _check_indices(app)
     if x.shape is not None:
-        axis_of(app, app.attr("axis", 0), len(x.shape))
+        axis = axis_of(app, app.attr("axis", 0), len(x.shape))
         if indices.shape is not None and len(indices.shape) != len(x.shape):
             raise app.fail(f"ranks differ: {format_shape(x.shape)} and {format_shape(indices.shape)}")
+        for i, (d, n) in enumerate(zip(x.shape, indices.shape or (), strict=False)):
+            if i != axis and isinstance(d, int) and isinstance(n, int) and n > d:
+                raise app.fail(f"indices {format_shape(indices.shape)} exceed {format_shape(x.shape)} at axis {i}")
     return (TensorType(x.dtype, indices.shape),)
 
 

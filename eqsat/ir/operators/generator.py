@@ -117,6 +117,9 @@ def _range(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
 
 def _infer_dropout(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
+    for i, what in ((1, "ratio"), (2, "training_mode")):
+        if app.has(i) and app.shape(i):
+            raise app.fail(f"{what} must be a scalar")
     return (x, TensorType(DType.BOOL, x.shape))
 
 

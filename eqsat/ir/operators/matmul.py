@@ -9,7 +9,15 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.dims import broadcast, common_dtype, count, format_shape, same_dim, unknown_dims
+from eqsat.ir.operators.dims import (
+    broadcast,
+    check_broadcasts_to,
+    common_dtype,
+    count,
+    format_shape,
+    same_dim,
+    unknown_dims,
+)
 from eqsat.ir.operators.elementwise import narrow, wide
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
@@ -71,21 +79,13 @@ def _infer_gemm(app: Application) -> tuple[Type, ...]:
             f"inner extents differ: {format_shape(rows)} @ {format_shape(columns)} ({rows[1]} != {columns[0]})"
         )
     shape = (rows[0], columns[1])
-    if app.has(2):
-        added = app.shape(2)
-        result = broadcast(app, shape, added)
-        if added is not None and (len(added) > 2 or (result is not None and _grows(shape, result))):
-            raise app.fail(f"C {format_shape(added)} must broadcast to {format_shape(shape)}")
+    check_broadcasts_to(app, 2, shape, "C")
     return (TensorType(dtype, shape),)
 
 
 def _extents(shape: Shape | None, transposed: bool) -> tuple[Dim, Dim]:
     rows, columns = shape if shape is not None else unknown_dims(2)
     return (columns, rows) if transposed else (rows, columns)
-
-
-def _grows(shape: Shape, result: Shape) -> bool:
-    return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, result, strict=True))
 
 
 def _gemm(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.dims import axis_of, unknown_dims
-from eqsat.ir.operators.elementwise import flops_per_element, infer_same, narrow, wide
+from eqsat.ir.operators.dims import axis_of, check_broadcasts_to, check_vector, unknown_dims
+from eqsat.ir.operators.elementwise import flops_per_element, narrow, wide
 from eqsat.ir.types import DType, TensorType, Type
 
 EPSILON = float(np.float32(1e-5))
@@ -31,6 +31,8 @@ def _infer_layer(app: Application) -> tuple[Type, ...]:
     if x.shape is None:
         return (x, TensorType(DType.FLOAT, None), TensorType(DType.FLOAT, None))
     axis = axis_of(app, app.attr("axis", -1), len(x.shape))
+    for i, what in ((1, "the scale"), (2, "the bias")):
+        check_broadcasts_to(app, i, x.shape, what)
     statistics = TensorType(DType(app.attr("stash_type", 1)), (*x.shape[:axis], *(1,) * (len(x.shape) - axis)))
     return (x, statistics, statistics)[: max(app.outputs, 1)]
 
@@ -50,7 +52,11 @@ def _layer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
 
 
 def _infer_rms(app: Application) -> tuple[Type, ...]:
-    return (app.tensor(0),)
+    x = app.tensor(0)
+    if x.shape is not None:
+        axis_of(app, app.attr("axis", -1), len(x.shape))
+        check_broadcasts_to(app, 1, x.shape, "the scale")
+    return (TensorType(app.tensor(1).dtype, x.shape),)
 
 
 def _rms(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -63,6 +69,27 @@ def _rms(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     mean = (data * data).mean(axis=axes, keepdims=True, dtype=data.dtype)
     normal = data / np.sqrt(mean + data.dtype.type(epsilon))
     return (narrow(narrow(normal, x) * inputs[1], inputs[1]),)
+
+
+def _check_channels(app: Application, *names: str) -> TensorType:
+    """The type of input 0. Raises `ShapeError` unless the inputs after it are vectors of one element for each channel."""
+    x = app.tensor(0)
+    channels = x.shape[1] if x.shape is not None and len(x.shape) > 1 else None
+    for i, name in enumerate(names, 1):
+        check_vector(app, i, channels, name)
+    return x
+
+
+def _infer_instance(app: Application) -> tuple[Type, ...]:
+    return (_check_channels(app, "the scale", "the bias"),)
+
+
+def _infer_group(app: Application) -> tuple[Type, ...]:
+    x = _check_channels(app, "the scale", "the bias")
+    groups = app.attr("num_groups")
+    if x.shape is not None and len(x.shape) > 1 and isinstance(x.shape[1], int) and x.shape[1] % groups:
+        raise app.fail(f"{x.shape[1]} channels are no multiple of {groups} groups")
+    return (x,)
 
 
 def _group(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -87,7 +114,7 @@ def _instance(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray
 
 
 def _infer_batch(app: Application) -> tuple[Type, ...]:
-    x = app.tensor(0)
+    x = _check_channels(app, "the scale", "the bias", "the mean", "the variance")
     if not app.attr("training_mode", 0):
         return (x,)
     channels = x.shape[1:2] if x.shape is not None and len(x.shape) > 1 else unknown_dims(1)
@@ -122,6 +149,8 @@ def _batch(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
 
 define("LayerNormalization", infer=_infer_layer, evaluate=_layer, kind=Kind.REDUCTION, flops=flops_per_element(8))
 define("RMSNormalization", infer=_infer_rms, evaluate=_rms, kind=Kind.REDUCTION, flops=flops_per_element(5))
-define("GroupNormalization", infer=infer_same, evaluate=_group, kind=Kind.REDUCTION, flops=flops_per_element(8))
-define("InstanceNormalization", infer=infer_same, evaluate=_instance, kind=Kind.REDUCTION, flops=flops_per_element(8))
+define("GroupNormalization", infer=_infer_group, evaluate=_group, kind=Kind.REDUCTION, flops=flops_per_element(8))
+define(
+    "InstanceNormalization", infer=_infer_instance, evaluate=_instance, kind=Kind.REDUCTION, flops=flops_per_element(8)
+)
 define("BatchNormalization", infer=_infer_batch, evaluate=_batch, kind=Kind.ELEMENTWISE, flops=flops_per_element(2))

@@ -1,7 +1,7 @@
 """Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, and requantisation of integer products.
 
-The common cases, integers of 8 to 32 bits with one scale or one per slice of an axis, are computed here; blocked and
-8-bit-float forms go to the ONNX reference evaluator.
+Integers of 2 to 32 bits with one scale, one per slice of an axis or one per block are computed here; floats of 8 and 4 bits
+go to the ONNX reference evaluator.
 """
 
 from __future__ import annotations
@@ -13,73 +13,98 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operators.dims import axis_of, common_dtype, format_shape, same_dim
 from eqsat.ir.operators.elementwise import flops_per_element
 from eqsat.ir.schema_operator import evaluate_by_reference
 from eqsat.ir.types import DType, TensorType, Type
 
-_INTEGERS = frozenset(map(np.dtype, (np.int8, np.uint8, np.int16, np.uint16, np.int32)))
+_BOUNDS = {
+    d.numpy: ((-(2 ** (d.bits - 1)), 2 ** (d.bits - 1) - 1) if d.is_signed else (0, 2**d.bits - 1))
+    for d in DType
+    if d.is_integer and d.bits <= 32
+}
+"""Ends of the range of each integer type that quantisation knows. Numpy's ``iinfo`` lacks those below 8 bits."""
+
+
+def _check_granularity(app: Application) -> None:
+    """Raises `ShapeError` unless there is one scale, or one for each slice of the axis, and as many zero points."""
+    x, scale = app.shape(0), app.shape(1)
+    if x is None or scale is None or app.attr("block_size", 0):
+        return
+    if len(scale) > 1:
+        raise app.fail(f"scale {format_shape(scale)} must be a scalar or a vector")
+    number = scale[0] if scale else 1
+    if number != 1:
+        extent = x[axis_of(app, app.attr("axis", 1), len(x))]
+        if same_dim(number, extent) is None:
+            raise app.fail(f"{number} scales for an axis of extent {extent}")
+    zero = app.shape(2) if app.has(2) else None
+    if zero is None or zero == scale:
+        return
+    if len(zero) > 1 or same_dim(zero[0] if zero else 1, number) is None:
+        raise app.fail(f"scale {format_shape(scale)} and zero point {format_shape(zero)} differ")
 
 
 def _infer_quantize(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
+    _check_granularity(app)
     dtype = app.tensor(2).dtype if app.has(2) else DType(app.attr("output_dtype", 0) or DType.UINT8)
     return (TensorType(dtype, x.shape),)
 
 
 def _infer_dequantize(app: Application) -> tuple[Type, ...]:
     x, scale = app.tensor(0), app.tensor(1)
+    _check_granularity(app)
+    if app.has(2):
+        common_dtype(app, 0, 2)
     return (TensorType(DType(app.attr("output_dtype", 0) or scale.dtype), x.shape),)
 
 
-def _along_axis(v: np.ndarray, attributes: Attributes, rank: int) -> np.ndarray:
-    """A scale or zero point of one element, or one for each slice of the axis, shaped to broadcast."""
+def _spread(v: np.ndarray, attributes: Attributes, shape: tuple[int, ...]) -> np.ndarray:
+    """A scale or zero point (of the tensor, of each slice or of each block along the axis) shaped to broadcast."""
+    axis: Any = attributes.get("axis", 1)
+    block: Any = attributes.get("block_size", 0)
+    if block:
+        return np.repeat(v, block, axis)[(slice(None),) * (axis % len(shape)) + (slice(shape[axis]),)]
     if v.size == 1 and v.ndim <= 1:
         return v.reshape(())
-    axis: Any = attributes.get("axis", 1)
-    shape = [1] * rank
-    shape[axis] = -1
-    return v.reshape(shape)
+    extents = [1] * len(shape)
+    extents[axis] = -1
+    return v.reshape(extents)
 
 
-def _is_plain(attributes: Attributes, scale: np.ndarray, integer: np.dtype[Any]) -> bool:
-    return (
-        integer in _INTEGERS
-        and not attributes.get("block_size", 0)
-        and scale.ndim <= 1
-        and scale.dtype == np.float32
-        and not attributes.get("output_dtype", 0)
-    )
+def _target(attributes: Attributes, zero: np.ndarray | None) -> np.dtype[Any]:
+    return zero.dtype if zero is not None else DType(attributes.get("output_dtype", 0) or DType.UINT8).numpy
 
 
 def _quantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """``saturate(round_half_even(x / scale) + zero_point)``"""
+    """``saturate(round_half_even(x / scale) + zero_point)``, the quotient in the precision of the scale."""
     x, scale = inputs[0], inputs[1]
-    zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else None
-    integer = np.dtype(np.uint8) if zero is None else zero.dtype
-    plain = _is_plain(attributes, scale, integer) and not attributes.get("precision", 0)
-    if not plain or x.dtype != np.float32:
+    zero = inputs[2] if len(inputs) > 2 else None
+    integer = _target(attributes, zero)
+    if integer not in _BOUNDS:
         return evaluate_by_reference("QuantizeLinear", attributes, inputs)
-    rank = x.ndim
-    steps = np.rint(x / _along_axis(scale, attributes, rank))
-    return (_saturate(steps, 0 if zero is None else _along_axis(zero, attributes, rank), integer),)
+    precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
+    quotient = x.astype(precision) / _spread(scale, attributes, x.shape).astype(precision)
+    return (_saturate(np.rint(quotient), 0 if zero is None else _spread(zero, attributes, x.shape), integer),)
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:
-    bounds = np.iinfo(integer)
     shifted = np.asarray(steps, np.float64) + np.asarray(zero, np.float64)
-    return np.clip(shifted, bounds.min, bounds.max).astype(integer)
+    return np.clip(shifted, *_BOUNDS[integer]).astype(np.int64).astype(integer)
 
 
 def _dequantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """``(x - zero_point) * scale``"""
     x, scale = inputs[0], inputs[1]
-    if not _is_plain(attributes, scale, x.dtype):
+    if x.dtype not in _BOUNDS:
         return evaluate_by_reference("DequantizeLinear", attributes, inputs)
     # ONNX Runtime subtracts in int32 and multiplies in float32: one rounding of the product (two beyond 24 bits).
     steps = x.astype(np.int32)
     if len(inputs) > 2 and inputs[2] is not None:
-        steps = steps - _along_axis(inputs[2].astype(np.int32), attributes, x.ndim)
-    return (np.asarray(steps.astype(np.float32) * _along_axis(scale, attributes, x.ndim)),)
+        steps = steps - _spread(inputs[2].astype(np.int32), attributes, x.shape)
+    product = steps.astype(np.float32) * _spread(scale, attributes, x.shape).astype(np.float32)
+    return (np.asarray(product).astype(DType(attributes.get("output_dtype", 0) or DType.of(scale.dtype)).numpy),)
 
 
 def requantize(total: np.ndarray, a_scale: Any, b_scale: Any, y_scale: Any, y_zero: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.dims import axes_of, axis_of, count, ints, length, unknown_dims
+from eqsat.ir.operators.dims import axis_of, count, ints, length, unknown_dims
 from eqsat.ir.operators.elementwise import wide
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -27,18 +27,19 @@ def _infer(app: Application) -> tuple[Type, ...]:
     rank = len(x.shape)
     keep = app.attr("keepdims", 1)
     axes: list[int]
-    if not app.has(1) or length(app, 1) == 0:
+    value = app.value(1)
+    if not app.has(1) or length(app, 1) == 0 or (value is not None and value.size == 0):
         if app.attr("noop_with_empty_axes", 0):
             return (x,)
         axes = list(range(rank))
     else:
-        value = app.value(1)
         if value is None:
             number = length(app, 1)
             if keep:
                 return (TensorType(x.dtype, unknown_dims(rank)),)
             return (TensorType(x.dtype, None if number is None else unknown_dims(rank - number)),)
-        axes = axes_of(app, ints(value), rank)
+        # A scalar has no axis to name, yet exporters write 0 or -1, and name an axis twice; implementations take both.
+        axes = [axis_of(app, axis, max(rank, 1)) for axis in ints(value)]
     reduced = set(axes)
     if keep:
         return (TensorType(x.dtype, tuple(1 if i in reduced else d for i, d in enumerate(x.shape))),)
@@ -51,10 +52,10 @@ def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce 
     def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
         x = inputs[0]
         axes = inputs[1] if len(inputs) > 1 and inputs[1] is not None else np.zeros(0, np.int64)
-        chosen = tuple(a % max(x.ndim, 1) for a in ints(axes))
-        if not chosen:
-            if attributes.get("noop_with_empty_axes", 0):
-                return (x if step is None else np.asarray(step(wide(x), ())).astype(x.dtype),)
+        chosen = tuple({a % max(x.ndim, 1) for a in ints(axes)})
+        if not chosen and attributes.get("noop_with_empty_axes", 0):
+            return (x if step is None else np.asarray(step(wide(x), ())).astype(x.dtype),)
+        if not chosen or x.ndim == 0:
             chosen = tuple(range(x.ndim))
         result = np.asarray(reduce(wide(x), chosen))
         if attributes.get("keepdims", 1):

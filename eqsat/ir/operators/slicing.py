@@ -52,22 +52,35 @@ def _slice_axes(app: Application, rank: int) -> list[int] | None:
     return None if number is None else list(range(number))
 
 
+def elements(d: int, start: int, end: int, step: int) -> range:
+    """The indices a slice of an axis of extent ``d`` picks.
+
+    As in Python, except that a backward slice from before the front starts at element 0, where Python picks nothing.
+    """
+    first = start + d if start < 0 else start
+    last = end + d if end < 0 else end
+    if step > 0:
+        return range(min(max(first, 0), d), min(max(last, 0), d), step)
+    return range(min(max(first, 0), d - 1), min(max(last, -1), d - 1), step)
+
+
 def _sliced(d: Dim, start: int, end: int, step: int) -> Dim:
     if isinstance(d, int):
-        return len(range(*slice(start, None if end < -d and step < 0 else end, step).indices(d)))
+        return len(elements(d, start, end, step))
     whole = (step == 1 and start == 0 and end >= _FAR) or (step == -1 and start == -1 and end <= -_FAR)
     return d if whole else fresh_symbol()
 
 
 def _slice(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    """``Y = X[start:end:step]`` along each listed axis, with bounds clamped as in Python."""
+    """``Y = X[start:end:step]`` along each listed axis, with bounds clamped to the axis."""
     x, starts, ends = inputs[0], ints(inputs[1]), ints(inputs[2])
     axes = ints(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else list(range(len(starts)))
     steps = ints(inputs[4]) if len(inputs) > 4 and inputs[4] is not None else [1] * len(starts)
     where: list[slice] = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # A negative end beyond the front means "down to element 0"; as a Python index it would wrap once and clamp to 0.
-        where[axis] = slice(start, None if end < -x.shape[axis] and step < 0 else end, step)
+        picked = elements(x.shape[axis], start, end, step)
+        last = picked.stop if picked.stop >= 0 else None  # -1 would count from the end
+        where[axis] = slice(picked.start, last, step) if picked else slice(0)
     return (x[tuple(where)],)
 
 

@@ -16,7 +16,7 @@ from eqsat.ir.types import Type
 
 def _infer(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
-    if x.shape is not None and x.shape:
+    if x.shape is not None:
         axis_of(app, app.attr("axis", -1), len(x.shape))
     return (x,)
 

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.dims import common_dtype, count, format_shape, unknown_dims
+from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import narrow, wide
 from eqsat.ir.operators.windows import Window
 from eqsat.ir.types import Dim, TensorType, Type
@@ -66,7 +66,8 @@ def _infer(app: Application) -> tuple[Type, ...]:
         )
     group, each = app.attr("group", 1), w.shape[1]
     channels = each * group if isinstance(each, int) else each if group == 1 else fresh_symbol()
-    kernel = app.attr("kernel_shape") or w.shape[2:]
+    check_vector(app, 2, channels, "the bias")
+    kernel: Any = app.attr("kernel_shape") or w.shape[2:]
     rank = len(x.shape) - 2
     if not all(isinstance(d, int) for d in kernel):
         return (TensorType(dtype, (x.shape[0], channels, *unknown_dims(rank))),)

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
-from eqsat.ir.operators.dims import axes_of, format_shape, ints, length, product, quotient, unknown_dims
+from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, product, quotient, unknown_dims
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
@@ -101,7 +101,7 @@ def squeezed(app: Application, shape: Shape | None, axes: list[int] | None, know
         if not all(isinstance(d, int) for d in shape):
             return None
         return tuple(d for d in shape if d != 1)
-    gone = axes_of(app, axes, len(shape))
+    gone = {axis_of(app, axis, len(shape)) for axis in axes}  # named twice is as good as named once
     for axis in gone:
         if isinstance(shape[axis], int) and shape[axis] != 1:
             raise app.fail(f"axis {axis} of {format_shape(shape)} is {shape[axis]}, not 1")
@@ -117,6 +117,8 @@ def _infer_squeeze(app: Application) -> tuple[Type, ...]:
 
 def _squeeze(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     axes = None if len(inputs) < 2 or inputs[1] is None else tuple(ints(inputs[1]))
+    if axes is not None:
+        axes = tuple({axis % inputs[0].ndim for axis in axes})
     return (np.squeeze(inputs[0], axes),)
 
 

@@ -1,0 +1,109 @@
+"""Kernels of models under each target and each way of choosing them.
+
+    python -m benchmarks.fusion_table --models FOLDER [--names a,b] [--targets a,b] [--cost kernels] [--time-limit 20]
+
+"original + tvm": no rules but constant folding, then post-dominator fusion. "extract, tvm" and "extract, optimal": the
+cheapest program by prices of single operators, then fusion. "joint": e-nodes and kernels at once, with its gap, the scope of
+its bound and seconds. A cell is launches (cost in the unit of the cost model).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from pathlib import Path
+
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.cost.model import CostModel, find_cost_model
+from eqsat.cost.target import Target, load_target
+from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
+from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.snapshot import Snapshot, take_snapshot
+from eqsat.exactness import Exactness
+from eqsat.fusion import fuse_program, program_of, select_joint
+from eqsat.fusion.sources import graph_of_program
+from eqsat.fusion.work import group_work
+from eqsat.ir.graph import Graph
+from eqsat.lower.lowering import lower
+from eqsat.lower.program import Program
+from eqsat.lower.selection import select
+from eqsat.pipeline import load
+from eqsat.rewrite import select_rules
+
+TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "h200")
+
+
+def program_cost(program: Program, model: CostModel, target: Target) -> float:
+    """Price of a program, each kernel priced anew from the nodes of the written graph."""
+    source = graph_of_program(program.graph, target)
+    operation = {source.graph.operations[i].source: i for i in range(len(source.graph.operations))}
+    total = 0.0
+    for kernel in program.kernels:
+        operations = [operation[i] for i in kernel.nodes]
+        inputs = {source.classes[v] for v in kernel.inputs}
+        root = source.graph.owner[operations[-1]]
+        total += model.kernel_cost(group_work(source.graph, operations, inputs, root), target)
+    return total
+
+
+def prepare(graph: Graph, names: tuple[str, ...] | None) -> tuple[Encoding, Snapshot, dict[str, Exactness]]:
+    """A saturated e-graph, by all rules of the default numerics or by those named."""
+    rules = select_rules(Exactness.LSB, only=names, disabled=())
+    encoding = encode(graph)
+    saturate(encoding.egraph, rules, Limits(30.0, 200_000))
+    classes = {r.name: r.exactness for r in rules}
+    return encoding, take_snapshot(encoding.egraph), {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
+
+
+def rows_of(path: Path, model: CostModel, targets: list[Target], limit_s: float, verbose: bool) -> list[str]:
+    graph = load(path)
+    plain = prepare(graph, ())
+    full = prepare(graph, None)
+    rows = []
+    for target in targets:
+        original = lower(plain[0], plain[1], select(plain[0], plain[1], model, target), plain[2])
+        chosen = select(full[0], full[1], model, target, time_limit_s=limit_s)
+        program = lower(full[0], full[1], chosen, full[2])
+        cells = []
+        for base, method in ((original, "tvm"), (program, "tvm"), (program, "optimal")):
+            fused = fuse_program(base, target, model, method=method, time_limit_s=limit_s)
+            cells.append(f"{fused.kernel_count} ({program_cost(fused, model, target):.4g})")
+        joint = select_joint(full[0], full[1], model, target, time_limit_s=limit_s, additive=chosen)
+        start = time.perf_counter()
+        result = program_of(full[0], full[1], joint, full[2])
+        lowering_s = time.perf_counter() - start
+        cells.append(f"{result.kernel_count} ({program_cost(result, model, target):.4g})")
+        rows.append(
+            f"| {path.stem} | {target.name} | {' | '.join(cells)} | {100 * joint.gap:.2f} % | {joint.bound_scope} | "
+            f"{joint.method} | {joint.cones} | {joint.seconds:.1f} + {lowering_s:.1f} |"
+        )
+        print(rows[-1], flush=True)
+        if verbose:
+            print(dict(Counter(k.template for k in result.kernels).most_common()), flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--names", default="")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--cost", default="kernels")
+    parser.add_argument("--time-limit", type=float, default=20.0)
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    paths = sorted(options.models.glob("*.onnx"))
+    if options.names:
+        paths = [options.models / f"{name}.onnx" for name in options.names.split(",")]
+    model = find_cost_model(options.cost)
+    targets = [load_target(name) for name in options.targets.split(",")]
+    print("| model | target | original + tvm | extract, tvm | extract, optimal | joint | gap | scope | stage | cones | s |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for path in paths:
+        rows_of(path, model, targets, options.time_limit, options.verbose)
+
+
+if __name__ == "__main__":
+    main()

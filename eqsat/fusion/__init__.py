@@ -1,0 +1,21 @@
+"""Kernels of several operators: which groups are one launch, and the choice of e-nodes and kernels together.
+
+``fuse_program`` partitions a fixed program; ``select_joint`` chooses the program and its kernels at once, and ``program_of``
+turns that choice into a program.
+"""
+
+from eqsat.fusion.covering import NoKernelError
+from eqsat.fusion.joint import JointSelection, program_of, select_joint
+from eqsat.fusion.partition import FUSION_METHODS, fuse_program, method_of
+from eqsat.fusion.work import group_work
+
+__all__ = [
+    "FUSION_METHODS",
+    "JointSelection",
+    "NoKernelError",
+    "fuse_program",
+    "group_work",
+    "method_of",
+    "program_of",
+    "select_joint",
+]

@@ -1,0 +1,229 @@
+"""Cones of every e-class by cut enumeration, as in technology mapping with priority cuts.
+
+A cone of an e-node is the e-node with, for each input, either a cut there or a cone of the input's class. Each class keeps
+its ``limit`` best cones by price plus area flow (the price of the inputs, each shared by its users); of cones that read the
+same classes in the same state only the cheapest. Source: Mishchenko, Cho, Chatterjee and Brayton, Combinational and
+sequential mapping with priority cuts, 2007.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, product
+
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.extract.knuth import knuth
+from eqsat.fusion.matching import Cone, Matcher
+from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.work import group_work
+
+_LARGEST_CONE = 96
+_MOST_PASSES = 12
+
+
+class ConePrices:
+    """Prices of cones under one cost model, each distinct piece of work priced once."""
+
+    def __init__(self, graph: FusionGraph, model: CostModel, target: Target) -> None:
+        self._graph = graph
+        self._model = model
+        self._target = target
+        self._known: dict[tuple[int, frozenset[int], frozenset[int]], float] = {}
+
+    def __call__(self, root: int, operations: frozenset[int], inputs: frozenset[int]) -> float:
+        key = (root, operations, inputs)
+        price = self._known.get(key)
+        if price is None:
+            price = self._known[key] = self._price(root, operations, inputs)
+        return price
+
+    def _price(self, root: int, operations: frozenset[int], inputs: frozenset[int]) -> float:
+        graph, target = self._graph, self._target
+        for index in operations:
+            operation = graph.operations[index]
+            if operation.name in target.unsupported:
+                return float("inf")
+            if "projection" in operation.labels:
+                return 0.0
+        return self._model.kernel_cost(group_work(graph, operations, inputs, root), target)
+
+
+class ConePool:
+    """Cones by class. ``truncated``: whether a cone that the target allows may have been left out."""
+
+    def __init__(
+        self,
+        graph: FusionGraph,
+        target: Target,
+        prices: ConePrices,
+        *,
+        limit: int,
+        deadline: float,
+        total_limit: int = 200_000,
+    ) -> None:
+        self.graph = graph
+        self.cones: dict[int, list[Cone]] = {}
+        self.truncated = False
+        self._target = target
+        self._prices = prices
+        self._matcher = Matcher(graph, target)
+        self._limit = limit
+        self._deadline = deadline
+        self._left = total_limit
+        self._joins = [self._matcher.can_join(i) for i in range(len(graph.operations))]
+        self._users = self._user_counts()
+        self._share: list[float] = [0.0] * len(graph.members)
+        self._run()
+
+    def kernels(self) -> Iterator[Cone]:
+        """The cones that are kernels of the target, class by class."""
+        for cones in self.cones.values():
+            for cone in cones:
+                if cone.template:
+                    yield cone
+
+    def _user_counts(self) -> list[float]:
+        graph = self.graph
+        users: list[set[int]] = [set() for _ in graph.members]
+        for members in graph.members:
+            for index in members:
+                for c in graph.operations[index].inputs:
+                    users[c].add(graph.owner[index])
+        return [float(max(1, len(u))) for u in users]
+
+    def _run(self) -> None:
+        order = self._order()
+        users: dict[int, set[int]] = {}
+        for cls in order:
+            for index in self.graph.members[cls]:
+                for child in self.graph.inputs_of(index):
+                    users.setdefault(child, set()).add(cls)
+        stale = set(order)
+        for _ in range(_MOST_PASSES):
+            for cls in order:
+                if cls not in stale:
+                    continue
+                stale.discard(cls)
+                found = self._cones_of(cls)
+                old = self.cones.get(cls, ())
+                self.cones[cls] = found
+                best = min((c.flow for c in found if c.template), default=float("inf"))
+                self._share[cls] = best / self._users[cls]
+                if len(old) != len(found) or any(a.operations != b.operations for a, b in zip(old, found, strict=True)):
+                    stale |= users.get(cls, set())
+            if not stale:
+                return
+        self.truncated = True
+
+    def _order(self) -> list[int]:
+        """Classes that can be computed, inputs first along a cheapest derivation."""
+        graph = self.graph
+        nodes = [i for members in graph.members for i in members]
+        owner = [graph.owner[i] for i in nodes]
+        children = [tuple(graph.inputs_of(i)) for i in nodes]
+        cost = [1.0 + len(c) * 1e-3 for c in children]
+        tree = knuth(len(graph.members), owner, children, cost)
+        return [c for c in tree.order if graph.members[c]]
+
+    def _cones_of(self, cls: int) -> list[Cone]:
+        """The best cones of a class."""
+        best: dict[tuple[object, ...], Cone] = {}
+        for index in self.graph.members[cls]:
+            for cone in self._cones_at(index):
+                key = (cone.inputs, cone.stages, cone.occupants, cone.template == "")
+                known = best.get(key)
+                if known is None or cone.flow < known.flow:
+                    best[key] = cone
+        cones = sorted(best.values(), key=lambda c: (c.flow, len(c.operations), sorted(c.operations)))
+        if len(cones) <= self._limit and self._left >= len(cones):
+            self._left -= len(cones)
+            return cones
+        self.truncated = True
+        return self._pruned(cones)
+
+    def _pruned(self, cones: list[Cone]) -> list[Cone]:
+        """The cheapest kernel for each operator at the root, the best of each state, then the best of the rest."""
+        limit = self._limit if self._left > 0 else 2
+        states: set[tuple[object, ...]] = set()
+        first: list[Cone] = []
+        rest: list[Cone] = []
+        for cone in cones:
+            state = (cone.stages, bool(cone.template), *(o for o in cone.occupants))
+            if state not in states and len(first) < limit:
+                states.add(state)
+                first.append(cone)
+            else:
+                rest.append(cone)
+        kept = [*first, *rest[: max(0, limit - len(first))]]
+        if not any(len(c.inside) == 1 for c in kept):
+            kept.extend(c for c in cones if len(c.inside) == 1)
+        self._left -= len(kept)
+        return kept
+
+    def _cones_at(self, index: int) -> Iterator[Cone]:
+        """Cones rooted at an e-node."""
+        graph = self.graph
+        cls = graph.owner[index]
+        inputs = graph.operations[index].inputs
+        if cls in inputs:
+            return
+        choices: list[Sequence[Cone | None]] = []
+        for c in inputs:
+            options: list[Cone | None] = [None]
+            if self._joins[index]:
+                options += [k for k in self.cones.get(c, ()) if cls not in k.inside and cls not in k.inputs and k.stages]
+            choices.append(options)
+        size = 1
+        for options in choices:
+            size *= len(options)
+        budget = 64 * self._limit
+        if size > budget:
+            self.truncated = True
+            width = len(choices)
+            while size > budget and width:
+                longest = max(range(len(choices)), key=lambda i: len(choices[i]))
+                size = size // len(choices[longest])
+                choices[longest] = choices[longest][: max(1, (2 * len(choices[longest])) // 3)]
+                size *= len(choices[longest])
+                width = len(choices) if len(choices[longest]) > 1 else 0
+        if time.perf_counter() > self._deadline:
+            self.truncated = True
+            choices = [options[:1] for options in choices]
+        for picked in islice(product(*choices), budget):
+            cone = self._merge(index, cls, inputs, picked)
+            if cone is not None:
+                yield cone
+
+    def _merge(self, index: int, cls: int, inputs: Iterable[int], picked: Sequence[Cone | None]) -> Cone | None:
+        graph = self.graph
+        absorbed = [c for c in picked if c is not None]
+        operations = frozenset((index,)).union(*(c.operations for c in absorbed))
+        inside = frozenset((cls,)).union(*(c.inside for c in absorbed))
+        if len(operations) != len(inside):
+            return None  # two e-nodes of one class
+        cut = [c for c, cone in zip(inputs, picked, strict=True) if cone is None]
+        read = frozenset(cut).union(*(c.inputs for c in absorbed))
+        if not read.isdisjoint(inside):
+            return None  # the value is at hand, or will be
+        if len(inside) > _LARGEST_CONE:
+            self.truncated = True
+            return None
+        arguments = 1 + sum(not graph.scalar[c] for c in read)
+        stages, occupants, template, row = self._matcher.extend(index, absorbed) if self._joins[index] else ((), (), "", 0)
+        only_views = graph.operations[index].is_view and all(c.only_views for c in absorbed)
+        if not absorbed:
+            template = template or graph.operations[index].name
+        elif only_views:
+            template = "view"
+        elif all(s < 0 for s in stages) or arguments > self._target.argument_limit:
+            return None
+        if only_views and not absorbed and graph.operations[index].labels.isdisjoint(("projection",)):
+            template = "view"
+        price = self._prices(cls, operations, read)
+        cuts = frozenset(c for c in read if graph.members[c])
+        flow = price + sum(self._share[c] for c in cuts)
+        if price == float("inf") and not absorbed and not stages:
+            return None
+        return Cone(cls, operations, inside, read, cuts, stages, occupants, template, only_views, row, price, flow)

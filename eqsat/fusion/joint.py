@@ -1,0 +1,238 @@
+"""Joint extraction: e-nodes and kernels chosen together, so that a spelling is chosen for how well it fuses.
+
+A cone of an e-class (`eqsat.fusion.cones`) is an e-node of a larger e-graph, whose children are the classes it reads; the
+cheapest program is a plain DAG extraction there. The pool holds a few cones for each class of the whole e-graph and many for
+the programs found so far, and grows around the best program until that no longer improves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.egraph.egraph import INPUT
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.exactness import Exactness
+from eqsat.fusion.cones import ConePool, ConePrices
+from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
+from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.partition import fuse_program, launches, method_of, plan_kernels
+from eqsat.fusion.sources import SnapshotGraph, graph_of_snapshot
+from eqsat.lower.lowering import lower
+from eqsat.lower.program import Program
+from eqsat.lower.selection import Selection, select
+
+_WHOLE_POOL = 8
+_EXHAUSTIVE = 4096
+_EXHAUSTIVE_TOTAL = 40_000
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class JointSelection:
+    """E-nodes and kernels of one program.
+
+    ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``kernels``: launches.
+    ``cost``, ``cost_before`` (the original program, fused as well as the target can), ``cost_two_phase`` (chosen operator by
+    operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound holds for all programs in the
+    e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those built from the ``cones``
+    enumerated when it is ``"pool"``. ``method``: the stage that found the program.
+    """
+
+    choice: dict[int, int]
+    kernels: int
+    cost: float
+    cost_before: float
+    cost_two_phase: float
+    lower_bound: float
+    bound_scope: str
+    method: str
+    cones: int
+    seconds: float
+    target: Target
+    model: CostModel
+
+    @property
+    def gap(self) -> float:
+        """``(cost - lower_bound) / cost``; 0 when proved optimal within the scope of the bound."""
+        return (self.cost - self.lower_bound) / self.cost if self.cost > self.lower_bound else 0.0
+
+    @property
+    def selection(self) -> Selection:
+        """The chosen e-nodes in the form that lowering takes."""
+        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.gap, self.method)
+
+
+def select_joint(
+    encoding: Encoding,
+    snapshot: Snapshot,
+    model: CostModel,
+    target: Target,
+    *,
+    time_limit_s: float = 30.0,
+    additive: Selection | None = None,
+) -> JointSelection:
+    """The cheapest program and its kernels, never dearer than the original or ``additive``, each fused as well as possible.
+
+    ``additive`` is the choice by the prices of single operators (computed if not given). A limit that is reached shows in
+    ``bound_scope`` and ``gap``. Raises `NoKernelError` if the target cannot run the program in any spelling.
+    """
+    return _Joint(encoding, snapshot, model, target, time_limit_s).run(additive)
+
+
+def program_of(
+    encoding: Encoding, snapshot: Snapshot, joint: JointSelection, exactness: Mapping[str, Exactness]
+) -> Program:
+    """The program of a joint selection with its kernels. ``exactness`` gives the class of each rule by name."""
+    program = lower(encoding, snapshot, joint.selection, exactness)
+    return fuse_program(program, joint.target, joint.model, method=method_of(joint.target))
+
+
+class _Joint:
+    def __init__(
+        self, encoding: Encoding, snapshot: Snapshot, model: CostModel, target: Target, time_limit_s: float
+    ) -> None:
+        self._started = time.perf_counter()
+        self._limit_s = time_limit_s
+        self._encoding = encoding
+        self._snapshot = snapshot
+        self._model = model
+        self._target = target
+        self._source: SnapshotGraph = graph_of_snapshot(encoding, snapshot, target)
+        self._graph: FusionGraph = self._source.graph
+        self._prices = ConePrices(self._graph, model, target)
+        self._pool = Pool()
+        self._coverings: list[Covering] = []
+        self._best: tuple[float, dict[int, int], Covering, str] | None = None
+
+    def run(self, additive: Selection | None) -> JointSelection:
+        before = self._offer(self._original(), "original")
+        if additive is None:
+            additive = select(
+                self._encoding, self._snapshot, self._model, self._target, time_limit_s=self._left(0.25)
+            )
+        two_phase = self._offer(self._operations(additive.choice), "two-phase")
+        truncated = self._enumerate()
+        bound = 0.0
+        for number in range(_ROUNDS):
+            known = self._best
+            incumbents = [c.kernels for c in self._coverings]
+            found = cover(
+                self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents
+            )
+            bound = found.lower_bound
+            self._coverings.append(found)
+            self._offer(found.choice(self._graph), found.method)
+            assert self._best is not None
+            if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
+                break
+            if self._best[0] <= bound * (1 + 1e-9) or self._left(1.0) <= 0:
+                break
+        assert self._best is not None
+        cost, choice, plan, method = self._best
+        bound = min(bound, cost)
+        return JointSelection(
+            self._handles(choice),
+            launches(plan.kernels.values()),
+            cost,
+            before,
+            two_phase,
+            cost if cost - bound <= 1e-9 * cost else bound,
+            "pool" if truncated else "e-graph",
+            method,
+            len(self._pool),
+            time.perf_counter() - self._started,
+            self._target,
+            self._model,
+        )
+
+    def _left(self, share: float) -> float:
+        return max(0.0, self._limit_s - (time.perf_counter() - self._started)) * share
+
+    def _enumerate(self) -> bool:
+        """Fills the pool from the whole e-graph; returns whether cones are missing."""
+        every = ConePool(
+            self._graph,
+            self._target,
+            self._prices,
+            limit=_EXHAUSTIVE,
+            deadline=time.perf_counter() + self._left(0.2),
+            total_limit=_EXHAUSTIVE_TOTAL,
+        )
+        if every.truncated:
+            every = ConePool(
+                self._graph,
+                self._target,
+                self._prices,
+                limit=_WHOLE_POOL,
+                deadline=time.perf_counter() + self._left(0.3),
+            )
+        self._pool.add(every.kernels())
+        return every.truncated
+
+    def _offer(self, choice: dict[int, int], stage: str) -> float:
+        """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
+        try:
+            plan = plan_kernels(
+                self._graph,
+                choice,
+                self._target,
+                self._model,
+                method=method_of(self._target),
+                time_limit_s=self._left(0.25),
+                prices=self._prices,
+                pool=self._pool,
+            )
+        except NoKernelError:
+            return float("inf")
+        if plan.method != "post-dominator":
+            self._coverings.append(plan)
+        if self._best is None or plan.cost < self._best[0] * (1 - 1e-12):
+            self._best = (plan.cost, choice, plan, stage)
+        return plan.cost
+
+    def _original(self) -> dict[int, int]:
+        """The original program: in every class the oldest e-node that no rule made."""
+        first: dict[int, int] = {}
+        for cls, members in self._snapshot.classes.items():
+            number = self._source.classes.get(cls)
+            for item in members:
+                if not item.node.rule and item.handle in self._source.by_handle:
+                    if number is not None:
+                        first[number] = self._source.by_handle[item.handle]
+                    break
+        return self._needed(first)
+
+    def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:
+        by_handle = self._source.by_handle
+        return self._needed({self._source.classes[c]: by_handle[h] for c, h in choice.items() if h in by_handle})
+
+    def _needed(self, choice: Mapping[int, int]) -> dict[int, int]:
+        """The part of a choice that the roots need, operands first."""
+        graph = self._graph
+        done: dict[int, int] = {}
+        stack = [(c, False) for c in graph.roots]
+        while stack:
+            cls, ready = stack.pop()
+            if cls in done or not graph.members[cls]:
+                continue
+            if ready:
+                done[cls] = choice[cls]
+            else:
+                stack.append((cls, True))
+                stack.extend((c, False) for c in reversed(graph.inputs_of(choice[cls])) if c not in done)
+        return done
+
+    def _handles(self, choice: Mapping[int, int]) -> dict[int, int]:
+        """Class representative -> handle, with the inputs of the program."""
+        representatives = {number: cls for cls, number in self._source.classes.items()}
+        handles = {representatives[c]: self._graph.operations[i].source for c, i in choice.items()}
+        for cls in self._source.classes:
+            for item in self._snapshot.classes[cls]:
+                if item.node.op == INPUT and not item.node.domain and cls not in self._snapshot.constants:
+                    handles[cls] = item.handle
+        return handles

@@ -1,0 +1,178 @@
+"""What fusion sees of an e-graph or a program: operators with labels and work, between e-classes with sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.cost.model import NOMINAL_EXTENT, work_of
+from eqsat.ir.operator import Application, Kind
+from eqsat.ir.types import TensorType, Type
+
+PURE_REDUCTIONS = frozenset(
+    ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ArgMax", "ArgMin")
+)
+"""Reductions that are one loop over the reduced axes and nothing after it."""
+
+_ROW_OPERATORS = frozenset(
+    ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "DynamicQuantizeLinear", "LpNormalization")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operator as fusion sees it.
+
+    ``labels`` are what a stage of a template can ask for: the name of the operator; ``view``, ``elementwise``,
+    ``broadcast`` (elementwise, but no input has the size of the output), ``injective``, ``anchor``, ``opaque``;
+    ``reduction`` (one loop over the reduced axes), ``row`` (a reduction over trailing axes), ``window`` (any other
+    reduction); ``multiple`` (several outputs) and ``projection`` (one of them). ``inputs`` are distinct e-classes.
+    ``row_elements``: elements that a ``row`` operator reduces together, 0 otherwise. ``source``: handle or index of a node.
+    """
+
+    name: str
+    labels: frozenset[str]
+    kind: Kind
+    inputs: tuple[int, ...]
+    flops: float
+    dtype: str
+    source: int
+    row_elements: int = 0
+    row_bytes: float = 0.0
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it launches nothing on any target."""
+        return self.kind is Kind.VIEW
+
+
+@dataclass
+class FusionGraph:
+    """E-classes 0, 1, ... with their operations; a program is the case of one operation for each class.
+
+    ``members[c]`` are indices into ``operations``; a class without members is a leaf (an input or a constant of the
+    program), always in memory. ``elements`` and ``bytes`` are those of the value of a class; symbolic extents count as 32.
+    ``roots`` must end up in memory. ``scalar[c]``: a constant of one element, which kernels hold in their code.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    owner: list[int] = field(default_factory=list)
+    members: list[list[int]] = field(default_factory=list)
+    elements: list[float] = field(default_factory=list)
+    bytes: list[float] = field(default_factory=list)
+    scalar: list[bool] = field(default_factory=list)
+    roots: tuple[int, ...] = ()
+
+    def add_class(self, types: Sequence[Type], *, scalar: bool = False) -> int:
+        """A new e-class whose value has these types (several for the outputs of one operator)."""
+        self.members.append([])
+        self.elements.append(sum(_elements(t) for t in types))
+        self.bytes.append(sum(_bytes(t) for t in types))
+        self.scalar.append(scalar)
+        return len(self.members) - 1
+
+    def add(self, cls: int, operation: Operation) -> int:
+        """Adds an operation to a class and returns its index."""
+        index = len(self.operations)
+        self.operations.append(operation)
+        self.owner.append(cls)
+        self.members[cls].append(index)
+        return index
+
+    def is_leaf(self, cls: int) -> bool:
+        return not self.members[cls]
+
+    def inputs_of(self, index: int) -> list[int]:
+        """Classes that the operation reads and that are no leaves."""
+        return [c for c in self.operations[index].inputs if self.members[c]]
+
+    def restricted(self, choice: Mapping[int, int]) -> FusionGraph:
+        """The same classes with only the chosen operation in each class, and none in the others that are not leaves.
+
+        ``choice``: class -> operation, for all classes that the roots need.
+        """
+        members = [[choice[c]] if c in choice else [] for c in range(len(self.members))]
+        return FusionGraph(
+            self.operations, self.owner, members, self.elements, self.bytes, self.scalar, self.roots
+        )
+
+
+def operation_of(
+    op: str, domain: str, app: Application, outputs: Sequence[Type], inputs: Sequence[int], source: int
+) -> Operation:
+    """The operation for an operator applied to inputs of known types; ``domain`` is ``"opaque"`` for one we do not understand."""
+    work = work_of(op, domain, app, outputs)
+    labels = {work.operators[0]}
+    row_elements, row_bytes = 0, 0.0
+    if len(outputs) > 1:
+        labels.add("multiple")
+    elif work.kind is Kind.ELEMENTWISE:
+        size = _elements(outputs[0])
+        same = any(_elements(t) == size for t in app.types if t is not None)
+        labels.add("elementwise" if same else "broadcast")
+    elif work.kind is Kind.REDUCTION:
+        row_elements = _row_elements(op, app)
+        if row_elements:
+            labels.add("row")
+            first = app.types[0]
+            row_bytes = row_elements * (first.dtype.bits / 8 if isinstance(first, TensorType) else 4)
+        if op in PURE_REDUCTIONS:
+            labels.add("reduction")
+        elif not row_elements:
+            labels.add("window")
+    else:
+        labels.add(work.kind.value)
+    distinct = tuple(dict.fromkeys(inputs))
+    name = work.operators[0]
+    return Operation(
+        name, frozenset(labels), work.kind, distinct, work.flops, work.dtype, source, row_elements, row_bytes
+    )
+
+
+def projection(of: int, source: int) -> Operation:
+    """Output of an operator with several: part of the buffers that the operator wrote."""
+    return Operation("Projection", frozenset(("projection",)), Kind.VIEW, (of,), 0.0, "default", source)
+
+
+def _row_elements(op: str, app: Application) -> int:
+    """Elements of a row if the operator reduces over trailing axes only, else 0."""
+    first = app.types[0] if app.types else None
+    if not isinstance(first, TensorType) or not first.shape:
+        return 0
+    rank = len(first.shape)
+    if op in _ROW_OPERATORS:
+        axis = app.attr("axis", -1)
+        if op == "DynamicQuantizeLinear":
+            return 0
+        axis += rank if axis < 0 else 0
+        if op not in ("LayerNormalization", "RMSNormalization") and axis != rank - 1:
+            return 0
+        axes = set(range(axis, rank))
+    elif op.startswith("Reduce"):
+        value = app.value(1)
+        if value is None:
+            return 0
+        axes = {int(a) % rank for a in value.reshape(-1)} or set(range(rank))
+    else:
+        return 0
+    if axes != set(range(rank - len(axes), rank)):
+        return 0
+    total = 1
+    for d in first.shape[rank - len(axes) :]:
+        total *= NOMINAL_EXTENT if isinstance(d, str) else d
+    return total
+
+
+def _elements(type: Type | None) -> float:
+    if not isinstance(type, TensorType) or type.shape is None:
+        return 0.0
+    total = 1.0
+    for d in type.shape:
+        total *= NOMINAL_EXTENT if isinstance(d, str) else d
+    return total
+
+
+def _bytes(type: Type) -> float:
+    if not isinstance(type, TensorType) or type.dtype == 0:
+        return 0.0
+    return _elements(type) * type.dtype.bits / 8

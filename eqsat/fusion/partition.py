@@ -1,0 +1,215 @@
+"""Kernels for a fixed program: the second phase of "extract, then fuse"."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.errors import OptionError
+from eqsat.exactness import Exactness
+from eqsat.fusion.cones import ConePool, ConePrices
+from eqsat.fusion.covering import Covering, Pool, cover
+from eqsat.fusion.matching import Cone
+from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.postdominator import post_dominator_groups
+from eqsat.fusion.sources import ProgramGraph, graph_of_program
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import Kind
+from eqsat.lower.program import Kernel, Program
+
+FUSION_METHODS = ("tvm", "optimal")
+
+CHOICE_POOL = 256
+"""Cones for each class of a fixed program."""
+
+_GROUP_NAMES = (
+    (Kind.ANCHOR, "anchor"),
+    (Kind.REDUCTION, "reduction"),
+    (Kind.INJECTIVE, "injective"),
+    (Kind.ELEMENTWISE, "pointwise"),
+)
+
+
+def method_of(target: Target) -> str:
+    """The fusion method of a target: its own algorithm, or the best covering by its templates."""
+    return "tvm" if target.fusion == "post-dominator" else "optimal"
+
+
+def fuse_program(
+    program: Program, target: Target, model: CostModel, *, method: str = "optimal", time_limit_s: float = 30.0
+) -> Program:
+    """The same computation with its nodes partitioned into kernels of the target.
+
+    ``method``: "tvm" (post-dominator groups, whatever the templates) or "optimal" (the cheapest covering by cones that fit the
+    target's templates). Nodes that several kernels compute occur once in each, under names of their own. Raises
+    `OptionError` for another method and `NoKernelError` if the target lacks a kernel for an operator.
+    """
+    source = graph_of_program(program.graph, target)
+    choice = _only_choice(source.graph)
+    plan = plan_kernels(source.graph, choice, target, model, method=method, time_limit_s=time_limit_s)
+    return _Rebuilt(program, source, plan.kernels).run()
+
+
+def plan_kernels(
+    graph: FusionGraph,
+    choice: Mapping[int, int],
+    target: Target,
+    model: CostModel,
+    *,
+    method: str,
+    time_limit_s: float,
+    prices: ConePrices | None = None,
+    pool: Pool | None = None,
+    cones: int = CHOICE_POOL,
+) -> Covering:
+    """Kernels for one operation in each class; ``choice`` lists the needed classes, operands first.
+
+    The cones that are considered are added to ``pool``.
+    """
+    if method not in FUSION_METHODS:
+        raise OptionError(f"fusion method {method!r} does not exist; choose one of {', '.join(FUSION_METHODS)}")
+    prices = prices or ConePrices(graph, model, target)
+    if method == "tvm":
+        started = time.perf_counter()
+        kernels = {
+            root: group_cone(graph, operations, root, prices)
+            for root, operations in post_dominator_groups(graph, choice).items()
+        }
+        cost = sum(c.price for c in kernels.values())
+        return Covering(kernels, cost, cost, "post-dominator", time.perf_counter() - started)
+    restricted = graph.restricted(choice)
+    found = ConePool(
+        restricted, target, prices, limit=cones, deadline=time.perf_counter() + time_limit_s / 2
+    )
+    own = Pool()
+    own.add(found.kernels())
+    if pool is not None:
+        pool.add(found.kernels())
+    return cover(restricted, own, target, time_limit_s=time_limit_s)
+
+
+def group_cone(graph: FusionGraph, operations: frozenset[int], root: int, prices: ConePrices) -> Cone:
+    """A given group of operations as a cone."""
+    inside = frozenset(graph.owner[i] for i in operations)
+    inputs = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
+    members = [graph.operations[i] for i in operations]
+    only_views = all(m.is_view for m in members)
+    if only_views:
+        name = "view"
+    elif len(members) == 1:
+        name = members[0].name
+    else:
+        kinds = {m.kind for m in members}
+        name = next((n for kind, n in _GROUP_NAMES if kind in kinds), "opaque")
+    cut = frozenset(c for c in inputs if graph.members[c])
+    price = prices(root, operations, inputs)
+    return Cone(root, operations, inside, inputs, cut, template=name, only_views=only_views, price=price)
+
+
+def _only_choice(graph: FusionGraph) -> dict[int, int]:
+    """The operations that the roots of a program need, operands first (classes are numbered in that order)."""
+    needed: set[int] = set()
+    stack = [c for c in graph.roots if graph.members[c]]
+    while stack:
+        cls = stack.pop()
+        if cls not in needed:
+            needed.add(cls)
+            stack.extend(graph.inputs_of(graph.members[cls][0]))
+    return {c: graph.members[c][0] for c in sorted(needed)}
+
+
+class _Rebuilt:
+    """A program with new kernels; nodes in the order of the kernels."""
+
+    def __init__(self, program: Program, source: ProgramGraph, kernels: Mapping[int, Cone]) -> None:
+        self._program = program
+        self._graph: Graph = program.graph
+        self._fusion = source.graph
+        self._kernels = kernels
+        self._old = {i: kernel for kernel in program.kernels for i in kernel.nodes}
+        self._types = dict(self._graph.types)
+        self._origin = dict(program.origin)
+        self._taken = set(self._types) | set(self._graph.constants) | set(self._graph.inputs)
+        self._nodes: list[Node] = []
+        self._emitted: set[int] = set()
+
+    def run(self) -> Program:
+        made = [k for cone in self._order() if (k := self._kernel(cone)) is not None]
+        defined = {v for node in self._nodes for v in node.outputs} | set(self._graph.inputs) | set(self._graph.constants)
+        graph = replace(
+            self._graph,
+            nodes=tuple(self._nodes),
+            types=MappingProxyType({k: t for k, t in self._types.items() if k in defined}),
+        )
+        origin = {k: v for k, v in self._origin.items() if k in defined}
+        return Program(graph, tuple(made), MappingProxyType(origin))
+
+    def _order(self) -> list[Cone]:
+        """Kernels whose inputs are computed come first, in the order of the program."""
+        users: dict[int, list[int]] = {}
+        missing: dict[int, int] = {}
+        for root, cone in self._kernels.items():
+            missing[root] = len(cone.cut)
+            for c in cone.cut:
+                users.setdefault(c, []).append(root)
+        ready = [root for root, count in missing.items() if not count]
+        heapq.heapify(ready)
+        order: list[Cone] = []
+        while ready:
+            root = heapq.heappop(ready)
+            order.append(self._kernels[root])
+            for user in users.get(root, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, user)
+        assert len(order) == len(self._kernels), "the kernels depend on each other in a circle"
+        return order
+
+    def _kernel(self, cone: Cone) -> Kernel | None:
+        fusion = self._fusion
+        indices = sorted(fusion.operations[i].source for i in cone.operations)
+        if indices[0] < 0:
+            return None
+        owner = {fusion.operations[i].source: fusion.owner[i] for i in cone.operations}
+        renamed: dict[str, str] = {}
+        placed: list[int] = []
+        for index in indices:
+            node = self._graph.nodes[index]
+            copy = index in self._emitted or (owner[index] != cone.root and owner[index] in self._kernels)
+            if copy:
+                renamed.update((v, self._fresh(v)) for v in node.outputs if v)
+            else:
+                self._emitted.add(index)
+            placed.append(len(self._nodes))
+            inputs = tuple(renamed.get(v, v) for v in node.inputs)
+            name = f"{node.name}_again_{len(self._nodes)}" if copy else node.name
+            self._nodes.append(replace(node, inputs=inputs, outputs=tuple(renamed.get(v, v) for v in node.outputs), name=name))
+        inside = {v for i in placed for v in self._nodes[i].outputs}
+        inputs = tuple(dict.fromkeys(v for i in placed for v in self._nodes[i].inputs if v and v not in inside))
+        outputs = tuple(v for v in self._nodes[placed[-1]].outputs if v)
+        old = [self._old[i] for i in indices if i in self._old]
+        rules = tuple(sorted(set[str]().union(*(k.rules for k in old))))
+        worst = max((k.exactness for k in old), default=Exactness.EXACT)
+        name = old[-1].name if old else self._nodes[placed[-1]].name
+        return Kernel(name, cone.template, tuple(placed), inputs, outputs, rules, worst)
+
+    def _fresh(self, value: str) -> str:
+        number = 2
+        while f"{value}_{number}" in self._taken:
+            number += 1
+        name = f"{value}_{number}"
+        self._taken.add(name)
+        self._types[name] = self._types[value]
+        if value in self._origin:
+            self._origin[name] = self._origin[value]
+        return name
+
+
+def launches(kernels: Iterable[Cone]) -> int:
+    """Kernels that launch: neither views nor outputs of operators with several."""
+    return sum(not cone.only_views for cone in kernels)

@@ -1,0 +1,146 @@
+"""From a program's graph, or from a saturated e-graph, to the `FusionGraph`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.cost.target import Target
+from eqsat.egraph.egraph import INPUT, EGraph, TupleType
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.fusion.operation import FusionGraph, Operation, operation_of, projection
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import Application, Kind
+from eqsat.ir.types import TensorType, Type
+from eqsat.rewrite import PROJECTION
+
+_SMALL = 4096
+"""Constants of at most so many elements are shown to shape rules and work formulas."""
+
+
+@dataclass
+class ProgramGraph:
+    """A program as a `FusionGraph` with one operation for each class; the source of an operation is its node's index, a
+    projection's is -1. ``classes``: value -> class."""
+
+    graph: FusionGraph
+    classes: dict[str, int]
+
+
+@dataclass
+class SnapshotGraph:
+    """An e-graph as a `FusionGraph`; the source of an operation is its handle. ``classes``: representative -> class;
+    ``by_handle``: handle -> operation."""
+
+    graph: FusionGraph
+    classes: dict[int, int]
+    by_handle: dict[int, int]
+
+
+def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
+    """The operations of a program."""
+    fusion = FusionGraph()
+    classes: dict[str, int] = {}
+    for name in (*graph.inputs, *graph.constants):
+        if name not in classes:
+            classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
+    for index, node in enumerate(graph.nodes):
+        outputs = [graph.type_of(v) if v else graph.type_of("") for v in node.outputs]
+        types = [graph.type_of(v) if v else None for v in node.inputs]
+        values = [_small_value(graph, v) for v in node.inputs]
+        app = Application(node.key, node.attributes, types, values, len(node.outputs))
+        inputs = [classes[v] for v in node.inputs if v]
+        domain = "opaque" if node.opaque else node.domain
+        operation = _on_target(operation_of(node.op, domain, app, outputs, inputs, index), target)
+        cls = fusion.add_class(outputs)
+        fusion.add(cls, operation)
+        if len(node.outputs) == 1:
+            classes[node.outputs[0]] = cls
+            continue
+        for value in node.outputs:
+            if value:
+                classes[value] = fusion.add_class([graph.type_of(value)])
+                fusion.add(classes[value], projection(cls, -1))
+    fusion.roots = tuple(dict.fromkeys(classes[v] for v in graph.outputs))
+    return ProgramGraph(fusion, classes)
+
+
+def graph_of_snapshot(encoding: Encoding, snapshot: Snapshot, target: Target) -> SnapshotGraph:
+    """The operations of the part of an e-graph that the outputs can reach. Constant classes are leaves."""
+    egraph = snapshot.egraph
+    roots = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
+    reached: dict[int, None] = {}
+    stack = list(reversed(roots))
+    while stack:
+        cls = stack.pop()
+        if cls in reached:
+            continue
+        reached[cls] = None
+        if cls not in snapshot.constants:
+            stack.extend(c for item in snapshot.classes[cls] for c in item.children if c not in reached)
+    fusion = FusionGraph()
+    classes: dict[int, int] = {}
+    for cls in sorted(reached):
+        full = egraph.full_type_of(cls)
+        types = full.items if isinstance(full, TupleType) else (full,)
+        scalar = cls in snapshot.constants and _one_element(types[0])
+        classes[cls] = fusion.add_class(types, scalar=scalar)
+    by_handle: dict[int, int] = {}
+    for cls in sorted(reached):
+        if cls in snapshot.constants:
+            continue
+        for item in snapshot.classes[cls]:
+            if item.node.op == INPUT and not item.node.domain:
+                continue
+            inputs = [classes[c] for c in item.children]
+            if item.node.op == PROJECTION:
+                operation = projection(inputs[0], item.handle)
+            else:
+                operation = _on_target(_enode(egraph, item.handle, inputs), target)
+            if classes[cls] not in inputs:
+                by_handle[item.handle] = fusion.add(classes[cls], operation)
+    for cls in reached:  # a class that holds an input of the program needs no operation
+        if any(item.node.op == INPUT and not item.node.domain for item in snapshot.classes[cls]):
+            fusion.members[classes[cls]] = []
+    fusion.roots = tuple(dict.fromkeys(classes[c] for c in roots))
+    return SnapshotGraph(fusion, classes, by_handle)
+
+
+def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:
+    node = egraph.nodes[handle]
+    types: list[Type | None] = []
+    for child in node.children:
+        full = None if child == ABSENT_INPUT else egraph.full_type_of(child)
+        types.append(None if isinstance(full, TupleType) else full)
+    values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
+    own = egraph.full_type_of(handle)
+    outputs = own.items if isinstance(own, TupleType) else (own,)
+    app = Application(node.key, node.attributes, types, values, node.outputs)
+    name, domain = (node.op, "opaque") if node.opaque is not None else (node.op, node.domain)
+    return operation_of(name, domain, app, outputs, inputs, handle)
+
+
+def _on_target(operation: Operation, target: Target) -> Operation:
+    """Operators that the target does in place are views there."""
+    if operation.name not in target.free_operators:
+        return operation
+    labels = (operation.labels - {"injective"}) | {"view"}
+    return Operation(operation.name, labels, Kind.VIEW, operation.inputs, 0.0, operation.dtype, operation.source)
+
+
+def _one_element(type: Type) -> bool:
+    return isinstance(type, TensorType) and type.size == 1
+
+
+def _is_scalar_constant(graph: Graph, name: str) -> bool:
+    return name in graph.constants and _one_element(graph.type_of(name))
+
+
+def _small_value(graph: Graph, value: str) -> np.ndarray | None:
+    constant = graph.constants.get(value) if value else None
+    if constant is None or not isinstance(constant.type, TensorType) or (constant.type.size or _SMALL + 1) > _SMALL:
+        return None
+    return constant.numpy()

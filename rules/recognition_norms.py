@@ -1,0 +1,225 @@
+"""Normalisations that exporters spell out become one operator (E27).
+
+The two-pass form only: the variance as the mean of squared distances, or of squares where no mean is subtracted. A layer
+normalisation is found as what it is, the RMS normalisation of the distances from the mean. Both have kernels in ONNX Runtime;
+GroupNormalization has none, so the reshape form of it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
+from eqsat.rewrite import Match, Ref, Term, Unmet, apply, literal, rule, variables
+from eqsat.rules.alignment import reshaped
+from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.terms import add, constant, div, every_element, mul, same_type, sub
+
+ROUNDING = Exactness.ROUNDING
+x, s, g, c, eps, e, y = variables("x s g c eps e y")
+(axes,) = variables("axes?")
+
+
+def reduced_axes(node: Ref, axes: Ref | None, rank: int) -> tuple[int, ...]:
+    """The axes that a reduction of a value of ``rank`` axes reduces, ascending. Raises `Unmet` unless it keeps them."""
+    if not node.attr("keepdims", 1):
+        raise Unmet("the reduced axes are dropped")
+    given = [] if axes is None else [int(a) for a in axes.value.reshape(-1)]
+    if not given:
+        if node.attr("noop_with_empty_axes", 0):
+            raise Unmet("nothing is reduced")
+        return tuple(range(rank))
+    return tuple(sorted({a % rank for a in given}))
+
+
+def _trailing_axis(m: Match) -> int:
+    """The first axis, as a negative number, if the mean is taken over the last axes of ``x``."""
+    rank = m.x.rank
+    found = reduced_axes(m.mean, m.axes, rank)
+    m.require(found and found == tuple(range(found[0], rank)), "the mean is not taken over the last axes")
+    return found[0] - rank
+
+
+def _extents(m: Match, value: Ref, axis: int) -> tuple[int, ...]:
+    """Static extents of ``value`` from ``axis`` on."""
+    found = value.shape[axis:]
+    m.require(all(isinstance(d, int) for d in found), "a normalised extent is unknown")
+    return found  # type: ignore[return-value]
+
+
+def _spread(m: Match, value: Ref, extents: Sequence[int]) -> Term:
+    """A factor or summand of a normalised value in the shape of the normalised axes."""
+    shape = list(value.static_shape)
+    while shape and shape[0] == 1 and len(shape) > len(extents):
+        shape.pop(0)
+    m.require(len(shape) <= len(extents), "it varies over other axes than the normalised ones")
+    shape = [1] * (len(extents) - len(shape)) + shape
+    m.require(all(a in (1, b) for a, b in zip(shape, extents, strict=True)), "it would enlarge the result")
+    found = reshaped(value, shape)
+    if shape == list(extents):
+        return found
+    m.require(value.is_constant, "it varies over some of the normalised axes only")
+    return mul(found, literal(np.ones(tuple(extents), value.dtype.numpy)))
+
+
+# --- samples -------------------------------------------------------------------------------------------------------------
+
+
+def _axes(d: Sampler, rank: int) -> dict[str, Any]:
+    """Axes to reduce, mostly the last ones, as a variable or absent."""
+    first = d.integer(max(rank - 2, 0), rank - 1)
+    found = list(range(first, rank)) if d.chance(0.85) else [d.integer(0, rank - 1)]
+    if len(found) == rank and d.chance():
+        return {}
+    return {"axes": fixed([a - rank if d.chance() else a for a in found], "int64")}
+
+
+def _number(d: Sampler, array: np.ndarray, options: Sequence[float]) -> Any:
+    shape = (1,) * (array.ndim + 1) if d.chance(0.1) else d.choose(((), (1,), (1,) * array.ndim))
+    return fixed(np.full(shape, d.choose(options), array.dtype))
+
+
+def _spelled(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4, ones=0.05), d.choose(("float32", "float32", "float32", "float16")))
+    found = {"x": x, **_axes(d, x.ndim), "eps": _number(d, x, (1e-5, 1e-12, 0.5)), "e": _number(d, x, (0.5, -0.5, 1.5))}
+    return found | ({"mean": {"keepdims": 1}} if d.chance() else {})
+
+
+def _normalised(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(2, 4, ones=0.05))
+    axis = d.integer(-2, -1)
+    extents = x.shape[axis:]
+    options = (extents, extents, extents[1:], (), (1, *extents), (1,) * len(extents), d.broadcast_with(x.shape))
+    factor = d.floats(d.choose(options))
+    scale = d.floats(extents) if d.chance(0.15) else np.ones(extents, np.float32)
+    attributes = {"axis": axis if d.chance() else axis + x.ndim, "epsilon": d.choose((1e-5, 0.5))}
+    both = d.either(factor)
+    return {"x": x, "s": fixed(scale), "g": both, "c": both, "norm": attributes}
+
+
+def _centred(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(2, 4, ones=0.05)) + np.float32(d.choose((0, 0, 3)))
+    axis = d.integer(-2, -1)
+    attributes = {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}
+    chosen = range(axis, 0) if d.chance(0.8) else [d.integer(-x.ndim, -1)]
+    found = {"x": x, "s": d.either(d.floats(x.shape[axis:])), "norm": attributes}
+    return found | {"axes": fixed(list(chosen), "int64")}
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    div(x, apply("Sqrt", add(apply("ReduceMean", mul(x, x), axes).named("mean"), eps))),
+    where=[constant("axes", "eps"), same_type("x")],
+    exactness=ROUNDING,
+    source="ONNX RMSNormalization; Zhang and Sennrich 2019",
+    family="E27",
+    sample=_spelled,
+)
+def recognise_rms_normalization(m: Match) -> Term:
+    """``x / Sqrt(ReduceMean(x * x, axes) + eps) == RMSNormalization(x, 1)`` over the last axes."""
+    m.require(m.x.dtype is DType.FLOAT, "epsilon is kept in float32")
+    m.require(m.eps.value.size == 1, "epsilon is no number")
+    epsilon = float(m.eps.value.reshape(()))
+    m.require(0 <= epsilon < np.inf, "epsilon is negative or infinite")
+    axis = _trailing_axis(m)
+    ones = literal(np.ones(_extents(m, m.x, axis), m.x.dtype.numpy))
+    return apply("RMSNormalization", m.x, ones, axis=axis, epsilon=epsilon)
+
+
+@rule(
+    apply("Pow", add(apply("ReduceMean", mul(x, x), axes).named("mean"), eps).named("sum"), e),
+    where=[constant("axes", "eps", "e")],
+    exactness=ROUNDING,
+    source="pow is within one unit in the last place; a mean of squares is not negative",
+    family="E27",
+    sample=_spelled,
+)
+def take_root_of_mean_square(m: Match) -> Term:
+    """``(ReduceMean(x * x) + eps) ^ e == Sqrt(ReduceMean(x * x) + eps)``, or its reciprocal, for ``e`` of 0.5 or -0.5."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    m.require(m.root.type == m.sum.type, "the exponent enlarges the result")
+    m.require(m.eps.interval[0] >= 0, "epsilon is negative")
+    m.require(m.e.interval in ((0.5, 0.5), (-0.5, -0.5)), "another exponent")
+    root = apply("Sqrt", m.sum)
+    return root if m.e.interval[0] > 0 else apply("Reciprocal", root)
+
+
+@rule(
+    mul(apply("RMSNormalization", x, s).named("norm"), g),
+    where=[constant("s"), every_element("s", 1), same_type("x")],
+    exactness=ROUNDING,
+    source="ONNX RMSNormalization",
+    family="E27",
+    sample=_normalised,
+)
+def scale_rms_normalization(m: Match) -> Term:
+    """``RMSNormalization(x, 1) * g == RMSNormalization(x, g)`` for ``g`` along the normalised axes."""
+    m.require(m.root.handle != m.norm.handle, "the product is the value itself")
+    axis = _axis(m)
+    scale = _spread(m, m.g, _extents(m, m.x, axis))
+    return apply("RMSNormalization", m.x, scale, **dict(m.norm.attributes))
+
+
+@rule(
+    apply("RMSNormalization", sub(x, apply("ReduceMean", x, axes).named("mean")), s).named("norm"),
+    where=[constant("axes")],
+    exactness=ROUNDING,
+    source="ONNX LayerNormalization; Ba, Kiros and Hinton 2016",
+    family="E27",
+    sample=_centred,
+)
+def recognise_layer_normalization(m: Match) -> Term:
+    """``RMSNormalization(x - ReduceMean(x, axes), s) == LayerNormalization(x, s)`` where both go over the same axes."""
+    m.require(_trailing_axis(m) == _axis(m), "the mean is taken over other axes")
+    return apply("LayerNormalization", m.x, m.s, **dict(m.norm.attributes))
+
+
+@rule(
+    add(apply("LayerNormalization", x, s).named("norm"), c),
+    where=[same_type("x")],
+    exactness=ROUNDING,
+    source="ONNX LayerNormalization",
+    family="E27",
+    sample=_normalised,
+)
+def shift_layer_normalization(m: Match) -> Term:
+    """``LayerNormalization(x, s) + c == LayerNormalization(x, s, c)`` for ``c`` along the normalised axes."""
+    m.require(m.root.handle != m.norm.handle, "the sum is the value itself")
+    m.require(m.c.dtype is m.s.dtype, "scale and bias of different types")
+    bias = _spread(m, m.c, _extents(m, m.x, _axis(m)))
+    return apply("LayerNormalization", m.x, m.s, bias, **dict(m.norm.attributes))
+
+
+def _axis(m: Match) -> int:
+    """The first normalised axis as a negative number."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    found: int = m.norm.attr("axis", -1)
+    return found if found < 0 else found - m.x.rank
+
+
+# --- spellings -----------------------------------------------------------------------------------------------------------
+
+
+def _gained(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape())
+    return {"x": x, "y": d.positive(d.broadcast_of(x.shape)), "g": d.either(d.floats(d.broadcast_with(x.shape)), 0.9)}
+
+
+@rule(
+    mul(x, mul(apply("Reciprocal", apply("Sqrt", y)), g)),
+    where=[constant("g")],
+    exactness=ROUNDING,
+    source="associativity over the reals",
+    family="E27",
+    sample=_gained,
+)
+def divide_before_gain(m: Match) -> Term:
+    """``x * (Reciprocal(Sqrt(y)) * g) == (x / Sqrt(y)) * g``."""
+    m.require(m.x.dtype is DType.FLOAT and not m.y.is_constant, "no float32, or a constant root")
+    return mul(div(m.x, apply("Sqrt", m.y)), m.g)
