@@ -54,7 +54,11 @@ def prepare(graph: Graph, names: tuple[str, ...] | None) -> tuple[Encoding, Snap
     encoding = encode(graph)
     saturate(encoding.egraph, rules, Limits(30.0, 200_000))
     classes = {r.name: r.exactness for r in rules}
-    return encoding, take_snapshot(encoding.egraph), {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
+    return (
+        encoding,
+        take_snapshot(encoding.egraph),
+        {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING},
+    )
 
 
 def rows_of(path: Path, model: CostModel, targets: list[Target], limit_s: float, verbose: bool) -> list[str]:
@@ -99,7 +103,9 @@ def main() -> None:
         paths = [options.models / f"{name}.onnx" for name in options.names.split(",")]
     model = find_cost_model(options.cost)
     targets = [load_target(name) for name in options.targets.split(",")]
-    print("| model | target | original + tvm | extract, tvm | extract, optimal | joint | gap | scope | stage | cones | s |")
+    print(
+        "| model | target | original + tvm | extract, tvm | extract, optimal | joint | gap | scope | stage | cones | s |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for path in paths:
         rows_of(path, model, targets, options.time_limit, options.verbose)

@@ -223,3 +223,23 @@ def divide_before_gain(m: Match) -> Term:
     """``x * (Reciprocal(Sqrt(y)) * g) == (x / Sqrt(y)) * g``."""
     m.require(m.x.dtype is DType.FLOAT and not m.y.is_constant, "no float32, or a constant root")
     return mul(div(m.x, apply("Sqrt", m.y)), m.g)
+
+
+def _kept_mean(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4, ones=0.05))
+    gain = d.positive(d.broadcast_with(x.shape))
+    return {"x": x, **_axes(d, x.ndim), "y": d.either(gain, 0.2), "c": d.either(d.floats(d.broadcast_of(x.shape)))}
+
+
+@rule(
+    add(mul(x, y), sub(c, mul(apply("ReduceMean", x, axes).named("mean"), y))),
+    where=[constant("axes")],
+    exactness=ROUNDING,
+    source="distributivity; Keras folds its normalisation so",
+    family="E27",
+    sample=_kept_mean,
+)
+def subtract_mean_before_gain(m: Match) -> Term:
+    """``x * y + (c - ReduceMean(x) * y) == (x - ReduceMean(x)) * y + c``."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    return add(mul(sub(m.x, m.mean), m.y), m.c)

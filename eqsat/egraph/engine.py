@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eqsat.egraph.patterns import Query, is_commutative
+from eqsat.egraph.patterns import Query, is_attribute_column, is_commutative
 
 _LOAD_WIDTH = 8
 """E-nodes with at most this many inputs travel in one relation, padded; wider ones have a relation for each width."""
 
-_MATCH_WIDTH = 12
-"""The same for the columns of a match."""
+_MATCH_CLASSES, _MATCH_ATTRIBUTES = 8, 4
+"""The same for the columns of a match: e-classes, numbers of attributes."""
 
 _PRELUDE = """
 (sort T)
@@ -72,8 +72,8 @@ class Engine:
         self._constructors: dict[str, int] = {}
         self._widths: set[str] = set()
         self._waiting: list[tuple[int, Query]] = []
-        self._keys: dict[int, tuple[int, int]] = {}
-        self._matches: dict[int, str] = {}
+        self._keys: dict[int, tuple[int, tuple[tuple[int, bool], ...]]] = {}
+        self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
         self._command(_PRELUDE)
 
@@ -97,7 +97,9 @@ class Engine:
         batches: dict[str, list[tuple[int, ...]]] = {}
         for constructor, rows in sorted(pending.nodes.items()):
             arity = len(rows[0]) - 2
-            relation, padding = self._relation("load", arity + 3, _LOAD_WIDTH + 3, commands)
+            width = max(arity, _LOAD_WIDTH)
+            padding = width - arity
+            relation = self._relation(f"load_{width}", ["i64"] * (width + 3), commands)
             number = self._constructors.get(constructor)
             if number is None:
                 number = self._constructors[constructor] = len(self._constructors)
@@ -113,28 +115,29 @@ class Engine:
         decode = self._int
         merges = {decode(r.inputs[0]): decode(r.output) for r in frozen["canon"].rows}
         matches: dict[int, list[tuple[int, ...]]] = {}
-        for relation in self._matches.values():
-            for row in frozen[relation].rows:
-                number, *columns = map(decode, row.inputs)
-                key, width = self._keys[number]
-                matches.setdefault(key, []).append(tuple(columns[:width]))
+        rows_by_relation = [frozen[relation].rows for relation in self._matches]
+        if any(rows_by_relation):
+            handle_of = {r.inputs[0]: decode(r.output) for r in frozen["id"].rows}
+            for rows in rows_by_relation:
+                for row in rows:
+                    values = row.inputs
+                    key, columns = self._keys[decode(values[0])]
+                    found = tuple(decode(values[i]) if attribute else handle_of[values[i]] for i, attribute in columns)
+                    matches.setdefault(key, []).append(found)
         self._command("(run clear 1)")
         for rows_of_key in matches.values():
             rows_of_key.sort()
         return merges, matches
 
-    def _relation(self, stem: str, width: int, usual: int, commands: list[str]) -> tuple[str, int]:
-        """The relation that carries rows of ``width`` columns, and by how many columns they are padded to fit it."""
-        wide = max(width, usual)
-        name = f"{stem}_{wide}"
+    def _relation(self, name: str, columns: Sequence[str], commands: list[str]) -> str:
+        """Declares a relation whose rows are deleted after each step, on first use."""
         if name not in self._widths:
             self._widths.add(name)
-            columns = " ".join(f"x{i}" for i in range(wide))
+            row = " ".join(f"x{i}" for i in range(len(columns)))
             commands.append(
-                f"(relation {name} ({' '.join(['i64'] * wide)}))\n"
-                f"(rule (({name} {columns})) ((delete ({name} {columns}))) :ruleset clear)"
+                f"(relation {name} ({' '.join(columns)}))\n(rule (({name} {row})) ((delete ({name} {row}))) :ruleset clear)"
             )
-        return name, wide - width
+        return name
 
     def _compile_ready(self) -> list[str]:
         known = self._constructors
@@ -142,13 +145,16 @@ class Engine:
         self._waiting = [(key, q) for key, q in self._waiting if not all(c in known for c in q.constructors)]
         commands: list[str] = []
         for key, query in ready:
+            classes = [c for c in query.columns if not is_attribute_column(c)]
+            attributes = [c for c in query.columns if is_attribute_column(c)]
+            n, m = max(len(classes), _MATCH_CLASSES), max(len(attributes), _MATCH_ATTRIBUTES)
+            relation = self._relation(f"match_{n}_{m}", ["i64", *["T"] * n, *["i64"] * m], commands)
+            self._matches.setdefault(relation)
+            place = {c: 1 + i for i, c in enumerate(classes)} | {c: 1 + n + i for i, c in enumerate(attributes)}
             number = len(self._keys)
-            width = len(query.columns)
-            self._keys[number] = (key, width)
-            relation, padding = self._relation("match", width + 1, _MATCH_WIDTH + 1, commands)
-            self._matches[width + 1 + padding] = relation
-            row = " ".join((str(number), *query.columns, *("0",) * padding))
-            commands.append(f"(rule ({' '.join(query.facts)}) (({relation} {row})) :ruleset find)")
+            self._keys[number] = (key, tuple((place[c], is_attribute_column(c)) for c in query.columns))
+            padded = [*classes, *["(N 0)"] * (n - len(classes)), *attributes, *["0"] * (m - len(attributes))]
+            commands.append(f"(rule ({' '.join(query.facts)}) (({relation} {number} {' '.join(padded)})) :ruleset find)")
         return commands
 
     def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:
@@ -165,7 +171,8 @@ class Engine:
 
     def _command(self, text: str) -> None:
         try:
-            self._egraph.run_program(*self._egraph.parse_program(text))
+            for command in self._egraph.parse_program(text):
+                self._egraph.run_program(command)  # one by one: a whole program at once takes 100 MB more
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a Rust panic arrives as a BaseException

@@ -21,7 +21,7 @@ ABSENT_INPUT = 0
 class Query:
     """Conjunction of facts over egglog variables, and the columns that a match reports.
 
-    ``columns[0]`` is the handle of the root. ``bindings`` maps each variable to its column; ``nodes`` maps each named node
+    ``columns[0]`` is the root. A column is an e-class or, where `is_attribute_column` says so, the number of attributes. ``bindings`` maps each variable to its column; ``nodes`` maps each named node
     to (column of its class, column of its attributes). ``absent`` names the optional variables that this query takes as
     absent.
     """
@@ -32,6 +32,11 @@ class Query:
     nodes: tuple[tuple[str, int, int], ...]
     absent: tuple[str, ...]
     constructors: tuple[str, ...]
+
+
+def is_attribute_column(column: str) -> bool:
+    """Whether a column of a query reports attributes (by number), not an e-class."""
+    return column.startswith("a")
 
 
 @cache
@@ -77,7 +82,6 @@ class _Compiler:
         self._constants = constants
         self._facts: list[str] = []
         self._columns: list[str] = []
-        self._handles: list[str] = []
         self._bindings: dict[str, int] = {}
         self._nodes: list[tuple[str, int, int]] = []
         self._constructors: list[str] = []
@@ -89,7 +93,7 @@ class _Compiler:
             if name not in self._absent:
                 self._facts.append(f"(Constant_ v_{name})")
         return Query(
-            tuple(self._facts + self._handles),
+            tuple(self._facts),
             tuple(self._columns),
             tuple(self._bindings.items()),
             tuple(self._nodes),
@@ -129,7 +133,6 @@ class _Compiler:
         return name
 
     def _class(self, name: str) -> int:
-        """Adds the column that reports the handle of the e-class bound to ``name``."""
-        self._columns.append(f"h_{name}")
-        self._handles.append(f"(= h_{name} (id {name}))")
+        """Adds the column that reports the e-class bound to ``name``."""
+        self._columns.append(name)
         return len(self._columns) - 1

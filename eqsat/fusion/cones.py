@@ -171,10 +171,12 @@ class ConePool:
             return
         choices: list[Sequence[Cone | None]] = []
         for c in inputs:
-            options: list[Cone | None] = [None]
+            offered: list[Cone | None] = [None]
             if self._joins[index]:
-                options += [k for k in self.cones.get(c, ()) if cls not in k.inside and cls not in k.inputs and k.stages]
-            choices.append(options)
+                offered += [
+                    k for k in self.cones.get(c, ()) if cls not in k.inside and cls not in k.inputs and k.stages
+                ]
+            choices.append(offered)
         size = 1
         for options in choices:
             size *= len(options)
@@ -211,7 +213,9 @@ class ConePool:
             self.truncated = True
             return None
         arguments = 1 + sum(not graph.scalar[c] for c in read)
-        stages, occupants, template, row = self._matcher.extend(index, absorbed) if self._joins[index] else ((), (), "", 0)
+        stages, occupants, template, row = (
+            self._matcher.extend(index, absorbed) if self._joins[index] else ((), (), "", 0)
+        )
         only_views = graph.operations[index].is_view and all(c.only_views for c in absorbed)
         if not absorbed:
             template = template or graph.operations[index].name

@@ -18,25 +18,39 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.fusion.cones import ConePool, ConePrices
+from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
+from eqsat.fusion.matching import Cone
 from eqsat.fusion.operation import FusionGraph
-from eqsat.fusion.partition import fuse_program, launches, method_of, plan_kernels
-from eqsat.fusion.sources import SnapshotGraph, graph_of_snapshot
+from eqsat.fusion.partition import CHOICE_POOL, group_cone, launches, method_of, plan_kernels, program_with
+from eqsat.fusion.slices import with_slices
+from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, select
 
 _WHOLE_POOL = 8
-_EXHAUSTIVE = 4096
-_EXHAUSTIVE_TOTAL = 40_000
+_EXHAUSTIVE = 2048
+_EXHAUSTIVE_TOTAL = 12_000
+_EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A kernel: its template, the class representative it computes and the handles of its e-nodes."""
+
+    template: str
+    root: int
+    handles: frozenset[int]
 
 
 @dataclass(frozen=True)
 class JointSelection:
     """E-nodes and kernels of one program.
 
-    ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``kernels``: launches.
+    ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the
+    kernels, views and projections too; ``kernels``: how many launch.
     ``cost``, ``cost_before`` (the original program, fused as well as the target can), ``cost_two_phase`` (chosen operator by
     operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound holds for all programs in the
     e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those built from the ``cones``
@@ -44,6 +58,7 @@ class JointSelection:
     """
 
     choice: dict[int, int]
+    groups: tuple[Group, ...]
     kernels: int
     cost: float
     cost_before: float
@@ -89,7 +104,33 @@ def program_of(
 ) -> Program:
     """The program of a joint selection with its kernels. ``exactness`` gives the class of each rule by name."""
     program = lower(encoding, snapshot, joint.selection, exactness)
-    return fuse_program(program, joint.target, joint.model, method=method_of(joint.target))
+    if joint.target.slices:
+        program = with_slices(program)
+    source = graph_of_program(program.graph, joint.target)
+    operations = counterparts(encoding, snapshot, joint.choice, program, source)
+    prices = ConePrices(source.graph, joint.model, joint.target)
+    kernels: dict[int, Cone] = {}
+    for group in joint.groups:
+        members = frozenset(operations[h] for h in group.handles if h in operations)
+        root = source.graph.owner[operations[snapshot_handle(joint, group)]]
+        cone = group_cone(source.graph, members, root, prices)
+        cone.template = group.template
+        kernels[root] = cone
+    made = {i for cone in kernels.values() for i in cone.operations}
+    for index, operation in enumerate(source.graph.operations):  # second names of outputs, projections
+        cls = source.graph.owner[index]
+        if (
+            index not in made
+            and cls not in kernels
+            and (operation.is_view and (operation.source < 0 or cls in source.graph.roots))
+        ):
+            kernels[cls] = group_cone(source.graph, frozenset((index,)), cls, prices)
+    return program_with(program, source, kernels)
+
+
+def snapshot_handle(joint: JointSelection, group: Group) -> int:
+    """Handle of the e-node at the root of a group."""
+    return joint.choice[group.root]
 
 
 class _Joint:
@@ -112,21 +153,17 @@ class _Joint:
     def run(self, additive: Selection | None) -> JointSelection:
         before = self._offer(self._original(), "original")
         if additive is None:
-            additive = select(
-                self._encoding, self._snapshot, self._model, self._target, time_limit_s=self._left(0.25)
-            )
+            additive = select(self._encoding, self._snapshot, self._model, self._target, time_limit_s=self._left(0.25))
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
         truncated = self._enumerate()
         bound = 0.0
         for number in range(_ROUNDS):
             known = self._best
             incumbents = [c.kernels for c in self._coverings]
-            found = cover(
-                self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents
-            )
+            found = cover(self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents)
             bound = found.lower_bound
             self._coverings.append(found)
-            self._offer(found.choice(self._graph), found.method)
+            self._offer(found.choice(self._graph), found.method, CHOICE_POOL)
             assert self._best is not None
             if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
                 break
@@ -137,6 +174,7 @@ class _Joint:
         bound = min(bound, cost)
         return JointSelection(
             self._handles(choice),
+            self._groups(plan),
             launches(plan.kernels.values()),
             cost,
             before,
@@ -155,15 +193,16 @@ class _Joint:
 
     def _enumerate(self) -> bool:
         """Fills the pool from the whole e-graph; returns whether cones are missing."""
+        large = sum(map(len, self._graph.members)) > _EXHAUSTIVE_OPERATIONS
         every = ConePool(
             self._graph,
             self._target,
             self._prices,
-            limit=_EXHAUSTIVE,
-            deadline=time.perf_counter() + self._left(0.2),
-            total_limit=_EXHAUSTIVE_TOTAL,
+            limit=_WHOLE_POOL if large else _EXHAUSTIVE,
+            deadline=time.perf_counter() + self._left(0.3 if large else 0.1),
+            total_limit=_EXHAUSTIVE_TOTAL * (10 if large else 1),
         )
-        if every.truncated:
+        if every.truncated and not large:
             every = ConePool(
                 self._graph,
                 self._target,
@@ -174,7 +213,7 @@ class _Joint:
         self._pool.add(every.kernels())
         return every.truncated
 
-    def _offer(self, choice: dict[int, int], stage: str) -> float:
+    def _offer(self, choice: dict[int, int], stage: str, cones: int = _WHOLE_POOL) -> float:
         """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
         try:
             plan = plan_kernels(
@@ -183,9 +222,10 @@ class _Joint:
                 self._target,
                 self._model,
                 method=method_of(self._target),
-                time_limit_s=self._left(0.25),
+                time_limit_s=max(1.0, self._left(0.3)),
                 prices=self._prices,
                 pool=self._pool,
+                cones=cones,
             )
         except NoKernelError:
             return float("inf")
@@ -208,8 +248,23 @@ class _Joint:
         return self._needed(first)
 
     def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:
-        by_handle = self._source.by_handle
-        return self._needed({self._source.classes[c]: by_handle[h] for c, h in choice.items() if h in by_handle})
+        source, egraph = self._source, self._snapshot.egraph
+        found: dict[int, int] = {}
+        for cls, handle in choice.items():
+            index = source.by_handle.get(handle)
+            if index in source.splits:
+                index = source.slices.get((handle, choice[egraph.canonical_children(handle)[0]]), index)
+            if index is not None:
+                found[source.classes[cls]] = index
+        return self._needed(found)
+
+    def _groups(self, plan: Covering) -> tuple[Group, ...]:
+        representatives = {number: cls for cls, number in self._source.classes.items()}
+        operations = self._graph.operations
+        return tuple(
+            Group(cone.template, representatives[root], frozenset(operations[i].source for i in cone.operations))
+            for root, cone in plan.kernels.items()
+        )
 
     def _needed(self, choice: Mapping[int, int]) -> dict[int, int]:
         """The part of a choice that the roots need, operands first."""
@@ -231,6 +286,10 @@ class _Joint:
         """Class representative -> handle, with the inputs of the program."""
         representatives = {number: cls for cls, number in self._source.classes.items()}
         handles = {representatives[c]: self._graph.operations[i].source for c, i in choice.items()}
+        for index in choice.values():
+            split = self._source.splits.get(index)
+            if split is not None:
+                handles[self._snapshot.egraph.find(split)] = split
         for cls in self._source.classes:
             for item in self._snapshot.classes[cls]:
                 if item.node.op == INPUT and not item.node.domain and cls not in self._snapshot.constants:

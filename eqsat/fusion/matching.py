@@ -51,9 +51,7 @@ class Matcher:
         self._templates = target.templates
         self._on_chip = target.on_chip_bytes
         self._accepts: dict[frozenset[str], tuple[tuple[int, ...], ...]] = {}
-        self._required = [
-            tuple(i for i, stage in enumerate(t.stages) if stage.required) for t in target.templates
-        ]
+        self._required = [tuple(i for i, stage in enumerate(t.stages) if stage.required) for t in target.templates]
         self._none = tuple((-1,) * len(t.stages) for t in target.templates)
 
     def _stages(self, labels: frozenset[str]) -> tuple[tuple[int, ...], ...]:
@@ -71,9 +69,7 @@ class Matcher:
             return False
         return operation.is_view or any(self._stages(operation.labels))
 
-    def extend(
-        self, index: int, absorbed: Sequence[Cone]
-    ) -> tuple[tuple[int, ...], tuple[Occupants, ...], str, int]:
+    def extend(self, index: int, absorbed: Sequence[Cone]) -> tuple[tuple[int, ...], tuple[Occupants, ...], str, int]:
         """State, occupants, template ("" if no complete kernel) and row length of the cone rooted at an operation."""
         operation = self._graph.operations[index]
         row = operation.row_elements if "row" in operation.labels else 0

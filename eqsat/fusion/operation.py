@@ -92,9 +92,7 @@ class FusionGraph:
         ``choice``: class -> operation, for all classes that the roots need.
         """
         members = [[choice[c]] if c in choice else [] for c in range(len(self.members))]
-        return FusionGraph(
-            self.operations, self.owner, members, self.elements, self.bytes, self.scalar, self.roots
-        )
+        return FusionGraph(self.operations, self.owner, members, self.elements, self.bytes, self.scalar, self.roots)
 
 
 def operation_of(
@@ -132,6 +130,11 @@ def operation_of(
 def projection(of: int, source: int) -> Operation:
     """Output of an operator with several: part of the buffers that the operator wrote."""
     return Operation("Projection", frozenset(("projection",)), Kind.VIEW, (of,), 0.0, "default", source)
+
+
+def part_of(of: int, source: int) -> Operation:
+    """Output of a Split where it is a slice of the Split's input."""
+    return Operation("Slice", frozenset(("Slice", "injective")), Kind.INJECTIVE, (of,), 0.0, "default", source)
 
 
 def _row_elements(op: str, app: Application) -> int:

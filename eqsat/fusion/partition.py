@@ -17,6 +17,7 @@ from eqsat.fusion.covering import Covering, Pool, cover
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
+from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import ProgramGraph, graph_of_program
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind
@@ -24,7 +25,7 @@ from eqsat.lower.program import Kernel, Program
 
 FUSION_METHODS = ("tvm", "optimal")
 
-CHOICE_POOL = 256
+CHOICE_POOL = 32
 """Cones for each class of a fixed program."""
 
 _GROUP_NAMES = (
@@ -49,10 +50,16 @@ def fuse_program(
     target's templates). Nodes that several kernels compute occur once in each, under names of their own. Raises
     `OptionError` for another method and `NoKernelError` if the target lacks a kernel for an operator.
     """
+    program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
     plan = plan_kernels(source.graph, choice, target, model, method=method, time_limit_s=time_limit_s)
-    return _Rebuilt(program, source, plan.kernels).run()
+    return program_with(program, source, plan.kernels)
+
+
+def program_with(program: Program, source: ProgramGraph, kernels: Mapping[int, Cone]) -> Program:
+    """The program with these kernels: class of ``source`` -> cone that computes it."""
+    return _Rebuilt(program, source, kernels).run()
 
 
 def plan_kernels(
@@ -83,9 +90,7 @@ def plan_kernels(
         cost = sum(c.price for c in kernels.values())
         return Covering(kernels, cost, cost, "post-dominator", time.perf_counter() - started)
     restricted = graph.restricted(choice)
-    found = ConePool(
-        restricted, target, prices, limit=cones, deadline=time.perf_counter() + time_limit_s / 2
-    )
+    found = ConePool(restricted, target, prices, limit=cones, deadline=time.perf_counter() + time_limit_s / 2)
     own = Pool()
     own.add(found.kernels())
     if pool is not None:
@@ -140,7 +145,9 @@ class _Rebuilt:
 
     def run(self) -> Program:
         made = [k for cone in self._order() if (k := self._kernel(cone)) is not None]
-        defined = {v for node in self._nodes for v in node.outputs} | set(self._graph.inputs) | set(self._graph.constants)
+        defined = (
+            {v for node in self._nodes for v in node.outputs} | set(self._graph.inputs) | set(self._graph.constants)
+        )
         graph = replace(
             self._graph,
             nodes=tuple(self._nodes),
@@ -188,7 +195,9 @@ class _Rebuilt:
             placed.append(len(self._nodes))
             inputs = tuple(renamed.get(v, v) for v in node.inputs)
             name = f"{node.name}_again_{len(self._nodes)}" if copy else node.name
-            self._nodes.append(replace(node, inputs=inputs, outputs=tuple(renamed.get(v, v) for v in node.outputs), name=name))
+            self._nodes.append(
+                replace(node, inputs=inputs, outputs=tuple(renamed.get(v, v) for v in node.outputs), name=name)
+            )
         inside = {v for i in placed for v in self._nodes[i].outputs}
         inputs = tuple(dict.fromkeys(v for i in placed for v in self._nodes[i].inputs if v and v not in inside))
         outputs = tuple(v for v in self._nodes[placed[-1]].outputs if v)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from eqsat.egraph.egraph import INPUT, EGraph, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.fusion.operation import FusionGraph, Operation, operation_of, projection
+from eqsat.fusion.operation import FusionGraph, Operation, operation_of, part_of, projection
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.types import TensorType, Type
@@ -33,19 +34,25 @@ class ProgramGraph:
 @dataclass
 class SnapshotGraph:
     """An e-graph as a `FusionGraph`; the source of an operation is its handle. ``classes``: representative -> class;
-    ``by_handle``: handle -> operation."""
+    ``by_handle``: handle -> operation. Where outputs of a Split are slices, ``splits``: operation -> handle of its Split, and
+    ``slices``: handles of projection and Split -> operation."""
 
     graph: FusionGraph
     classes: dict[int, int]
     by_handle: dict[int, int]
+    splits: dict[int, int] = field(default_factory=dict)
+    slices: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
     """The operations of a program."""
     fusion = FusionGraph()
     classes: dict[str, int] = {}
+    constants: set[int] = set()
     for name in (*graph.inputs, *graph.constants):
         if name not in classes:
+            if name in graph.constants:
+                constants.add(len(fusion.members))
             classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
     for index, node in enumerate(graph.nodes):
         outputs = [graph.type_of(v) if v else graph.type_of("") for v in node.outputs]
@@ -54,8 +61,10 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
         app = Application(node.key, node.attributes, types, values, len(node.outputs))
         inputs = [classes[v] for v in node.inputs if v]
         domain = "opaque" if node.opaque else node.domain
-        operation = _on_target(operation_of(node.op, domain, app, outputs, inputs, index), target)
+        operation = _on_target(operation_of(node.op, domain, app, outputs, inputs, index), target, constants)
         cls = fusion.add_class(outputs)
+        if constants.issuperset(inputs) and inputs and operation.is_view and len(node.outputs) == 1:
+            constants.add(cls)
         fusion.add(cls, operation)
         if len(node.outputs) == 1:
             classes[node.outputs[0]] = cls
@@ -88,7 +97,10 @@ def graph_of_snapshot(encoding: Encoding, snapshot: Snapshot, target: Target) ->
         types = full.items if isinstance(full, TupleType) else (full,)
         scalar = cls in snapshot.constants and _one_element(types[0])
         classes[cls] = fusion.add_class(types, scalar=scalar)
+    constants = _prepared(snapshot, reached, classes)
     by_handle: dict[int, int] = {}
+    splits: dict[int, int] = {}
+    slices: dict[tuple[int, int], int] = {}
     for cls in sorted(reached):
         if cls in snapshot.constants:
             continue
@@ -97,16 +109,61 @@ def graph_of_snapshot(encoding: Encoding, snapshot: Snapshot, target: Target) ->
                 continue
             inputs = [classes[c] for c in item.children]
             if item.node.op == PROJECTION:
+                parts = _splits(snapshot, item.children[0]) if target.slices else ()
+                for split, data in parts:
+                    if classes[data] != classes[cls]:
+                        index = fusion.add(classes[cls], part_of(classes[data], item.handle))
+                        splits[index] = split
+                        slices[item.handle, split] = by_handle[item.handle] = index
+                if parts:
+                    continue
                 operation = projection(inputs[0], item.handle)
             else:
-                operation = _on_target(_enode(egraph, item.handle, inputs), target)
+                operation = _on_target(_enode(egraph, item.handle, inputs), target, constants)
             if classes[cls] not in inputs:
                 by_handle[item.handle] = fusion.add(classes[cls], operation)
     for cls in reached:  # a class that holds an input of the program needs no operation
         if any(item.node.op == INPUT and not item.node.domain for item in snapshot.classes[cls]):
             fusion.members[classes[cls]] = []
     fusion.roots = tuple(dict.fromkeys(classes[c] for c in roots))
-    return SnapshotGraph(fusion, classes, by_handle)
+    return SnapshotGraph(fusion, classes, by_handle, splits, slices)
+
+
+def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
+    """Handles of the Splits in a class of tuples, each with the class of its data; empty if another operator is there too."""
+    egraph = snapshot.egraph
+    full = egraph.full_type_of(cls)
+    items = full.items if isinstance(full, TupleType) else ()
+    found = []
+    for item in snapshot.classes[cls]:
+        node = item.node
+        if node.op != "Split" or node.domain or node.opaque is not None:
+            return []
+        axis = node.attributes.get("axis", 0)
+        if not all(isinstance(t, TensorType) and t.shape and isinstance(t.shape[axis], int) for t in items):
+            return []
+        found.append((item.handle, item.children[0]))
+    return found
+
+
+def _prepared(snapshot: Snapshot, reached: Iterable[int], classes: dict[int, int]) -> set[int]:
+    """Classes that some e-node computes from constants only, directly or through others."""
+    egraph = snapshot.egraph
+    found = {c for c in reached if c in snapshot.constants}
+    changed = True
+    while changed:
+        changed = False
+        for cls in reached:
+            if cls in found or isinstance(egraph.full_type_of(cls), TupleType):
+                continue
+            for item in snapshot.classes[cls]:
+                definition = egraph.definition(item.handle)
+                known = definition is not None and definition.deterministic and definition.kind is not Kind.OPAQUE
+                if known and item.children and found.issuperset(item.children):
+                    found.add(cls)
+                    changed = True
+                    break
+    return {classes[c] for c in found}
 
 
 def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:
@@ -123,11 +180,15 @@ def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:
     return operation_of(name, domain, app, outputs, inputs, handle)
 
 
-def _on_target(operation: Operation, target: Target) -> Operation:
-    """Operators that the target does in place are views there."""
-    if operation.name not in target.free_operators:
+def _on_target(operation: Operation, target: Target, constants: set[int]) -> Operation:
+    """Operators that the target does in place, and those that read constants only, launch nothing: they are views.
+
+    What depends on constants only is computed when the program is loaded. Operators with no input stay as they are.
+    """
+    prepared = operation.inputs and constants.issuperset(operation.inputs) and operation.kind is not Kind.OPAQUE
+    if operation.name not in target.free_operators and not prepared:
         return operation
-    labels = (operation.labels - {"injective"}) | {"view"}
+    labels = frozenset(("view", operation.name)) | (operation.labels & {"multiple"})
     return Operation(operation.name, labels, Kind.VIEW, operation.inputs, 0.0, operation.dtype, operation.source)
 
 

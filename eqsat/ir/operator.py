@@ -100,6 +100,7 @@ class Operator:
 
 
 _REGISTRY: dict[str, Operator] = {}
+_BY_SCHEMA: dict[str, Operator | None] = {}
 _loaded = False
 
 
@@ -140,13 +141,13 @@ def operator(name: str, domain: str = "") -> Operator | None:
     if domain not in ("", "ai.onnx"):
         return None
     found = _REGISTRY.get(name)
-    if found is None:
+    if found is not None:
+        return found
+    if name not in _BY_SCHEMA:
         from eqsat.ir.schema_operator import operator_from_schema
 
-        found = operator_from_schema(name)
-        if found is not None:
-            _REGISTRY[name] = found
-    return found
+        _BY_SCHEMA[name] = operator_from_schema(name)
+    return _BY_SCHEMA[name]
 
 
 def defined_operators() -> tuple[str, ...]:

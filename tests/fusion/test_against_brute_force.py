@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from brute_force import MODEL, optimum, random_problem, target
+
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover

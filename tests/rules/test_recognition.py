@@ -166,6 +166,17 @@ def test_gain_beside_the_root() -> None:
     assert found(spelling) == {"RMSNormalization": 1}
 
 
+def test_mean_behind_the_gain() -> None:
+    def spelling(t: Any, x: str) -> str:
+        mean = t.ReduceMean(x, [-1], keepdims=1)
+        distance = t.Sub(x, mean)
+        root = t.Sqrt(t.Add(t.ReduceMean(t.Mul(distance, distance), [-1], keepdims=1), 1e-3))
+        gain = t.Mul(t.Reciprocal(root), GAIN)
+        return str(t.Add(t.Mul(x, gain), t.Sub(SHIFT, t.Mul(mean, gain))))
+
+    assert found(spelling) == {"LayerNormalization": 1}
+
+
 def test_normalisation_without_gain_and_over_two_axes() -> None:
     assert found(lambda t, x: _layer(t, x, axes=(1, -1))) == {"LayerNormalization": 1}
     assert found(lambda t, x: _rms(t, x, axes=(0, 1, 2))) == {"RMSNormalization": 1}
