@@ -27,7 +27,8 @@ def peak():
     with open("/proc/self/status") as f:
         return next(int(l.split()[1]) * 1024 for l in f if l.startswith("VmHWM"))
 def done(extra=None):
-    print(json.dumps({"import_s": imported - start, "wall_s": time.perf_counter() - begin, "peak_bytes": peak() - base, **(extra or {})}))
+    measured = {"import_s": imported - start, "wall_s": time.perf_counter() - begin, "peak_bytes": peak() - base}
+    print(json.dumps({**measured, **(extra or {})}))
 start = time.perf_counter()
 """
 
@@ -90,7 +91,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    names = [p.stem for p in sorted(options.models.glob("*.onnx"))] if options.names == "all" else options.names.split(",")
+    names = (
+        [p.stem for p in sorted(options.models.glob("*.onnx"))] if options.names == "all" else options.names.split(",")
+    )
     rows: dict[str, dict[str, object]] = {}
     print("| model | tool | wall s | core s | import s | peak MB | limit MB | operators | e-nodes | stop |")
     print("|---|---|---|---|---|---|---|---|---|---|")
@@ -100,7 +103,9 @@ def main() -> None:
             runs = [r for r in (measure(tool, path) for _ in range(options.repeats)) if r]
             if not runs:
                 continue
-            middle = {k: statistics.median(float(str(r[k])) for r in runs) for k in ("wall_s", "import_s", "peak_bytes")}
+            middle = {
+                k: statistics.median(float(str(r[k])) for r in runs) for k in ("wall_s", "import_s", "peak_bytes")
+            }
             last = runs[-1]
             core = ""
             seconds = last.get("seconds")
@@ -110,7 +115,8 @@ def main() -> None:
             print(
                 f"| {name} | {tool} | {middle['wall_s']:.2f} | {core} | {middle['import_s']:.2f} | "
                 f"{middle['peak_bytes'] / 1e6:.0f} | {2 * model_bytes(path) / 1e6 + 64:.0f} | "
-                f"{last.get('before', '')} -> {last.get('after', '')} | {last.get('enodes', '')} | {last.get('stop_reason', '')} |",
+                f"{last.get('before', '')} -> {last.get('after', '')} | {last.get('enodes', '')} | "
+                f"{last.get('stop_reason', '')} |",
                 flush=True,
             )
     if options.json:

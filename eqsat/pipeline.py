@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
 from eqsat.egraph.snapshot import take_snapshot
-from eqsat.errors import OptionError, VerificationError
+from eqsat.errors import OptionError, OutputError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import Kind, operator
+from eqsat.ir.operator import OPSET, Kind, operator
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
@@ -141,10 +142,14 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             snapshot = take_snapshot(encoding.egraph)
         with _timed(seconds, "extract"):
             notify("extract", f"{snapshot.size} e-nodes")
-            selection = select(encoding, snapshot, model, target, time_limit_s=chosen.time_limit_s)
+            writable = _writable_operators(graph)
+            selection = select(encoding, snapshot, model, target, time_limit_s=chosen.time_limit_s, writable=writable)
         with _timed(seconds, "lower"):
             notify("lower", "")
             program = lower(encoding, snapshot, selection, _classes(rules))
+            if not _can_be_written(program.graph):
+                selection = select(encoding, snapshot, model, target, writable=lambda op: False)
+                program = lower(encoding, snapshot, selection, _classes(rules))
     report = _report(source, chosen, model, graph, encoding, saturation, selection, program, snapshot.size, rules)
     report.seconds = seconds
     result = Result(kept, program, report)
@@ -153,6 +158,30 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             notify("verify", "")
             _verify(result, source, chosen, {r.name: r.quanta for r in rules if isinstance(r, Rule) and r.quanta})
     return result
+
+
+def _writable_operators(graph: Graph) -> Callable[[str], bool]:
+    """Which operators a file like the one ``graph`` came from may use: those of its opset, and newer ones as far as the
+    opset can be raised, which is found out only when one is met."""
+    from eqsat.backends.onnx_form import highest_opset
+    from eqsat.ir.versions import first_version
+    from eqsat.ir.versions_envelope import Envelope
+
+    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
+    highest = cache(lambda: highest_opset(graph))
+    return cache(lambda op: first_version(op) <= source or first_version(op) <= highest())
+
+
+def _can_be_written(graph: Graph) -> bool:
+    """Whether opaque nodes, valid at one opset only, leave the rest of the graph an opset to be written at."""
+    from eqsat.backends.onnx_form import choose_form
+
+    if any(node.opaque or node.domain for node in graph.nodes):
+        try:
+            choose_form(graph)
+        except OutputError:
+            return False
+    return True
 
 
 def _keeping(graph: Graph, keep: Sequence[str]) -> Graph:

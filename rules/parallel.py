@@ -154,9 +154,7 @@ class _Products:
     def _is_superseded(self, branches: dict[int, Branch], branch: Branch) -> bool:
         """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead."""
         _, node, weight = branch
-        forms = {
-            h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w)
-        }
+        forms = {h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w)}
 
         def elsewhere(op: str, reader: Ref) -> bool:
             if reader.handle in forms:

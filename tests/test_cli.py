@@ -48,7 +48,9 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_optimize_writes_a_smaller_model_and_reports(model: Path, tmp_path: Path) -> None:
-    done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", tmp_path / "report.json", "--dim", "batch=2")
+    done = _eqsat(
+        "optimize", model, "-o", tmp_path / "out.onnx", "--json", tmp_path / "report.json", "--dim", "batch=2"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "kernels" in done.stdout
     report = json.loads((tmp_path / "report.json").read_text())
@@ -157,7 +159,19 @@ def _break(model: Path, how: str) -> list[object]:
     "how",
     [
         *("missing", "folder", "text", "empty", "truncated", "undefined", "cycle", "opset", "shapes", "data missing"),
-        *("data outside", "target", "cost", "numerics", "dim", "dim name", "dim value", "rule", "form", "keep", "inputs"),
+        *(
+            "data outside",
+            "target",
+            "cost",
+            "numerics",
+            "dim",
+            "dim name",
+            "dim value",
+            "rule",
+            "form",
+            "keep",
+            "inputs",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(how: str, tmp_path: Path) -> None:

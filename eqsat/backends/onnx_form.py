@@ -124,6 +124,17 @@ def choose_form(graph: Graph) -> Form:
     return Form(opset, tuple(nodes), constants)
 
 
+def highest_opset(graph: Graph) -> int:
+    """The newest opset at which the graph may be written: opaque nodes and bodies hold it at an opset they still mean
+    the same at, and the installed ONNX Runtime must load it."""
+    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else newest_opset()
+    held = [node for node in graph.nodes if node.opaque or node.domain]
+    if not held:
+        return max(newest_opset(), source)
+    candidates = range(newest_opset(), source, -1)
+    return next((o for o in candidates if not any(_only_valid_at_source(n, source, o) for n in held)), source)
+
+
 def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Refusal:
     if node.opaque or node.domain:
         clash = None if opset == source else _only_valid_at_source(node, source, opset)

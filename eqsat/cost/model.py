@@ -87,7 +87,9 @@ def _roofline_launch(work: Work, target: Target) -> float:
 COST_MODELS: dict[str, FormulaModel] = {
     model.name: model
     for model in (
-        FormulaModel("kernels", "kernels", _kernels, "number of launches; a view, or a further operator in a kernel, counts 0.001"),
+        FormulaModel(
+            "kernels", "kernels", _kernels, "launches; a view, or a further operator in a kernel, counts 0.001"
+        ),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels"),
         FormulaModel("flops", "operations", lambda w, _: w.flops, "operations, a multiply-add counts two"),
         FormulaModel("roofline", "seconds", _roofline, "max(bytes / bandwidth, operations / peak)"),

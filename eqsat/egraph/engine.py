@@ -154,7 +154,9 @@ class Engine:
             number = len(self._keys)
             self._keys[number] = (key, tuple((place[c], is_attribute_column(c)) for c in query.columns))
             padded = [*classes, *["(N 0)"] * (n - len(classes)), *attributes, *["0"] * (m - len(attributes))]
-            commands.append(f"(rule ({' '.join(query.facts)}) (({relation} {number} {' '.join(padded)})) :ruleset find)")
+            commands.append(
+                f"(rule ({' '.join(query.facts)}) (({relation} {number} {' '.join(padded)})) :ruleset find)"
+            )
         return commands
 
     def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:

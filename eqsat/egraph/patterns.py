@@ -21,9 +21,9 @@ ABSENT_INPUT = 0
 class Query:
     """Conjunction of facts over egglog variables, and the columns that a match reports.
 
-    ``columns[0]`` is the root. A column is an e-class or, where `is_attribute_column` says so, the number of attributes. ``bindings`` maps each variable to its column; ``nodes`` maps each named node
-    to (column of its class, column of its attributes). ``absent`` names the optional variables that this query takes as
-    absent.
+    ``columns[0]`` is the root. A column is an e-class or, where `is_attribute_column` says so, the number of attributes.
+    ``bindings`` maps each variable to its column; ``nodes`` maps each named node to (column of its class, column of its
+    attributes). ``absent`` names the optional variables that this query takes as absent.
     """
 
     facts: tuple[str, ...]

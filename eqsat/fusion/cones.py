@@ -50,6 +50,57 @@ class ConePrices:
         return self._model.kernel_cost(group_work(graph, operations, inputs, root), target)
 
 
+def cone_of(
+    graph: FusionGraph, target: Target, matcher: Matcher, prices: ConePrices, operations: frozenset[int], root: int
+) -> Cone | None:
+    """A given group of operations as a cone, ``None`` if it is no kernel of the target."""
+    by_class = {graph.owner[i]: i for i in operations}
+    inside = frozenset(by_class)
+    read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
+    if 1 + sum(not graph.scalar[c] for c in read) > target.argument_limit and len(inside) > 1:
+        return None
+    partial: dict[int, Cone] = {}
+    for index in operands_first(graph, operations, root):
+        operation = graph.operations[index]
+        absorbed = [partial[c] for c in operation.inputs if c in by_class]
+        cls = graph.owner[index]
+        joins = matcher.can_join(index)
+        if len(operations) > 1 and not joins:
+            return None
+        stages, occupants, template, row = matcher.extend(index, absorbed) if joins else ((), (), "", 0)
+        views = operation.is_view and all(c.only_views for c in absorbed)
+        empty: frozenset[int] = frozenset()
+        partial[cls] = Cone(cls, empty, empty, empty, empty, stages, occupants, template, views, row)
+    last = partial[root]
+    single = graph.operations[by_class[root]].name if len(operations) == 1 else ""
+    views_only = last.only_views and "projection" not in graph.operations[by_class[root]].labels
+    template = "view" if views_only else last.template or single
+    if not template:
+        return None
+    cut = frozenset(c for c in read if graph.members[c])
+    price = prices(root, operations, read)
+    return Cone(
+        root, operations, inside, read, cut, last.stages, last.occupants, template, last.only_views,
+        last.row_elements, price, price,
+    )  # fmt: skip
+
+
+def operands_first(graph: FusionGraph, operations: Iterable[int], root: int) -> list[int]:
+    """The operations of a cone in an order in which they can run."""
+    by_class = {graph.owner[i]: i for i in operations}
+    done: dict[int, None] = {}
+    stack = [(by_class[root], False)]
+    while stack:
+        index, ready = stack.pop()
+        if ready:
+            done[index] = None
+        elif index not in done:
+            stack.append((index, True))
+            inner = [by_class[c] for c in graph.operations[index].inputs if c in by_class]
+            stack.extend((i, False) for i in reversed(inner) if i not in done)
+    return list(done)
+
+
 class ConePool:
     """Cones by class. ``truncated``: whether a cone that the target allows may have been left out."""
 

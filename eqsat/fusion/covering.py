@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
+from eqsat.fusion.cones import operands_first
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.operation import FusionGraph
 
 _MOST_DIVES = 12
 _MOST_BRANCHES = 40
+_FEW_BRANCHES = 4
+_LARGE_POOL = 5_000
 
 
 class NoKernelError(EqsatError):
@@ -38,25 +41,9 @@ class Covering:
         """Class -> operation, operands first."""
         chosen: dict[int, int] = {}
         for cone in self.kernels.values():
-            for index in operands_first(graph, cone):
+            for index in operands_first(graph, cone.operations, cone.root):
                 chosen.setdefault(graph.owner[index], index)
         return chosen
-
-
-def operands_first(graph: FusionGraph, cone: Cone) -> list[int]:
-    """The operations of a cone in an order in which they can run."""
-    by_class = {graph.owner[i]: i for i in cone.operations}
-    done: dict[int, None] = {}
-    stack = [(by_class[cone.root], False)]
-    while stack:
-        index, ready = stack.pop()
-        if ready:
-            done[index] = None
-        elif index not in done:
-            stack.append((index, True))
-            inner = [by_class[c] for c in graph.operations[index].inputs if c in by_class]
-            stack.extend((i, False) for i in reversed(inner) if i not in done)
-    return list(done)
 
 
 @dataclass
@@ -161,7 +148,7 @@ class _Search:
                 chosen = max(uses, key=lambda i: (len(uses[i]), -i))
                 for index in graph.members[cls]:
                     bans[index] = Ban(index, frozenset((cls,))) if index == chosen else Ban(index)
-            found = self._solve(tuple(bans.values()), max(0.5, self._left(0.25)))
+            found = self._solve(tuple(bans.values()), max(1.5, self._left(0.3)))
             if found is None:
                 return
             kernels, _, stage = found
@@ -180,13 +167,14 @@ class _Search:
     def _branch(self, kernels: Mapping[int, Cone], bound: float) -> float:
         """Branches, best bound first. Returns the proven bound."""
         count = 0
+        most = _FEW_BRANCHES if len(self._cones) > _LARGE_POOL else _MOST_BRANCHES
         open_: list[tuple[float, int, tuple[Ban, ...], Mapping[int, Cone]]] = [(bound, count, (), kernels)]
         closed = float("inf")
         while open_:
             least, _, bans, kernels = heapq.heappop(open_)
             if least >= self._cost * (1 - 1e-9):
                 return min(closed, self._cost)
-            if count >= _MOST_BRANCHES or self._left(1.0) <= 0:
+            if count >= most or self._left(1.0) <= 0:
                 return min(closed, least, self._cost)
             for ban in self._branches(kernels):
                 count += 1

@@ -151,7 +151,7 @@ class _Joint:
         self._best: tuple[float, dict[int, int], Covering, str] | None = None
 
     def run(self, additive: Selection | None) -> JointSelection:
-        before = self._offer(self._original(), "original")
+        before = self._offer(self._original(), "original", _WHOLE_POOL)
         if additive is None:
             additive = select(self._encoding, self._snapshot, self._model, self._target, time_limit_s=self._left(0.25))
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
@@ -163,7 +163,7 @@ class _Joint:
             found = cover(self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents)
             bound = found.lower_bound
             self._coverings.append(found)
-            self._offer(found.choice(self._graph), found.method, CHOICE_POOL)
+            self._offer(found.choice(self._graph), found.method)
             assert self._best is not None
             if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
                 break
@@ -213,7 +213,7 @@ class _Joint:
         self._pool.add(every.kernels())
         return every.truncated
 
-    def _offer(self, choice: dict[int, int], stage: str, cones: int = _WHOLE_POOL) -> float:
+    def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> float:
         """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
         try:
             plan = plan_kernels(
@@ -222,7 +222,7 @@ class _Joint:
                 self._target,
                 self._model,
                 method=method_of(self._target),
-                time_limit_s=max(1.0, self._left(0.3)),
+                time_limit_s=max(1.0, self._left(0.2 if cones == _WHOLE_POOL else 0.5)),
                 prices=self._prices,
                 pool=self._pool,
                 cones=cones,

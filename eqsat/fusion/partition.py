@@ -12,9 +12,9 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError
 from eqsat.exactness import Exactness
-from eqsat.fusion.cones import ConePool, ConePrices
+from eqsat.fusion.cones import ConePool, ConePrices, cone_of
 from eqsat.fusion.covering import Covering, Pool, cover
-from eqsat.fusion.matching import Cone
+from eqsat.fusion.matching import Cone, Matcher
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
 from eqsat.fusion.slices import with_slices
@@ -95,7 +95,25 @@ def plan_kernels(
     own.add(found.kernels())
     if pool is not None:
         pool.add(found.kernels())
-    return cover(restricted, own, target, time_limit_s=time_limit_s)
+    start = _grouped(restricted, choice, target, prices)
+    return cover(restricted, own, target, time_limit_s=time_limit_s, incumbents=[start] if start else [])
+
+
+def _grouped(
+    graph: FusionGraph, choice: Mapping[int, int], target: Target, prices: ConePrices
+) -> dict[int, Cone] | None:
+    """Post-dominator groups where they are kernels of the target, single operators elsewhere; ``None`` if one has no kernel."""
+    matcher = Matcher(graph, target)
+    kernels: dict[int, Cone] = {}
+    for root, operations in post_dominator_groups(graph, choice).items():
+        whole = cone_of(graph, target, matcher, prices, operations, root)
+        parts = [(operations, root)] if whole else [(frozenset((i,)), graph.owner[i]) for i in operations]
+        for members, cls in parts:
+            cone = cone_of(graph, target, matcher, prices, members, cls)
+            if cone is None or cone.price == float("inf"):
+                return None
+            kernels[cls] = cone
+    return kernels
 
 
 def group_cone(graph: FusionGraph, operations: frozenset[int], root: int, prices: ConePrices) -> Cone:

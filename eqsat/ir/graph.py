@@ -42,7 +42,10 @@ AttributeValue = int | float | str | bytes | tuple[Any, ...] | Constant | Subgra
 
 
 class Attributes(Mapping[str, Any]):
-    """Immutable, hashable attributes of a node, ordered by name. Lists are tuples; floats are rounded to float32, as ONNX does."""
+    """Immutable, hashable attributes of a node, ordered by name.
+
+    Lists are tuples; floats are rounded to float32, as ONNX stores them.
+    """
 
     __slots__ = ("_hash", "_items", "_key", "_map")
 

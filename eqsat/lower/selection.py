@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel, Work, work_of
@@ -15,6 +16,8 @@ from eqsat.extract import ExtractionProblem, ExtractionResult, extract
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Type
 from eqsat.rewrite import PROJECTION
+
+Writable = Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,13 @@ def _plain(type: Type | TupleType) -> Type | None:
 class Prices:
     """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
 
+    An operator that a rule made and that is not ``writable`` is infinitely dear.
     E-nodes of one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
     """
 
-    def __init__(self, egraph: EGraph, model: CostModel, target: Target) -> None:
+    def __init__(self, egraph: EGraph, model: CostModel, target: Target, writable: Writable) -> None:
         self._egraph = egraph
+        self._writable = writable
         self._model = model
         self._target = target
         self._known: dict[tuple[object, ...], float] = {}
@@ -66,6 +71,8 @@ class Prices:
         node = egraph.nodes[handle]
         if node.op == PROJECTION or (node.op in LEAVES and not node.domain):
             return 0.0
+        if node.rule and not self._writable(node.op):
+            return math.inf
         types = [egraph.full_type_of(c) for c in node.children]
         key = (node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)
         price = self._known.get(key)
@@ -75,14 +82,21 @@ class Prices:
 
 
 def select(
-    encoding: Encoding, snapshot: Snapshot, model: CostModel, target: Target, *, time_limit_s: float = 30.0
+    encoding: Encoding,
+    snapshot: Snapshot,
+    model: CostModel,
+    target: Target,
+    *,
+    time_limit_s: float = 30.0,
+    writable: Writable = lambda op: True,
 ) -> Selection:
     """The cheapest program in the snapshot, never dearer than the original.
 
-    Values known at compile time cost nothing: they are computed once, when the program is written.
+    ``writable`` says of an operator that the original does not have whether the file to be written may use it. Values
+    known at compile time cost nothing: they are computed once, when the program is written.
     """
     egraph = snapshot.egraph
-    price = Prices(egraph, model, target)
+    price = Prices(egraph, model, target, writable)
     number = {cls: i for i, cls in enumerate(snapshot.classes)}
     representatives = list(snapshot.classes)
     node_class: list[int] = []

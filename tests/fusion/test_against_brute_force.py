@@ -28,7 +28,7 @@ def solve(graph: FusionGraph, machine: Target, limit: int = 100_000) -> tuple[Co
         return None, cones.truncated
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(10))
 def test_cost_is_the_optimum(block: int) -> None:
     """Where everything may be recomputed the covering is exact; a limit on arguments is a constraint like any other."""
     machine = target(ALL, 3 if block % 2 else 16)
@@ -44,10 +44,10 @@ def test_cost_is_the_optimum(block: int) -> None:
 
 
 def test_heavy_operators_are_computed_once() -> None:
-    """Repair is a heuristic: never below the optimum, the bound never above it, and nearly always equal."""
+    """Branching finds the optimum under the condition that heavy operators run once."""
     machine = target(LIGHT, 16)
     equal = count = 0
-    for seed in range(1000, 1120):
+    for seed in range(1000, 1150):
         graph = random_problem(seed)
         best = optimum(graph, machine)
         found, _ = solve(graph, machine)
@@ -58,7 +58,7 @@ def test_heavy_operators_are_computed_once() -> None:
         equal += found.cost <= best * (1 + 1e-9)
         assert found.cost >= best * (1 - 1e-9), seed
         assert found.lower_bound <= best * (1 + 1e-9), seed
-    assert equal >= 0.95 * count
+    assert equal == count
 
 
 def test_small_pools_say_so_and_stay_close() -> None:

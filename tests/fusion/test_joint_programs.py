@@ -1,0 +1,110 @@
+"""Joint selections of saturated e-graphs, as programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.cost.model import find_cost_model
+from eqsat.cost.target import load_target
+from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
+from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.snapshot import Snapshot, take_snapshot
+from eqsat.exactness import Exactness
+from eqsat.fusion import program_of, select_joint
+from eqsat.fusion.sources import graph_of_program
+from eqsat.fusion.work import group_work
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+from eqsat.lower.program import Program
+from eqsat.rewrite import select_rules
+from eqsat.verify import verify_program
+
+TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "onnxruntime-cpu", "h200")
+
+
+def layer() -> Graph:
+    """Attention with three projections of one input, a residual and a norm."""
+    rng = np.random.default_rng(1)
+    b = GraphBuilder("layer")
+    x = b.input("x", "float32", (4, 8))
+
+    def linear(value: str, extent: int) -> str:
+        w = b.constant(rng.normal(size=(8, extent)).astype(np.float32))
+        return b.op("Add", b.op("MatMul", value, w), b.constant(rng.normal(size=(extent,)).astype(np.float32)))
+
+    q, k, v = (linear(x, 8) for _ in range(3))
+    scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=[1, 0])), b.constant(np.float32(0.35)))
+    out = linear(b.op("MatMul", b.op("Softmax", scores, axis=-1), v), 8)
+    y = b.op("LayerNormalization", b.op("Add", out, x), b.constant(np.ones(8, np.float32)), axis=-1)
+    return b.finish({"y": y, "z": b.op("Relu", y)})
+
+
+def saturated(graph: Graph) -> tuple[Encoding, Snapshot, dict[str, Exactness]]:
+    rules = select_rules(Exactness.LSB, only=None, disabled=())
+    encoding = encode(graph)
+    saturate(encoding.egraph, rules, Limits(10.0, 5_000))
+    classes = {r.name: r.exactness for r in rules}
+    folds = {FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
+    return encoding, take_snapshot(encoding.egraph), {**classes, **folds}
+
+
+def price(program: Program, cost: str, target: str) -> float:
+    """Price of the written program, kernel by kernel."""
+    machine, model = load_target(target), find_cost_model(cost)
+    source = graph_of_program(program.graph, machine)
+    operation = {o.source: i for i, o in enumerate(source.graph.operations)}
+    total = 0.0
+    for kernel in program.kernels:
+        operations = [operation[i] for i in kernel.nodes]
+        inputs = {source.classes[v] for v in kernel.inputs}
+        root = source.graph.owner[operations[-1]]
+        total += model.kernel_cost(group_work(source.graph, operations, inputs, root), machine)
+    return total
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("cost", ["kernels", "roofline-launch", "bytes"])
+def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
+    graph = layer()
+    encoding, snapshot, classes = saturated(graph)
+    joint = select_joint(encoding, snapshot, find_cost_model(cost), load_target(target), time_limit_s=5.0)
+    assert joint.lower_bound <= joint.cost * (1 + 1e-9)
+    assert joint.cost <= min(joint.cost_two_phase, joint.cost_before) * (1 + 1e-9)
+    program = program_of(encoding, snapshot, joint, classes)
+    program.graph.check()
+    assert sorted(i for k in program.kernels for i in k.nodes) == list(range(len(program.graph.nodes)))
+    assert program.kernel_count == joint.kernels
+    slices = sum(n.op == "Slice" for n in program.graph.nodes)
+    if not slices:  # a Slice reads three small constants that the e-graph does not have
+        assert price(program, cost, target) == pytest.approx(joint.cost, rel=1e-6)
+    feeds = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}
+    expected, got = run(graph, feeds), program.run(feeds)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["tvm-like", "tensorrt-like-rownorm"])
+def test_fused_programs_pass_verification(target: str) -> None:
+    graph = layer()
+    encoding, snapshot, classes = saturated(graph)
+    joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target(target), time_limit_s=5.0)
+    program = program_of(encoding, snapshot, joint, classes)
+    verification = verify_program(
+        graph, program, original_source=None, result_source=None, runs=1, seed=0, feeds=None, quanta={}
+    )
+    assert verification.verdict != "failed"
+
+
+def test_choices_are_deterministic() -> None:
+    graph = layer()
+    texts = set()
+    for _ in range(2):
+        encoding, snapshot, classes = saturated(graph)
+        joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target("tensorrt-like"))
+        program = program_of(encoding, snapshot, joint, classes)
+        texts.add(str(program.graph) + str(program.kernels))
+    assert len(texts) == 1
