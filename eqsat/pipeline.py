@@ -259,9 +259,11 @@ def _is_view(node: Any) -> bool:
 
 
 def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, int]) -> None:
+    import onnx
+
     from eqsat.verify import load_feeds, verify_program
 
-    own_outputs = options.keep or isinstance(source, Graph)
+    runnable = source if isinstance(source, str | Path | onnx.ModelProto) and not options.keep else None
     feeds = options.feeds
     if feeds is not None:
         graph = result.original
@@ -269,7 +271,7 @@ def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, 
     verification = verify_program(
         result.original,
         result.program,
-        original_source=None if own_outputs else source,
+        original_source=runnable,
         result_source=None,
         runs=options.verification_runs,
         seed=options.seed,

@@ -35,7 +35,7 @@ def _model(path: Path, factor: float = 2.0, **changes: object) -> Path:
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
-        [w, numpy_helper.from_array(np.float32(factor), "f")],
+        [w, numpy_helper.from_array(np.array(factor, np.float32), "f")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path)

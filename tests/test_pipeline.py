@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ import eqsat.rules  # registers the shipped rules
 from eqsat.exactness import Exactness
 from eqsat.ir.interpret import run
 from eqsat.report import Report
-from eqsat.rewrite import apply, registered_rules, rule, unregister, variables
+from eqsat.rewrite import apply, literal, registered_rules, rule, unregister, variables
 from eqsat.rules.terms import mul
 
 x, y, low, high = variables("x y low high")
@@ -125,7 +126,7 @@ def test_rules_can_be_chosen_and_left_out() -> None:
         ({"keep": ["nothing"]}, "nothing"),
     ],
 )
-def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
+def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(eqsat.OptionError, match=message):
         eqsat.optimize(_two_layers(), **options)
 
@@ -212,7 +213,7 @@ def _misplace_scale() -> None:
     def misplace_scale(m):
         """``x * y == x / (y * 0.99)``: off by one percent."""
         m.require(m.y.is_constant and m.y.type.size == 1 and m.y.dtype.numpy == np.float32, "no constant scalar")
-        return apply("Div", m.x, apply("Div", eqsat.rules.terms.literal(np.float32(1.01)), m.y))
+        return apply("Div", m.x, apply("Div", literal(np.float32(1.01)), m.y))
 
 
 class _PreferDivision:
@@ -245,7 +246,8 @@ def test_a_body_that_holds_the_opset_keeps_newer_operators_out() -> None:
         return onnx.helper.make_graph([make(op, ["z"], [op], axes=[1])], op, [], [info(op, float32, [2, 1])])
 
     constants = [
-        onnx.numpy_helper.from_array(np.float32(v), n) for n, v in (("r", 2**0.5), ("one", 1.0), ("half", 0.5))
+        onnx.numpy_helper.from_array(np.array(v, np.float32), n)
+        for n, v in (("r", 2**0.5), ("one", 1.0), ("half", 0.5))
     ]
     nodes = [
         make("Div", ["x", "r"], ["d"]),

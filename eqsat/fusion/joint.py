@@ -54,7 +54,8 @@ class JointSelection:
     ``cost``, ``cost_before`` (the original program, fused as well as the target can), ``cost_two_phase`` (chosen operator by
     operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound holds for all programs in the
     e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those built from the ``cones``
-    enumerated when it is ``"pool"``. ``method``: the stage that found the program.
+    enumerated when it is ``"pool"`` (always where
+    the target forms groups by its own algorithm, whose groups are nearly all cones of its templates). ``method``: the stage that found the program.
     """
 
     choice: dict[int, int]
@@ -180,7 +181,7 @@ class _Joint:
             before,
             two_phase,
             cost if cost - bound <= 1e-9 * cost else bound,
-            "pool" if truncated else "e-graph",
+            "pool" if truncated or self._target.fusion == "post-dominator" else "e-graph",
             method,
             len(self._pool),
             time.perf_counter() - self._started,

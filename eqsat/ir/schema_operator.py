@@ -14,14 +14,14 @@ from eqsat.errors import ModelError, ShapeError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
 from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
+from eqsat.ir.schema_work import WORK
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
 
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 _KINDS = {
-    **dict.fromkeys(("Attention", "LinearAttention", "Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
-    **dict.fromkeys(("RotaryEmbedding", "SwiGLU"), Kind.ELEMENTWISE),
+    **dict.fromkeys(("Attention", "Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
     **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
     **dict.fromkeys(
         (
@@ -53,7 +53,7 @@ def operator_from_schema(name: str) -> Operator | None:
         infer=_inference(schema),
         evaluate=_evaluation(name),
         kind=_KINDS.get(name, Kind.OPAQUE),
-        flops=elementwise_flops,
+        flops=WORK.get(name, elementwise_flops),
         deterministic=name not in _RANDOM,
     )
 

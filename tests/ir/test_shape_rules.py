@@ -235,3 +235,22 @@ def test_each_unknown_extent_has_its_own_name() -> None:
     first, second = (operator("NonZero").infer(_apply("NonZero", (4,)))[0] for _ in range(2))  # type: ignore[union-attr]
     assert isinstance(first, TensorType)
     assert first != second
+
+
+def test_work_of_contractions() -> None:
+    heads = (2, 12, 16, 64)
+    for app, expected in (
+        (_apply("Attention", heads, (2, 12, 24, 64), (2, 12, 24, 32)), 2 * 2 * 12 * 16 * 24 * (64 + 32)),
+        (
+            _apply("Attention", (2, 16, 768), (2, 24, 768), (2, 24, 768), q_num_heads=12, kv_num_heads=12),
+            4 * 2 * 16 * 24 * 768,
+        ),
+        (_apply("Einsum", (2, 3, 4), (2, 4, 5), equation="bij,bjk->bik"), 2 * 2 * 3 * 4 * 5),
+        (_apply("MatMul", (2, 3, 4), (4, 5)), 2 * 2 * 3 * 4 * 5),
+        (_apply("Gemm", (4, 3), (4, 5), (5,), transA=1), 3 * 5 * (2 * 4 + 1)),
+        (_apply("Conv", (1, 4, 8), (6, 2, 3), group=2), 2 * 6 * 6 * 2 * 3),
+        (_apply("ConvTranspose", (1, 4, 8), (4, 6, 3)), 2 * 4 * 8 * 6 * 3),
+    ):
+        definition = operator(app.op)
+        assert definition is not None
+        assert definition.flops(app, definition.infer(app)) == expected, app.op
