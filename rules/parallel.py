@@ -169,10 +169,10 @@ class _Products:
 
     def _independent(self, group: list[Branch]) -> list[Branch]:
         """The group without the right operands that are computed from one of its products."""
-        computed = {w.handle for _, _, w in group if not w.is_constant}
+        computed = [w for _, _, w in group if not w.is_constant]
         if not computed or len(group) < 2:
             return group
-        reached = reachable(self._view, [node for _, node, _ in group], computed)
+        reached = computed_from(self._view, computed, {node.handle for _, node, _ in group})
         return [branch for branch in group if branch[2].handle not in reached]
 
 
@@ -190,16 +190,23 @@ def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
         return False
 
 
-def reachable(view: GroupView, sources: Sequence[Ref], targets: set[int]) -> set[int]:
-    """The e-classes among ``targets`` that are computed from one of ``sources`` by some spelling."""
+def computed_from(view: GroupView, targets: Sequence[Ref], sources: set[int]) -> set[int]:
+    """The e-classes among ``targets`` that some spelling computes from one of ``sources``.
+
+    The search runs backwards: right operands are mostly constants in disguise, with few operands of their own.
+    """
     found: set[int] = set()
-    seen = {s.handle for s in sources}
-    waiting = list(sources)
-    while waiting and found != targets:
-        for _, user, _ in view.users(waiting.pop()):
-            if user.handle not in seen:
-                seen.add(user.handle)
-                waiting.append(user)
-                if user.handle in targets:
-                    found.add(user.handle)
+    for target in targets:
+        seen = {target.handle}
+        waiting = [target]
+        while waiting:
+            value = waiting.pop()
+            if value.handle in sources:
+                found.add(target.handle)
+                break
+            for _, inputs in view.spellings(value):
+                for operand in inputs:
+                    if operand is not None and operand.handle not in seen:
+                        seen.add(operand.handle)
+                        waiting.append(operand)
     return found

@@ -42,6 +42,9 @@ _PRELUDE = """
 (rule ((load_union a b)) ((union (N a) (N b))) :ruleset load)
 (rule ((load_constant a)) ((Constant_ (N a))) :ruleset load)
 (rule ((= c (N h)) (= m (id c)) (!= h m)) ((set (canon h) m)) :ruleset rename)
+(rule ((= m (canon h))) ((delete (canon h))) :ruleset clear)
+(rule ((load_union a b)) ((delete (load_union a b))) :ruleset clear)
+(rule ((load_constant a)) ((delete (load_constant a))) :ruleset clear)
 """
 
 

@@ -43,7 +43,7 @@ class ConePrices:
         graph, target = self._graph, self._target
         for index in operations:
             operation = graph.operations[index]
-            if operation.name in target.unsupported:
+            if operation.name in target.unsupported or "unwritable" in operation.labels:
                 return float("inf")
             if "projection" in operation.labels:
                 return 0.0

@@ -27,7 +27,7 @@ from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
-from eqsat.lower.selection import Selection, select
+from eqsat.lower.selection import Selection, Writable, select
 
 _WHOLE_POOL = 8
 _EXHAUSTIVE = 2048
@@ -49,13 +49,12 @@ class Group:
 class JointSelection:
     """E-nodes and kernels of one program.
 
-    ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the
-    kernels, views and projections too; ``kernels``: how many launch.
-    ``cost``, ``cost_before`` (the original program, fused as well as the target can), ``cost_two_phase`` (chosen operator by
-    operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound holds for all programs in the
-    e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those built from the ``cones``
-    enumerated when it is ``"pool"`` (always where
-    the target forms groups by its own algorithm, whose groups are nearly all cones of its templates). ``method``: the stage that found the program.
+    ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the kernels,
+    views and projections too; ``kernels``: how many launch. ``cost``, ``cost_before`` (the original program, fused),
+    ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
+    holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those
+    built from the ``cones`` enumerated when it is ``"pool"`` (always where the target forms groups by its own algorithm: nearly
+    all of its groups, but not all, are cones of its templates). ``method``: the stage that found the program.
     """
 
     choice: dict[int, int]
@@ -91,13 +90,15 @@ def select_joint(
     *,
     time_limit_s: float = 30.0,
     additive: Selection | None = None,
+    writable: Writable = lambda op: True,
 ) -> JointSelection:
     """The cheapest program and its kernels, never dearer than the original or ``additive``, each fused as well as possible.
 
-    ``additive`` is the choice by the prices of single operators (computed if not given). A limit that is reached shows in
-    ``bound_scope`` and ``gap``. Raises `NoKernelError` if the target cannot run the program in any spelling.
+    ``additive`` is the choice by the prices of single operators (computed if not given), ``writable`` as in `select`. A
+    limit that is reached shows in ``bound_scope`` and ``gap``. Raises `NoKernelError` if the target cannot run the program
+    in any spelling.
     """
-    return _Joint(encoding, snapshot, model, target, time_limit_s).run(additive)
+    return _Joint(encoding, snapshot, model, target, time_limit_s, writable).run(additive)
 
 
 def program_of(
@@ -136,15 +137,22 @@ def snapshot_handle(joint: JointSelection, group: Group) -> int:
 
 class _Joint:
     def __init__(
-        self, encoding: Encoding, snapshot: Snapshot, model: CostModel, target: Target, time_limit_s: float
+        self,
+        encoding: Encoding,
+        snapshot: Snapshot,
+        model: CostModel,
+        target: Target,
+        time_limit_s: float,
+        writable: Writable,
     ) -> None:
+        self._writable = writable
         self._started = time.perf_counter()
         self._limit_s = time_limit_s
         self._encoding = encoding
         self._snapshot = snapshot
         self._model = model
         self._target = target
-        self._source: SnapshotGraph = graph_of_snapshot(encoding, snapshot, target)
+        self._source: SnapshotGraph = graph_of_snapshot(encoding, snapshot, target, writable)
         self._graph: FusionGraph = self._source.graph
         self._prices = ConePrices(self._graph, model, target)
         self._pool = Pool()
@@ -154,7 +162,14 @@ class _Joint:
     def run(self, additive: Selection | None) -> JointSelection:
         before = self._offer(self._original(), "original", _WHOLE_POOL)
         if additive is None:
-            additive = select(self._encoding, self._snapshot, self._model, self._target, time_limit_s=self._left(0.25))
+            additive = select(
+                self._encoding,
+                self._snapshot,
+                self._model,
+                self._target,
+                time_limit_s=self._left(0.25),
+                writable=self._writable,
+            )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
         truncated = self._enumerate()
         bound = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from eqsat.fusion.operation import FusionGraph, Operation, operation_of, part_of
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.types import TensorType, Type
+from eqsat.lower.selection import Writable
 from eqsat.rewrite import PROJECTION
 
 _SMALL = 4096
@@ -77,8 +78,13 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
     return ProgramGraph(fusion, classes)
 
 
-def graph_of_snapshot(encoding: Encoding, snapshot: Snapshot, target: Target) -> SnapshotGraph:
-    """The operations of the part of an e-graph that the outputs can reach. Constant classes are leaves."""
+def graph_of_snapshot(
+    encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable = lambda op: True
+) -> SnapshotGraph:
+    """The operations of the part of an e-graph that the outputs can reach. Constant classes are leaves.
+
+    Operators that a rule made and that are not ``writable`` have no kernel.
+    """
     egraph = snapshot.egraph
     roots = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
     reached: dict[int, None] = {}
@@ -120,6 +126,8 @@ def graph_of_snapshot(encoding: Encoding, snapshot: Snapshot, target: Target) ->
                 operation = projection(inputs[0], item.handle)
             else:
                 operation = _on_target(_enode(egraph, item.handle, inputs), target, constants)
+            if item.node.rule and item.node.op != PROJECTION and not writable(item.node.op):
+                operation = replace(operation, labels=frozenset(("unwritable", "multiple")))
             if classes[cls] not in inputs:
                 by_handle[item.handle] = fusion.add(classes[cls], operation)
     for cls in reached:  # a class that holds an input of the program needs no operation

@@ -108,3 +108,14 @@ def test_choices_are_deterministic() -> None:
         program = program_of(encoding, snapshot, joint, classes)
         texts.add(str(program.graph) + str(program.kernels))
     assert len(texts) == 1
+
+
+def test_operators_that_cannot_be_written_are_not_chosen() -> None:
+    encoding, snapshot, classes = saturated(layer())
+    model, machine = find_cost_model("kernels"), load_target("launch-count")
+    made = {n.node.op for nodes in snapshot.classes.values() for n in nodes if n.node.rule}
+    barred = made & {"Split", "Gemm", "Attention"}
+    assert barred
+    joint = select_joint(encoding, snapshot, model, machine, time_limit_s=5.0, writable=lambda op: op not in barred)
+    program = program_of(encoding, snapshot, joint, classes)
+    assert not barred & set(program.graph.operator_counts())
