@@ -60,7 +60,7 @@ def optimize(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
     target: Annotated[
         str, typer.Option(help="What the program will run on; `eqsat targets` lists them.")
-    ] = "launch-count",
+    ] = "onnxruntime-cpu",
     cost: Annotated[
         str, typer.Option(help="What to minimise: kernels, bytes, flops, roofline, roofline-launch.")
     ] = "kernels",

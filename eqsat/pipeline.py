@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from eqsat.cost.model import CostModel, find_cost_model
-from eqsat.cost.target import load_target
+from eqsat.cost.target import Target, load_target
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
-from eqsat.egraph.snapshot import take_snapshot
+from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.errors import OptionError, OutputError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
@@ -26,7 +26,7 @@ from eqsat.ir.operator import OPSET, Kind, operator
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
-from eqsat.lower.selection import Selection, select
+from eqsat.lower.selection import select
 from eqsat.report import Report, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
@@ -44,7 +44,7 @@ class Options:
     random ones, each a mapping or an ``.npz`` file.
     """
 
-    target: str = "launch-count"
+    target: str = "onnxruntime-cpu"
     cost: str | CostModel = "kernels"
     numerics: str = "lsb"
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -142,15 +142,15 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             snapshot = take_snapshot(encoding.egraph)
         with _timed(seconds, "extract"):
             notify("extract", f"{snapshot.size} e-nodes")
-            writable = _writable_operators(graph)
-            selection = select(encoding, snapshot, model, target, time_limit_s=chosen.time_limit_s, writable=writable)
+            extraction = _Extraction(encoding, snapshot, model, target, _classes(rules), chosen.time_limit_s)
+            extraction.select(_writable_operators(graph))
         with _timed(seconds, "lower"):
             notify("lower", "")
-            program = lower(encoding, snapshot, selection, _classes(rules))
+            program = extraction.lower()
             if not _can_be_written(program.graph):
-                selection = select(encoding, snapshot, model, target, writable=lambda op: False)
-                program = lower(encoding, snapshot, selection, _classes(rules))
-    report = _report(source, chosen, model, graph, encoding, saturation, selection, program, snapshot.size, rules)
+                extraction.select(lambda op: False)
+                program = extraction.lower()
+    report = _report(source, chosen, model, graph, encoding, saturation, extraction, program, snapshot.size, rules)
     report.seconds = seconds
     result = Result(kept, program, report)
     if chosen.verify:
@@ -158,6 +158,39 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             notify("verify", "")
             _verify(result, source, chosen, {r.name: r.quanta for r in rules if isinstance(r, Rule) and r.quanta})
     return result
+
+
+@dataclass
+class _Extraction:
+    """Choosing the program: operator by operator, or together with its kernels where the target has kernels of several."""
+
+    encoding: Encoding
+    snapshot: Snapshot
+    model: CostModel
+    target: Target
+    exactness: Mapping[str, Exactness]
+    time_limit_s: float
+    bound_scope: str = "e-graph"
+
+    def select(self, writable: Callable[[str], bool]) -> None:
+        """Makes the choice, among operators that the file to be written may use."""
+        parts = (self.encoding, self.snapshot, self.model, self.target)
+        if self.target.templates:
+            from eqsat.fusion import select_joint
+
+            self.joint = select_joint(*parts, time_limit_s=self.time_limit_s, writable=writable)
+            self.selection, self.bound_scope = self.joint.selection, self.joint.bound_scope
+        else:
+            self.joint = None
+            self.selection = select(*parts, time_limit_s=self.time_limit_s, writable=writable)
+
+    def lower(self) -> Program:
+        """The program that was chosen."""
+        if self.joint is None:
+            return lower(self.encoding, self.snapshot, self.selection, self.exactness)
+        from eqsat.fusion import program_of
+
+        return program_of(self.encoding, self.snapshot, self.joint, self.exactness)
 
 
 def _writable_operators(graph: Graph) -> Callable[[str], bool]:
@@ -208,7 +241,7 @@ def _report(
     graph: Graph,
     encoding: Encoding,
     saturation: Saturation,
-    selection: Selection,
+    extraction: _Extraction,
     program: Program,
     enodes: int,
     rules: Sequence[AnyRule],
@@ -238,11 +271,11 @@ def _report(
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
         cost_unit=model.unit,
-        cost_before=selection.cost_before,
-        cost_after=selection.cost,
-        lower_bound=selection.lower_bound,
-        gap=selection.gap,
-        bound_scope="e-graph",
+        cost_before=extraction.selection.cost_before,
+        cost_after=extraction.selection.cost,
+        lower_bound=extraction.selection.lower_bound,
+        gap=extraction.selection.gap,
+        bound_scope=extraction.bound_scope,
         peak_memory_bytes=peak_memory_bytes(program.graph),
         opaque=opaque_counts(program.graph),
         eclasses=encoding.egraph.class_count,

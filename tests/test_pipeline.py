@@ -267,3 +267,16 @@ def test_a_body_that_holds_the_opset_keeps_newer_operators_out() -> None:
     model.graph.output[0].CopyFrom(info("z", float32, [2, 4]))
     del model.graph.input[1]
     assert eqsat.optimize(model).report.operators_after == {"Gelu": 1}
+
+
+def test_targets_with_kernels_of_several_operators(real_model: Callable[[str], Path]) -> None:
+    """Two layers of MatMul, Mul, Relu are two kernels; the program still computes the same."""
+    report = eqsat.optimize(_two_layers(), target="tensorrt-like").report
+    assert report.kernels_after == 2
+    assert report.kernel_templates == {"gemm": 2}
+    assert report.verification["verdict"] in ("equal", "within tolerance")
+    assert report.lower_bound <= report.cost_after <= report.cost_before
+    assert report.bound_scope in ("e-graph", "pool")
+    real = eqsat.optimize(real_model("squeezenet"), target="tvm-like").report
+    assert real.kernels_after == 38
+    assert real.verification["verdict"] == "equal"
