@@ -1,4 +1,4 @@
-"""The command line: ``eqsat optimize | verify | inspect | rules | targets``."""
+"""The command line: ``eqsat optimize | verify | inspect | extract | rules | targets``."""
 
 from __future__ import annotations
 
@@ -167,6 +167,38 @@ def inspect(model: Model, dim: Dims = None, json_path: Json = None, quiet: Quiet
         from eqsat.pipeline import load
 
         _print(inspect_graph(load(model, _dims(dim)), str(model)), json_path, quiet)
+
+
+@app.command()
+def extract(
+    egraph: Annotated[
+        Path, typer.Argument(help="An e-graph in the JSON format of extraction-gym.", show_default=False)
+    ],
+    method: Annotated[str, typer.Option(help="auto, tree, greedy-dag, area or milp.")] = "auto",
+    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds.")] = 30.0,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Find the cheapest DAG in an e-graph, with a proven lower bound."""
+    with _errors():
+        from eqsat.extract import extract as run
+        from eqsat.extract.gym import read_gym
+
+        graph = read_gym(egraph)
+        result = run(graph.problem, method=method, time_limit_s=time_limit)
+        data = {
+            "cost": result.cost,
+            "lower_bound": result.lower_bound,
+            "gap": result.gap,
+            "seconds": result.seconds,
+            "method": result.method,
+            "nodes": [graph.node_names[node] for node in result.choice.values()],
+        }
+        _write_json(data, json_path)
+        if not quiet and json_path != "-":
+            proved = "proved optimal" if result.optimal else f"gap {100 * result.gap:.2f} %"
+            print(f"{egraph}: cost {result.cost:.10g}, lower bound {result.lower_bound:.10g}, {proved}")
+            print(f"  {len(result.choice)} e-nodes, method {result.method}, {result.seconds:.3f} s")
 
 
 @app.command()

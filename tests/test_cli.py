@@ -204,3 +204,23 @@ def test_real_model_from_the_command_line(real_model: Callable[[str], Path], tmp
     done = _eqsat("optimize", real_model("squeezenet"), "-o", tmp_path / "out.onnx", "--cost", "roofline-launch")
     assert done.returncode == 0, done.stderr
     assert _eqsat("verify", real_model("squeezenet"), tmp_path / "out.onnx").returncode == 0
+
+
+def test_extract_reads_files_of_the_extraction_gym(tmp_path: Path) -> None:
+    data = {
+        "nodes": {
+            "shared": {"op": "f", "children": ["leaf"], "eclass": "a", "cost": 5},
+            "left": {"op": "g", "children": ["leaf"], "eclass": "b", "cost": 3},
+            "via": {"op": "h", "children": ["shared"], "eclass": "b", "cost": 1},
+            "leaf": {"op": "x", "children": [], "eclass": "x", "cost": 0},
+        },
+        "root_eclasses": ["a", "b"],
+    }
+    (tmp_path / "graph.json").write_text(json.dumps(data))
+    found = json.loads(_eqsat("extract", tmp_path / "graph.json", "--json", "-").stdout)
+    assert found.keys() == {"cost", "lower_bound", "gap", "seconds", "method", "nodes"}
+    assert (found["cost"], found["lower_bound"], sorted(found["nodes"])) == (6, 6, ["leaf", "shared", "via"])
+    assert "proved optimal" in _eqsat("extract", tmp_path / "graph.json").stdout
+    (tmp_path / "bad.json").write_text("{}")
+    done = _eqsat("extract", tmp_path / "bad.json")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -83,7 +83,6 @@ class EGraph:
         self._attribute_numbers: dict[Attributes, int] = {NO_ATTRIBUTES: 0}
         self._attributes: list[Attributes] = [NO_ATTRIBUTES]
         self._leaf_numbers: dict[object, int] = {}
-        self.constants: list[Constant] = []
         self.known = KnownValues(self, fold_inexact=fold_inexact)
         absent = self._insert(ABSENT, "", NO_ATTRIBUTES, 0, (), 1, "", TupleType(()))
         assert absent == ABSENT_INPUT
@@ -150,7 +149,6 @@ class EGraph:
         number = self._leaf_numbers.get(constant)
         if number is None:
             number = self._leaf_numbers[constant] = len(self._leaf_numbers)
-            self.constants.append(constant)
         return self._add(CONSTANT, "", Attributes({"value": constant}), number, (), 1, rule, constant.type)
 
     def add_node(self, node: Node, children: Sequence[int], types: Sequence[Type]) -> int:

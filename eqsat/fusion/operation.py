@@ -80,9 +80,6 @@ class FusionGraph:
         self.members[cls].append(index)
         return index
 
-    def is_leaf(self, cls: int) -> bool:
-        return not self.members[cls]
-
     def inputs_of(self, index: int) -> list[int]:
         """Classes that the operation reads and that are no leaves."""
         return [c for c in self.operations[index].inputs if self.members[c]]

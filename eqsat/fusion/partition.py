@@ -150,7 +150,6 @@ class _Rebuilt:
     """A program with new kernels; nodes in the order of the kernels."""
 
     def __init__(self, program: Program, source: ProgramGraph, kernels: Mapping[int, Cone]) -> None:
-        self._program = program
         self._graph: Graph = program.graph
         self._fusion = source.graph
         self._kernels = kernels

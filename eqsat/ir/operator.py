@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.errors import RuleError, ShapeError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.types import DType, Shape, TensorType, Type
+from eqsat.ir.types import Shape, TensorType, Type
 
 OPSET = 26
 """The opset whose semantics the names of operators mean inside the program."""
@@ -154,8 +154,3 @@ def defined_operators() -> tuple[str, ...]:
     """Names of the operators with a definition of our own, sorted."""
     operator("Add")
     return tuple(sorted(_REGISTRY))
-
-
-def scalar_dtype_bytes(dtype: DType) -> float:
-    """Bytes an element takes at rest."""
-    return dtype.bits / 8

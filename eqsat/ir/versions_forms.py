@@ -12,8 +12,6 @@ from eqsat.ir.graph import Node
 from eqsat.ir.types import DType, TensorType
 from eqsat.ir.versions import Values, add_step, unchanged
 
-INT64_MAX = np.iinfo(np.int64).max
-
 
 def set_inputs(node: Node, inputs: Sequence[str]) -> Node:
     """``node`` with other inputs, absent trailing ones dropped."""
