@@ -80,7 +80,7 @@ class Result:
         from eqsat.backends.onnx_file import save_onnx
 
         check_form(form)
-        with _timed(self.report.seconds, "save"):
+        with _timed(self.report.seconds, "save"), _without_collector():
             save_onnx(self.program.graph, path)
 
     def __repr__(self) -> str:
