@@ -22,7 +22,7 @@ from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.errors import OptionError, OutputError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import OPSET, Kind, operator
+from eqsat.ir.operator import Kind, operator
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
@@ -196,13 +196,10 @@ class _Extraction:
 def _writable_operators(graph: Graph) -> Callable[[str], bool]:
     """Which operators a file like the one ``graph`` came from may use: those of its opset, and newer ones as far as the
     opset can be raised, which is found out only when one is met."""
-    from eqsat.backends.onnx_form import highest_opset
+    from eqsat.backends.onnx_form import can_be_raised
     from eqsat.ir.versions import first_version
-    from eqsat.ir.versions_envelope import Envelope
 
-    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
-    highest = cache(lambda: highest_opset(graph))
-    return cache(lambda op: first_version(op) <= source or first_version(op) <= highest())
+    return cache(lambda op: can_be_raised(graph, first_version(op)))
 
 
 def _can_be_written(graph: Graph) -> bool:

@@ -111,7 +111,7 @@ def choose_form(graph: Graph) -> Form:
                 nodes.extend(found)
         if culprit is None:
             break
-        if raise_to > max(newest_opset(), source):
+        if raise_to > source and not _loads(raise_to):
             node, reason = culprit
             raise OutputError(
                 f"{node.key} {node.name!r}: {reason}, and the installed ONNX Runtime loads no opset above "
@@ -124,15 +124,17 @@ def choose_form(graph: Graph) -> Form:
     return Form(opset, tuple(nodes), constants)
 
 
-def highest_opset(graph: Graph) -> int:
-    """The newest opset at which the graph may be written: opaque nodes and bodies hold it at an opset they still mean
-    the same at, and the installed ONNX Runtime must load it."""
-    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else newest_opset()
-    held = [node for node in graph.nodes if node.opaque or node.domain]
-    if not held:
-        return max(newest_opset(), source)
-    candidates = range(newest_opset(), source, -1)
-    return next((o for o in candidates if not any(_only_valid_at_source(n, source, o) for n in held)), source)
+def can_be_raised(graph: Graph, opset: int) -> bool:
+    """Whether the graph may be written at ``opset``: the installed ONNX Runtime must load it, and opaque nodes and bodies,
+    which stay as they are, must still mean the same."""
+    source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
+    held = (node for node in graph.nodes if node.opaque or node.domain)
+    return opset <= source or (_loads(opset) and not any(_only_valid_at_source(n, source, opset) for n in held))
+
+
+def _loads(opset: int) -> bool:
+    """Whether the installed ONNX Runtime loads ``opset``; it is asked only about those that not every release loads."""
+    return opset <= min(_NEWEST_BY_RUNTIME.values()) or opset <= newest_opset()
 
 
 def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Refusal:
