@@ -22,7 +22,7 @@ from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.errors import OptionError, OutputError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import Kind, operator
+from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
@@ -250,10 +250,9 @@ def _report(
     for kernel in program.kernels:
         for name in kernel.rules:
             uses[name] = uses.get(name, 0) + 1
-    folded = {u.rule for u in encoding.egraph.unions} & {FOLD_EXACT, FOLD_INEXACT}
     matches = dict(saturation.matches)
     for name in (FOLD_EXACT, FOLD_INEXACT):
-        matches[name] = sum(u.rule == name for u in encoding.egraph.unions) if name in folded else 0
+        matches[name] = sum(u.rule == name for u in encoding.egraph.unions)
     name = str(source) if isinstance(source, str | Path) else graph.name
     return Report(
         model=name,
@@ -263,7 +262,7 @@ def _report(
         exactness=program.exactness.label,
         operators_before=graph.operator_counts(),
         operators_after=program.graph.operator_counts(),
-        kernels_before=sum(not _is_view(n) for n in graph.nodes),
+        kernels_before=sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
@@ -281,11 +280,6 @@ def _report(
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
     )
-
-
-def _is_view(node: Any) -> bool:
-    definition = None if node.opaque else operator(node.op, node.domain)
-    return definition is not None and definition.kind is Kind.VIEW
 
 
 def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, int]) -> None:

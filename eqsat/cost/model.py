@@ -110,8 +110,8 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
     """The work of a single operator. Constants are read at run time too: they count as bytes."""
     definition = operator(op, domain) if not domain else None
     kind = definition.kind if definition is not None else Kind.OPAQUE
-    app = Application(app.op, app.attributes, [_nominal(t) for t in app.types], app.values, app.outputs)
-    results = [_nominal(t) for t in outputs]
+    app = Application(app.op, app.attributes, [nominal(t) for t in app.types], app.values, app.outputs)
+    results = [nominal(t) for t in outputs]
     flops = 0.0
     if definition is not None:
         flops = definition.flops(app, [t for t in results if t is not None])
@@ -121,7 +121,8 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
     return Work((name,), kind, flops, _total(app.types), _total(results), dtype)
 
 
-def _nominal(type: Type | None) -> Type | None:
+def nominal(type: Type | None) -> Type | None:
+    """A type with `NOMINAL_EXTENT` for every symbolic dimension."""
     if not isinstance(type, TensorType) or type.shape is None:
         return type
     return TensorType(type.dtype, tuple(NOMINAL_EXTENT if isinstance(d, str) else d for d in type.shape))

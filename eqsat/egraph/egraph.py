@@ -19,7 +19,7 @@ from eqsat.errors import EqsatError, RuleError
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Node
 from eqsat.ir.infer import infer_types
-from eqsat.ir.operator import Operator, operator
+from eqsat.ir.operator import Operator, definition_of, operator
 from eqsat.ir.types import Type, compatible, meet
 from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
 
@@ -153,7 +153,7 @@ class EGraph:
 
     def add_node(self, node: Node, children: Sequence[int], types: Sequence[Type]) -> int:
         """The e-node of a node of the original graph. A node we do not understand is equal only to itself."""
-        definition = None if node.opaque else operator(node.op, node.domain)
+        definition = definition_of(node)
         outputs = len(node.outputs)
         type: Type | TupleType = types[0] if outputs == 1 else TupleType(tuple(types))
         if definition is None:

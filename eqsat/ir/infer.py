@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat.ir.graph import Node
-from eqsat.ir.operator import Application, operator
+from eqsat.ir.operator import Application, definition_of
 from eqsat.ir.types import UNKNOWN, Type
 
 VALUE_SIZE_LIMIT = 1024
@@ -28,7 +28,7 @@ def infer_types(node: Node, types: Sequence[Type | None], values: Sequence[np.nd
     ``values[i]``: elements of input ``i`` where known at compile time. Raises `ShapeError` where the inputs contradict the
     operator's definition.
     """
-    definition = None if node.opaque else operator(node.op, node.domain)
+    definition = definition_of(node)
     if definition is None:
         return (UNKNOWN,) * len(node.outputs)
     small = [v if v is not None and v.size <= VALUE_SIZE_LIMIT else None for v in values]

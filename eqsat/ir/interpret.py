@@ -9,13 +9,13 @@ import numpy as np
 
 from eqsat.errors import FeedError, ModelError
 from eqsat.ir.graph import Attributes, Graph, Node
-from eqsat.ir.operator import operator
+from eqsat.ir.operator import definition_of, operator
 from eqsat.ir.types import DType, TensorType
 
 
 def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Outputs of one node. Absent inputs are ``None``. Raises `ModelError` for an operator without a definition."""
-    definition = None if node.opaque else operator(node.op, node.domain)
+    definition = definition_of(node)
     if definition is None:
         raise ModelError(f"{node.key} {node.name!r}: the reference interpreter has no definition of this operator")
     return evaluate_operator(node.op, node.attributes, inputs, len(node.outputs))

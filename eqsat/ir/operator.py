@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import RuleError, ShapeError
-from eqsat.ir.graph import Attributes
+from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.types import Shape, TensorType, Type
 
 OPSET = 26
@@ -148,6 +148,17 @@ def operator(name: str, domain: str = "") -> Operator | None:
 
         _BY_SCHEMA[name] = operator_from_schema(name)
     return _BY_SCHEMA[name]
+
+
+def definition_of(node: Node) -> Operator | None:
+    """The definition of a node's operator; ``None`` for an opaque node and an operator that nobody defines."""
+    return None if node.opaque else operator(node.op, node.domain)
+
+
+def kind_of(node: Node) -> Kind:
+    """How a node moves data; `Kind.OPAQUE` where that is unknown."""
+    definition = definition_of(node)
+    return Kind.OPAQUE if definition is None else definition.kind
 
 
 def defined_operators() -> tuple[str, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from eqsat.cost.model import NOMINAL_EXTENT
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Kind, operator
+from eqsat.cost.model import nominal
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import TensorType, Type
 
 
 def peak_memory_bytes(graph: Graph) -> int:
     """Most bytes of inputs, intermediates and outputs alive at once when nodes run in order; constants are not counted.
 
-    A view shares the buffer of its input. A symbolic extent counts as `NOMINAL_EXTENT`; a value of unknown rank as nothing.
+    A view shares the buffer of its input. A symbolic extent counts as in `eqsat.cost.model.nominal`; a value of
+    unknown rank as nothing.
     """
     buffer: dict[str, str] = {}
     size: dict[str, int] = {}
@@ -22,7 +23,7 @@ def peak_memory_bytes(graph: Graph) -> int:
         for value in node.outputs:
             if not value:
                 continue
-            shared = buffer.get(node.inputs[0]) if _is_view(node) and node.inputs else None
+            shared = buffer.get(node.inputs[0]) if kind_of(node) is Kind.VIEW and node.inputs else None
             buffer[value] = shared or value
             size.setdefault(buffer[value], _bytes(graph.type_of(value)))
     last: dict[str, int] = {}
@@ -45,12 +46,6 @@ def peak_memory_bytes(graph: Graph) -> int:
     return peak
 
 
-def _is_view(node: Node) -> bool:
-    definition = None if node.opaque else operator(node.op, node.domain)
-    return definition is not None and definition.kind is Kind.VIEW
-
-
 def _bytes(type: Type) -> int:
-    if not isinstance(type, TensorType) or type.shape is None or type.dtype == 0:
-        return 0
-    return TensorType(type.dtype, tuple(NOMINAL_EXTENT if isinstance(d, str) else d for d in type.shape)).bytes or 0
+    found = nominal(type)
+    return (found.bytes or 0) if isinstance(found, TensorType) and found.dtype != 0 else 0

@@ -15,7 +15,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Kind, operator
+from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import Type
 from eqsat.lower.materialize import Materializer
 from eqsat.lower.program import Kernel, Program
@@ -153,7 +153,8 @@ class _Lowering:
         """Name of an output that nobody reads: absent only where the original left it out (it may not be optional)."""
         name = original.outputs[index] if original is not None else self._fresh_name(stem)
         handle = self._encoding.handles.get(name)
-        if name and handle is not None and self._egraph.find(handle) in (self._choice.keys() | self._constant_classes):
+        cls = None if handle is None else self._egraph.find(handle)
+        if name and (cls in self._choice or cls in self._constant_classes):
             name = self._fresh_name(stem)  # the value is computed in another way, under this very name
         if name:
             self._types[name] = type
@@ -162,9 +163,7 @@ class _Lowering:
     def _kernel(self, index: int, node: Node, rules: frozenset[str]) -> Kernel:
         for value in node.inputs:
             rules |= self._constant_rules.get(value, frozenset())
-        definition = None if node.opaque else operator(node.op, node.domain)
-        kind = definition.kind if definition is not None else Kind.OPAQUE
-        template = "view" if kind is Kind.VIEW else node.key
+        template = "view" if kind_of(node) is Kind.VIEW else node.key
         inputs = tuple(dict.fromkeys(v for v in node.inputs if v))
         worst = max((self._exactness[r] for r in rules), default=Exactness.EXACT)
         name = node.name or f"{node.op}_{index}"
