@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from eqsat._version import __version__
-from eqsat.errors import EqsatError, OptionError, VerificationError
+from eqsat.commands.common import (
+    Dims,
+    Feeds,
+    Json,
+    Model,
+    Quiet,
+    Verbose,
+    check_writable,
+    errors,
+    parse_dims,
+    print_report,
+    progress,
+    write_json,
+)
+
+COMMANDS: tuple[str, ...] = ()
+"""Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
     add_completion=False,
@@ -23,20 +37,6 @@ app = typer.Typer(
     "the fewest, cheapest kernels, checked against the original.\n\n"
     "Exit status: 0 fine, 1 results differ or verification failed, 2 bad input.",
 )
-
-Json = Annotated[
-    str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
-]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print each stage as it starts.")]
-Model = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False)]
-Dims = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension; may be repeated.")
-]
-Feeds = Annotated[
-    list[Path] | None,
-    typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
-]
 
 
 def _version(wanted: bool) -> None:
@@ -81,7 +81,10 @@ def optimize(
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
-    form: Annotated[str, typer.Option(help="Form of the written model: flat.")] = "flat",
+    form: Annotated[
+        str,
+        typer.Option(help="Form of the written model: flat (ONNX operators), onnxruntime (its fused operators, too)."),
+    ] = "flat",
     seed: Annotated[int, typer.Option(help="Seed of the inputs that verification draws.")] = 0,
     inputs: Feeds = None,
     no_verify: Annotated[
@@ -97,35 +100,36 @@ def optimize(
 
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """
-    with _errors():
+    with errors():
         import eqsat.pipeline as pipeline
 
         pipeline.check_form(form)
         if output is not None:
-            _check_writable(output)
+            check_writable(output)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
-        with _progress(quiet, verbose) as notify:
+        with progress(quiet, verbose) as notify:
             result = pipeline.optimize(
                 model,
                 progress=notify,
                 target=target,
                 cost=cost,
                 numerics=numerics,
-                dims=_dims(dim),
+                dims=parse_dims(dim),
                 time_limit_s=time_limit,
                 node_limit=node_limit,
                 memory_limit_bytes=memory_limit,
                 only_rules=only,
                 disabled_rules=disable_rule or (),
                 keep=keep or (),
+                form=form,
                 seed=seed,
                 verify=not no_verify,
                 feeds=inputs or None,
             )
             if output is not None:
                 notify("save", str(output))
-                result.save(output, form=form)
-        _print(result.report, json_path, quiet)
+                result.save(output)
+        print_report(result.report, json_path, quiet)
 
 
 @app.command()
@@ -142,7 +146,7 @@ def verify(
 
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
-    with _errors():
+    with errors():
         from eqsat.pipeline import load
         from eqsat.verify import load_feeds, verify_models
 
@@ -152,7 +156,7 @@ def verify(
             feeds = [load_feeds(path, graph) for path in inputs]
         verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=feeds)
         data = verification.to_dict()
-        _write_json(data, json_path)
+        write_json(data, json_path)
         if not quiet and json_path != "-":
             print(verification)
         if verification.verdict == "failed":
@@ -162,11 +166,11 @@ def verify(
 @app.command()
 def inspect(model: Model, dim: Dims = None, json_path: Json = None, quiet: Quiet = False) -> None:
     """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
-    with _errors():
+    with errors():
         from eqsat.inspect import inspect_graph
         from eqsat.pipeline import load
 
-        _print(inspect_graph(load(model, _dims(dim)), str(model)), json_path, quiet)
+        print_report(inspect_graph(load(model, parse_dims(dim)), str(model)), json_path, quiet)
 
 
 @app.command()
@@ -180,7 +184,7 @@ def extract(
     quiet: Quiet = False,
 ) -> None:
     """Find the cheapest DAG in an e-graph, with a proven lower bound."""
-    with _errors():
+    with errors():
         from eqsat.extract import extract as run
         from eqsat.extract.gym import read_gym
 
@@ -194,7 +198,7 @@ def extract(
             "method": result.method,
             "nodes": [graph.node_names[node] for node in result.choice.values()],
         }
-        _write_json(data, json_path)
+        write_json(data, json_path)
         if not quiet and json_path != "-":
             proved = "proved optimal" if result.optimal else f"gap {100 * result.gap:.2f} %"
             print(f"{egraph}: cost {result.cost:.10g}, lower bound {result.lower_bound:.10g}, {proved}")
@@ -204,7 +208,7 @@ def extract(
 @app.command()
 def rules(json_path: Json = None, quiet: Quiet = False) -> None:
     """List the rewrite rules: equation, conditions, exactness class, source."""
-    with _errors():
+    with errors():
         import eqsat.rules  # noqa: F401  # registers the shipped rules
         from eqsat.rewrite import registered_rules
 
@@ -220,7 +224,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
             }
             for r in registered_rules()
         ]
-        _write_json(listed, json_path)
+        write_json(listed, json_path)
         if quiet or json_path == "-":
             return
         for r in listed:
@@ -234,7 +238,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
 @app.command()
 def targets(json_path: Json = None, quiet: Quiet = False) -> None:
     """List the targets and the cost models."""
-    with _errors():
+    with errors():
         from eqsat.cost.model import COST_MODELS
         from eqsat.cost.target import load_target, target_names
 
@@ -255,13 +259,17 @@ def targets(json_path: Json = None, quiet: Quiet = False) -> None:
                 {"name": m.name, "unit": m.unit, "description": m.description} for m in COST_MODELS.values()
             ],
         }
-        _write_json(data, json_path)
+        write_json(data, json_path)
         if quiet or json_path == "-":
             return
         for t in found:
             print(f"{t.name}\n    {t.description}\n    {t.source}")
         for m in COST_MODELS.values():
             print(f"cost {m.name}: {m.description}, in {m.unit}")
+
+
+for _name in COMMANDS:
+    import_module(f"eqsat.commands.{_name}").register(app)
 
 
 def main() -> NoReturn:
@@ -272,84 +280,6 @@ def main() -> NoReturn:
         print("eqsat: interrupted; nothing was written", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """One line and the right exit status for everything a user can cause."""
-    try:
-        yield
-    except VerificationError as error:
-        _fail(f"verification failed, nothing written: {error}", 1)
-    except EqsatError as error:
-        _fail(str(error), 2)
-    except BrokenPipeError:
-        raise typer.Exit(0) from None
-
-
-def _fail(message: str, status: int) -> NoReturn:
-    print(f"eqsat: {' '.join(message.split())}", file=sys.stderr)
-    raise typer.Exit(status)
-
-
-@contextmanager
-def _progress(quiet: bool, verbose: bool) -> Iterator[Callable[[str, str], None]]:
-    """A spinner that names the stage on a terminal; a line per stage with ``-v``; nothing otherwise."""
-    if verbose:
-        yield lambda stage, detail: print(f"{stage} {detail}".rstrip(), file=sys.stderr)
-        return
-    if quiet or not sys.stderr.isatty():
-        yield lambda stage, detail: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("load") as status:
-        yield lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
-
-
-def _print(report: Any, json_path: str | None, quiet: bool) -> None:
-    _write_json(report.to_dict(), json_path)
-    if not quiet and json_path != "-":
-        print(report)
-
-
-def _write_json(data: Any, json_path: str | None) -> None:
-    if json_path is None:
-        return
-    text = json.dumps(data, indent=2, sort_keys=False, default=str) + "\n"
-    if json_path == "-":
-        sys.stdout.write(text)
-        return
-    from eqsat.errors import OutputError
-
-    try:
-        Path(json_path).write_text(text)
-    except OSError as error:
-        raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
-
-
-def _dims(given: list[str] | None) -> dict[str, int]:
-    dims: dict[str, int] = {}
-    for item in given or ():
-        name, _, value = item.partition("=")
-        if not name or not value.lstrip("-").isdigit():
-            raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
-        dims[name] = int(value)
-    return dims
-
-
-def _check_writable(output: Path) -> None:
-    import os
-
-    from eqsat.errors import OutputError
-
-    folder = output.parent
-    if output.is_dir():
-        raise OutputError(f"{output}: is a folder; name a file")
-    if not folder.is_dir():
-        raise OutputError(f"{output}: the folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"{output}: the folder {folder} is not writable")
 
 
 if __name__ == "__main__":

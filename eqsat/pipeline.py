@@ -21,8 +21,9 @@ from eqsat.egraph.saturate import Limits, Saturation, saturate
 from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.errors import OptionError, OutputError, VerificationError
 from eqsat.exactness import Exactness
+from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import Kind, kind_of
+from eqsat.ir.operator import Kind, kind_of, split_key
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
@@ -41,7 +42,8 @@ class Options:
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``feeds``: inputs to verify on instead of
-    random ones, each a mapping or an ``.npz`` file.
+    random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
+    program may use; saved in another form, fused operators are spelled out.
     """
 
     target: str = "onnxruntime-cpu"
@@ -58,6 +60,7 @@ class Options:
     verify: bool = True
     verification_runs: int = 2
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
+    form: str = "flat"
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -65,6 +68,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
+        check_form(self.form)
 
 
 @dataclass
@@ -75,13 +79,19 @@ class Result:
     program: Program
     report: Report
 
-    def save(self, path: str | Path, *, form: str = "flat") -> None:
-        """Writes the program as ONNX, atomically. Raises `OutputError` if that cannot be done."""
+    form: str = "flat"
+
+    def save(self, path: str | Path, *, form: str | None = None) -> None:
+        """Writes the program as ONNX, atomically, in the form it was optimised for unless another is given.
+
+        Raises `OutputError` if that cannot be done.
+        """
         from eqsat.backends.onnx_file import save_onnx
 
+        form = form or self.form
         check_form(form)
         with _timed(self.report.seconds, "save"), _without_collector():
-            save_onnx(self.program.graph, path)
+            save_onnx(self.program.graph, path, form=form)
 
     def __repr__(self) -> str:
         return str(self.report)
@@ -90,11 +100,10 @@ class Result:
         return self.report._repr_html_()
 
 
-FORMS = ("flat",)
-
-
 def check_form(form: str) -> None:
     """Raises `OptionError` for a form of output that does not exist."""
+    from eqsat.backends.onnx_form import FORMS
+
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not available; choose one of {', '.join(FORMS)}")
 
@@ -122,7 +131,8 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     numerics = Exactness.parse(chosen.numerics)
     import eqsat.rules  # noqa: F401  # registers the shipped rules
 
-    rules = select_rules(numerics, only=chosen.only_rules, disabled=chosen.disabled_rules)
+    domains = _domains(target, chosen.form)
+    rules = select_rules(numerics, only=chosen.only_rules, disabled=chosen.disabled_rules, domains=domains)
     notify = progress or (lambda stage, detail: None)
     seconds: dict[str, float] = {}
     with _without_collector():
@@ -143,16 +153,16 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
         with _timed(seconds, "extract"):
             notify("extract", f"{snapshot.size} e-nodes")
             extraction = _Extraction(encoding, snapshot, model, target, _classes(rules), chosen.time_limit_s)
-            extraction.select(_writable_operators(graph))
+            extraction.select(_writable_operators(graph, domains))
         with _timed(seconds, "lower"):
             notify("lower", "")
             program = extraction.lower()
-            if not _can_be_written(program.graph):
+            if not _can_be_written(program.graph, chosen.form):
                 extraction.select(lambda op: False)
                 program = extraction.lower()
     report = _report(source, chosen, model, graph, encoding, saturation, extraction, program, snapshot.size, rules)
     report.seconds = seconds
-    result = Result(kept, program, report)
+    result = Result(kept, program, report, chosen.form)
     if chosen.verify:
         with _timed(seconds, "verify"):
             notify("verify", "")
@@ -193,22 +203,34 @@ class _Extraction:
         return program_of(self.encoding, self.snapshot, self.joint, self.exactness)
 
 
-def _writable_operators(graph: Graph) -> Callable[[str], bool]:
-    """Which operators a file like the one ``graph`` came from may use: those of its opset, and newer ones as far as the
-    opset can be raised, which is found out only when one is met."""
+def _domains(target: Target, form: str) -> frozenset[str]:
+    """Domains beside the default one whose operators the program may use: the target must have kernels for them, and the
+    file must be allowed to name or able to spell them out."""
+    from eqsat.backends.onnx_form import FORMS
+
+    return target.domains & (FORMS[form][1] | {OWN_DOMAIN})
+
+
+def _writable_operators(graph: Graph, domains: frozenset[str]) -> Callable[[str], bool]:
+    """Which operators a file like the one ``graph`` came from may use: those of its opset, newer ones as far as the opset
+    can be raised, which is found out only when one is met, and those of ``domains``."""
     from eqsat.backends.onnx_form import can_be_raised
     from eqsat.ir.versions import first_version
 
-    return cache(lambda op: can_be_raised(graph, first_version(op)))
+    def writable(key: str) -> bool:
+        domain, op = split_key(key)
+        return domain in domains if domain else can_be_raised(graph, first_version(op))
+
+    return cache(writable)
 
 
-def _can_be_written(graph: Graph) -> bool:
+def _can_be_written(graph: Graph, form: str) -> bool:
     """Whether opaque nodes, valid at one opset only, leave the rest of the graph an opset to be written at."""
-    from eqsat.backends.onnx_form import choose_form
+    from eqsat.backends.onnx_form import choose_form, in_form
 
     if any(node.opaque or node.domain for node in graph.nodes):
         try:
-            choose_form(graph)
+            choose_form(in_form(graph, form))
         except OutputError:
             return False
     return True

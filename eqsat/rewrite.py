@@ -17,7 +17,7 @@ This module knows the IR only; `eqsat.egraph` compiles and runs rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -186,7 +186,8 @@ class Rule:
 
     ``name`` is unique; ``equation`` is the first line of the docstring. ``quanta``: for class LSB, how many quanta an integer
     result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
-    an array for each variable and the attributes of each named node, see ``rules/README.md``.
+    an array for each variable and the attributes of each named node, see ``rules/README.md``. ``domain``: of the operators
+    that the right side introduces; the rule only runs where programs may use them.
     """
 
     name: str
@@ -200,6 +201,7 @@ class Rule:
     doc: str
     quanta: int = 0
     sample: Sample | None = None
+    domain: str = ""
 
 
 class GroupView(Protocol):
@@ -235,6 +237,7 @@ class GroupRule:
     doc: str
     conditions: tuple[Condition, ...] = ()
     sample: Sample | None = None
+    domain: str = ""
 
 
 AnyRule = Rule | GroupRule
@@ -251,6 +254,7 @@ def rule(
     family: str,
     quanta: int = 0,
     sample: Sample | None = None,
+    domain: str = "",
 ) -> Callable[[RightSide], Rule]:
     """Registers the decorated function as the right side of a rule. See the module's docstring.
 
@@ -260,14 +264,16 @@ def rule(
     def register(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        made = Rule(name, pattern, build, tuple(where), exactness, family, source, equation, doc, quanta, sample)
+        made = Rule(
+            name, pattern, build, tuple(where), exactness, family, source, equation, doc, quanta, sample, domain
+        )
         return _register(made)
 
     return register
 
 
 def group_rule(
-    *, exactness: Exactness, source: str, family: str, sample: Sample | None = None
+    *, exactness: Exactness, source: str, family: str, sample: Sample | None = None, domain: str = ""
 ) -> Callable[[GroupSide], GroupRule]:
     """Registers the decorated generator as a rule over groups of nodes (N-way merging).
 
@@ -276,7 +282,7 @@ def group_rule(
 
     def register(build: GroupSide) -> GroupRule:
         name, equation, doc = _describe(build)
-        return _register(GroupRule(name, build, exactness, family, source, equation, doc, sample=sample))
+        return _register(GroupRule(name, build, exactness, family, source, equation, doc, sample=sample, domain=domain))
 
     return register
 
@@ -320,16 +326,28 @@ def unregister(name: str) -> None:
 
 
 def select_rules(
-    numerics: Exactness, *, only: Sequence[str] | None = None, disabled: Sequence[str] = ()
+    numerics: Exactness,
+    *,
+    only: Sequence[str] | None = None,
+    disabled: Sequence[str] = (),
+    domains: Collection[str] = (),
 ) -> tuple[AnyRule, ...]:
-    """Rules of class ``numerics`` or stronger. Raises `OptionError` for a name that no rule has."""
+    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only.
+
+    Raises `OptionError` for a name that no rule has.
+    """
     rules = registered_rules()
     names = {r.name for r in rules}
     for name in (*(only or ()), *disabled):
         if name not in names:
             raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists the {len(names)} there are")
     return tuple(
-        r for r in rules if r.exactness <= numerics and r.name not in disabled and (only is None or r.name in only)
+        r
+        for r in rules
+        if r.exactness <= numerics
+        and r.name not in disabled
+        and (only is None or r.name in only)
+        and (not r.domain or r.domain in domains)
     )
 
 
@@ -339,7 +357,7 @@ def variables(names: str) -> tuple[Any, ...]:
 
 
 def apply(op: str, *args: Term, outputs: int = 1, **attributes: Any) -> Apply:
-    """A term: operator ``op`` of the default domain applied to ``args``. Trailing ``None`` arguments are absent inputs."""
+    """A term: the operator with key ``op`` applied to ``args``. Trailing ``None`` arguments are absent inputs."""
     kept = list(args)
     while kept and kept[-1] is None:
         kept.pop()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from eqsat.backends.onnx_form import Form, choose_form
+from eqsat.backends.onnx_form import Form, choose_form, in_form
 from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
@@ -40,7 +40,7 @@ def to_model(graph: Graph) -> onnx.ModelProto:
     total = sum({id(c): c.bytes for c in graph.constants.values()}.values())
     if total > _MESSAGE_LIMIT_BYTES:
         raise OutputError(f"model: {total} bytes of constants do not fit into one message of 2 GiB; save it to a file")
-    return _model(graph, write_tensor)
+    return _model(in_form(graph, "onnxruntime"), write_tensor)
 
 
 def to_model_and_weights(graph: Graph, threshold_bytes: int = 1024) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -56,17 +56,20 @@ def to_model_and_weights(graph: Graph, threshold_bytes: int = 1024) -> tuple[onn
         weights[name] = constant.numpy()
         return external_tensor(name, constant, "weights", 0)
 
-    return _model(graph, write), weights
+    return _model(in_form(graph, "onnxruntime"), write), weights
 
 
 def save_onnx(
     graph: Graph,
     path: str | Path,
     *,
+    form: str = "flat",
     external_threshold_bytes: int = 1024,
     embed_limit_bytes: int = EMBED_LIMIT_BYTES,
 ) -> None:
     """Writes ``graph`` to ``path``, at the opset it came with or the first newer one that can express it.
+
+    ``form``: one of `eqsat.backends.onnx_form.FORMS`.
 
     If all constants together take more than ``embed_limit_bytes``, those of at least ``external_threshold_bytes`` go to
     a second file ``<name>.data`` next to it. Both files are replaced after they are complete, so that a model may be
@@ -78,9 +81,10 @@ def save_onnx(
         raise OutputError(f"{path}: is a folder; give the name of a file in it")
     if not path.parent.is_dir():
         raise OutputError(f"{path}: the folder {path.parent} does not exist")
-    form = choose_form(graph)
+    graph = in_form(graph, form)
+    chosen = choose_form(graph)
     envelope = _envelope(graph)
-    constants = [c for _, c in sorted(form.constants.items())] + list(envelope.defaults.values())
+    constants = [c for _, c in sorted(chosen.constants.items())] + list(envelope.defaults.values())
     total = sum({id(c): c.bytes for c in constants}.values())
     layout = lay_out(constants if total > embed_limit_bytes else (), external_threshold_bytes)
     location = path.name + ".data"
@@ -90,7 +94,7 @@ def save_onnx(
             return external_tensor(name, constant, location, layout.offsets[id(constant)])
         return write_tensor(name, constant)
 
-    model = _model(graph, write, form)
+    model = _model(graph, write, chosen)
     try:
         message = model.SerializeToString(deterministic=True)
     except Exception as error:  # protobuf has no error of its own for messages above 2 GiB

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from eqsat.errors import OutputError
+from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph
 from eqsat.ir.operator import OPSET
@@ -46,6 +47,20 @@ def newest_opset() -> int:
         return opset
     release = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
     return min(limit, _NEWEST_BY_RUNTIME.get(release, min(_NEWEST_BY_RUNTIME.values())))
+
+
+FORMS = {
+    "flat": ("operators of ONNX only, and what the original used", frozenset[str]()),
+    "onnxruntime": ("fused operators of ONNX Runtime, too", frozenset({"com.microsoft"})),
+}
+"""Form of a written model -> what that is, and the domains beside the default one that it may use."""
+
+
+def in_form(graph: Graph, form: str) -> Graph:
+    """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
+    imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
+    allowed = FORMS[form][1] | set(imports)
+    return expanded(graph, lambda node: node.domain in allowed)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def find_cost_model(name: str) -> CostModel:
 
 def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> Work:
     """The work of a single operator. Constants are read at run time too: they count as bytes."""
-    definition = operator(op, domain) if not domain else None
+    definition = operator(op, domain)
     kind = definition.kind if definition is not None else Kind.OPAQUE
     app = Application(app.op, app.attributes, [nominal(t) for t in app.types], app.values, app.outputs)
     results = [nominal(t) for t in outputs]

@@ -53,8 +53,9 @@ class Target:
     ``free_kinds`` names the kinds of operator that launch nothing, ``free_operators`` further operators that do not, because
     the next kernel reads their input in place. ``templates``: kernels of several operators, beside every single operator.
     ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
-    kernel reads and writes. ``unsupported``: operators with no kernel at all (infinite cost). ``slices``: a Split is run as one
-    Slice for each output, which may join other kernels.
+    kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``unsupported``:
+    operators with no kernel at all (infinite cost). ``slices``: a Split is run as one Slice
+    for each output, which may join other kernels.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Target:
     recompute: frozenset[str] = frozenset()
     free_operators: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()
+    domains: frozenset[str] = frozenset()
     slices: bool = False
     on_chip_bytes: float = float("inf")
     argument_limit: int = 64
@@ -112,6 +114,7 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
             frozenset(data.get("recompute", ())),
             frozenset(data.get("free_operators", ())),
             frozenset(data.get("unsupported", ())),
+            frozenset(data.get("domains", ())),
             bool(data.get("slices", False)),
             float(data.get("on_chip_bytes", "inf")),
             int(data.get("argument_limit", 64)),

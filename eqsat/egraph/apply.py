@@ -101,12 +101,12 @@ class _View:
         self._refs: dict[int, Ref] = {}
         seen: set[tuple[object, ...]] = set()
         for handle, node in enumerate(egraph.nodes):
-            if node.opaque is not None or node.domain or node.op in (CONSTANT, INPUT):
+            if node.opaque is not None or node.key in (CONSTANT, INPUT):
                 continue
-            key = (node.op, node.attribute_number, node.outputs, egraph.canonical_children(handle))
+            key = (node.key, node.attribute_number, node.outputs, egraph.canonical_children(handle))
             if key not in seen:
                 seen.add(key)
-                self._by_op.setdefault(node.op, []).append(handle)
+                self._by_op.setdefault(node.key, []).append(handle)
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
         for handle in self._by_op.get(op, ()):
@@ -115,14 +115,14 @@ class _View:
     def spellings(self, ref: Ref) -> Iterator[tuple[str, tuple[Ref | None, ...]]]:
         for handle in self._egraph.members(ref.handle):
             node = self._egraph.nodes[handle]
-            if node.opaque is None and not node.domain:
-                yield (node.op, self._node(handle)[1])
+            if node.opaque is None:
+                yield (node.key, self._node(handle)[1])
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
         for handle in self._egraph.uses(ref.handle):
             node = self._egraph.nodes[handle]
             if node.opaque is None:
-                yield (node.op, *self._node(handle))
+                yield (node.key, *self._node(handle))
 
     def _node(self, handle: int) -> tuple[Ref, tuple[Ref | None, ...]]:
         found = self._nodes.get(handle)

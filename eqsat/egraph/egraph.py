@@ -19,7 +19,7 @@ from eqsat.errors import EqsatError, RuleError
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Node
 from eqsat.ir.infer import infer_types
-from eqsat.ir.operator import Operator, definition_of, operator
+from eqsat.ir.operator import Operator, definition_of, operator, split_key
 from eqsat.ir.types import Type, compatible, meet
 from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
 
@@ -190,20 +190,21 @@ class EGraph:
             assert isinstance(index, int)
             return self.add_projection(self.add_term(term.args[0], rule), index, rule)
         children = tuple(ABSENT_INPUT if a is None else self.add_term(a, rule) for a in term.args)
+        domain, op = split_key(term.op)
         number = self._attribute_number(term.attributes)
-        found = self._memo.get((term.op, "", number, term.outputs, *map(self.find, children)))
+        found = self._memo.get((op, domain, number, term.outputs, *map(self.find, children)))
         if found is not None:
             return found
         types = [None if c == ABSENT_INPUT else self.type_of(c) for c in children]
         values = [None if c == ABSENT_INPUT else self.value_of(c) for c in children]
         names = tuple(f"o{i}" for i in range(term.outputs))
-        node = Node(term.op, tuple(f"i{i}" for i in range(len(children))), names, term.attributes)
+        node = Node(op, tuple(f"i{i}" for i in range(len(children))), names, term.attributes, domain)
         try:
             result = infer_types(node, types, values)
         except EqsatError as error:
             raise RuleError(f"rule {rule!r} builds a term that is not well-formed: {error}") from None
         type: Type | TupleType = result[0] if term.outputs == 1 else TupleType(result)
-        return self._add(term.op, "", term.attributes, number, children, term.outputs, rule, type)
+        return self._add(op, domain, term.attributes, number, children, term.outputs, rule, type)
 
     def attributes_by_number(self, number: int) -> Attributes:
         """The attributes behind the number that egglog sees."""

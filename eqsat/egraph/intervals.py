@@ -94,18 +94,18 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if node.opaque is not None or depth == 0:
         return EVERYTHING
     children = [c for c in egraph.canonical_children(handle) if c != 0]
-    if node.op in _MONOTONE and len(children) == _MONOTONE[node.op]:
+    if node.key in _MONOTONE and len(children) == _MONOTONE[node.key]:
         found = _of_arithmetic(egraph, node.op, children, depth, memo)
         if found is not None:
             return found
-    if node.op in _RANGES:
-        return _RANGES[node.op]
+    if node.key in _RANGES:
+        return _RANGES[node.key]
     if node.op == "Mul" and len(children) == 2:
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
-    if node.op in _KEEPING and children:
-        taken = children if node.op in ("Concat", "Max", "Min") else children[:1]
+    if node.key in _KEEPING and children:
+        taken = children if node.key in ("Concat", "Max", "Min") else children[:1]
         type = egraph.full_type_of(taken[0])
         if isinstance(type, TensorType) and type.dtype.is_float:
             bounds = [_child(egraph, x, depth, memo) for x in taken]

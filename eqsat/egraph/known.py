@@ -107,7 +107,7 @@ class KnownValues:
         if definition is None or not definition.deterministic:
             return False
         children = egraph.canonical_children(handle)
-        static = self._static(handle) if node.op in ("Shape", "Size") else None
+        static = self._static(handle) if node.key in ("Shape", "Size") else None
         exact = definition.bit_exact or static is not None
         if static is None:
             if not all(c == 0 or c in self._constant for c in children):
@@ -125,7 +125,7 @@ class KnownValues:
             inputs = [None if c == 0 else self._values.get(c) for c in children]
             if static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True)):
                 return not already  # a small result of large operands: computed after extraction
-            array = static[0] if static is not None else evaluate_operator(node.op, node.attributes, inputs)[0]
+            array = static[0] if static is not None else evaluate_operator(node.key, node.attributes, inputs)[0]
             self._replace(handle, np.asarray(array), type, exact)
             return True
         return not already
@@ -137,7 +137,7 @@ class KnownValues:
         if any(v is None and c != 0 for v, c in zip(inputs, node.children, strict=True)):
             return False
         projections = [u for u in egraph.uses(handle) if egraph.nodes[u].op == PROJECTION]
-        results = evaluate_operator(node.op, node.attributes, inputs, node.outputs)
+        results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
         changed = False
         for projection in projections:
             type = egraph.type_of(projection)
@@ -163,7 +163,7 @@ class KnownValues:
 
     def _may_fold(self, handle: int, result_bytes: int) -> bool:
         node = self._egraph.nodes[handle]
-        if node.op in _WIDENING:
+        if node.key in _WIDENING:
             return result_bytes <= _WIDENING_LIMIT_BYTES or self._operand_bytes(handle) >= result_bytes
         return result_bytes <= FOLD_LIMIT_BYTES or result_bytes <= self._operand_bytes(handle)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from eqsat.ir.operator import operator
+from eqsat.ir.operator import operator, split_key
 from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable
 
 ABSENT_INPUT = 0
@@ -127,7 +127,8 @@ class _Compiler:
         while args and isinstance(args[-1], Variable) and args[-1].name in self._absent:
             args.pop()
         children = [self._term(a) for a in args]
-        constructor = constructor_name(term.op, "", len(args), term.outputs)
+        domain, op = split_key(term.op)
+        constructor = constructor_name(op, domain, len(args), term.outputs)
         self._constructors.append(constructor)
         self._facts.append(f"(= {name} ({constructor} {attributes} {' '.join(children)}))")
         return name

@@ -143,7 +143,7 @@ class _Checker:
             return None
         inputs = [None if c == ABSENT_INPUT else self._values[c] for c in children]
         try:
-            results = evaluate_operator(node.op, node.attributes, inputs, node.outputs)
+            results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
         except ModelError:
             return None  # the reference evaluator has no implementation
         return tuple(results) if node.outputs != 1 else np.asarray(results[0])
@@ -197,7 +197,7 @@ class _Checker:
                     operands.append((array, self._magnitude(child, levels)))
                 else:
                     operands.append((array, array))
-        return node.op, node.attributes, operands
+        return node.key, node.attributes, operands
 
     def _violation(self, cls: int, handle: int, message: str) -> Violation:
         node = self._egraph.nodes[handle]

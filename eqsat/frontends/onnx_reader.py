@@ -105,7 +105,10 @@ class Reader:
                 inputs = raw.inputs
                 while inputs and not inputs[-1]:
                     inputs = inputs[:-1]
-                upgraded = upgrade(Node(raw.op, inputs, raw.outputs, attributes, "", raw.proto.name), self.opset, self)
+                node = Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name)
+                if raw.domain:
+                    return [node]
+                upgraded = upgrade(node, self.opset, self)
                 if not isinstance(upgraded, Refusal):
                     missing = next((n.op for n in upgraded if operator(n.op) is None), None)
                     if missing is None:
@@ -116,11 +119,12 @@ class Reader:
         return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, reason)]
 
     def _why_opaque(self, raw: RawNode) -> str:
-        if raw.domain:
+        if raw.domain and operator(raw.op, raw.domain) is None:
             return f"domain {raw.domain}"
         if raw.has_body:
             return "control flow"
-        check_arity(raw, self.opset)
+        if not raw.domain:
+            check_arity(raw, self.opset)
         if any(isinstance(self.type_of(i), OpaqueType) for i in raw.inputs if i):
             return "input is no tensor"
         if raw.op.startswith(("Sequence", "Optional")) or raw.op in ("SplitToSequence", "ConcatFromSequence"):

@@ -126,7 +126,7 @@ def graph_of_snapshot(
                 operation = projection(inputs[0], item.handle)
             else:
                 operation = _on_target(_enode(egraph, item.handle, inputs), target, constants)
-            if item.node.rule and item.node.op != PROJECTION and not writable(item.node.op):
+            if item.node.rule and item.node.op != PROJECTION and not writable(item.node.key):
                 operation = replace(operation, labels=frozenset(("unwritable", "multiple")))
             if classes[cls] not in inputs:
                 by_handle[item.handle] = fusion.add(classes[cls], operation)

@@ -18,11 +18,11 @@ def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
     definition = definition_of(node)
     if definition is None:
         raise ModelError(f"{node.key} {node.name!r}: the reference interpreter has no definition of this operator")
-    return evaluate_operator(node.op, node.attributes, inputs, len(node.outputs))
+    return evaluate_operator(node.key, node.attributes, inputs, len(node.outputs))
 
 
 def evaluate_operator(op: str, attributes: Attributes, inputs: Sequence[Any], outputs: int = 1) -> tuple[Any, ...]:
-    """Outputs of an operator of the default domain on numpy arrays."""
+    """Outputs of an operator, named by its key, on numpy arrays."""
     definition = operator(op)
     if definition is None:
         raise ModelError(f"{op}: the reference interpreter has no definition of this operator")

@@ -1,8 +1,9 @@
 """What an operator is: one definition with its shape rule, its meaning in numpy, its work and its kind.
 
-Operators are ONNX operators of the default domain at the newest opset we define (`OPSET`), by name. The definitions live in
-`eqsat.ir.operators`, one module per family, and register themselves here. An operator without a definition falls back on
-the `onnx` package: its schema infers shapes and its reference evaluator gives the meaning.
+An operator is named by its *key*: the plain name of an ONNX operator of the default domain, at the newest opset we define
+(`OPSET`), or ``domain::name``. The definitions live in `eqsat.ir.operators`, one module per family, and register themselves
+here. An operator of the default domain without a definition falls back on the `onnx` package: its schema infers shapes and
+its reference evaluator gives the meaning.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Application:
 InferRule = Callable[[Application], tuple[Type, ...]]
 Evaluate = Callable[[Attributes, Sequence[Any]], tuple[Any, ...]]
 Flops = Callable[[Application, Sequence[Type]], float]
+Expand = Callable[[Any, Attributes, Sequence[str | None]], Sequence[str]]
+"""Builds an operator from others: ``(GraphBuilder, attributes, inputs) -> outputs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ class Operator:
     ``flops`` counts floating or integer operations (a multiply-add is two). ``bit_exact``: every conforming
     implementation gives the same bits, so folding a constant through it changes nothing (data movement, integers,
     comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
-    values. ``commutative``: the first two inputs may be exchanged.
+    values. ``commutative``: the first two inputs may be exchanged. ``expand``: builds the same value from operators of the
+    default domain, for files that may not use this one (`eqsat.ir.composite`).
     """
 
     name: str
@@ -97,6 +101,7 @@ class Operator:
     bit_exact: bool = False
     commutative: bool = False
     deterministic: bool = True
+    expand: Expand | None = None
 
 
 _REGISTRY: dict[str, Operator] = {}
@@ -124,24 +129,31 @@ def define(
     bit_exact: bool = False,
     commutative: bool = False,
     deterministic: bool = True,
+    expand: Expand | None = None,
 ) -> Operator:
-    """Registers an operator of the default domain. Raises `RuleError` for a second definition of one name."""
+    """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
         raise RuleError(f"operator {name!r} is defined twice")
-    _REGISTRY[name] = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic)
+    _REGISTRY[name] = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand)
     return _REGISTRY[name]
 
 
+def split_key(key: str) -> tuple[str, str]:
+    """(domain, name) of an operator's key; the default domain is the empty string."""
+    domain, _, name = key.rpartition("::")
+    return domain, name
+
+
 def operator(name: str, domain: str = "") -> Operator | None:
-    """The definition of an operator, or ``None`` if we have none of our own and `onnx` has none either."""
+    """The definition of an operator, by key or by name and domain; ``None`` if neither we nor `onnx` have one."""
     global _loaded
     if not _loaded:
         _loaded = True
         import eqsat.ir.operators  # noqa: F401  # registers the definitions
     if domain not in ("", "ai.onnx"):
-        return None
+        name = f"{domain}::{name}"
     found = _REGISTRY.get(name)
-    if found is not None:
+    if found is not None or "::" in name:
         return found
     if name not in _BY_SCHEMA:
         from eqsat.ir.schema_operator import operator_from_schema
@@ -162,6 +174,6 @@ def kind_of(node: Node) -> Kind:
 
 
 def defined_operators() -> tuple[str, ...]:
-    """Names of the operators with a definition of our own, sorted."""
+    """Keys of the operators with a definition of our own, sorted."""
     operator("Add")
     return tuple(sorted(_REGISTRY))

@@ -82,7 +82,7 @@ class Materializer:
             inputs.append(self.constant(child).numpy())
             rules |= self.rules(child)
         self._rules[cls] = frozenset(rules)
-        result = evaluate_operator(node.op, node.attributes, inputs, node.outputs)[index]
+        result = evaluate_operator(node.key, node.attributes, inputs, node.outputs)[index]
         array = np.ascontiguousarray(result)
         array.flags.writeable = False
         return Constant(type_of_array(array), array)

@@ -71,7 +71,7 @@ class Prices:
         node = egraph.nodes[handle]
         if node.op == PROJECTION or (node.op in LEAVES and not node.domain):
             return 0.0
-        if node.rule and not self._writable(node.op):
+        if node.rule and not self._writable(node.key):
             return math.inf
         types = [egraph.full_type_of(c) for c in node.children]
         key = (node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)

@@ -1,0 +1,106 @@
+"""What commands share: options, errors as one line, progress, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from eqsat.errors import EqsatError, OptionError, VerificationError
+
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print each stage as it starts.")]
+Model = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False)]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension; may be repeated.")
+]
+Feeds = Annotated[
+    list[Path] | None,
+    typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
+]
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """One line and the right exit status for everything a user can cause."""
+    try:
+        yield
+    except VerificationError as error:
+        fail(f"verification failed, nothing written: {error}", 1)
+    except EqsatError as error:
+        fail(str(error), 2)
+    except BrokenPipeError:
+        raise typer.Exit(0) from None
+
+
+def fail(message: str, status: int) -> NoReturn:
+    print(f"eqsat: {' '.join(message.split())}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def progress(quiet: bool, verbose: bool) -> Iterator[Callable[[str, str], None]]:
+    """A spinner that names the stage on a terminal; a line per stage with ``-v``; nothing otherwise."""
+    if verbose:
+        yield lambda stage, detail: print(f"{stage} {detail}".rstrip(), file=sys.stderr)
+        return
+    if quiet or not sys.stderr.isatty():
+        yield lambda stage, detail: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("load") as status:
+        yield lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
+
+
+def print_report(report: Any, json_path: str | None, quiet: bool) -> None:
+    write_json(report.to_dict(), json_path)
+    if not quiet and json_path != "-":
+        print(report)
+
+
+def write_json(data: Any, json_path: str | None) -> None:
+    if json_path is None:
+        return
+    text = json.dumps(data, indent=2, sort_keys=False, default=str) + "\n"
+    if json_path == "-":
+        sys.stdout.write(text)
+        return
+    from eqsat.errors import OutputError
+
+    try:
+        Path(json_path).write_text(text)
+    except OSError as error:
+        raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
+
+
+def parse_dims(given: list[str] | None) -> dict[str, int]:
+    dims: dict[str, int] = {}
+    for item in given or ():
+        name, _, value = item.partition("=")
+        if not name or not value.lstrip("-").isdigit():
+            raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
+        dims[name] = int(value)
+    return dims
+
+
+def check_writable(output: Path) -> None:
+    import os
+
+    from eqsat.errors import OutputError
+
+    folder = output.parent
+    if output.is_dir():
+        raise OutputError(f"{output}: is a folder; name a file")
+    if not folder.is_dir():
+        raise OutputError(f"{output}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{output}: the folder {folder} is not writable")

@@ -1,0 +1,150 @@
+"""Operators that are defined by what they are built from, and putting that in their place.
+
+A fused operator of a runtime (``com.microsoft::...``), or one of our own that no file format has (``eqsat::...``), states its
+meaning once: how to build its outputs from operators of the default domain. Types and values follow from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.infer import VALUE_SIZE_LIMIT
+from eqsat.ir.interpret import run
+from eqsat.ir.operator import Application, Expand, Flops, Kind, Operator, define, definition_of, elementwise_flops
+from eqsat.ir.types import DType, TensorType, Type, tensor_type
+
+OWN_DOMAIN = "eqsat"
+"""Domain of operators that no file format has: they are spelled out whenever a graph is written or run."""
+
+
+def define_composite(
+    key: str, expand: Expand, kind: Kind, *, flops: Flops = elementwise_flops, commutative: bool = False
+) -> Operator:
+    """Registers an operator that means what ``expand`` builds.
+
+    ``expand(builder, attributes, inputs)`` gets the names of its inputs (``None`` for an absent one) in a `GraphBuilder`,
+    which knows their types, and returns the names of its outputs. Raises `RuleError` for a second definition of one key.
+    """
+
+    def infer(app: Application) -> tuple[Type, ...]:
+        graph = _build(expand, app.attributes, app.types, app.values)
+        return tuple(graph.type_of(v) for v in graph.outputs)
+
+    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        types = tuple(None if x is None else tensor_type(DType.of(np.asarray(x).dtype), np.shape(x)) for x in inputs)
+        small = [x if x is not None and np.size(x) <= VALUE_SIZE_LIMIT else None for x in inputs]
+        feeds = {f"i{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None and small[i] is None}
+        found = run(_build(expand, attributes, types, small), feeds)
+        return tuple(found.values())
+
+    return define(key, infer=infer, evaluate=evaluate, kind=kind, flops=flops, commutative=commutative, expand=expand)
+
+
+def _build(
+    expand: Expand, attributes: Attributes, types: Sequence[Type | None], values: Sequence[np.ndarray | None]
+) -> Graph:
+    """What an operator is built from: inputs of known elements are constants, the others are called ``i<number>``."""
+    b = GraphBuilder()
+    inputs: list[str | None] = []
+    for i, found in enumerate(types):
+        value = values[i] if i < len(values) else None
+        if found is None:
+            inputs.append(None)
+        elif value is not None:
+            inputs.append(b.constant(value))
+        else:
+            assert isinstance(found, TensorType)
+            inputs.append(b.input(f"i{i}", found.dtype, found.shape))
+    outputs = expand(b, attributes, inputs)
+    return b.finish({f"o{i}": v for i, v in enumerate(outputs)})
+
+
+def expanded(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
+    """``graph`` with what they are built from in place of all composite operators but those that are to be kept.
+
+    Values keep their names; new ones are named after the first output of the node they come from.
+    """
+    if not any(_is_composite(n) and not keep(n) for n in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    types, constants = dict(graph.types), dict(graph.constants)
+    taken = {*types, *constants, *graph.inputs}
+    for node in graph.nodes:
+        if not _is_composite(node) or keep(node):
+            nodes.append(node)
+            continue
+        for part in _parts(graph, node, types, constants, taken):
+            nodes.extend([part] if not _is_composite(part) else _parts(graph, part, types, constants, taken))
+    return replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
+
+
+def _is_composite(node: Node) -> bool:
+    definition = definition_of(node)
+    return definition is not None and definition.expand is not None
+
+
+def _parts(
+    graph: Graph, node: Node, types: dict[str, Type], constants: dict[str, Constant], taken: set[str]
+) -> list[Node]:
+    definition = definition_of(node)
+    assert definition is not None
+    assert definition.expand is not None
+    operands = [None if not v else constants[v].type if v in constants else types[v] for v in node.inputs]
+    values = [
+        constants[v].numpy() if v in constants and constants[v].size <= VALUE_SIZE_LIMIT else None for v in node.inputs
+    ]
+    b = GraphBuilder()
+    inputs: list[str | None] = []
+    names: dict[str, str] = {}
+    for i, (value, operand) in enumerate(zip(node.inputs, operands, strict=True)):
+        if operand is None:
+            inputs.append(None)
+            continue
+        known = values[i]
+        if known is not None:
+            own = b.constant(constants[value])
+        else:
+            assert isinstance(operand, TensorType)
+            own = b.input(f"i{i}", operand.dtype, operand.shape)
+        names[own] = value
+        inputs.append(own)
+    built = definition.expand(b, node.attributes, inputs)
+    wanted = {f"o{i}": v for i, v in enumerate(node.outputs) if v}
+    body = b.finish(
+        {o: built[i] for i, o in enumerate(f"o{i}" for i in range(len(node.outputs))) if o in wanted}
+    ).pruned()
+    names.update(wanted)
+    stem = next(v for v in node.outputs if v)
+    for value in (*body.constants, *(v for n in body.nodes for v in n.outputs if v)):
+        if value not in names:
+            names[value] = fresh = _fresh(f"{stem}_{value}", taken)
+            if value in body.constants:
+                constants[fresh] = body.constants[value]
+            else:
+                types[fresh] = body.type_of(value)
+    return [
+        replace(
+            n,
+            inputs=tuple(names.get(v, v) for v in n.inputs),
+            outputs=tuple(names.get(v, v) for v in n.outputs),
+            name=node.name,
+        )
+        for n in body.nodes
+    ]
+
+
+def _fresh(stem: str, taken: set[str]) -> str:
+    name, count = stem, 0
+    while name in taken:
+        count += 1
+        name = f"{stem}_{count}"
+    taken.add(name)
+    return name
