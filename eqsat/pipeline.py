@@ -46,7 +46,7 @@ class Options:
     program may use; saved in another form, fused operators are spelled out.
     """
 
-    target: str = "onnxruntime-cpu"
+    target: str | Target = "onnxruntime-cpu"
     cost: str | CostModel = "kernels"
     numerics: str = "lsb"
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -126,13 +126,19 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     """
     chosen = Options(**options)
     chosen.check()
-    target = load_target(chosen.target)
+    target = load_target(chosen.target) if isinstance(chosen.target, str) else chosen.target
     model = find_cost_model(chosen.cost) if isinstance(chosen.cost, str) else chosen.cost
     numerics = Exactness.parse(chosen.numerics)
     import eqsat.rules  # noqa: F401  # registers the shipped rules
 
     domains = _domains(target, chosen.form)
-    rules = select_rules(numerics, only=chosen.only_rules, disabled=chosen.disabled_rules, domains=domains)
+    rules = select_rules(
+        numerics,
+        only=chosen.only_rules,
+        disabled=chosen.disabled_rules,
+        domains=domains,
+        unsupported=target.unsupported,
+    )
     notify = progress or (lambda stage, detail: None)
     seconds: dict[str, float] = {}
     with _without_collector():
@@ -153,7 +159,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
         with _timed(seconds, "extract"):
             notify("extract", f"{snapshot.size} e-nodes")
             extraction = _Extraction(encoding, snapshot, model, target, _classes(rules), chosen.time_limit_s)
-            extraction.select(_writable_operators(graph, domains))
+            extraction.select(_writable_operators(graph, domains, target.expanded))
         with _timed(seconds, "lower"):
             notify("lower", "")
             program = extraction.lower()
@@ -211,13 +217,16 @@ def _domains(target: Target, form: str) -> frozenset[str]:
     return target.domains & (FORMS[form][1] | {OWN_DOMAIN})
 
 
-def _writable_operators(graph: Graph, domains: frozenset[str]) -> Callable[[str], bool]:
+def _writable_operators(graph: Graph, domains: frozenset[str], expanded: frozenset[str]) -> Callable[[str], bool]:
     """Which operators a file like the one ``graph`` came from may use: those of its opset, newer ones as far as the opset
-    can be raised, which is found out only when one is met, and those of ``domains``."""
+    can be raised, which is found out only when one is met, and those of ``domains``; none of ``expanded``, which the target
+    would spell out again."""
     from eqsat.backends.onnx_form import can_be_raised
     from eqsat.ir.versions import first_version
 
     def writable(key: str) -> bool:
+        if key in expanded:
+            return False
         domain, op = split_key(key)
         return domain in domains if domain else can_be_raised(graph, first_version(op))
 
@@ -278,7 +287,7 @@ def _report(
     name = str(source) if isinstance(source, str | Path) else graph.name
     return Report(
         model=name,
-        target=options.target,
+        target=options.target if isinstance(options.target, str) else options.target.name,
         cost_model=model.name,
         numerics=options.numerics,
         exactness=program.exactness.label,

@@ -187,7 +187,8 @@ class Rule:
     ``name`` is unique; ``equation`` is the first line of the docstring. ``quanta``: for class LSB, how many quanta an integer
     result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
     an array for each variable and the attributes of each named node, see ``rules/README.md``. ``domain``: of the operators
-    that the right side introduces; the rule only runs where programs may use them.
+    that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
+    spells out; it only runs where the target has no kernel for that.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Rule:
     quanta: int = 0
     sample: Sample | None = None
     domain: str = ""
+    legalizes: str = ""
 
 
 class GroupView(Protocol):
@@ -238,6 +240,7 @@ class GroupRule:
     conditions: tuple[Condition, ...] = ()
     sample: Sample | None = None
     domain: str = ""
+    legalizes: str = ""
 
 
 AnyRule = Rule | GroupRule
@@ -255,6 +258,7 @@ def rule(
     quanta: int = 0,
     sample: Sample | None = None,
     domain: str = "",
+    legalizes: str = "",
 ) -> Callable[[RightSide], Rule]:
     """Registers the decorated function as the right side of a rule. See the module's docstring.
 
@@ -264,10 +268,8 @@ def rule(
     def register(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        made = Rule(
-            name, pattern, build, tuple(where), exactness, family, source, equation, doc, quanta, sample, domain
-        )
-        return _register(made)
+        stated = (exactness, family, source, equation, doc, quanta, sample, domain, legalizes)
+        return _register(Rule(name, pattern, build, tuple(where), *stated))
 
     return register
 
@@ -331,10 +333,11 @@ def select_rules(
     only: Sequence[str] | None = None,
     disabled: Sequence[str] = (),
     domains: Collection[str] = (),
+    unsupported: Collection[str] = (),
 ) -> tuple[AnyRule, ...]:
     """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only.
 
-    Raises `OptionError` for a name that no rule has.
+    ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
     """
     rules = registered_rules()
     names = {r.name for r in rules}
@@ -348,6 +351,7 @@ def select_rules(
         and r.name not in disabled
         and (only is None or r.name in only)
         and (not r.domain or r.domain in domains)
+        and (not r.legalizes or r.legalizes in unsupported)
     )
 
 

@@ -1,8 +1,8 @@
-"""Activations that exporters spell out become one operator (E28).
+"""Gelu in the spellings of exporters becomes one operator (E28).
 
-Only what has a kernel in ONNX Runtime: Gelu. Swish, HardSwish and Mish would be expanded into their bodies again. The many
-spellings meet step by step: divisions by constants are products already, `x^3` is one power, the factor 1/2 stands at ``1 + y``,
-and ``(1 + tanh(u)) / 2`` is a sigmoid, which costs less. The product ``x * sigmoid(1.702 x)`` is another function and stays.
+They meet step by step: divisions by constants are products already, `x^3` is one power, the factor 1/2 stands at ``1 + y``, and
+``(1 + tanh(u)) / 2`` is a sigmoid, which costs less. The product ``x * sigmoid(1.702 x)`` is another function
+(`eqsat.rules.recognition_gates`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Normalisations that exporters spell out become one operator (E27).
 
 The two-pass form only: the variance as the mean of squared distances, or of squares where no mean is subtracted. A layer
-normalisation is found as what it is, the RMS normalisation of the distances from the mean. Both have kernels in ONNX Runtime;
-GroupNormalization has none, so the reshape form of it stays.
+normalisation is found as what it is, the RMS normalisation of the distances from the mean.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ class Target:
     the next kernel reads their input in place. ``templates``: kernels of several operators, beside every single operator.
     ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
     kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``unsupported``:
-    operators with no kernel at all (infinite cost). ``slices``: a Split is run as one Slice
-    for each output, which may join other kernels.
+    operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators that the software stack
+    spells out itself, and that are never introduced. ``slices``: a Split is run as one Slice for each output, which may join
+    other kernels.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Target:
     recompute: frozenset[str] = frozenset()
     free_operators: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()
+    expanded: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     slices: bool = False
     on_chip_bytes: float = float("inf")
@@ -114,6 +116,7 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
             frozenset(data.get("recompute", ())),
             frozenset(data.get("free_operators", ())),
             frozenset(data.get("unsupported", ())),
+            frozenset(data.get("expanded", ())),
             frozenset(data.get("domains", ())),
             bool(data.get("slices", False)),
             float(data.get("on_chip_bytes", "inf")),

@@ -52,10 +52,15 @@ def _plain(type: Type | TupleType) -> Type | None:
     return None if isinstance(type, TupleType) else type
 
 
+NO_KERNEL = 1e9
+"""Price of an operator of the original that the target has no kernel for: dearer than any program of kernels that exist, but
+finite, for a graph that nobody can spell out is not lost."""
+
+
 class Prices:
     """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
 
-    An operator that a rule made and that is not ``writable`` is infinitely dear.
+    An operator that a rule made and that is not ``writable``, or that the target has no kernel for, is infinitely dear.
     E-nodes of one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
     """
 
@@ -73,6 +78,8 @@ class Prices:
             return 0.0
         if node.rule and not self._writable(node.key):
             return math.inf
+        if node.key in self._target.unsupported:
+            return math.inf if node.rule else NO_KERNEL
         types = [egraph.full_type_of(c) for c in node.children]
         key = (node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)
         price = self._known.get(key)

@@ -72,6 +72,7 @@ UNDETECTED: frozenset[tuple[str, str]] = frozenset(
         ("normalise_negation", "x signed"),
         ("normalise_reciprocal", "float"),
         ("normalise_relu", "float"),
+        ("scale_group_normalization", "b * w finite"),
         ("take_root_instead_of_raising", "float"),
         ("take_root_instead_of_raising", "x at least 0"),
     }
