@@ -6,7 +6,7 @@ alike moves before the Split (`eqsat.rules.parallel_epilogues`). A Gemm takes pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -50,8 +50,8 @@ def merge_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
     The right operands agree in all extents but the last. Left out are vectors, products of which only a scaled form is used
     that is itself a product of ``x``, and operands computed from another product of the group.
     """
-    products = _Products(view)
-    for group in products.groups():
+    products = Products(view, _matmuls(view))
+    for group in products.groups(lambda branch: (branch[2].dtype, *branch[2].shape[:-1])):
         if any(not products.is_cut(x, node) for x, node, _ in group):
             yield from _merged(group)
 
@@ -70,29 +70,30 @@ def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
     return apply("Split", value, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=rank - 1)
 
 
-_REARRANGING = frozenset(("Mul", "Div", "Transpose", "Reshape", "Concat"))
+_RESIZING = frozenset(("Concat", "Pad"))
+_REARRANGING = frozenset(("Mul", "Div", "Transpose", "Reshape")) | _RESIZING
 
 
-class _Products:
-    """The matrix products in the e-graph, by left operand."""
+class Products:
+    """The products of two values in the e-graph, by left operand: matrix products, or convolutions of one input."""
 
-    def __init__(self, view: GroupView) -> None:
+    def __init__(self, view: GroupView, branches: Iterable[Branch]) -> None:
         self._view = view
         self._of: dict[int, dict[int, Branch]] = {}
-        for node, inputs in view.nodes("MatMul"):
-            x, w = inputs[0], inputs[1]
-            if x is not None and w is not None and _is_candidate(x, w, node):
-                self._of.setdefault(x.handle, {}).setdefault(node.handle, (x, node, w))
+        for x, node, w in branches:
+            self._of.setdefault(x.handle, {}).setdefault(node.handle, (x, node, w))
         self._made_from: dict[int, dict[int, Ref]] = {}
         self._origins_of: dict[int, set[int]] = {}
 
-    def groups(self) -> Iterator[list[Branch]]:
-        """Branches that can be one product, oldest first."""
+    def groups(self, key: Callable[[Branch], Hashable]) -> Iterator[list[Branch]]:
+        """Branches that can be one product, those with equal ``key``, oldest first; ``None`` is no key."""
         for handle in sorted(self._of):
-            by_shape: dict[tuple[Any, ...], list[Branch]] = {}
+            alike: dict[Hashable, list[Branch]] = {}
             for branch in self._distinct(self._of[handle]):
-                by_shape.setdefault((branch[2].dtype, *branch[2].shape[:-1]), []).append(branch)
-            for group in by_shape.values():
+                found = key(branch)
+                if found is not None:
+                    alike.setdefault(found, []).append(branch)
+            for group in alike.values():
                 independent = self._independent(group)
                 if len(independent) > 1:
                     yield independent
@@ -147,7 +148,7 @@ class _Products:
             known = self._made_from[value.handle] = {}
             for op, inputs in self._view.spellings(value):
                 if op in _REARRANGING:
-                    operands = [i for i in inputs if i is not None and (op == "Concat" or _same_size(i, value))]
+                    operands = [i for i in inputs if i is not None and (op in _RESIZING or _same_size(i, value))]
                     known.update((i.handle, i) for i in operands)
         return known
 
@@ -178,6 +179,13 @@ class _Products:
 
 def _same_size(a: Ref, b: Ref) -> bool:
     return a.type.is_static and b.type.is_static and a.type.size == b.type.size
+
+
+def _matmuls(view: GroupView) -> Iterator[Branch]:
+    for node, inputs in view.nodes("MatMul"):
+        x, w = inputs[0], inputs[1]
+        if x is not None and w is not None and _is_candidate(x, w, node):
+            yield x, node, w
 
 
 def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
