@@ -31,7 +31,7 @@ ROUNDING_FACTOR = 32.0
 """Roundings, in units of the last place of the largest operand, that two ways to compute one value may differ by."""
 
 _LEVELS = 4
-"""Operators above each other, at most, in which a rule's rounding errors arise."""
+"""Operators above each other, at most, that a rule matches, and in which its rounding errors arise."""
 
 Value = Any  # an array, or a tuple of arrays for an operator with several outputs
 
@@ -76,6 +76,8 @@ class _Checker:
         self._values: dict[int, Value] = {}
         self._source: dict[int, int] = {}
         self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
+        self._merged_by: dict[int, set[str]] = {}
+        self._rules: dict[tuple[int, int], frozenset[str]] = {}
 
     def values(self) -> dict[int, Value]:
         """Evaluates the oldest e-node of each class that has its operands. A class that only contains itself is left out."""
@@ -99,9 +101,8 @@ class _Checker:
     def run(self) -> list[Violation]:
         egraph = self._egraph
         self.values()
-        merged_by: dict[int, set[str]] = {}
         for union in egraph.unions:
-            merged_by.setdefault(egraph.find(union.left), set()).add(union.rule)
+            self._merged_by.setdefault(egraph.find(union.left), set()).add(union.rule)
         violations: list[Violation] = []
         evaluated: dict[int, Value] = {}
         for handle in range(1, len(egraph.nodes)):
@@ -115,7 +116,7 @@ class _Checker:
             cls = egraph.find(handle)
             message = self._type_message(cls, value)
             if message is None and self._source[cls] != handle:
-                message = self._difference(cls, value, merged_by.get(cls, set()))
+                message = self._difference(cls, value)
             if message is not None:
                 violations.append(self._violation(cls, handle, message))
         return violations
@@ -157,10 +158,26 @@ class _Checker:
         found = type_of_array(value)
         return None if compatible(declared, found) else f"computes {found}, the class has type {declared}"
 
-    def _difference(self, cls: int, value: Value, rules: set[str]) -> str | None:
+    def _rules_of(self, cls: int, levels: int) -> frozenset[str]:
+        """The rules that merged a class or one that it is computed from, some levels down.
+
+        A rule of several operators takes what lies between them for one value; where that was merged by a weaker rule, the
+        value is only known up to that.
+        """
+        found = self._rules.get((cls, levels))
+        if found is None:
+            found = self._rules[cls, levels] = frozenset(self._merged_by.get(cls, ()))
+            if levels:
+                below = {c for h in self._egraph.members(cls) for c in self._egraph.canonical_children(h)}
+                found = found.union(*(self._rules_of(c, levels - 1) for c in below - {ABSENT_INPUT}))
+            self._rules[cls, levels] = found
+        return found
+
+    def _difference(self, cls: int, value: Value) -> str | None:
         expected = self._values[cls]
         if isinstance(expected, tuple) or isinstance(value, tuple):
             return None  # compared projection by projection
+        rules = self._rules_of(cls, _LEVELS)
         exactness = max((self._exactness.get(r, Exactness.EXACT) for r in rules), default=Exactness.EXACT)
         quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
         message = difference(expected, value, Exactness.EXACT)

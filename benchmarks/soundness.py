@@ -1,0 +1,81 @@
+"""Whole-e-graph soundness: every spelling of every value of random graphs, evaluated and compared with its e-class.
+
+    python -m benchmarks.soundness [--graphs 10000] [--seed 0] [--processes 2]
+
+Half of the graphs are random networks (`benchmarks.random_graphs`), half are instances of the left side of one rule after the
+other; all rules run on each. Prints graphs, e-nodes compared, rules that fired and violations; the exit status is 1 if there
+are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from multiprocessing import Pool
+
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.random_graphs import random_graph
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import Limits, StopReason, saturate
+from eqsat.egraph.soundness import check_egraph
+from eqsat.rewrite import registered_rules
+from eqsat.rules.sampling import Instance, Sampler, draw_instance
+
+LIMITS = Limits(time_s=60.0, nodes=20_000)
+
+Outcome = tuple[int, dict[str, int], list[str]]
+"""E-nodes compared, matches by rule, what is wrong."""
+
+
+def check(number: int, seed: int = 0) -> Outcome:
+    """Saturates graph ``number`` with all rules and evaluates every e-node."""
+    instance = _instance(number, seed)
+    encoding = encode(instance.graph)
+    result = saturate(encoding.egraph, registered_rules(), LIMITS)
+    wrong = [str(violation) for violation in check_egraph(encoding, instance.feeds)]
+    if result.stop_reason is not StopReason.SATURATED:
+        wrong.append(f"not saturated: {result.stop_reason.value}")
+    fired = {name: n for name, n in result.matches.items() if n}
+    return len(encoding.egraph.nodes), fired, [f"graph {number}: {text}\n{instance.graph}" for text in wrong]
+
+
+def _instance(number: int, seed: int) -> Instance:
+    if number % 2:
+        return random_graph(1_000_000 * seed + number)
+    rules = registered_rules()
+    return draw_instance(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
+
+
+def _check_with(arguments: tuple[int, int]) -> Outcome:
+    return check(*arguments)
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    start = time.perf_counter()
+    enodes, fired, wrong = 0, Counter[str](), list[str]()
+    with Pool(options.processes) as pool:
+        work = ((number, options.seed) for number in range(options.graphs))
+        for count, matches, messages in pool.imap_unordered(_check_with, work, chunksize=20):
+            enodes += count
+            fired.update(matches)
+            wrong += messages
+    for message in sorted(wrong)[:20]:
+        print(message)
+    rules = registered_rules()
+    print(
+        f"{options.graphs} graphs, {enodes} e-nodes, {len(fired)} of {len(rules)} rules fired, {len(wrong)} violations"
+    )
+    print(f"{time.perf_counter() - start:.0f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
