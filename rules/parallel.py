@@ -50,7 +50,7 @@ def merge_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
     The right operands agree in all extents but the last. Left out are vectors, products of which only a scaled form is used
     that is itself a product of ``x``, and operands computed from another product of the group.
     """
-    products = Products(view, _matmuls(view))
+    products = Products(view, matmuls(view))
     for group in products.groups(lambda branch: (branch[2].dtype, *branch[2].shape[:-1])):
         if any(not products.is_cut(x, node) for x, node, _ in group):
             yield from _merged(group)
@@ -71,7 +71,7 @@ def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
 
 
 _RESIZING = frozenset(("Concat", "Pad"))
-_REARRANGING = frozenset(("Mul", "Div", "Transpose", "Reshape")) | _RESIZING
+_REARRANGING = frozenset(("Mul", "Div", "Transpose", "Reshape", "Unsqueeze")) | _RESIZING
 
 
 class Products:
@@ -181,14 +181,16 @@ def _same_size(a: Ref, b: Ref) -> bool:
     return a.type.is_static and b.type.is_static and a.type.size == b.type.size
 
 
-def _matmuls(view: GroupView) -> Iterator[Branch]:
+def matmuls(view: GroupView) -> Iterator[Branch]:
+    """The matrix products that may be merged with others."""
     for node, inputs in view.nodes("MatMul"):
         x, w = inputs[0], inputs[1]
-        if x is not None and w is not None and _is_candidate(x, w, node):
+        if x is not None and w is not None and is_candidate(x, w, node):
             yield x, node, w
 
 
-def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
+def is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
+    """Whether a product of matrices of floats with a known number of columns."""
     try:
         matrix = x.rank >= 2 and w.rank >= 2
         return (
