@@ -16,6 +16,7 @@ from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
+from eqsat.ir.devices import METADATA_KEY, device_of, spread_devices
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import DType
 from eqsat.ir.versions_envelope import Envelope
@@ -25,6 +26,8 @@ EMBED_LIMIT_BYTES = 8 << 20
 
 _MESSAGE_LIMIT_BYTES = (2 << 30) - (1 << 20)  # protobuf messages end at 2 GiB
 _DOMAIN_VERSIONS = {"ai.onnx.ml": 3}
+_IR_OF_CONSTANTS = 4  # before it, constants had to be listed as inputs
+_IR_OF_METADATA = 10  # before it, nodes had no metadata
 _IR_OF_DTYPE = {
     DType.UINT4: 10,
     DType.INT4: 10,
@@ -136,11 +139,14 @@ def _model(
     proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
     proto.initializer.extend(write(k, c) for k, c in sorted(form.constants.items()))
     proto.initializer.extend(write(k, c) for k, c in envelope.defaults.items() if k in graph.inputs)
+    if graph.devices:
+        _name_devices(proto, graph, form)
     for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
         if annotation.tensor_name in taken:
             proto.quantization_annotation.append(annotation)
     _set_properties(proto, envelope.graph_metadata)
-    model = onnx.ModelProto(ir_version=_ir_version(form, envelope), graph=proto)
+    least = _IR_OF_METADATA if graph.devices else _IR_OF_CONSTANTS
+    model = onnx.ModelProto(ir_version=_ir_version(form, envelope, least), graph=proto)
     model.producer_name, model.producer_version = envelope.producer
     model.domain, model.model_version, model.doc_string = envelope.domain, envelope.model_version, envelope.doc
     _set_properties(model, envelope.metadata)
@@ -159,10 +165,26 @@ def _envelope(graph: Graph) -> Envelope:
     return graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
 
 
-def _ir_version(form: Form, envelope: Envelope) -> int:
-    """That of the source, but at least 4, before which constants had to be listed as inputs."""
+def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
+    """That of the source, but at least ``least`` and what the element types need."""
     dtypes = {c.dtype for c in form.constants.values()}
-    return max(envelope.ir_version, 4, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
+    return max(envelope.ir_version, least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
+
+
+def _name_devices(proto: onnx.GraphProto, graph: Graph, form: Form) -> None:
+    """Writes the devices of nodes and inputs into their metadata."""
+    devices = spread_devices(form.nodes, graph.devices, {*graph.types, *(v for n in graph.nodes for v in n.outputs)})
+    for message, node in zip(proto.node, form.nodes, strict=True):
+        device = device_of(node, devices)
+        if device:
+            message.metadata_props.add(key=METADATA_KEY, value=device)
+    for info in proto.input:
+        kept = [p for p in info.metadata_props if p.key != METADATA_KEY]
+        if info.name in devices or len(kept) != len(info.metadata_props):
+            del info.metadata_props[:]
+            info.metadata_props.extend(kept)
+        if info.name in devices:
+            info.metadata_props.add(key=METADATA_KEY, value=devices[info.name])
 
 
 def _set_properties(message: onnx.ModelProto | onnx.GraphProto, properties: tuple[tuple[str, str], ...]) -> None:

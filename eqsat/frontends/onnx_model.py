@@ -16,6 +16,7 @@ from eqsat.frontends.onnx_stored_types import fill_stored_types
 from eqsat.frontends.onnx_tensors import ExternalFiles, read_constant_node, read_sparse, read_tensor
 from eqsat.frontends.onnx_types import check_dims, fix_dims, read_type
 from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.devices import METADATA_KEY, spread_devices
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import UNKNOWN, Type
 from eqsat.ir.versions_bodies import bodies_in, locals_of
@@ -98,7 +99,19 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
         MappingProxyType(reader.constants),
         text(proto.name) or "graph",
         envelope,
+        spread_devices(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
     )
+
+
+def _devices(proto: Any, reader: Reader) -> dict[str, str]:
+    """Devices that the metadata of nodes and inputs name, by value."""
+    named = [((info.name,), info.metadata_props) for info in proto.input]
+    named += [(tuple(node.output), node.metadata_props) for node in proto.node]
+    found = {v: text(p.value) for values, props in named for p in props if p.key == METADATA_KEY for v in values if v}
+    if not found:
+        return found
+    left = {*(i.name for i in proto.input), *(v for n in reader.nodes for v in n.outputs)}
+    return {v: device for v, device in found.items() if v in left}
 
 
 def _of_opaque(nodes: Any, stored: dict[str, Type]) -> dict[str, Type]:

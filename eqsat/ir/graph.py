@@ -126,8 +126,9 @@ class Node:
 class Graph:
     """Nodes in topological order, with the types of their values and the constants they read.
 
-    ``envelope`` carries what a front end needs to write a file like the one it read (opset, metadata, ...); nobody else
-    looks inside.
+    ``devices``: value -> name of the device on which its node computes it, or on which an input lives; a value that is not in
+    it may be anywhere. ``envelope`` carries what a front end needs to write a file like the one it read (opset, metadata,
+    ...); nobody else looks inside.
     """
 
     nodes: tuple[Node, ...]
@@ -137,6 +138,7 @@ class Graph:
     constants: Mapping[str, Constant]
     name: str = "graph"
     envelope: Any = field(default=None, compare=False, repr=False)
+    devices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def type_of(self, value: str) -> Type:
         constant = self.constants.get(value)

@@ -84,7 +84,7 @@ def _check_value(ours: np.ndarray, expected: np.ndarray, bit_exact: bool, what: 
 
 
 def test_every_operator_is_drawn() -> None:
-    assert set(defined_operators()) - {"Constant"} == set(INSTANCES)
+    assert {op for op in defined_operators() if "::" not in op} - {"Constant"} == set(INSTANCES)
 
 
 @pytest.mark.parametrize("op", sorted(INSTANCES))

@@ -1,0 +1,34 @@
+"""Devices of nodes, as values are annotated with them in a graph and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+
+from eqsat.ir.graph import Node
+
+METADATA_KEY = "eqsat.device"
+"""Key of ``metadata_props`` of a node or input in an ONNX file (IR version 10 and later) that names its device."""
+
+
+def device_of(node: Node, devices: Mapping[str, str]) -> str:
+    """The device of a node; empty if it has none."""
+    return next((devices[v] for v in node.outputs if v in devices), "")
+
+
+def spread_devices(nodes: Sequence[Node], devices: Mapping[str, str], known: AbstractSet[str]) -> Mapping[str, str]:
+    """``devices`` with those of nodes that came about when others were brought to another form: a node none of whose outputs
+    is ``known`` has the device of the node that reads it."""
+    if not devices:
+        return devices
+    found = dict(devices)
+    reader: dict[str, str] = {}
+    for node in reversed(nodes):
+        device = device_of(node, found)
+        if not device and known.isdisjoint(node.outputs):
+            device = next((reader[v] for v in node.outputs if v in reader), "")
+            found.update((v, device) for v in node.outputs if v and device)
+        for value in node.inputs:
+            reader.setdefault(value, device)
+    return MappingProxyType(found)
