@@ -173,7 +173,7 @@ def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
 
 def _name_devices(proto: onnx.GraphProto, graph: Graph, form: Form) -> None:
     """Writes the devices of nodes and inputs into their metadata."""
-    devices = spread_devices(form.nodes, graph.devices, {*graph.types, *(v for n in graph.nodes for v in n.outputs)})
+    devices = spread_devices(form.nodes, graph.devices, {v for n in graph.nodes for v in n.outputs})
     for message, node in zip(proto.node, form.nodes, strict=True):
         device = device_of(node, devices)
         if device:

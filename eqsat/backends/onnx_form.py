@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from eqsat.errors import OutputError
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
+from eqsat.ir.devices import spread_devices
 from eqsat.ir.graph import Graph, Node, Subgraph
 from eqsat.ir.operator import OPSET
 from eqsat.ir.types import DType, TensorType, Type
@@ -60,7 +61,11 @@ def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
     imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
     allowed = FORMS[form][1] | set(imports)
-    return expanded(graph, lambda node: node.domain in allowed)
+    found = expanded(graph, lambda node: node.domain in allowed)
+    if not graph.devices or found is graph:
+        return found
+    known = {v for node in graph.nodes for v in node.outputs}
+    return replace(found, devices=spread_devices(found.nodes, graph.devices, known))
 
 
 @dataclass(frozen=True)
