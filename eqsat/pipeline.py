@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from eqsat.lower.selection import select
 from eqsat.report import Report, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
+if TYPE_CHECKING:
+    from eqsat.placement import Machine, PlacedExtraction
+
 Progress = Callable[[str, str], None]
 """Called with (stage, detail) as the work proceeds."""
 
@@ -43,7 +46,9 @@ class Options:
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``feeds``: inputs to verify on instead of
     random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
-    program may use; saved in another form, fused operators are spelled out.
+    program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
+    name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
+    by default the host with ``target`` and one accelerator.
     """
 
     target: str | Target = "onnxruntime-cpu"
@@ -61,6 +66,8 @@ class Options:
     verification_runs: int = 2
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
     form: str = "flat"
+    devices: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine | str | Path | None = None
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -131,23 +138,30 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     numerics = Exactness.parse(chosen.numerics)
     import eqsat.rules  # noqa: F401  # registers the shipped rules
 
-    domains = _domains(target, chosen.form)
-    rules = select_rules(
-        numerics,
-        only=chosen.only_rules,
-        disabled=chosen.disabled_rules,
-        domains=domains,
-        unsupported=target.unsupported,
-    )
     notify = progress or (lambda stage, detail: None)
     seconds: dict[str, float] = {}
     with _without_collector():
         with _timed(seconds, "load"):
             notify("load", "")
             graph = load(source, chosen.dims)
+            machine = _machine(chosen, graph)
+        targets = [target] if machine is None else [machine.target(d) for d in machine.names]
+        domains = _domains(targets, chosen.form)
+        rules = select_rules(
+            numerics,
+            only=chosen.only_rules,
+            disabled=chosen.disabled_rules,
+            domains=domains,
+            unsupported=frozenset().union(*(t.unsupported for t in targets)),
+        )
         with _timed(seconds, "encode"):
             kept = _keeping(graph, chosen.keep)
-            encoding = encode(kept, fold_inexact=numerics >= Exactness.ROUNDING)
+            annotated = None
+            if machine is not None:
+                from eqsat.placement import annotate
+
+                annotated = annotate(kept, chosen.devices, machine)
+            encoding = encode(annotated.graph if annotated else kept, fold_inexact=numerics >= Exactness.ROUNDING)
         with _timed(seconds, "saturate"):
             notify("saturate", "")
             limits = Limits(chosen.time_limit_s, chosen.node_limit, memory_bytes=chosen.memory_limit_bytes)
@@ -158,8 +172,15 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             snapshot = take_snapshot(encoding.egraph)
         with _timed(seconds, "extract"):
             notify("extract", f"{snapshot.size} e-nodes")
-            extraction = _Extraction(encoding, snapshot, model, target, _classes(rules), chosen.time_limit_s)
-            extraction.select(_writable_operators(graph, domains, target.expanded))
+            parts = (_classes(rules), chosen.time_limit_s)
+            if machine is None or annotated is None:
+                extraction = _Extraction(encoding, snapshot, model, target, *parts)
+            else:
+                from eqsat.placement import PlacedExtraction
+
+                extraction = PlacedExtraction(encoding, snapshot, annotated, machine, model, *parts)
+            expanded = target.expanded if machine is None else frozenset[str]()
+            extraction.select(_writable_operators(graph, domains, expanded))
         with _timed(seconds, "lower"):
             notify("lower", "")
             program = extraction.lower()
@@ -167,6 +188,8 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
                 extraction.select(lambda op: False)
                 program = extraction.lower()
     report = _report(source, chosen, model, graph, encoding, saturation, extraction, program, snapshot.size, rules)
+    if not isinstance(extraction, _Extraction):
+        report.placement = extraction.summary(program)
     report.seconds = seconds
     result = Result(kept, program, report, chosen.form)
     if chosen.verify:
@@ -209,12 +232,23 @@ class _Extraction:
         return program_of(self.encoding, self.snapshot, self.joint, self.exactness)
 
 
-def _domains(target: Target, form: str) -> frozenset[str]:
-    """Domains beside the default one whose operators the program may use: the target must have kernels for them, and the
+def _machine(options: Options, graph: Graph) -> Machine | None:
+    """The machine to place on; ``None`` if neither the options nor the model name devices."""
+    if options.machine is None and not options.devices and not graph.devices:
+        return None
+    from eqsat.placement import default_machine, read_machine
+
+    if options.machine is None:
+        return default_machine(options.target)
+    return read_machine(options.machine) if isinstance(options.machine, str | Path) else options.machine
+
+
+def _domains(targets: Iterable[Target], form: str) -> frozenset[str]:
+    """Domains beside the default one whose operators the program may use: a target must have kernels for them, and the
     file must be allowed to name or able to spell them out."""
     from eqsat.backends.onnx_form import FORMS
 
-    return target.domains & (FORMS[form][1] | {OWN_DOMAIN})
+    return frozenset().union(*(t.domains for t in targets)) & (FORMS[form][1] | {OWN_DOMAIN})
 
 
 def _writable_operators(graph: Graph, domains: frozenset[str], expanded: frozenset[str]) -> Callable[[str], bool]:
@@ -269,7 +303,7 @@ def _report(
     graph: Graph,
     encoding: Encoding,
     saturation: Saturation,
-    extraction: _Extraction,
+    extraction: _Extraction | PlacedExtraction,
     program: Program,
     enodes: int,
     rules: Sequence[AnyRule],

@@ -76,6 +76,7 @@ class Report:
     rules: dict[str, dict[str, int]]
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
+    placement: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON data."""
@@ -94,6 +95,8 @@ class Report:
             f"{self.stop_reason}",
             f"  memory     {self.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside",
         ]
+        if self.placement:
+            lines.append(f"  placement  {_placement(self.placement)}")
         changed = sorted(self.operators_before.keys() | self.operators_after.keys())
         for op in changed:
             a, b = self.operators_before.get(op, 0), self.operators_after.get(op, 0)
@@ -117,6 +120,11 @@ class Report:
 
 def _number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _placement(data: Mapping[str, Any]) -> str:
+    parts = [f"{d} ({e['target']}) {e['kernels']} kernels" for d, e in data["devices"].items()]
+    return ", ".join([*parts, f"{data['copies']} copies of {data['copied_bytes']:,} bytes"])
 
 
 def _verification(data: Mapping[str, Any]) -> str:

@@ -23,11 +23,12 @@ ALLOWED: dict[str, set[str]] = {
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},
     "fusion": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower"},
+    "placement": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower", "fusion", "backends"},
     "verify": BASE | {"ir", "frontends", "backends", "lower"},
     "report": BASE | {"ir"},
     "inspect": BASE | {"ir", "cost", "lower"},
     "pipeline": BASE
-    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"},
+    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "placement", "verify", "report"},
     "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }

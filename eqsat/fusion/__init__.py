@@ -6,7 +6,7 @@ turns that choice into a program.
 
 from eqsat.fusion.covering import NoKernelError
 from eqsat.fusion.joint import JointSelection, program_of, select_joint
-from eqsat.fusion.partition import FUSION_METHODS, fuse_program, method_of
+from eqsat.fusion.partition import FUSION_METHODS, fuse_program, fuse_with_plan, method_of
 from eqsat.fusion.work import group_work
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "JointSelection",
     "NoKernelError",
     "fuse_program",
+    "fuse_with_plan",
     "group_work",
     "method_of",
     "program_of",

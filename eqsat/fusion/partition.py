@@ -50,11 +50,18 @@ def fuse_program(
     target's templates). Nodes that several kernels compute occur once in each, under names of their own. Raises
     `OptionError` for another method and `NoKernelError` if the target lacks a kernel for an operator.
     """
+    return fuse_with_plan(program, target, model, method=method, time_limit_s=time_limit_s)[0]
+
+
+def fuse_with_plan(
+    program: Program, target: Target, model: CostModel, *, method: str, time_limit_s: float
+) -> tuple[Program, Covering]:
+    """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated."""
     program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
     plan = plan_kernels(source.graph, choice, target, model, method=method, time_limit_s=time_limit_s)
-    return program_with(program, source, plan.kernels)
+    return program_with(program, source, plan.kernels), plan
 
 
 def program_with(program: Program, source: ProgramGraph, kernels: Mapping[int, Cone]) -> Program:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Protocol
 
-from eqsat.egraph.egraph import INPUT, EGraph, TupleType
+from eqsat.egraph.egraph import INPUT, ENode, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.patterns import ABSENT_INPUT
@@ -29,21 +30,35 @@ def lower(encoding: Encoding, snapshot: Snapshot, selection: Selection, exactnes
     Values that the original computes too keep their names; outputs always do. ``exactness`` gives the class of each rule by
     name.
     """
-    return _Lowering(encoding, snapshot, selection, exactness).run()
+    return Lowering(encoding, snapshot, selection.choice, exactness).run()
 
 
-class _Lowering:
+class Spellings(Protocol):
+    """What lowering asks of the e-graph."""
+
+    @property
+    def nodes(self) -> Sequence[ENode]: ...
+    def find(self, handle: int) -> int: ...
+    def canonical_children(self, handle: int) -> tuple[int, ...]: ...
+    def type_of(self, handle: int) -> Type: ...
+    def full_type_of(self, handle: int) -> Type | TupleType: ...
+    def members(self, handle: int) -> Sequence[int]: ...
+
+
+class Lowering:
+    """The work of `lower`; placement gives it e-classes that stand for a value on a device."""
+
     def __init__(
-        self, encoding: Encoding, snapshot: Snapshot, selection: Selection, exactness: Mapping[str, Exactness]
+        self, encoding: Encoding, snapshot: Snapshot, choice: Mapping[int, int], exactness: Mapping[str, Exactness]
     ) -> None:
         self._encoding = encoding
         self._graph = encoding.graph
-        self._egraph: EGraph = snapshot.egraph
+        self._egraph: Spellings = snapshot.egraph
         self._constant_classes = snapshot.constants
-        self._choice = selection.choice
+        self._choice = choice
         self._exactness = exactness
-        self._explainer = Explainer(self._egraph)
-        self._materializer = Materializer(self._egraph)
+        self._explainer = Explainer(snapshot.egraph)
+        self._materializer = Materializer(snapshot.egraph)
         self._original_nodes: dict[int, Node] = {}
         for node, handle in zip(self._graph.nodes, encoding.node_handles, strict=True):
             self._original_nodes.setdefault(handle, node)
@@ -60,7 +75,7 @@ class _Lowering:
 
     def run(self) -> Program:
         egraph = self._egraph
-        outputs = [(name, egraph.find(self._encoding.handles[name])) for name in self._graph.outputs]
+        outputs = [(name, self._output_class(name)) for name in self._graph.outputs]
         for cls, handle in self._choice.items():
             if egraph.nodes[handle].op == INPUT and not egraph.nodes[handle].domain:
                 self._names[cls] = str(egraph.nodes[handle].attributes["name"])
@@ -77,7 +92,7 @@ class _Lowering:
             if egraph.nodes[handle].op == PROJECTION or egraph.nodes[handle].op == INPUT:
                 continue
             node = self._node(cls, handle)
-            kernels.append(self._kernel(len(nodes), node, self._explainer.rules_of(handle)))
+            kernels.append(self._kernel(len(nodes), node, self._rules_of(handle)))
             nodes.append(node)
         for name, cls in outputs:
             if cls in self._constant_classes and self._names[cls] == name:
@@ -94,6 +109,12 @@ class _Lowering:
             constants=MappingProxyType(self._constants),
         )
         return Program(graph, tuple(kernels), MappingProxyType(self._origins(graph)))
+
+    def _output_class(self, name: str) -> int:
+        return self._egraph.find(self._encoding.handles[name])
+
+    def _rules_of(self, handle: int) -> frozenset[str]:
+        return self._explainer.rules_of(handle)
 
     def _order(self, roots: Mapping[int, None]) -> list[int]:
         """Needed classes, operands first; among the ready ones the oldest e-node first, so that the original order stays."""

@@ -1,0 +1,133 @@
+"""Machines: devices, each with a target, and the links between them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eqsat.cost.model import CostModel, Work
+from eqsat.cost.target import Target, load_target
+from eqsat.errors import OptionError
+from eqsat.ir.operator import Kind
+from eqsat.ir.operators.devices import DEVICE_COPY
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way for copies between two devices, in both directions: bandwidth in bytes per second, latency in seconds."""
+
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    source: str
+
+
+PCIE = Link(
+    6.3e10,
+    1e-5,
+    "PCI Express 5.0 x16: 16 lanes of 32 GT/s with 128b/130b encoding, 63 GB/s in each direction before protocol overhead "
+    "(PCI-SIG base specification 5.0, 2019); latency nominal, that of starting a small copy. As published, not measured",
+)
+"""The link of the default machine."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices by name with their targets, and the links between pairs of them.
+
+    ``devices``: name -> name of a shipped target; the first is the host, where inputs come from and outputs go unless said
+    otherwise. ``links``: pair of devices in the order of ``devices`` -> link. A copy takes the link of its two devices, never
+    a way round; where there is none, nothing is copied.
+    """
+
+    devices: Mapping[str, str]
+    links: Mapping[tuple[str, str], Link]
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise OptionError("machine: there are no devices; name at least the host")
+        for target in self.devices.values():
+            load_target(target)
+        order = list(self.devices)
+        for pair, link in self.links.items():
+            for name in pair:
+                if name not in self.devices:
+                    raise OptionError(f"machine: link between {' and '.join(pair)}: there is no device {name!r}")
+            if order.index(pair[0]) >= order.index(pair[1]):
+                raise OptionError(f"machine: link between {' and '.join(pair)}: name two devices, in their order")
+            if not link.bandwidth_bytes_per_s > 0 or not link.latency_s >= 0:
+                raise OptionError(f"machine: link between {' and '.join(pair)}: bandwidth or latency is not positive")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.devices)
+
+    @property
+    def host(self) -> str:
+        return self.names[0]
+
+    def target(self, device: str) -> Target:
+        """The target of a device."""
+        return load_target(self.devices[device])
+
+    def link(self, one: str, other: str) -> Link | None:
+        """The link between two devices."""
+        return self.links.get((one, other)) or self.links.get((other, one))
+
+    def resolve(self, name: str, where: str) -> str:
+        """The device called ``name``; ``cuda`` is ``cuda:0`` where that is the device. Raises `OptionError` if there is none."""
+        for device in (name, f"{name}:0"):
+            if device in self.devices:
+                return device
+        raise OptionError(f"{where}: device {name!r} does not exist; choose one of {', '.join(self.devices)}")
+
+
+def default_machine(host_target: str = "onnxruntime-cpu") -> Machine:
+    """The host ``cpu`` and one accelerator ``cuda:0`` (an H100), linked by PCI Express."""
+    return Machine({"cpu": host_target, "cuda:0": "h100"}, {("cpu", "cuda:0"): PCIE})
+
+
+def read_machine(path: str | Path) -> Machine:
+    """The machine that a TOML file describes. Raises `OptionError` for a file that cannot be read or is not of the form ::
+
+        [devices]                # the host first
+        cpu = "onnxruntime-cpu"  # name = target
+        "cuda:0" = "h100"
+
+        [[links]]
+        between = ["cpu", "cuda:0"]
+        bandwidth_bytes_per_s = 6.3e10
+        latency_s = 1e-5
+        source = "where the figures come from"
+    """
+    try:
+        data: dict[str, Any] = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise OptionError(f"{path}: cannot read the machine: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path}: the machine is not TOML: {error}") from None
+    try:
+        devices = {str(k): str(v) for k, v in data["devices"].items()}
+        order = list(devices)
+        links: dict[tuple[str, str], Link] = {}
+        for link in data.get("links", ()):
+            one, other = link["between"]
+            if one in devices and other in devices and order.index(one) > order.index(other):
+                one, other = other, one
+            links[one, other] = Link(float(link["bandwidth_bytes_per_s"]), float(link["latency_s"]), link["source"])
+    except KeyError as error:
+        raise OptionError(f"{path}: machine: key {error.args[0]!r} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise OptionError(f"{path}: machine: {error}") from None
+    return Machine(devices, links)
+
+
+def copy_price(model: CostModel, link: Link, size_bytes: float) -> float:
+    """Price of copying so many bytes: that of a kernel which reads them, on a target as fast as the link."""
+    work = Work((DEVICE_COPY,), Kind.OPAQUE, 0.0, size_bytes, 0.0, "default")
+    rates = Target(
+        "link", "", link.source, link.latency_s, link.bandwidth_bytes_per_s, {"default": float("inf")}, frozenset()
+    )
+    return model.kernel_cost(work, rates)

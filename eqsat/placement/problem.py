@@ -1,0 +1,303 @@
+"""The choice of e-nodes and devices as one extraction problem, over pairs of e-class and device.
+
+For an e-class and a device there are two classes of the problem: the value *made* there, with every e-node of the e-class
+that the device can run, at the device's price, reading values that are there; and the value being *there*: because it was
+made there, or by a copy from another device where it was made, at the price of the link. Several readers on one device share
+a copy, since a class is paid once. Copies start where a value was made, so that no two of them are ever in a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eqsat.cost.model import CostModel, nominal
+from eqsat.egraph.egraph import CONSTANT, INPUT, TupleType
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.snapshot import Snapshot, SnapshotNode
+from eqsat.errors import OptionError
+from eqsat.extract import ExtractionError, ExtractionProblem, ExtractionResult, extract
+from eqsat.extract.problem import evaluate_choice
+from eqsat.ir.operator import split_key
+from eqsat.ir.operators.devices import ON_DEVICE
+from eqsat.ir.types import TensorType
+from eqsat.lower.selection import Prices, Writable
+from eqsat.placement.annotate import Annotated
+from eqsat.placement.machine import Machine, copy_price
+
+Place = tuple[int, str]
+"""Representative of an e-class, and a device."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is computed where. ``made``: place -> handle of the e-node that computes the value there, operands first;
+    ``copied``: place -> device from which the value is copied there. ``sources``: e-class of a mark between annotations ->
+    e-class of the marked value. ``roots``: output -> place; ``homes``: input or output -> device where it lives. ``cost``, ``cost_before`` (the original program, each node where it is annotated, on the host if
+    nowhere) and ``lower_bound`` count every operator as one kernel and every copy."""
+
+    made: Mapping[Place, int]
+    copied: Mapping[Place, str]
+    sources: Mapping[int, int]
+    roots: Mapping[str, Place]
+    homes: Mapping[str, str]
+    cost: float
+    cost_before: float
+    lower_bound: float
+    gap: float
+    method: str
+
+    def source_of(self, cls: int) -> int:
+        """The e-class of which ``cls`` is the mark of an annotation, or ``cls`` itself."""
+        while cls in self.sources:
+            cls = self.sources[cls]
+        return cls
+
+
+@dataclass
+class _Rows:
+    """The rows of an extraction problem while it grows."""
+
+    numbers: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    owner: list[int] = field(default_factory=list)
+    children: list[tuple[int, ...]] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    meaning: list[tuple[str, int, str, int | str]] = field(default_factory=list)
+
+    def number(self, what: str, cls: int, device: str) -> int:
+        return self.numbers.setdefault((what, cls, device), len(self.numbers))
+
+    def add(self, owner: int, children: tuple[int, ...], cost: float, meaning: tuple[str, int, str, int | str]) -> int:
+        self.owner.append(owner)
+        self.children.append(tuple(dict.fromkeys(children)))
+        self.cost.append(cost)
+        self.meaning.append(meaning)
+        return len(self.owner) - 1
+
+
+def place(
+    encoding: Encoding,
+    snapshot: Snapshot,
+    annotated: Annotated,
+    machine: Machine,
+    model: CostModel,
+    *,
+    time_limit_s: float = 30.0,
+    writable: Writable = lambda op: True,
+) -> Placement:
+    """The cheapest choice of e-nodes and devices in the snapshot of ``annotated.graph``, never dearer than the original.
+
+    ``writable`` is as in `eqsat.lower.selection.select`. Raises `OptionError` if a value cannot be computed where it must be.
+    """
+    return _Placing(encoding, snapshot, annotated, machine, model, writable).run(time_limit_s)
+
+
+class _Placing:
+    def __init__(
+        self,
+        encoding: Encoding,
+        snapshot: Snapshot,
+        annotated: Annotated,
+        machine: Machine,
+        model: CostModel,
+        writable: Writable,
+    ) -> None:
+        self._encoding, self._snapshot, self._egraph = encoding, snapshot, snapshot.egraph
+        self._annotated, self._machine, self._model = annotated, machine, model
+        self._prices = {
+            d: Prices(self._egraph, model, machine.target(d), _kernels_of(machine, d, writable)) for d in machine.names
+        }
+        self._sources = self._marks()
+        self._pins = self._pinned()
+        self._rows = _Rows()
+
+    def run(self, time_limit_s: float) -> Placement:
+        for cls, nodes in self._snapshot.classes.items():
+            if cls in self._snapshot.constants:
+                self._rows.add(self._there(cls, ""), (), 0.0, ("constant", cls, "", 0))
+            elif cls not in self._sources:
+                self._add(cls, nodes)
+        rows = self._rows
+        roots = {
+            v: (self._source(self._egraph.find(self._encoding.handles[v])), self._annotated.homes[v])
+            for v in self._encoding.graph.outputs
+        }
+        numbers = tuple(dict.fromkeys(self._there(*place) for place in roots.values()))
+        problem = ExtractionProblem(len(rows.numbers), rows.owner, rows.children, rows.cost, numbers)
+        original = self._original()
+        try:
+            before = evaluate_choice(problem, original)[1]
+        except ExtractionError:  # the original as it is cannot run so: a device lacks an operator or a link
+            before = math.inf
+        try:
+            incumbent = original if before < math.inf else None
+            result = extract(problem, time_limit_s=time_limit_s, incumbent=incumbent)
+        except ExtractionError:
+            raise OptionError(self._obstacle()) from None
+        return self._placement(result, roots, before)
+
+    # ---- what may run where
+
+    def _marks(self) -> dict[int, int]:
+        """E-class of a mark -> e-class of what it marks."""
+        found: dict[int, int] = {}
+        for node, handle in zip(self._encoding.graph.nodes, self._encoding.node_handles, strict=True):
+            cls = self._egraph.find(handle)
+            if node.key == ON_DEVICE and cls not in self._snapshot.constants:
+                found[cls] = self._egraph.find(self._encoding.handles[node.inputs[0]])
+        return found
+
+    def _pinned(self) -> dict[int, str]:
+        """Device of each e-class that has one. Every value that is not constant depends on marks or inputs of one annotation
+        only (`Annotated`), so what rules add to the values of annotated nodes has the annotation of what it reads."""
+        pins: dict[int, str] = {}
+        if not any(self._annotated.nodes):
+            return pins
+        for device, handle in zip(self._annotated.nodes, self._encoding.node_handles, strict=True):
+            pins.setdefault(self._egraph.find(handle), device)
+        open_classes = [c for c in self._snapshot.classes if c not in self._snapshot.constants and c not in pins]
+        while open_classes:
+            left = []
+            for cls in open_classes:
+                read = (c for node in self._snapshot.classes[cls] for c in node.children if c in pins)
+                first = next(read, None)
+                if first is None:
+                    left.append(cls)
+                else:
+                    pins[cls] = pins[first]
+            if len(left) == len(open_classes):
+                break  # inputs of the graph, and what depends on nothing else: free
+            open_classes = left
+        return {cls: device for cls, device in pins.items() if device}
+
+    def _devices(self, cls: int, node: SnapshotNode) -> tuple[str, ...]:
+        """Devices that may run an e-node: that of its annotation; otherwise any, but the host if it is not understood or gives
+        another value whenever it runs."""
+        if node.node.op == INPUT and not node.node.domain:
+            return (self._annotated.homes[str(node.node.attributes["name"])],)
+        if cls in self._pins:
+            return (self._pins[cls],)
+        definition = self._egraph.definition(node.handle)
+        tied = node.node.opaque is not None or (definition is not None and not definition.deterministic)
+        return (self._machine.host,) if tied else self._machine.names
+
+    def _price(self, node: SnapshotNode, device: str) -> float:
+        target = self._machine.target(device)
+        if node.node.key in target.unsupported:
+            return math.inf
+        domain = "" if node.node.opaque is not None else node.node.domain
+        if domain and domain not in target.domains and device != self._machine.host:
+            return math.inf
+        return self._prices[device](node.handle)
+
+    # ---- rows
+
+    def _source(self, cls: int) -> int:
+        while cls in self._sources:
+            cls = self._sources[cls]
+        return cls
+
+    def _there(self, cls: int, device: str) -> int:
+        cls = self._source(cls)
+        if cls in self._snapshot.constants:
+            return self._rows.number("there", cls, "")
+        tupled = isinstance(self._egraph.full_type_of(cls), TupleType)
+        return self._rows.number("made" if tupled else "there", cls, device)
+
+    def _add(self, cls: int, nodes: tuple[SnapshotNode, ...]) -> None:
+        rows = self._rows
+        makers: dict[str, None] = {}
+        for node in nodes:
+            if node.node.op == CONSTANT and not node.node.domain:
+                continue
+            for device in self._devices(cls, node):
+                price = self._price(node, device)
+                if price < math.inf:
+                    children = tuple(self._there(c, device) for c in node.children)
+                    rows.add(rows.number("made", cls, device), children, price, ("made", cls, device, node.handle))
+                    makers[device] = None
+        type = self._egraph.full_type_of(cls)
+        if isinstance(type, TupleType):
+            return
+        sized = nominal(type)
+        size = float(sized.bytes or 0) if isinstance(sized, TensorType) else 0.0
+        for device in self._machine.names:
+            there = self._there(cls, device)
+            for maker in makers:
+                made = (rows.number("made", cls, maker),)
+                if maker == device:
+                    rows.add(there, made, 0.0, ("same", cls, device, ""))
+                    continue
+                link = self._machine.link(maker, device)
+                if link is not None:
+                    rows.add(there, made, copy_price(self._model, link, size), ("copied", cls, device, maker))
+
+    def _original(self) -> dict[int, int]:
+        """The original program as a choice: every node where it is annotated, on the host if nowhere."""
+        rows, nodes = self._rows, self._egraph.nodes
+        made: dict[int, int] = {}
+        by_meaning = {meaning: n for n, meaning in enumerate(rows.meaning)}
+        choice: dict[int, int] = {}
+        device_of: dict[int, str] = {}
+        for n, (what, cls, device, handle) in enumerate(rows.meaning):
+            if what == "constant":
+                choice[rows.owner[n]] = n
+            elif what == "made" and cls not in made:
+                assert isinstance(handle, int)
+                if not nodes[handle].rule:
+                    made[cls] = n
+                    choice[rows.owner[n]] = n
+                    device_of[cls] = device
+        for cls, maker in device_of.items():
+            for device in self._machine.names:
+                meaning = ("same", cls, device, "") if device == maker else ("copied", cls, device, maker)
+                if meaning in by_meaning:
+                    choice[rows.owner[by_meaning[meaning]]] = by_meaning[meaning]
+        return choice
+
+    # ---- the answer
+
+    def _placement(self, result: ExtractionResult, roots: dict[str, Place], before: float) -> Placement:
+        made: dict[Place, int] = {}
+        copied: dict[Place, str] = {}
+        for number in result.choice.values():
+            what, cls, device, detail = self._rows.meaning[number]
+            if what == "made":
+                assert isinstance(detail, int)
+                made[cls, device] = detail
+            elif what == "copied":
+                assert isinstance(detail, str)
+                copied[cls, device] = detail
+        return Placement(
+            made,
+            copied,
+            self._sources,
+            roots,
+            self._annotated.homes,
+            result.cost,
+            before,
+            result.lower_bound,
+            result.gap,
+            result.method,
+        )
+
+    def _obstacle(self) -> str:
+        """Why no placement exists."""
+        makers = {cls for what, cls, _, _ in self._rows.meaning if what == "made"}
+        for node, handle in zip(self._encoding.graph.nodes, self._encoding.node_handles, strict=True):
+            cls = self._egraph.find(handle)
+            if cls not in makers and cls not in self._snapshot.constants and cls not in self._sources:
+                where = self._pins.get(cls) or "any device"
+                return f"placement: {node.key} {node.name!r} has no kernel on {where}; give it another device"
+        return "placement: a value is needed on a device to which no link leads; add a link to the machine"
+
+
+def _kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
+    domains = machine.target(device).domains
+
+    def allowed(key: str) -> bool:
+        domain, _ = split_key(key)
+        return (not domain or domain in domains) and writable(key)
+
+    return allowed
