@@ -11,14 +11,18 @@ import typer
 
 from eqsat._version import __version__
 from eqsat.commands.common import (
+    DeviceFile,
+    Devices,
     Dims,
     Feeds,
     Json,
+    MachineFile,
     Model,
     Quiet,
     Verbose,
     check_writable,
     errors,
+    parse_devices,
     parse_dims,
     print_report,
     progress,
@@ -85,6 +89,9 @@ def optimize(
         str,
         typer.Option(help="Form of the written model: flat (ONNX operators), onnxruntime (its fused operators, too)."),
     ] = "flat",
+    device: Devices = None,
+    devices: DeviceFile = None,
+    machine: MachineFile = None,
     seed: Annotated[int, typer.Option(help="Seed of the inputs that verification draws.")] = 0,
     inputs: Feeds = None,
     no_verify: Annotated[
@@ -122,6 +129,8 @@ def optimize(
                 disabled_rules=disable_rule or (),
                 keep=keep or (),
                 form=form,
+                devices=parse_devices(device, devices),
+                machine=machine,
                 seed=seed,
                 verify=not no_verify,
                 feeds=inputs or None,

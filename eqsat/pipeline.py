@@ -190,6 +190,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     report = _report(source, chosen, model, graph, encoding, saturation, extraction, program, snapshot.size, rules)
     if not isinstance(extraction, _Extraction):
         report.placement = extraction.summary(program)
+        report.target = ", ".join(f"{d}: {e['target']}" for d, e in report.placement["devices"].items())
     report.seconds = seconds
     result = Result(kept, program, report, chosen.form)
     if chosen.verify:

@@ -28,7 +28,20 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE | {"ir"},
     "inspect": BASE | {"ir", "cost", "lower"},
     "pipeline": BASE
-    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "placement", "verify", "report"},
+    | {
+        "ir",
+        "rewrite",
+        "rules",
+        "frontends",
+        "backends",
+        "egraph",
+        "cost",
+        "lower",
+        "fusion",
+        "placement",
+        "verify",
+        "report",
+    },
     "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }

@@ -27,6 +27,20 @@ Feeds = Annotated[
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
 ]
 
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", metavar="NAME=DEV", help="Run a node (or *: all others) on this device; may be repeated."),
+]
+DeviceFile = Annotated[
+    Path | None, typer.Option("--devices", metavar="FILE.json", help="The same as a JSON object of name to device.")
+]
+MachineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--machine", metavar="FILE.toml", help="Devices and links; nodes without a device are placed by cost."
+    ),
+]
+
 
 @contextmanager
 def errors() -> Iterator[None]:
@@ -90,6 +104,25 @@ def parse_dims(given: list[str] | None) -> dict[str, int]:
             raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
         dims[name] = int(value)
     return dims
+
+
+def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
+    """Devices by name of node, value or input; those on the command line come before those of the file."""
+    devices: dict[str, str] = {}
+    if path is not None:
+        try:
+            data = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise OptionError(f"--devices {path}: cannot be read as JSON: {error}") from None
+        if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+            raise OptionError(f"--devices {path}: expected one object of name to device")
+        devices.update(data)
+    for item in given or ():
+        name, _, device = item.rpartition("=")
+        if not name or not device:
+            raise OptionError(f"--device {item!r}: expected NAME=DEV")
+        devices[name] = device
+    return devices
 
 
 def check_writable(output: Path) -> None:

@@ -82,7 +82,8 @@ def _without_copies(graph: Graph, devices: list[str]) -> tuple[Graph, list[str]]
         by_value.update((v, device) for v in node.outputs)
         nodes.append(replace(node, inputs=inputs))
         kept.append(device)
-    return replace(graph, nodes=tuple(nodes), devices=MappingProxyType({})), kept
+    types = MappingProxyType({v: t for v, t in graph.types.items() if v not in source})
+    return replace(graph, nodes=tuple(nodes), types=types, devices=MappingProxyType({})), kept
 
 
 def _separated(placed: tuple[Graph, list[str]], homes: dict[str, str]) -> Annotated:

@@ -87,9 +87,7 @@ def _runnable(waiting: list[Node], there: set[str], graph: Graph, device: str) -
 
 
 def _copy(node: Node) -> Copy:
-    return Copy(
-        node.inputs[0], node.outputs[0], str(node.attributes["source"]), str(node.attributes["destination"])
-    )
+    return Copy(node.inputs[0], node.outputs[0], str(node.attributes["source"]), str(node.attributes["destination"]))
 
 
 def _part(graph: Graph, nodes: list[Node]) -> Graph:

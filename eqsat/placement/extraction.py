@@ -77,7 +77,9 @@ class PlacedExtraction:
         """Where things are, for the report: operators and kernels of each device, copies, bytes copied, and what the choice of
         operators and devices cost before fusion, with its bound."""
         graph = program.graph
-        devices = {d: {"target": self._machine.devices[d], "operators": 0, "kernels": 0} for d in self._machine.names}
+        devices: dict[str, dict[str, Any]] = {
+            d: {"target": self._machine.target(d).name, "operators": 0, "kernels": 0} for d in self._machine.names
+        }
         copies, copied_bytes = 0, 0
         for kernel in program.kernels:
             nodes = [graph.nodes[i] for i in kernel.nodes]

@@ -37,19 +37,19 @@ PCIE = Link(
 class Machine:
     """Devices by name with their targets, and the links between pairs of them.
 
-    ``devices``: name -> name of a shipped target; the first is the host, where inputs come from and outputs go unless said
-    otherwise. ``links``: pair of devices in the order of ``devices`` -> link. A copy takes the link of its two devices, never
+    ``devices``: name -> target, a shipped one by its name; the first is the host, where inputs come from and outputs go
+    unless said otherwise. ``links``: pair of devices in the order of ``devices`` -> link. A copy takes the link of its two devices, never
     a way round; where there is none, nothing is copied.
     """
 
-    devices: Mapping[str, str]
+    devices: Mapping[str, str | Target]
     links: Mapping[tuple[str, str], Link]
 
     def __post_init__(self) -> None:
         if not self.devices:
             raise OptionError("machine: there are no devices; name at least the host")
-        for target in self.devices.values():
-            load_target(target)
+        for name in self.devices:
+            self.target(name)
         order = list(self.devices)
         for pair, link in self.links.items():
             for name in pair:
@@ -70,7 +70,8 @@ class Machine:
 
     def target(self, device: str) -> Target:
         """The target of a device."""
-        return load_target(self.devices[device])
+        target = self.devices[device]
+        return load_target(target) if isinstance(target, str) else target
 
     def link(self, one: str, other: str) -> Link | None:
         """The link between two devices."""
@@ -92,15 +93,15 @@ def default_machine(host_target: str = "onnxruntime-cpu") -> Machine:
 def read_machine(path: str | Path) -> Machine:
     """The machine that a TOML file describes. Raises `OptionError` for a file that cannot be read or is not of the form ::
 
-        [devices]                # the host first
-        cpu = "onnxruntime-cpu"  # name = target
-        "cuda:0" = "h100"
+    [devices]                # the host first
+    cpu = "onnxruntime-cpu"  # name = target
+    "cuda:0" = "h100"
 
-        [[links]]
-        between = ["cpu", "cuda:0"]
-        bandwidth_bytes_per_s = 6.3e10
-        latency_s = 1e-5
-        source = "where the figures come from"
+    [[links]]
+    between = ["cpu", "cuda:0"]
+    bandwidth_bytes_per_s = 6.3e10
+    latency_s = 1e-5
+    source = "where the figures come from"
     """
     try:
         data: dict[str, Any] = tomllib.loads(Path(path).read_text())

@@ -32,10 +32,14 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True)
 class Placement:
-    """What is computed where. ``made``: place -> handle of the e-node that computes the value there, operands first;
-    ``copied``: place -> device from which the value is copied there. ``sources``: e-class of a mark between annotations ->
-    e-class of the marked value. ``roots``: output -> place; ``homes``: input or output -> device where it lives. ``cost``, ``cost_before`` (the original program, each node where it is annotated, on the host if
-    nowhere) and ``lower_bound`` count every operator as one kernel and every copy."""
+    """What is computed where.
+
+    ``made``: place -> handle of the e-node that computes the value there, operands first. ``copied``: place -> device from
+    which the value is copied there. ``sources``: e-class of a mark between annotations -> e-class of the marked value.
+    ``roots``: output -> place; ``homes``: input or output -> device where it lives. ``cost``, ``cost_before`` (the original
+    program, each node where it is annotated, on the host if nowhere) and ``lower_bound`` count every operator as one kernel,
+    and every copy.
+    """
 
     made: Mapping[Place, int]
     copied: Mapping[Place, str]
