@@ -50,6 +50,7 @@ KEYS = [
     "rules",
     "seconds",
     "verification",
+    "placement",
 ]
 
 

@@ -38,8 +38,8 @@ class Machine:
     """Devices by name with their targets, and the links between pairs of them.
 
     ``devices``: name -> target, a shipped one by its name; the first is the host, where inputs come from and outputs go
-    unless said otherwise. ``links``: pair of devices in the order of ``devices`` -> link. A copy takes the link of its two devices, never
-    a way round; where there is none, nothing is copied.
+    unless said otherwise. ``links``: pair of devices in the order of ``devices`` -> link. A copy takes the link of its two
+    devices, never a way round; where there is none, nothing is copied.
     """
 
     devices: Mapping[str, str | Target]

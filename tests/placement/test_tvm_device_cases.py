@@ -15,7 +15,7 @@ from placed_graphs import copies, named, placed, places
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
-from eqsat.placement import PlacedSession
+from eqsat.placement import PCIE, Machine, PlacedSession
 
 CPU, GPU = "cpu", "cuda:0"
 TWO_ADDS = ("l Add a b", "r Add c d", "y Sub l r")
@@ -87,7 +87,7 @@ CASES = {
     "fuse_all": (
         "x y",
         ("add Add x y", "sqrt Sqrt add", "log Log add", "subtract Sub sqrt log", "exp Exp subtract"),
-        {n: GPU for n in ("x", "y", "add", "sqrt", "log", "subtract", "exp")},
+        dict.fromkeys(("x", "y", "add", "sqrt", "log", "subtract", "exp"), GPU),
         [],
     ),
     "fallback_exp": (
@@ -191,10 +191,12 @@ def test_tuple_get_item() -> None:
 
 
 def test_stack_overflow() -> None:
-    """A long chain of adds (1,555 in TVM's case) on one device."""
-    lines = ["v0 Add a b", "v1 Add c d", *(f"v{i} Add v{i - 1} v{i - 2}" for i in range(2, 400))]
-    result = placed(named("a b c d", *lines), {"*": GPU})
+    """TVM's chain of 1,555 adds, on one device."""
+    lines = ["v0 Add a b", "v1 Add c d", *(f"v{i} Add v{i - 1} v{i - 2}" for i in range(2, 1555))]
+    machine = Machine({CPU: "onnxruntime-cpu", GPU: "onnxruntime-cpu"}, {(CPU, GPU): PCIE})
+    result = placed(named("a b c d", *lines), {"*": GPU}, machine=machine)
     assert len(copies(result.program)) == 5
+    assert result.report.bound_scope == "e-graph"
 
 
 def _whole(graph):
