@@ -9,12 +9,14 @@ a copy, since a class is paid once. Copies start where a value was made, so that
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel, nominal
 from eqsat.egraph.egraph import CONSTANT, INPUT, TupleType
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import ExtractionError, ExtractionProblem, ExtractionResult, extract
@@ -129,17 +131,23 @@ class _Placing:
         }
         numbers = tuple(dict.fromkeys(self._there(*place) for place in roots.values()))
         problem = ExtractionProblem(len(rows.numbers), rows.owner, rows.children, rows.cost, numbers)
-        original = self._original()
+        self._index()
+        original = self._placed(self._original(), self._machine.host)
+        before = _cost(problem, original)
+        started = time.perf_counter()
         try:
-            before = evaluate_choice(problem, original)[1]
-        except ExtractionError:  # the original as it is cannot run so: a device lacks an operator or a link
-            before = math.inf
-        try:
-            incumbent = original if before < math.inf else None
-            result = extract(problem, time_limit_s=time_limit_s, incumbent=incumbent)
+            relaxed = extract(self._relaxed(roots), time_limit_s=time_limit_s / 4)
+            handles = {c: self._enodes[n] for c, n in relaxed.choice.items()}
+            candidates = [original, *(self._placed(handles, d) for d in self._machine.names)]
+            cost, best = min(((_cost(problem, c), i) for i, c in enumerate(candidates)), default=(math.inf, 0))
+            result = extract(
+                problem,
+                time_limit_s=max(0.0, time_limit_s - (time.perf_counter() - started)),
+                incumbent=candidates[best] if cost < math.inf else None,
+            )
         except ExtractionError:
             raise OptionError(self._obstacle()) from None
-        return self._placement(result, roots, before)
+        return self._placement(result, roots, before, relaxed.lower_bound)
 
     # ---- what may run where
 
@@ -237,32 +245,71 @@ class _Placing:
                 if link is not None:
                     rows.add(there, made, copy_price(self._model, link, size), ("copied", cls, device, maker))
 
-    def _original(self) -> dict[int, int]:
-        """The original program as a choice: every node where it is annotated, on the host if nowhere."""
-        rows, nodes = self._rows, self._egraph.nodes
-        made: dict[int, int] = {}
-        by_meaning = {meaning: n for n, meaning in enumerate(rows.meaning)}
-        choice: dict[int, int] = {}
-        device_of: dict[int, str] = {}
-        for n, (what, cls, device, handle) in enumerate(rows.meaning):
-            if what == "constant":
-                choice[rows.owner[n]] = n
-            elif what == "made" and cls not in made:
+    # ---- known placements, and a bound
+
+    def _index(self) -> None:
+        self._by_meaning = {meaning: n for n, meaning in enumerate(self._rows.meaning)}
+        self._makers: dict[tuple[int, int], list[str]] = {}
+        for what, cls, device, handle in self._rows.meaning:
+            if what == "made":
                 assert isinstance(handle, int)
-                if not nodes[handle].rule:
-                    made[cls] = n
-                    choice[rows.owner[n]] = n
-                    device_of[cls] = device
-        for cls, maker in device_of.items():
+                self._makers.setdefault((cls, handle), []).append(device)
+
+    def _original(self) -> dict[int, int]:
+        """The original program: in every e-class the first e-node that no rule made."""
+        found: dict[int, int] = {}
+        for cls, handle in self._makers:
+            if not self._egraph.nodes[handle].rule:
+                found.setdefault(cls, handle)
+        return found
+
+    def _placed(self, handles: Mapping[int, int], preferred: str) -> dict[int, int]:
+        """A choice of e-nodes as a choice of the problem: everything on the ``preferred`` device, as far as it may be there."""
+        rows, by_meaning = self._rows, self._by_meaning
+        choice = {rows.owner[n]: n for n, meaning in enumerate(rows.meaning) if meaning[0] == "constant"}
+        for cls, handle in handles.items():
+            makers = self._makers.get((cls, handle))
+            if makers is None:
+                continue
+            maker = preferred if preferred in makers else makers[0]
+            known = [by_meaning["made", cls, maker, handle]]
             for device in self._machine.names:
                 meaning = ("same", cls, device, "") if device == maker else ("copied", cls, device, maker)
                 if meaning in by_meaning:
-                    choice[rows.owner[by_meaning[meaning]]] = by_meaning[meaning]
+                    known.append(by_meaning[meaning])
+            choice.update((rows.owner[n], n) for n in known)
         return choice
+
+    def _relaxed(self, roots: Mapping[str, Place]) -> ExtractionProblem:
+        """The choice of e-nodes alone, each at the price of the device where it is cheapest, copies free.
+
+        No placement is cheaper: of what it makes, take for each e-class the e-node that runs first. The e-classes of this
+        problem are those of the e-graph; ``_enodes`` has the handle of each of its e-nodes.
+        """
+        egraph, rows = self._egraph, self._rows
+        price: dict[tuple[int, int], float] = {}
+        for (what, cls, _, handle), cost in zip(rows.meaning, rows.cost, strict=True):
+            if what in ("made", "constant"):
+                assert isinstance(handle, int)
+                price[cls, handle] = min(cost, price.get((cls, handle), math.inf))
+        owner: list[int] = []
+        children: list[tuple[int, ...]] = []
+        self._enodes: list[int] = []
+        for cls, handle in price:
+            constant = cls in self._snapshot.constants
+            read = () if constant else (c for c in egraph.canonical_children(handle) if c != ABSENT_INPUT)
+            owner.append(cls)
+            children.append(tuple(dict.fromkeys(map(self._source, read))))
+            self._enodes.append(handle)
+        numbers = tuple(dict.fromkeys(cls for cls, _ in roots.values()))
+        return ExtractionProblem(len(egraph.nodes), owner, children, list(price.values()), numbers)
 
     # ---- the answer
 
-    def _placement(self, result: ExtractionResult, roots: dict[str, Place], before: float) -> Placement:
+    def _placement(
+        self, result: ExtractionResult, roots: Mapping[str, Place], before: float, relaxed_bound: float
+    ) -> Placement:
+        bound = min(result.cost, max(result.lower_bound, relaxed_bound))
         made: dict[Place, int] = {}
         copied: dict[Place, str] = {}
         for number in result.choice.values():
@@ -281,8 +328,8 @@ class _Placing:
             self._annotated.homes,
             result.cost,
             before,
-            result.lower_bound,
-            result.gap,
+            bound,
+            (result.cost - bound) / result.cost if result.cost > bound else 0.0,
             result.method,
         )
 
@@ -295,6 +342,14 @@ class _Placing:
                 where = self._pins.get(cls) or "any device"
                 return f"placement: {node.key} {node.name!r} has no kernel on {where}; give it another device"
         return "placement: a value is needed on a device to which no link leads; add a link to the machine"
+
+
+def _cost(problem: ExtractionProblem, choice: Mapping[int, int]) -> float:
+    """Cost of a choice; infinite if a device lacks an operator or a link for it."""
+    try:
+        return evaluate_choice(problem, choice)[1]
+    except ExtractionError:
+        return math.inf
 
 
 def _kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
