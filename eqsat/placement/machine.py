@@ -85,7 +85,7 @@ class Machine:
         raise OptionError(f"{where}: device {name!r} does not exist; choose one of {', '.join(self.devices)}")
 
 
-def default_machine(host_target: str = "onnxruntime-cpu") -> Machine:
+def default_machine(host_target: str | Target = "onnxruntime-cpu") -> Machine:
     """The host ``cpu`` and one accelerator ``cuda:0`` (an H100), linked by PCI Express."""
     return Machine({"cpu": host_target, "cuda:0": "h100"}, {("cpu", "cuda:0"): PCIE})
 

@@ -353,10 +353,10 @@ def _cost(problem: ExtractionProblem, choice: Mapping[int, int]) -> float:
 
 
 def _kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
-    domains = machine.target(device).domains
+    target = machine.target(device)
 
     def allowed(key: str) -> bool:
         domain, _ = split_key(key)
-        return (not domain or domain in domains) and writable(key)
+        return (not domain or domain in target.domains) and key not in target.expanded and writable(key)
 
     return allowed
