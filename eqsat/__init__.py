@@ -9,9 +9,11 @@
 """
 
 from eqsat._version import __version__
+from eqsat.comparison import Comparison, ParetoFront, compare, pareto
 from eqsat.errors import (
     EqsatError,
     FeedError,
+    MemoryBudgetError,
     ModelError,
     OptionError,
     OutputError,
@@ -25,21 +27,26 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.pipeline import Options, Result, load, optimize
 
 __all__ = [
+    "Comparison",
     "EqsatError",
     "Exactness",
     "FeedError",
     "Graph",
     "GraphBuilder",
+    "MemoryBudgetError",
     "ModelError",
     "Node",
     "OptionError",
     "Options",
     "OutputError",
+    "ParetoFront",
     "Result",
     "RuleError",
     "ShapeError",
     "VerificationError",
     "__version__",
+    "compare",
     "load",
     "optimize",
+    "pareto",
 ]

@@ -1,4 +1,4 @@
-"""The command line: ``eqsat optimize | verify | inspect | extract | rules | targets``."""
+"""The command line: ``eqsat optimize | verify | inspect | extract | compare | rules | targets``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eqsat.commands.common import (
     write_json,
 )
 
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = ("compare",)
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
@@ -78,6 +78,9 @@ def optimize(
     ] = 30.0,
     node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
     memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
+    memory_budget: Annotated[
+        int | None, typer.Option(metavar="B", help="Most bytes of values alive at once in the result, constants aside.")
+    ] = None,
     disable_rule: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Do without a rule; may be repeated.")
     ] = None,
@@ -125,6 +128,7 @@ def optimize(
                 time_limit_s=time_limit,
                 node_limit=node_limit,
                 memory_limit_bytes=memory_limit,
+                memory_budget_bytes=memory_budget,
                 only_rules=only,
                 disabled_rules=disable_rule or (),
                 keep=keep or (),

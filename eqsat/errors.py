@@ -29,5 +29,9 @@ class RuleError(EqsatError):
     """A rewrite rule is malformed, a duplicate, or builds a term that its own operators reject."""
 
 
+class MemoryBudgetError(EqsatError):
+    """No program was found whose peak memory is within the budget; the message says by how much the best one misses it."""
+
+
 class VerificationError(EqsatError):
     """Original and result disagree by more than their tolerance. The command line exits with status 1."""

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat.cost.model import CostModel, find_cost_model
+from eqsat.budget import within_budget
+from eqsat.cost.custom import CostFunction, as_cost_model
+from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target, load_target
-from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.encode import encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
-from eqsat.egraph.snapshot import Snapshot, take_snapshot
-from eqsat.errors import OptionError, OutputError, VerificationError
+from eqsat.egraph.snapshot import take_snapshot
+from eqsat.errors import OptionError, VerificationError
 from eqsat.exactness import Exactness
+from eqsat.extraction import Extraction, Saturated, extract_program
 from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import Kind, kind_of, split_key
+from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
-from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
-from eqsat.lower.selection import select
 from eqsat.report import Report, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
 if TYPE_CHECKING:
-    from eqsat.placement import Machine, PlacedExtraction
+    from eqsat.placement import Annotated, Machine
 
 Progress = Callable[[str, str], None]
 """Called with (stage, detail) as the work proceeds."""
@@ -44,7 +44,8 @@ class Options:
 
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
-    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``feeds``: inputs to verify on instead of
+    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
+    of the result (docs/compare.md). ``feeds``: inputs to verify on instead of
     random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
     program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
     name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
@@ -52,12 +53,13 @@ class Options:
     """
 
     target: str | Target = "onnxruntime-cpu"
-    cost: str | CostModel = "kernels"
+    cost: str | CostModel | CostFunction = "kernels"
     numerics: str = "lsb"
     dims: Mapping[str, int] = field(default_factory=dict)
     time_limit_s: float = 30.0
     node_limit: int = 200_000
     memory_limit_bytes: int | None = None
+    memory_budget_bytes: int | None = None
     only_rules: Sequence[str] | None = None
     disabled_rules: Sequence[str] = ()
     keep: Sequence[str] = ()
@@ -71,7 +73,7 @@ class Options:
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
-        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "verification_runs"):
+        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
@@ -97,7 +99,7 @@ class Result:
 
         form = form or self.form
         check_form(form)
-        with _timed(self.report.seconds, "save"), _without_collector():
+        with _timed(self.report.seconds, "save"), collector_off():
             save_onnx(self.program.graph, path, form=form)
 
     def __repr__(self) -> str:
@@ -129,108 +131,84 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
 
     ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an `eqsat.Graph`; ``options`` are those of
     `Options`. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
-    something else than the original (a bug in a rule; nothing is written then).
+    something else than the original (a bug in a rule; nothing is written then), and `MemoryBudgetError` when no program
+    was found that fits in ``memory_budget_bytes``.
     """
     chosen = Options(**options)
     chosen.check()
     target = load_target(chosen.target) if isinstance(chosen.target, str) else chosen.target
-    model = find_cost_model(chosen.cost) if isinstance(chosen.cost, str) else chosen.cost
-    numerics = Exactness.parse(chosen.numerics)
-    import eqsat.rules  # noqa: F401  # registers the shipped rules
-
-    notify = progress or (lambda stage, detail: None)
+    model = as_cost_model(chosen.cost)
+    notify = progress or _silent
     seconds: dict[str, float] = {}
-    with _without_collector():
+    with collector_off():
         with _timed(seconds, "load"):
             notify("load", "")
             graph = load(source, chosen.dims)
             machine = _machine(chosen, graph)
         targets = [target] if machine is None else [machine.target(d) for d in machine.names]
-        domains = _domains(targets, chosen.form)
-        rules = select_rules(
-            numerics,
-            only=chosen.only_rules,
-            disabled=chosen.disabled_rules,
-            domains=domains,
-            unsupported=frozenset().union(*(t.unsupported for t in targets)),
-        )
-        with _timed(seconds, "encode"):
-            kept = _keeping(graph, chosen.keep)
-            annotated = None
-            if machine is not None:
-                from eqsat.placement import annotate
+        growth = grow(graph, chosen, rule_scope(targets, chosen.form), notify, machine)
+        seconds.update(growth.seconds)
+        notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
+        if machine is None or growth.annotated is None:
+            extraction = extract_program(growth.saturated, target, model, time_limit_s=chosen.time_limit_s)
+        else:
+            from eqsat.placement import extract_placed
 
-                annotated = annotate(kept, chosen.devices, machine)
-            encoding = encode(annotated.graph if annotated else kept, fold_inexact=numerics >= Exactness.ROUNDING)
-        with _timed(seconds, "saturate"):
-            notify("saturate", "")
-            limits = Limits(chosen.time_limit_s, chosen.node_limit, memory_bytes=chosen.memory_limit_bytes)
-            saturation = saturate(
-                encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
+            extraction = extract_placed(
+                growth.saturated, growth.annotated, machine, model, time_limit_s=chosen.time_limit_s
             )
-        with _timed(seconds, "analyse"):
-            snapshot = take_snapshot(encoding.egraph)
-        with _timed(seconds, "extract"):
-            notify("extract", f"{snapshot.size} e-nodes")
-            parts = (_classes(rules), chosen.time_limit_s)
-            if machine is None or annotated is None:
-                extraction = _Extraction(encoding, snapshot, model, target, *parts)
-            else:
-                from eqsat.placement import PlacedExtraction
-
-                extraction = PlacedExtraction(encoding, snapshot, annotated, machine, model, *parts)
-            expanded = target.expanded if machine is None else frozenset[str]()
-            extraction.select(_writable_operators(graph, domains, expanded))
-        with _timed(seconds, "lower"):
-            notify("lower", "")
-            program = extraction.lower()
-            if not _can_be_written(program.graph, chosen.form):
-                extraction.select(lambda op: False)
-                program = extraction.lower()
-    report = _report(source, chosen, model, graph, encoding, saturation, extraction, program, snapshot.size, rules)
-    if not isinstance(extraction, _Extraction):
-        report.placement = extraction.summary(program)
-        report.target = ", ".join(f"{d}: {e['target']}" for d, e in report.placement["devices"].items())
-    report.seconds = seconds
-    result = Result(kept, program, report, chosen.form)
+        seconds.update(extraction.seconds)
+        memory: dict[str, Any] = {}
+        if chosen.memory_budget_bytes is not None:
+            with _timed(seconds, "memory"):
+                notify("memory", "")
+                fitted = within_budget(
+                    growth.saturated, extraction, chosen.memory_budget_bytes, time_limit_s=chosen.time_limit_s
+                )
+                extraction, memory = fitted.extraction, fitted.to_dict()
+    result = result_of(source, chosen, graph, growth, extraction)
+    result.report.memory_budget = memory
+    result.report.seconds = seconds
     if chosen.verify:
         with _timed(seconds, "verify"):
             notify("verify", "")
-            _verify(result, source, chosen, {r.name: r.quanta for r in rules if isinstance(r, Rule) and r.quanta})
+            quanta = {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
+            _verify(result, source, chosen, quanta)
     return result
 
 
-@dataclass
-class _Extraction:
-    """Choosing the program: operator by operator, or together with its kernels where the target has kernels of several."""
+@dataclass(frozen=True)
+class Growth:
+    """What saturation made of a graph. ``kept``: the graph with the values to keep as outputs; ``annotated``: the same with
+    its devices, if it has any. ``seconds``: of the stages ``encode``, ``saturate`` and ``analyse``."""
 
-    encoding: Encoding
-    snapshot: Snapshot
-    model: CostModel
-    target: Target
-    exactness: Mapping[str, Exactness]
-    time_limit_s: float
-    bound_scope: str = "e-graph"
+    kept: Graph
+    annotated: Annotated | None
+    saturated: Saturated
+    saturation: Saturation
+    rules: Sequence[AnyRule]
+    seconds: dict[str, float]
 
-    def select(self, writable: Callable[[str], bool]) -> None:
-        """Makes the choice, among operators that the file to be written may use."""
-        parts = (self.encoding, self.snapshot, self.model, self.target)
-        if self.target.templates:
-            from eqsat.fusion import select_joint
 
-            self.joint = select_joint(*parts, time_limit_s=self.time_limit_s, writable=writable)
-            self.selection, self.bound_scope = self.joint.selection, self.joint.bound_scope
-        else:
-            self.joint = None
-            self.selection = select(*parts, time_limit_s=self.time_limit_s, writable=writable)
+@dataclass(frozen=True)
+class RuleScope:
+    """What a target says about rules. Targets of equal scope share a saturated e-graph.
 
-    def lower(self) -> Program:
-        """The program that was chosen."""
-        if self.joint is None:
-            return lower(self.encoding, self.snapshot, self.selection, self.exactness)
-        from eqsat.fusion import program_of
+    ``domains``: domains beside the default one whose operators the program may use. ``unsupported``: operators that rules are
+    to spell out.
+    """
 
-        return program_of(self.encoding, self.snapshot, self.joint, self.exactness)
+    domains: frozenset[str]
+    unsupported: frozenset[str]
+
+
+def rule_scope(targets: Sequence[Target], form: str) -> RuleScope:
+    """The scope of the targets of a machine: operators of a domain may be used if one of them has kernels for them and the file
+    is allowed to name or able to spell them out."""
+    from eqsat.backends.onnx_form import FORMS
+
+    domains = frozenset[str]().union(*(t.domains for t in targets)) & (FORMS[form][1] | {OWN_DOMAIN})
+    return RuleScope(domains, frozenset[str]().union(*(t.unsupported for t in targets)))
 
 
 def _machine(options: Options, graph: Graph) -> Machine | None:
@@ -244,40 +222,49 @@ def _machine(options: Options, graph: Graph) -> Machine | None:
     return read_machine(options.machine) if isinstance(options.machine, str | Path) else options.machine
 
 
-def _domains(targets: Iterable[Target], form: str) -> frozenset[str]:
-    """Domains beside the default one whose operators the program may use: a target must have kernels for them, and the
-    file must be allowed to name or able to spell them out."""
-    from eqsat.backends.onnx_form import FORMS
+def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, machine: Machine | None = None) -> Growth:
+    """Encodes and saturates a graph, with the devices of ``machine`` if given, by the rules that ``options`` allow and that
+    are in ``scope``."""
+    import eqsat.rules  # noqa: F401  # registers the shipped rules
 
-    return frozenset().union(*(t.domains for t in targets)) & (FORMS[form][1] | {OWN_DOMAIN})
+    numerics = Exactness.parse(options.numerics)
+    rules = select_rules(
+        numerics,
+        only=options.only_rules,
+        disabled=options.disabled_rules,
+        domains=scope.domains,
+        unsupported=scope.unsupported,
+    )
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "encode"):
+        kept = _keeping(graph, options.keep)
+        annotated = None
+        if machine is not None:
+            from eqsat.placement import annotate
+
+            annotated = annotate(kept, options.devices, machine)
+        encoding = encode(annotated.graph if annotated else kept, fold_inexact=numerics >= Exactness.ROUNDING)
+    with _timed(seconds, "saturate"):
+        notify("saturate", "")
+        limits = Limits(options.time_limit_s, options.node_limit, memory_bytes=options.memory_limit_bytes)
+        saturation = saturate(
+            encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
+        )
+    with _timed(seconds, "analyse"):
+        snapshot = take_snapshot(encoding.egraph)
+    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.form)
+    return Growth(kept, annotated, saturated, saturation, rules, seconds)
 
 
-def _writable_operators(graph: Graph, domains: frozenset[str], expanded: frozenset[str]) -> Callable[[str], bool]:
-    """Which operators a file like the one ``graph`` came from may use: those of its opset, newer ones as far as the opset
-    can be raised, which is found out only when one is met, and those of ``domains``; none of ``expanded``, which the target
-    would spell out again."""
-    from eqsat.backends.onnx_form import can_be_raised
-    from eqsat.ir.versions import first_version
-
-    def writable(key: str) -> bool:
-        if key in expanded:
-            return False
-        domain, op = split_key(key)
-        return domain in domains if domain else can_be_raised(graph, first_version(op))
-
-    return cache(writable)
+def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Result:
+    """The result, not verified, for one of the programs extracted from ``growth``; ``graph`` is what was loaded."""
+    report = _report(source, options, graph, growth, extraction)
+    report.seconds = {**growth.seconds, **extraction.seconds}
+    return Result(growth.kept, extraction.program, report, options.form)
 
 
-def _can_be_written(graph: Graph, form: str) -> bool:
-    """Whether opaque nodes, valid at one opset only, leave the rest of the graph an opset to be written at."""
-    from eqsat.backends.onnx_form import choose_form, in_form
-
-    if any(node.opaque or node.domain for node in graph.nodes):
-        try:
-            choose_form(in_form(graph, form))
-        except OutputError:
-            return False
-    return True
+def _silent(stage: str, detail: str) -> None:
+    """Progress that nobody watches."""
 
 
 def _keeping(graph: Graph, keep: Sequence[str]) -> Graph:
@@ -297,18 +284,9 @@ def _classes(rules: Sequence[AnyRule]) -> dict[str, Exactness]:
     return {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
 
 
-def _report(
-    source: Any,
-    options: Options,
-    model: CostModel,
-    graph: Graph,
-    encoding: Encoding,
-    saturation: Saturation,
-    extraction: _Extraction | PlacedExtraction,
-    program: Program,
-    enodes: int,
-    rules: Sequence[AnyRule],
-) -> Report:
+def _report(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Report:
+    program, selection, model = extraction.program, extraction.selection, extraction.model
+    saturation, egraph = growth.saturation, growth.saturated.encoding.egraph
     templates: dict[str, int] = {}
     for kernel in program.kernels:
         templates[kernel.template] = templates.get(kernel.template, 0) + 1
@@ -318,11 +296,11 @@ def _report(
             uses[name] = uses.get(name, 0) + 1
     matches = dict(saturation.matches)
     for name in (FOLD_EXACT, FOLD_INEXACT):
-        matches[name] = sum(u.rule == name for u in encoding.egraph.unions)
+        matches[name] = sum(u.rule == name for u in egraph.unions)
     name = str(source) if isinstance(source, str | Path) else graph.name
     return Report(
         model=name,
-        target=options.target if isinstance(options.target, str) else options.target.name,
+        target=extraction.target_name,
         cost_model=model.name,
         numerics=options.numerics,
         exactness=program.exactness.label,
@@ -333,18 +311,19 @@ def _report(
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
         cost_unit=model.unit,
-        cost_before=extraction.selection.cost_before,
-        cost_after=extraction.selection.cost,
-        lower_bound=extraction.selection.lower_bound,
-        gap=extraction.selection.gap,
+        cost_before=selection.cost_before,
+        cost_after=selection.cost,
+        lower_bound=selection.lower_bound,
+        gap=selection.gap,
         bound_scope=extraction.bound_scope,
-        peak_memory_bytes=peak_memory_bytes(program.graph),
+        peak_memory_bytes=peak_memory_bytes(program.graph, program.kernels),
         opaque=opaque_counts(program.graph),
-        eclasses=encoding.egraph.class_count,
-        enodes=enodes,
+        eclasses=egraph.class_count,
+        enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
+        placement=extraction.placement,
     )
 
 
@@ -374,7 +353,7 @@ def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, 
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def collector_off() -> Iterator[None]:
     """Switches the cyclic garbage collector off: the stages allocate many small objects and next to no cycles, and the
     collector would walk all of them again and again."""
     enabled = gc.isenabled()

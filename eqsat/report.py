@@ -74,6 +74,7 @@ class Report:
     iterations: int
     stop_reason: str
     rules: dict[str, dict[str, int]]
+    memory_budget: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -95,6 +96,8 @@ class Report:
             f"{self.stop_reason}",
             f"  memory     {self.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside",
         ]
+        if self.memory_budget:
+            lines[-1] += _budget(self.memory_budget, self.cost_after)
         if self.placement:
             lines.append(f"  placement  {_placement(self.placement)}")
         changed = sorted(self.operators_before.keys() | self.operators_after.keys())
@@ -125,6 +128,16 @@ def _number(value: float) -> str:
 def _placement(data: Mapping[str, Any]) -> str:
     parts = [f"{d} ({e['target']}) {e['kernels']} kernels" for d, e in data["devices"].items()]
     return ", ".join([*parts, f"{data['copies']} copies of {data['copied_bytes']:,} bytes"])
+
+
+def _budget(data: Mapping[str, Any], cost: float) -> str:
+    text = f"; budget {data['bytes'] / 1e6:.1f} MB kept"
+    if data["candidates"] > 1:
+        text += (
+            f" by the cheapest of {data['candidates']} candidates; without it {data['peak_unconstrained_bytes'] / 1e6:.1f} MB, "
+            f"cost {_number(data['cost_unconstrained'])} instead of {_number(cost)}"
+        )
+    return text
 
 
 def _verification(data: Mapping[str, Any]) -> str:

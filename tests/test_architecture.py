@@ -23,26 +23,17 @@ ALLOWED: dict[str, set[str]] = {
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},
     "fusion": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower"},
-    "placement": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower", "fusion", "backends"},
+    "placement": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower", "fusion", "backends", "extraction"},
     "verify": BASE | {"ir", "frontends", "backends", "lower"},
     "report": BASE | {"ir"},
     "inspect": BASE | {"ir", "cost", "lower"},
+    "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "fusion"},
+    "budget": BASE | {"cost", "lower", "fusion", "extraction"},
     "pipeline": BASE
-    | {
-        "ir",
-        "rewrite",
-        "rules",
-        "frontends",
-        "backends",
-        "egraph",
-        "cost",
-        "lower",
-        "fusion",
-        "placement",
-        "verify",
-        "report",
-    },
-    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
+    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"}
+    | {"extraction", "budget", "placement"},
+    "comparison": BASE | {"ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "pipeline"},
+    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "comparison"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }
 

@@ -48,6 +48,7 @@ KEYS = [
     "iterations",
     "stop_reason",
     "rules",
+    "memory_budget",
     "seconds",
     "verification",
     "placement",

@@ -13,7 +13,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.fusion.operation import FusionGraph, Operation, operation_of, part_of, projection
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.selection import Writable
@@ -57,9 +57,7 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
             classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
     for index, node in enumerate(graph.nodes):
         outputs = [graph.type_of(v) if v else graph.type_of("") for v in node.outputs]
-        types = [graph.type_of(v) if v else None for v in node.inputs]
-        values = [_small_value(graph, v) for v in node.inputs]
-        app = Application(node.key, node.attributes, types, values, len(node.outputs))
+        app = application_of(graph, node)
         inputs = [classes[v] for v in node.inputs if v]
         domain = "opaque" if node.opaque else node.domain
         operation = _on_target(operation_of(node.op, domain, app, outputs, inputs, index), target, constants)
@@ -76,6 +74,13 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
                 fusion.add(classes[value], projection(cls, -1))
     fusion.roots = tuple(dict.fromkeys(classes[v] for v in graph.outputs))
     return ProgramGraph(fusion, classes)
+
+
+def application_of(graph: Graph, node: Node) -> Application:
+    """A node as shape rules and work formulas see it."""
+    types = [graph.type_of(v) if v else None for v in node.inputs]
+    values = [_small_value(graph, v) for v in node.inputs]
+    return Application(node.key, node.attributes, types, values, len(node.outputs))
 
 
 def graph_of_snapshot(

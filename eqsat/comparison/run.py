@@ -1,0 +1,185 @@
+"""`compare`: one load, one saturation for each scope of rules, one extraction for each target and cost model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from eqsat.comparison.agreement import agreement
+from eqsat.comparison.differences import difference
+from eqsat.comparison.measures import Measures, measure
+from eqsat.comparison.table import Comparison, Row
+from eqsat.cost.custom import CostFunction, as_cost_model
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target, load_target
+from eqsat.errors import OptionError
+from eqsat.extraction import ChosenKernel, Extraction, extract_program
+from eqsat.fusion import kernel_works, price_works
+from eqsat.pipeline import Growth, Options, Progress, RuleScope, collector_off, grow, load, result_of, rule_scope
+
+COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")
+"""The cost models compared unless others are asked for."""
+
+LEAST_SHARE_S = 1.0
+"""An extraction that has less time may find nothing at all."""
+
+
+def compare(
+    source: Any,
+    *,
+    cost: Sequence[str | CostModel | CostFunction] = COST_MODELS,
+    target: Sequence[str | Target] = ("onnxruntime-cpu",),
+    progress: Progress | None = None,
+    **options: Any,
+) -> Comparison:
+    """Extracts a program for each target and cost model from one saturated e-graph and compares the programs.
+
+    ``cost``: names, cost models or functions of a kernel's `Work`; ``target``: names or targets. The other ``options`` are
+    those of `eqsat.Options`. ``time_limit_s`` bounds each saturation, and all extractions together: those of targets without
+    kernels of several operators go first, and what one leaves over is shared by the rest. A program found for one cost model
+    counts for all of the same target: each row holds the cheapest of them under its model. Nothing is verified. Raises
+    `ModelError` and `OptionError` for bad input.
+    """
+    started = time.perf_counter()
+    models = {model.name: model for model in map(as_cost_model, _several("cost", cost))}
+    if len(models) < len(cost):
+        raise OptionError(
+            "two cost models have the same name; name each once, and give each function a name of its own"
+        )
+    targets = {t.name: t for t in map(find_target, _several("target", target))}
+    if len(targets) < len(target):
+        raise OptionError("two targets have the same name; name each once")
+    chosen = comparison_options(options)
+    with collector_off():
+        growths = Growths(source, chosen, progress)
+        growth = {name: growths.of(found) for name, found in targets.items()}
+        cells = [(t, m) for t in targets.values() for m in models.values()]
+        extractions: dict[tuple[str, str], Extraction] = {}
+        budget = Budget(chosen.time_limit_s, len(cells))
+        for machine, model in sorted(cells, key=lambda cell: bool(cell[0].templates)):
+            growths.notify("extract", f"{machine.name}, {model.name}")
+            with budget as share:
+                found = extract_program(growth[machine.name].saturated, machine, model, time_limit_s=share)
+            extractions[machine.name, model.name] = found
+        growths.notify("measure", "")
+        for name, machine in targets.items():
+            extractions.update(_best_of_all(machine, {m: extractions[name, m] for m in models}))
+        rows = []
+        known: dict[tuple[str, frozenset[ChosenKernel]], Measures] = {}
+        for machine, model in cells:
+            found = extractions[machine.name, model.name]
+            result = result_of(source, chosen, growths.graph, growth[machine.name], found)
+            key = (machine.name, found.kernels)
+            measures = known[key] = known.get(key) or measure(found.program, machine, list(models.values()))
+            rows.append(Row(machine.name, model.name, measures, result))
+        prices = {name: [row.measures.prices for row in rows if row.target == name] for name in targets}
+        differences = {
+            name: tuple(
+                difference(growth[name].saturated, extractions[name, a], extractions[name, b])
+                for a, b in combinations(models, 2)
+            )
+            for name in targets
+        }
+    return Comparison(
+        rows[0].result.report.model,
+        tuple(targets),
+        {model.name: model.unit for model in models.values()},
+        tuple(growths.summaries()),
+        tuple(rows),
+        {name: agreement(found, list(models)) for name, found in prices.items()},
+        differences,
+        {"load": growths.load_seconds, "total": time.perf_counter() - started},
+    )
+
+
+def _best_of_all(target: Target, found: Mapping[str, Extraction]) -> dict[tuple[str, str], Extraction]:
+    """For each cost model the cheapest of the programs found on the target: where a limit stopped the search for one model,
+    the program found for another may be better."""
+    works = {name: kernel_works(extraction.program, target) for name, extraction in found.items()}
+    best: dict[tuple[str, str], Extraction] = {}
+    for name, extraction in found.items():
+        prices = {other: price_works(works[other], target, extraction.model) for other in found}
+        cheapest = min(found, key=lambda other: prices[other])
+        better = prices[cheapest] < extraction.selection.cost * (1 - 1e-9)
+        best[target.name, name] = extraction.with_choice_of(found[cheapest], prices[cheapest]) if better else extraction
+    return best
+
+
+def find_target(target: str | Target) -> Target:
+    """A target, by name or as it is."""
+    return load_target(target) if isinstance(target, str) else target
+
+
+def _several(what: str, given: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(given, str) or not given:
+        raise OptionError(f"{what} is {given!r}; expected a list with at least one entry")
+    return given
+
+
+def comparison_options(given: dict[str, Any]) -> Options:
+    """Options of a run that extracts many programs. Raises `OptionError` for those that only make sense for one."""
+    for name in ("memory_budget_bytes", "verify", "feeds"):
+        if name in given:
+            raise OptionError(f"{name} is an option of optimize only: a comparison neither verifies nor keeps a budget")
+    chosen = Options(**given, verify=False)
+    chosen.check()
+    return chosen
+
+
+class Growths:
+    """One model, loaded once, and saturated once for each scope of rules that the targets have."""
+
+    def __init__(self, source: Any, options: Options, progress: Progress | None) -> None:
+        self.notify: Progress = progress or (lambda stage, detail: None)
+        self.notify("load", "")
+        start = time.perf_counter()
+        self.graph = load(source, options.dims)
+        self.load_seconds = time.perf_counter() - start
+        self._options = options
+        self._known: dict[RuleScope, tuple[list[str], Growth]] = {}
+
+    def of(self, target: Target) -> Growth:
+        """The e-graph for a target."""
+        scope = rule_scope([target], self._options.form)
+        if scope not in self._known:
+            self._known[scope] = [], grow(self.graph, self._options, scope, self.notify)
+        names, growth = self._known[scope]
+        names.append(target.name)
+        return growth
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Targets, size, stop reason and seconds of each e-graph."""
+        return [
+            {
+                "targets": names,
+                "domains": sorted(scope.domains),
+                "eclasses": growth.saturated.encoding.egraph.class_count,
+                "enodes": growth.saturated.snapshot.size,
+                "stop_reason": growth.saturation.stop_reason.value,
+                "seconds": sum(growth.seconds.values()),
+            }
+            for scope, (names, growth) in self._known.items()
+        ]
+
+
+@dataclass
+class Budget:
+    """Seconds for a number of steps: each may use an equal share of what is left, and `LEAST_SHARE_S` in any case. With
+    ``most_shares`` no more steps are reckoned with, so that early ones get more and the last may get nothing."""
+
+    left_s: float
+    steps: int
+    most_shares: int | None = None
+    _started: float = 0.0
+
+    def __enter__(self) -> float:
+        self._started = time.perf_counter()
+        shares = max(1, self.steps if self.most_shares is None else min(self.steps, self.most_shares))
+        return max(self.left_s / shares, LEAST_SHARE_S)
+
+    def __exit__(self, *_: object) -> None:
+        self.left_s -= time.perf_counter() - self._started
+        self.steps -= 1

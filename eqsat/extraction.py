@@ -1,0 +1,143 @@
+"""One saturated e-graph, any number of programs: the choice under a cost model on a target, and its lowering."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.egraph.encode import Encoding
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import OutputError
+from eqsat.exactness import Exactness
+from eqsat.fusion import JointSelection, program_of, select_joint
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import split_key
+from eqsat.lower.lowering import lower
+from eqsat.lower.program import Program
+from eqsat.lower.selection import Selection, select
+
+ChosenKernel = tuple[int, frozenset[int]]
+"""Class that a kernel computes, and the handles of its e-nodes."""
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """A saturated e-graph with what extraction must know besides.
+
+    ``exactness``: class of each rule by name. ``domains``: domains beside the default one whose operators the program may
+    use. ``form``: of the file to be written.
+    """
+
+    encoding: Encoding
+    snapshot: Snapshot
+    exactness: Mapping[str, Exactness]
+    domains: frozenset[str]
+    form: str
+
+    def writable(self, expanded: Container[str] = ()) -> Callable[[str], bool]:
+        """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
+        opset can be raised, which is found out only when one is met, and those of ``domains``; none of ``expanded``, which
+        the target would spell out again."""
+        from eqsat.backends.onnx_form import can_be_raised
+        from eqsat.ir.versions import first_version
+
+        def writable(key: str) -> bool:
+            if key in expanded:
+                return False
+            domain, op = split_key(key)
+            return domain in self.domains if domain else can_be_raised(self.encoding.graph, first_version(op))
+
+        return cache(writable)
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A program, the choice it came from, and what the choice is worth under the cost model that made it.
+
+    ``bound_scope``: what the lower bound of ``selection`` ranges over (docs/report.md). ``kernels``: the kernels chosen, views
+    included. ``seconds``: of the stages ``extract`` and ``lower``. ``placement``: where things are, on a machine of several
+    devices (docs/report.md).
+    """
+
+    target: Target
+    model: CostModel
+    selection: Selection
+    bound_scope: str
+    kernels: frozenset[ChosenKernel]
+    program: Program
+    seconds: dict[str, float] = field(default_factory=dict)
+    placement: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def target_name(self) -> str:
+        """The target, or those of all devices."""
+        if not self.placement:
+            return self.target.name
+        return ", ".join(f"{device}: {entry['target']}" for device, entry in self.placement["devices"].items())
+
+    def with_choice_of(self, other: Extraction, cost: float) -> Extraction:
+        """The program of ``other``, which costs ``cost`` under this cost model, with what is known here: the price of the
+        original, the bound and its scope, the seconds."""
+        bound = min(self.selection.lower_bound, cost)
+        selection = replace(
+            self.selection,
+            choice=other.selection.choice,
+            cost=cost,
+            lower_bound=bound,
+            gap=(cost - bound) / cost if cost > bound else 0.0,
+            method=f"{other.selection.method}, found for {other.model.name}",
+        )
+        return replace(self, selection=selection, kernels=other.kernels, program=other.program)
+
+
+def extract_program(
+    saturated: Saturated, target: Target, model: CostModel, *, time_limit_s: float = 30.0
+) -> Extraction:
+    """The cheapest program for ``target`` under ``model``, operator by operator, or together with its kernels where the target
+    has kernels of several."""
+    found = _extract(saturated, target, model, time_limit_s, saturated.writable(target.expanded))
+    if can_be_written(found.program.graph, saturated.form):
+        return found
+    again = _extract(saturated, target, model, time_limit_s, lambda op: False)
+    for stage, spent in found.seconds.items():
+        again.seconds[stage] += spent
+    return again
+
+
+def _extract(
+    saturated: Saturated, target: Target, model: CostModel, time_limit_s: float, writable: Callable[[str], bool]
+) -> Extraction:
+    start = time.perf_counter()
+    parts = (saturated.encoding, saturated.snapshot, model, target)
+    joint: JointSelection | None = None
+    if target.templates:
+        joint = select_joint(*parts, time_limit_s=time_limit_s, writable=writable)
+        selection, scope = joint.selection, joint.bound_scope
+        kernels = frozenset((group.root, group.handles) for group in joint.groups)
+    else:
+        selection, scope = select(*parts, time_limit_s=time_limit_s, writable=writable), "e-graph"
+        kernels = frozenset((cls, frozenset((handle,))) for cls, handle in selection.choice.items())
+    chosen = time.perf_counter()
+    if joint is None:
+        program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
+    else:
+        program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
+    seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
+    return Extraction(target, model, selection, scope, kernels, program, seconds)
+
+
+def can_be_written(graph: Graph, form: str) -> bool:
+    """Whether opaque nodes, valid at one opset only, leave the rest of the graph an opset to be written at."""
+    from eqsat.backends.onnx_form import choose_form, in_form
+
+    if any(node.opaque or node.domain for node in graph.nodes):
+        try:
+            choose_form(in_form(graph, form))
+        except OutputError:
+            return False
+    return True

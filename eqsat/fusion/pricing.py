@@ -1,0 +1,52 @@
+"""What each kernel of a finished program does, so that a program can be priced under any cost model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from eqsat.cost.model import CostModel, Work, work_of
+from eqsat.cost.target import Target
+from eqsat.fusion.sources import application_of, graph_of_program
+from eqsat.fusion.work import group_work
+from eqsat.lower.program import Program
+from eqsat.lower.selection import NO_KERNEL
+
+
+def kernel_works(program: Program, target: Target) -> tuple[Work, ...]:
+    """The work of each kernel of the program, as extraction for ``target`` counts it: in the order of ``program.kernels``.
+
+    Where the target has kernels of several operators, what depends on constants only is a view (it is computed when the
+    program is loaded), and an input that is read twice counts once.
+    """
+    graph = program.graph
+    if not target.templates:
+        works: list[Work] = []
+        for kernel in program.kernels:
+            (index,) = kernel.nodes
+            node = graph.nodes[index]
+            outputs = [graph.type_of(v) for v in node.outputs]
+            works.append(
+                work_of(node.op, "opaque" if node.opaque else node.domain, application_of(graph, node), outputs)
+            )
+        return tuple(works)
+    source = graph_of_program(graph, target)
+    operation_at = {operation.source: i for i, operation in enumerate(source.graph.operations)}
+    works = []
+    for kernel in program.kernels:
+        operations = [operation_at[i] for i in kernel.nodes]
+        inside = {source.graph.owner[i] for i in operations}
+        inputs = {c for i in operations for c in source.graph.operations[i].inputs} - inside
+        works.append(group_work(source.graph, operations, inputs, source.graph.owner[operations[-1]]))
+    return tuple(works)
+
+
+def price_works(works: Sequence[Work], target: Target, model: CostModel) -> float:
+    """Price of kernels under a cost model; infinite if one of them is not to be had."""
+    return math.fsum(_price(work, target, model) for work in works)
+
+
+def _price(work: Work, target: Target, model: CostModel) -> float:
+    if target.unsupported.isdisjoint(work.operators):
+        return model.kernel_cost(work, target)
+    return math.inf if target.templates else NO_KERNEL
