@@ -41,10 +41,20 @@ def wide_then_narrow(branches: int = 6) -> Graph:
 def price_by_hand(program: Program, target_name: str, model: str) -> float:
     """Price of a program from the formulas in docs/compare.md and the types of its values."""
     target = load_target(target_name)
-    return sum(_kernel_price(program, nodes, target, model) for nodes in (k.nodes for k in program.kernels))
+    prepared = _prepared(program.graph) if target.templates else set()
+    return sum(_kernel_price(program, k.nodes, target, model, prepared) for k in program.kernels)
 
 
-def _kernel_price(program: Program, indices: tuple[int, ...], target: Target, model: str) -> float:
+def _prepared(graph: Graph) -> set[str]:
+    """Values that depend on constants only: where kernels have several operators they are computed when a program loads."""
+    found = set(graph.constants)
+    for node in graph.nodes:
+        if node.inputs and found.issuperset(v for v in node.inputs if v):
+            found.update(node.outputs)
+    return found
+
+
+def _kernel_price(program: Program, indices: tuple[int, ...], target: Target, model: str, prepared: set[str]) -> float:
     graph = program.graph
     nodes = [graph.nodes[i] for i in indices]
     inside = {v for n in nodes for v in n.outputs}
@@ -52,8 +62,9 @@ def _kernel_price(program: Program, indices: tuple[int, ...], target: Target, mo
     if target.templates:
         read = list(dict.fromkeys(read))
     moved = sum(_size(graph, v) for v in read) + sum(_size(graph, v) for v in nodes[-1].outputs if v)
-    flops = [_flops(graph, n) for n in nodes]
-    view = all(n.op in VIEWS for n in nodes)
+    loaded = [n.outputs[0] in prepared for n in nodes]
+    flops = [0.0 if early else _flops(graph, n) for n, early in zip(nodes, loaded, strict=True)]
+    view = all(n.op in VIEWS or early for n, early in zip(nodes, loaded, strict=True))
     if model == "kernels":
         return 0.001 * len(nodes) if view else 1 + 0.001 * (len(nodes) - 1)
     if model == "flops":
@@ -63,7 +74,7 @@ def _kernel_price(program: Program, indices: tuple[int, ...], target: Target, mo
     if model == "bytes":
         return moved
     kinds = (Kind.VIEW, Kind.ELEMENTWISE, Kind.INJECTIVE, Kind.REDUCTION, Kind.ANCHOR, Kind.OPAQUE)
-    main = max(range(len(nodes)), key=lambda i: (kinds.index(_kind(nodes[i])), flops[i]))
+    main = max(range(len(nodes)), key=lambda i: (kinds.index(Kind.VIEW if loaded[i] else _kind(nodes[i])), flops[i]))
     first = graph.type_of(nodes[main].inputs[0])
     assert isinstance(first, TensorType)
     rate = target.peak_ops.get(first.dtype.numpy.name, target.peak_ops["default"])
