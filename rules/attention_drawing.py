@@ -35,7 +35,7 @@ def draw_attention(d: Sampler) -> Instance:
         scores, shape = _step(d, drawing, scores, shape)
     axis = -1 if d.chance(0.9) else len(shape) - 2
     chances = drawing.op("Softmax", scores, axis=axis)
-    same = shape[:-2] if not shared else own
+    same = own if shared and shape[:-2] == lead else shape[:-2]
     v = drawing.value(d.floats((*same, keys, width)))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
 

@@ -137,7 +137,7 @@ def _selection(step: Step) -> _Mask:
 
 def grouped(value: Ref, lead: Sequence[Dim]) -> Term:
     """``value`` (..., rows, columns) as (batch, heads, rows, columns), where ``lead`` are the leading extents of the scores."""
-    if value.rank == 4 and len(lead) == 2:
+    if len(lead) == 2 and value.shape[:-2] == tuple(lead):
         return value
     if any(not isinstance(d, int) for d in (*lead, *value.shape)):
         raise Unmet("an extent is unknown")
