@@ -108,7 +108,7 @@ class Reader:
         return self._probabilities[value.handle]
 
     def _read_probabilities(self, value: Ref) -> Probabilities | None:
-        for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear"):
+        for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div"):
             try:
                 found = self._read_edge(value, *node)
             except Unmet:
@@ -125,10 +125,22 @@ class Reader:
             return None if scores is None else Probabilities(scores)
         if op == "Reshape":
             return self.probabilities(source) if _only_leading_axes(source, value) else None
+        if op in ("Mul", "Div"):
+            return self._scaled_probabilities(value, op, inputs)
         for quantised, steps in self.quantised(node, inputs):
             found = self.probabilities(quantised)
             if found is not None:
                 return replace(found, steps=(*found.steps, *steps))
+        return None
+
+    def _scaled_probabilities(self, value: Ref, op: str, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+        a, b = inputs
+        assert a is not None
+        assert b is not None
+        for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
+            found = self.probabilities(x) if _one(c) and x.type == value.type else None
+            if found is not None:
+                return replace(found, steps=(*found.steps, Step(op, (c,))))
         return None
 
     def quantised(self, node: Ref, inputs: tuple[Ref | None, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:

@@ -1,0 +1,190 @@
+"""Quantised attention (E30): every step that `attention_reading` reads, kept as it is, in one operator of our own.
+
+Nothing is recomputed and nothing reordered, so this is exact whatever the steps are: the operator says which run together,
+for targets with kernels that do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.attention_reading import Probabilities, Reader, Step
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+from eqsat.rules.terms import permutation_of
+
+SWAP = (0, 2, 1, 3)
+_QUANTISED = ("DequantizeLinear", "QuantizeLinear")
+SOURCE = "the same operators in the same order"
+
+
+def _draw(d: Sampler) -> Instance:
+    """Attention with quantisation on some of its edges, now and then on none."""
+    drawing = Drawing()
+    batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
+    lead = (batch, heads) if d.chance(0.8) else (heads,)
+    q = _source(d, drawing, (*lead, queries, size))
+    k = _source(d, drawing, (*lead, size, keys))
+    v = _source(d, drawing, (*lead, keys, width))
+    scores = drawing.op("MatMul", q, k)
+    for _ in range(d.integer(0, 3)):
+        kind = d.integer(0, 3)
+        if kind == 0:
+            scores = drawing.op(
+                d.choose(("Mul", "Div")), scores, drawing.value(fixed(d.choose((0.5, -0.3)), "float32"))
+            )
+        elif kind == 1:
+            scores = drawing.op("Add", scores, drawing.value(d.either(d.floats(d.broadcast_of((queries, keys))))))
+        elif kind == 2:
+            scores = _quantised(d, drawing, scores)
+        else:
+            allowed = drawing.value(d.booleans((queries, keys)))
+            low = drawing.value(fixed(-3.0, "float32"))
+            scores = drawing.op("Where", allowed, *((scores, low) if d.chance() else (low, scores)))
+    chances = drawing.op("Softmax", scores, axis=-1 if d.chance(0.9) else -2)
+    if d.chance():
+        chances = _quantised(d, drawing, chances)
+    y = drawing.op("MatMul", chances, v)
+    if d.chance():
+        y = drawing.op("QuantizeLinear", y, *_parameters(d, drawing))
+    return drawing.finish(y)
+
+
+def _parameters(d: Sampler, drawing: Drawing) -> list[str]:
+    zero = fixed(np.int8(d.integer(-3, 3))) if d.chance() else fixed(np.uint8(d.integer(0, 5)))
+    return [drawing.value(fixed(np.float32(d.choose((0.25, 0.1, 0.03))))), drawing.value(zero)]
+
+
+def _source(d: Sampler, drawing: Drawing, shape: tuple[int, ...]) -> str:
+    x = drawing.value(d.floats(shape))
+    return _quantised(d, drawing, x) if d.chance(0.7) else x
+
+
+def _quantised(d: Sampler, drawing: Drawing, value: str) -> str:
+    parameters = _parameters(d, drawing)
+    value = drawing.op("QuantizeLinear", value, *parameters)
+    if d.chance(0.3):
+        dtype: Any = drawing.builder.type_of(value)
+        bound = drawing.builder.constant(np.array(3, dtype.dtype.numpy))
+        value = drawing.op(d.choose(("Max", "Min")), value, bound)
+    other = drawing.value(fixed(np.float32(0.4)))
+    return drawing.op("DequantizeLinear", value, other if d.chance(0.3) else parameters[0], parameters[1])
+
+
+@group_rule(exactness=Exactness.EXACT, source=SOURCE, family="E30", sample=_draw, domain="eqsat")
+def recognise_quantised_attention(view: GroupView) -> Iterator[Merge]:
+    """``Q(DQ(Q(Softmax(f(DQ(q) @ DQ(k))))) @ DQ(v)) == QuantizedAttention(q, k', v)`` for any chain ``f`` of scales, masks and
+    quantisation."""
+    reader = Reader(view)
+    for root, (p, v) in view.nodes("MatMul"):
+        assert p is not None
+        assert v is not None
+        try:
+            found = reader.probabilities(p) if root.dtype is DType.FLOAT else None
+            if found is None:
+                continue
+            term = _Edges(reader, found, p, v)
+            if not term.quantised:
+                continue
+            yield root, term.applied()
+            for op, user, inputs in view.users(root):
+                if op == "QuantizeLinear" and inputs[0] is not None and inputs[0].handle == root.handle:
+                    plain = not any(user.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
+                    if plain and all(x is None or (x.is_constant and x.value.size == 1) for x in inputs[1:]):
+                        yield user, term.applied(Step("QuantizeLinear", tuple(inputs[1:])))
+        except Unmet:
+            continue
+
+
+class _Edges:
+    """The operands of the operator and the steps on each of its edges."""
+
+    def __init__(self, reader: Reader, found: Probabilities, p: Ref, v: Ref) -> None:
+        scores = found.scores
+        lead = scores.q.shape[:-2]
+        if not lead == scores.k.shape[:-2] == scores.lead == p.shape[:-2] == v.shape[:-2] or len(lead) != 2:
+            raise Unmet("heads are regrouped or shared")
+        self._reader = reader
+        q, queries = self._dequantised(scores.q)
+        k, keys = self._dequantised(scores.k)
+        self._values, values = self._dequantised(v)
+        self._queries = q
+        self._keys = k
+        self._edges = {
+            "queries": queries,
+            "keys": keys,
+            "values": values,
+            "scores": scores.steps,
+            "probabilities": found.steps,
+        }
+        self.quantised = any(step.op in _QUANTISED for steps in self._edges.values() for step in steps)
+
+    def _dequantised(self, value: Ref) -> tuple[Ref, tuple[Step, ...]]:
+        """The integers that a value is dequantised from, and that step; else the value."""
+        for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
+            single = all(x is None or (x.is_constant and x.value.size == 1) for x in parameters)
+            if integers is not None and single and not node.attr("block_size", 0):
+                return integers, (Step("DequantizeLinear", tuple(parameters)),)
+        return value, ()
+
+    def applied(self, *result: Step) -> Apply:
+        """The operator, with ``result`` on the edge behind it."""
+        edges = {**self._edges, "result": result}
+        operands: list[Any] = [self._queries, apply("Transpose", self._keys, perm=(0, 1, 3, 2)), self._values]
+        attributes: dict[str, Any] = {}
+        for edge, steps in edges.items():
+            if steps:
+                attributes[edge] = tuple("WhereNot" if s.swapped else s.op for s in steps)
+            for step in steps:
+                operands += [*step.operands, *[None] * (_width(step) - len(step.operands))]
+        return apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes)
+
+
+def _width(step: Step) -> int:
+    return STEPS[step.op]
+
+
+def _draw_rows(d: Sampler) -> Instance:
+    drawing = Drawing()
+    batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
+    shapes = ((batch, heads, queries, size), (batch, heads, keys, size), (batch, heads, keys, width))
+    operands = [drawing.value(d.integers(s, "int8", -4, 4)) for s in shapes]
+    parameters = [p for _ in shapes for p in (drawing.value(fixed(np.float32(0.25))), drawing.value(fixed(np.int8(0))))]
+    steps: Any = ("DequantizeLinear",)
+    y = drawing.builder.op(
+        "QuantizedAttention",
+        *operands,
+        *parameters,
+        domain="eqsat",
+        queries=steps,
+        keys=steps,
+        values=steps,
+        layout="bnsh",
+    )
+    return drawing.finish(drawing.op("Transpose", y, perm=SWAP if d.chance(0.9) else (2, 0, 1, 3)))
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="a product of matrices, whichever way they are stored",
+    family="E30",
+    sample=_draw_rows,
+    domain="eqsat",
+)
+def attend_quantised_in_rows(view: GroupView) -> Iterator[Merge]:
+    """``Transpose(QuantizedAttention(q, k, v), (0, 2, 1, 3)) == QuantizedAttention(q', k', v')`` with heads behind the
+    sequence."""
+    for node, (q, k, v, *operands) in view.nodes(QUANTIZED_ATTENTION):
+        if node.attr("layout") != "bnsh":
+            continue
+        for op, user, _ in view.users(node):
+            if op == "Transpose" and permutation_of(user) == SWAP:
+                moved: list[Term | None] = [None if x is None else apply("Transpose", x, perm=SWAP) for x in (q, k, v)]
+                attributes = node.attributes.updated(layout="bsnh")
+                yield user, Apply(QUANTIZED_ATTENTION, (*moved, *operands), attributes)  # type: ignore[arg-type]
