@@ -6,7 +6,7 @@ for targets with kernels that do so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,9 @@ def _draw(d: Sampler) -> Instance:
     y = drawing.op("MatMul", chances, v)
     if d.chance():
         y = drawing.op("QuantizeLinear", y, *_parameters(d, drawing))
+        if d.chance():
+            dtype: Any = drawing.builder.type_of(y)
+            y = drawing.op("Max", y, drawing.builder.constant(np.array(2, dtype.dtype.numpy)))
     return drawing.finish(y)
 
 
@@ -93,13 +96,39 @@ def recognise_quantised_attention(view: GroupView) -> Iterator[Merge]:
             if not term.quantised:
                 continue
             yield root, term.applied()
-            for op, user, inputs in view.users(root):
-                if op == "QuantizeLinear" and inputs[0] is not None and inputs[0].handle == root.handle:
-                    plain = not any(user.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
-                    if plain and all(x is None or (x.is_constant and x.value.size == 1) for x in inputs[1:]):
-                        yield user, term.applied(Step("QuantizeLinear", tuple(inputs[1:])))
+            for user, steps in _results(view, root):
+                yield user, term.applied(*steps)
         except Unmet:
             continue
+
+
+def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    """Values that quantise ``value`` by one scale, and clip that to a narrower range."""
+    for op, user, inputs in view.users(value):
+        if op != "QuantizeLinear" or inputs[0] is None or inputs[0].handle != value.handle:
+            continue
+        plain = not any(user.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
+        if plain and _numbers(inputs[1:]):
+            steps = (Step("QuantizeLinear", tuple(inputs[1:])),)
+            yield user, steps
+            yield from _clipped(view, user, steps, 2)
+
+
+def _clipped(
+    view: GroupView, value: Ref, steps: tuple[Step, ...], depth: int
+) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    for op, user, inputs in view.users(value) if depth else ():
+        narrows = op == "Clip" or (op in ("Max", "Min") and len(inputs) == 2)
+        if narrows and inputs[0] is not None and inputs[0].handle == value.handle and _numbers(inputs[1:]):
+            longer = (*steps, Step(op, tuple(inputs[1:])))
+            yield user, longer
+            if user.handle != value.handle:
+                yield from _clipped(view, user, longer, depth - 1)
+
+
+def _numbers(operands: Sequence[Ref | None]) -> bool:
+    """Whether each operand is absent or one number known at compile time."""
+    return all(x is None or (x.is_constant and x.value.size == 1) for x in operands)
 
 
 class _Edges:
@@ -128,8 +157,7 @@ class _Edges:
     def _dequantised(self, value: Ref) -> tuple[Ref, tuple[Step, ...]]:
         """The integers that a value is dequantised from, and that step; else the value."""
         for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
-            single = all(x is None or (x.is_constant and x.value.size == 1) for x in parameters)
-            if integers is not None and single and not node.attr("block_size", 0):
+            if integers is not None and _numbers(parameters) and not node.attr("block_size", 0):
                 return integers, (Step("DequantizeLinear", tuple(parameters)),)
         return value, ()
 
