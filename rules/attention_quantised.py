@@ -13,13 +13,14 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
-from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.attention_reading import Probabilities, Reader, Step
+from eqsat.rules.attention_recognition import check_batches, grouped, result_of
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import permutation_of
 
 SWAP = (0, 2, 1, 3)
+_Edge = tuple[Ref, tuple[Step, ...]]
 _QUANTISED = ("DequantizeLinear", "QuantizeLinear")
 SOURCE = "the same operators in the same order"
 
@@ -85,21 +86,20 @@ def recognise_quantised_attention(view: GroupView) -> Iterator[Merge]:
     """``Q(DQ(Q(Softmax(f(DQ(q) @ DQ(k))))) @ DQ(v)) == QuantizedAttention(q, k', v)`` for any chain ``f`` of scales, masks and
     quantisation."""
     reader = Reader(view)
-    for root, (p, v) in view.nodes("MatMul"):
-        assert p is not None
-        assert v is not None
-        try:
-            found = reader.probabilities(p) if root.dtype is DType.FLOAT else None
-            if found is None:
+    for product in ("MatMul", "MatMulInteger"):
+        for root, (p, v, *zeros) in view.nodes(product):
+            assert p is not None
+            assert v is not None
+            try:
+                read = reader.probabilities if product == "MatMul" else reader.integer_probabilities
+                found = read(p) if not any(z is not None for z in zeros) else None
+                if found is None:
+                    continue
+                edges = _Edges(reader, found, p, v, product)
+                for user, steps in ((root, ()), *_results(view, root)):
+                    yield from edges.merges(user, steps)
+            except Unmet:
                 continue
-            term = _Edges(reader, found, p, v)
-            if not term.quantised:
-                continue
-            yield root, term.applied()
-            for user, steps in _results(view, root):
-                yield user, term.applied(*steps)
-        except Unmet:
-            continue
 
 
 def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
@@ -134,48 +134,53 @@ def _numbers(operands: Sequence[Ref | None]) -> bool:
 class _Edges:
     """The operands of the operator and the steps on each of its edges."""
 
-    def __init__(self, reader: Reader, found: Probabilities, p: Ref, v: Ref) -> None:
+    def __init__(self, reader: Reader, found: Probabilities, p: Ref, v: Ref, product: str) -> None:
         scores = found.scores
-        lead = scores.q.shape[:-2]
-        if not lead == scores.k.shape[:-2] == scores.lead == p.shape[:-2] == v.shape[:-2] or len(lead) != 2:
-            raise Unmet("heads are regrouped or shared")
+        check_batches(scores, p, v)
+        if v.shape[:-2] != p.shape[:-2] or scores.k.shape[:-2] != scores.q.shape[:-2]:
+            raise Unmet("heads are shared")
+        if len(scores.lead) > 2:
+            raise Unmet("more than batch and heads")
         self._reader = reader
-        q, queries = self._dequantised(scores.q)
-        k, keys = self._dequantised(scores.k)
-        self._values, values = self._dequantised(v)
-        self._queries = q
-        self._keys = k
-        self._edges = {
-            "queries": queries,
-            "keys": keys,
-            "values": values,
-            "scores": scores.steps,
-            "probabilities": found.steps,
-        }
-        self.quantised = any(step.op in _QUANTISED for steps in self._edges.values() for step in steps)
+        self._lead = scores.lead
+        self._operands = {"queries": scores.q, "keys": scores.k, "values": v}
+        self._inner = {"scores": scores.steps, "probabilities": found.steps}
+        self._products = {"score_product": scores.product, "value_product": product}
 
-    def _dequantised(self, value: Ref) -> tuple[Ref, tuple[Step, ...]]:
+    def merges(self, root: Ref, result: tuple[Step, ...]) -> Iterator[Merge]:
+        """The operator with ``result`` on the edge behind it: on integers, and on what was quantised to them."""
+        integers = {edge: self._dequantised(x) for edge, x in self._operands.items()}
+        sources = {edge: self._quantised(*found) for edge, found in integers.items()}
+        edges = {**{edge: steps for edge, (_, steps) in integers.items()}, **self._inner, "result": result}
+        quantised = any(step.op in _QUANTISED for steps in edges.values() for step in steps)
+        if quantised or any(found != integers[edge] for edge, found in sources.items()):
+            yield root, self._applied(root, integers, result)
+            yield root, self._applied(root, sources, result)
+
+    def _dequantised(self, value: Ref) -> _Edge:
         """The integers that a value is dequantised from, and that step; else the value."""
         for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
             if integers is not None and _numbers(parameters) and not node.attr("block_size", 0):
                 return integers, (Step("DequantizeLinear", tuple(parameters)),)
         return value, ()
 
-    def applied(self, *result: Step) -> Apply:
-        """The operator, with ``result`` on the edge behind it."""
-        edges = {**self._edges, "result": result}
-        operands: list[Any] = [self._queries, apply("Transpose", self._keys, perm=(0, 1, 3, 2)), self._values]
-        attributes: dict[str, Any] = {}
+    def _quantised(self, value: Ref, steps: tuple[Step, ...]) -> _Edge:
+        """What was quantised to the integers, and the steps from there on; else the integers."""
+        for source, earlier in self._reader.integers(value):
+            return source, (*earlier, *steps)
+        return value, steps
+
+    def _applied(self, root: Ref, sources: dict[str, _Edge], result: tuple[Step, ...]) -> Term:
+        edges = {**{edge: steps for edge, (_, steps) in sources.items()}, **self._inner, "result": result}
+        queries, keys, values = (grouped(x, self._lead) for x, _ in sources.values())
+        operands: list[Any] = [queries, apply("Transpose", keys, perm=(0, 1, 3, 2)), values]
+        attributes: dict[str, Any] = {name: op for name, op in self._products.items() if op != "MatMul"}
         for edge, steps in edges.items():
             if steps:
                 attributes[edge] = tuple("WhereNot" if s.swapped else s.op for s in steps)
             for step in steps:
-                operands += [*step.operands, *[None] * (_width(step) - len(step.operands))]
-        return apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes)
-
-
-def _width(step: Step) -> int:
-    return STEPS[step.op]
+                operands += [*step.operands, *[None] * (STEPS[step.op] - len(step.operands))]
+        return result_of(apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes), root)
 
 
 def _draw_rows(d: Sampler) -> Instance:

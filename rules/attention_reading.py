@@ -15,10 +15,12 @@ from eqsat.rewrite import GroupView, Ref, Unmet
 
 _READ = (
     "Add",
+    "Cast",
     "Clip",
     "DequantizeLinear",
     "Div",
     "MatMul",
+    "MatMulInteger",
     "Max",
     "Min",
     "Mul",
@@ -45,13 +47,15 @@ class Step:
 class Scores:
     """``steps`` applied to the product of ``q`` (..., queries, size) and ``k`` (..., size, keys).
 
-    ``lead``: the leading extents of the scores, which a Reshape may have regrouped since the product.
+    ``lead``: the leading extents of the scores, which a Reshape may have regrouped since the product. ``product``: MatMul, or
+    MatMulInteger without zero points.
     """
 
     q: Ref
     k: Ref
     steps: tuple[Step, ...] = ()
     lead: tuple[Dim, ...] = ()
+    product: str = "MatMul"
 
     def then(self, op: str, *operands: Ref | None, swapped: bool = False) -> Scores:
         return replace(self, steps=(*self.steps, Step(op, operands, swapped)))
@@ -150,11 +154,24 @@ class Reader:
         if not _per_tensor(parameters) or node.attributes.get("block_size", 0):
             return
         last = Step("DequantizeLinear", tuple(parameters))
-        for value, steps in self._clipped(integers, 3):
-            for _, quantise, (source, *others) in self.nodes(value, "QuantizeLinear"):
+        for source, steps in self.integers(integers):
+            yield source, (*steps, last)
+
+    def integers(self, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+        """What was quantised by one scale to the integers ``value``, and the steps that quantise and clip it."""
+        for unclipped, steps in self._clipped(value, 3):
+            for _, quantise, (source, *others) in self.nodes(unclipped, "QuantizeLinear"):
                 plain = not any(quantise.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
                 if source is not None and plain and _per_tensor(others):
-                    yield source, (Step("QuantizeLinear", tuple(others)), *steps, last)
+                    yield source, (Step("QuantizeLinear", tuple(others)), *steps)
+
+    def integer_probabilities(self, value: Ref) -> Probabilities | None:
+        """The integers ``value`` as quantised probabilities, or ``None``."""
+        for source, steps in self.integers(value):
+            found = self.probabilities(source)
+            if found is not None:
+                return replace(found, steps=(*found.steps, *steps))
+        return None
 
     def _clipped(self, integers: Ref, depth: int) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
         """The integers, and what they are if a narrower range is taken off."""
@@ -191,12 +208,14 @@ def _within(operand: Ref, value: Ref) -> bool:
 
 
 def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    _, _, (q, k) = node
+    op, _, (q, k, *zeros) = node
     assert q is not None
     assert k is not None
-    if q.dtype is not DType.FLOAT or q.rank != k.rank or q.rank < 3:
+    if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
         return None
-    return Scores(q, k, (), value.shape[:-2])
+    if op == "MatMul" and q.dtype is not DType.FLOAT:
+        return None
+    return Scores(q, k, (), value.shape[:-2], op)
 
 
 def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
@@ -247,6 +266,14 @@ def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
     return None if found is None else found.then("Tanh")
 
 
+def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``Cast(scores)`` of an integer product."""
+    source = node[2][0]
+    assert source is not None
+    found = reader.scores(source) if value.dtype is DType.FLOAT and source.dtype is DType.INT32 else None
+    return None if found is None else found.then("Cast")
+
+
 def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Reshape(scores)`` that leaves queries and keys as they are, before anything that varies along other axes."""
     source = node[2][0]
@@ -270,7 +297,9 @@ def _dequantised(reader: Reader, value: Ref, node: Node) -> Scores | None:
 
 
 _STEPS = {
+    "Cast": _converted,
     "MatMul": _product,
+    "MatMulInteger": _product,
     "Mul": _scaled,
     "Div": _scaled,
     "Add": _masked,

@@ -192,8 +192,15 @@ def check_operands(scores: Scores, p: Ref, v: Ref) -> None:
 
     ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then.
     """
-    if v.dtype is not DType.FLOAT or v.rank != p.rank:
-        raise Unmet("no float32, or values of another rank")
+    if v.dtype is not DType.FLOAT:
+        raise Unmet("no float32")
+    check_batches(scores, p, v)
+
+
+def check_batches(scores: Scores, p: Ref, v: Ref) -> None:
+    """Raises `Unmet` unless the batches agree, see `check_operands`."""
+    if v.rank != p.rank:
+        raise Unmet("values of another rank")
     q, k, last = scores.q.shape[:-2], scores.k.shape[:-2], p.shape[:-2]
     if q == scores.lead == last:
         if k not in (q, (*q[:-1], 1)) or v.shape[:-2] != k:
@@ -247,7 +254,7 @@ def recognise_attention(view: GroupView) -> Iterator[Merge]:
 
 def _attention(reader: Reader, root: Ref, p: Ref, v: Ref) -> Term | None:
     found = reader.probabilities(p) if root.dtype is DType.FLOAT else None
-    if found is None or found.steps:
+    if found is None or found.steps or found.scores.product != "MatMul":
         return None
     scores = found.scores
     core = _Core()

@@ -3,7 +3,8 @@
 ``eqsat::QuantizedAttention(Q, K, V, operands...)`` is ``softmax(Q @ K') @ V`` with further operators on its edges. The
 attributes ``queries``, ``keys``, ``values``, ``scores``, ``probabilities`` and ``result`` list the operators on each edge, by
 the names in `STEPS`, in the order in which they apply; what else they read are the ``operands``, in the order of the edges.
-So any edge may be quantised, dequantised, clipped to a narrower range, scaled, masked. ``layout``: of Q, K, V and of the
+So any edge may be quantised, dequantised, clipped to a narrower range, scaled, masked. ``score_product`` and ``value_product``
+are the two products: ``MatMul``, or ``MatMulInteger`` without zero points. ``layout``: of Q, K, V and of the
 result: ``bnsh`` (batch, heads, sequence, size) or ``bsnh``.
 """
 
@@ -16,12 +17,13 @@ from eqsat.ir.composite import OWN_DOMAIN, define_composite
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
-from eqsat.ir.types import Type
+from eqsat.ir.types import DType, Type
 
 QUANTIZED_ATTENTION = f"{OWN_DOMAIN}::QuantizedAttention"
 
 STEPS = {
     "Add": 1,
+    "Cast": 0,
     "Clip": 2,
     "DequantizeLinear": 2,
     "Div": 1,
@@ -34,7 +36,7 @@ STEPS = {
     "WhereNot": 2,
 }
 """Operator on an edge -> number of its other inputs, each of which may be absent. ``Where`` keeps the value where its
-condition holds, ``WhereNot`` where it does not; their second operand replaces it."""
+condition holds, ``WhereNot`` where it does not; their second operand replaces it. ``Cast`` goes from integers to float32."""
 
 EDGES = ("queries", "keys", "values", "scores", "probabilities", "result")
 
@@ -46,10 +48,14 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     if rows:
         q, v = (b.op("Transpose", x, perm=(0, 2, 1, 3)) for x in (q, v))
     k = b.op("Transpose", k, perm=(0, 2, 3, 1) if rows else (0, 1, 3, 2))
-    scores = _edge(b, attributes, "scores", b.op("MatMul", q, k), operands)
+    scores = _edge(b, attributes, "scores", b.op(_product(attributes, "score_product"), q, k), operands)
     chances = _edge(b, attributes, "probabilities", b.op("Softmax", scores, axis=-1), operands)
-    y = _edge(b, attributes, "result", b.op("MatMul", chances, v), operands)
+    y = _edge(b, attributes, "result", b.op(_product(attributes, "value_product"), chances, v), operands)
     return [b.op("Transpose", y, perm=(0, 2, 1, 3)) if rows else y]
+
+
+def _product(attributes: Attributes, name: str) -> Any:
+    return attributes.get(name, "MatMul")
 
 
 def _edge(b: Any, attributes: Attributes, edge: str, value: str | None, operands: Iterator[str | None]) -> Any:
@@ -63,7 +69,7 @@ def _edge(b: Any, attributes: Attributes, edge: str, value: str | None, operands
             continue
         while others and others[-1] is None:
             others.pop()
-        value = b.op(step, value, *others)
+        value = b.op(step, value, *others) if step != "Cast" else b.op("Cast", value, to=int(DType.FLOAT))
     return value
 
 
