@@ -36,6 +36,7 @@ from eqsat.rules import (
     selection,
     structure,
     transposed_products,
+    transposed_views,
     transposes,
     views,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "selection",
     "structure",
     "transposed_products",
+    "transposed_views",
     "transposes",
     "views",
 ]

@@ -165,10 +165,10 @@ class _Edges:
         return value, ()
 
     def _quantised(self, value: Ref, steps: tuple[Step, ...]) -> _Edge:
-        """What was quantised to the integers, and the steps from there on; else the integers."""
-        for source, earlier in self._reader.integers(value):
-            return source, (*earlier, *steps)
-        return value, steps
+        """What was quantised to the integers, best without a factor before, and the steps from there on; else the integers."""
+        found = [(source, (*earlier, *steps)) for source, earlier in self._reader.integers(value)]
+        plain = [edge for edge in found if not any(self._reader.nodes(edge[0], "Mul", "Div"))]
+        return (*plain, *found, (value, steps))[0]
 
     def _applied(self, root: Ref, sources: dict[str, _Edge], result: tuple[Step, ...]) -> Term:
         edges = {**{edge: steps for edge, (_, steps) in sources.items()}, **self._inner, "result": result}
