@@ -143,7 +143,8 @@ class _Edges:
             raise Unmet("more than batch and heads")
         self._reader = reader
         self._lead = scores.lead
-        self._operands = {"queries": scores.q, "keys": scores.k, "values": v}
+        keys, self._stored = self._keys_as_stored(scores.k)
+        self._operands = {"queries": scores.q, "keys": keys, "values": v}
         self._inner = {"scores": scores.steps, "probabilities": found.steps}
         self._products = {"score_product": scores.product, "value_product": product}
 
@@ -156,6 +157,14 @@ class _Edges:
         if quantised or any(found != integers[edge] for edge, found in sources.items()):
             yield root, self._applied(root, integers, result)
             yield root, self._applied(root, sources, result)
+
+    def _keys_as_stored(self, k: Ref) -> tuple[Ref, bool]:
+        """What ``k`` (..., size, keys) is the transpose of, and True; else ``k`` and False."""
+        swap = (*range(k.rank - 2), k.rank - 1, k.rank - 2)
+        for _, node, (stored,) in self._reader.nodes(k, "Transpose"):
+            if stored is not None and permutation_of(node) == swap:
+                return stored, True
+        return k, False
 
     def _dequantised(self, value: Ref) -> _Edge:
         """The integers that a value is dequantised from, and that step; else the value."""
@@ -173,7 +182,7 @@ class _Edges:
     def _applied(self, root: Ref, sources: dict[str, _Edge], result: tuple[Step, ...]) -> Term:
         edges = {**{edge: steps for edge, (_, steps) in sources.items()}, **self._inner, "result": result}
         queries, keys, values = (grouped(x, self._lead) for x, _ in sources.values())
-        operands: list[Any] = [queries, apply("Transpose", keys, perm=(0, 1, 3, 2)), values]
+        operands: list[Any] = [queries, keys if self._stored else apply("Transpose", keys, perm=(0, 1, 3, 2)), values]
         attributes: dict[str, Any] = {name: op for name, op in self._products.items() if op != "MatMul"}
         for edge, steps in edges.items():
             if steps:

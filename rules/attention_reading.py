@@ -28,6 +28,7 @@ _READ = (
     "Reshape",
     "Softmax",
     "Tanh",
+    "Transpose",
     "Where",
 )
 

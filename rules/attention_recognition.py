@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -271,5 +272,5 @@ def _attention(reader: Reader, root: Ref, p: Ref, v: Ref) -> Term | None:
     operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores), values_of(v, scores)]
     if core.mask is not None:
         operands.append(_mask_term(core.mask, scores.lead, q.shape[-2], k.shape[-1]))
-    attributes = {"softcap": float(np.float32(core.cap))} if core.cap else {}
+    attributes: dict[str, Any] = {"softcap": float(np.float32(core.cap))} if core.cap else {}
     return result_of(apply("Attention", *operands, scale=float(np.float32(abs(scale))), **attributes), root)

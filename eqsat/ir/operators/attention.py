@@ -122,9 +122,9 @@ def _bias(attributes: Attributes, inputs: Sequence[Any], scores: np.ndarray, pas
     return bias + np.where(allowed, 0, -np.inf).astype(scores.dtype)
 
 
-def _attention(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+def _attention(attributes: Attributes, given: Sequence[Any]) -> tuple[np.ndarray, ...]:
     """``softmax(cap(scale * Q @ K') + mask) @ V`` for each head; a row that may look at nothing gives zeros."""
-    inputs = (*inputs, *(None,) * (7 - len(inputs)))
+    inputs: list[Any] = [*given, *[None] * (7 - len(given))]
     kv_heads: Any = attributes.get("kv_num_heads", 0)
     q_heads: Any = attributes.get("q_num_heads", 0)
     q, k, v = (split_heads(x, n) for x, n in zip(inputs[:3], (q_heads, kv_heads, kv_heads), strict=True))
@@ -160,7 +160,7 @@ def _attention(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarra
 
 def _nowhere(bias: np.ndarray) -> np.ndarray:
     """Rows in which every key is forbidden."""
-    return np.isneginf(bias).all(axis=-1, keepdims=True)
+    return np.asarray(np.isneginf(bias).all(axis=-1, keepdims=True))
 
 
 # --- work ----------------------------------------------------------------------------------------------------------------
