@@ -28,11 +28,6 @@ def _swapped(m: Match) -> bool:
     return permutation_of(m.t) == SWAP
 
 
-@condition("four axes")
-def _four_axes(m: Match) -> bool:
-    return m.q.rank == 4
-
-
 def _transposed(d: Sampler) -> dict[str, Any]:
     batch, groups, queries, keys, size, width = d.extents(6, ones=0.15)
     heads = groups * d.choose((1, 1, 2, 3))
@@ -50,7 +45,7 @@ def _transposed(d: Sampler) -> dict[str, Any]:
 
 @rule(
     apply("Transpose", apply("Attention", q, k, v, mask).named("a")).named("t"),
-    where=[_swapped, _four_axes],
+    where=[_swapped],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E30",
