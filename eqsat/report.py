@@ -11,6 +11,7 @@ from eqsat.ir.graph import Graph
 
 RECOGNIZED = {
     "Attention": "attention",
+    "QuantizedAttention": "quantized_attention",
     "LayerNormalization": "layer_norm",
     "RMSNormalization": "rms_norm",
     "SimplifiedLayerNormalization": "rms_norm",

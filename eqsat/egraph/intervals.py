@@ -104,6 +104,13 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
+    if node.key == "Where" and len(children) == 3:
+        bounds = [_child(egraph, x, depth, memo) for x in children[1:]]
+        if any(math.isnan(b) for pair in bounds for b in pair):
+            return EVERYTHING
+        return (min(b[0] for b in bounds), max(b[1] for b in bounds))
+    if node.key == "Cast" and children:
+        return _of_cast(egraph, handle, children[0])
     if node.key in _KEEPING and children:
         taken = children if node.key in ("Concat", "Max", "Min") else children[:1]
         type = egraph.full_type_of(taken[0])
@@ -111,6 +118,21 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
             bounds = [_child(egraph, x, depth, memo) for x in taken]
             return (min(b[0] for b in bounds), max(b[1] for b in bounds))
     return EVERYTHING
+
+
+def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
+    """Integers and truth values in a type that holds numbers as large."""
+    source, result = egraph.full_type_of(child), egraph.full_type_of(handle)
+    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+        return EVERYTHING
+    if result.dtype not in (DType.FLOAT, DType.DOUBLE):
+        return EVERYTHING
+    if source.dtype is DType.BOOL:
+        return (0.0, 1.0)
+    if source.dtype.numpy.kind not in "iu":
+        return EVERYTHING
+    limits = np.iinfo(source.dtype.numpy)
+    return (float(limits.min), float(limits.max))
 
 
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:

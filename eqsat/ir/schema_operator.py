@@ -21,7 +21,7 @@ _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 _KINDS = {
-    **dict.fromkeys(("Attention", "Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
+    **dict.fromkeys(("Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
     **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
     **dict.fromkeys(
         (

@@ -15,19 +15,6 @@ def _extents(type: Type | None) -> list[int]:
     return [d if isinstance(d, int) else 1 for d in type.shape]
 
 
-def _count(type: Type | None) -> float:
-    number = 1.0
-    for d in _extents(type):
-        number *= d
-    return number
-
-
-def _attention(app: Application, outputs: Sequence[Type]) -> float:
-    """A multiply-add for each element of Q and key, and for each element of Y and key."""
-    keys = sum(_extents(app.types[i])[-2] for i in (1, 4) if app.has(i) and len(_extents(app.types[i])) > 2)
-    return 2.0 * keys * (_count(app.types[0]) + _count(outputs[0]))
-
-
 def _einsum(app: Application, outputs: Sequence[Type]) -> float:
     """A multiply-add for each combination of the indices that the equation names."""
     terms = str(app.attr("equation", "")).replace(" ", "").split("->")[0].split(",")
@@ -43,4 +30,4 @@ def _einsum(app: Application, outputs: Sequence[Type]) -> float:
     return number
 
 
-WORK: dict[str, Flops] = {"Attention": _attention, "Einsum": _einsum}
+WORK: dict[str, Flops] = {"Einsum": _einsum}

@@ -146,3 +146,33 @@ def _conv_transpose(rng: Rng, op: str) -> tuple[Any, ...]:
     x = numbers(rng, (int(rng.integers(1, 3)), each * group, *rng.integers(2, 5, rank)), special=False)
     w = numbers(rng, (each * group, out, *kernel), special=False)
     return [x, w, *([numbers(rng, (out * group,), special=False)] if rng.random() < 0.5 else [])], attributes
+
+
+@instance("Attention")
+def _attention(rng: Rng, op: str) -> tuple[Any, ...]:
+    batch, groups, queries, keys, size, width = (int(d) for d in rng.integers(1, 6, 6))
+    heads = groups * int(rng.integers(1, 4))
+    dtype = np.float32  # ONNX Runtime takes roots of the scale in float32 whatever the data is
+    flat = rng.random() < 0.5
+
+    def operand(heads: int, length: int, size: int) -> np.ndarray:
+        return numbers(
+            rng, (batch, length, heads * size) if flat else (batch, heads, length, size), dtype, special=False
+        )
+
+    inputs: list[Any] = [operand(heads, queries, size), operand(groups, keys, size), operand(groups, keys, width)]
+    attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": groups} if flat else {}
+    past = int(rng.integers(1, 4)) if rng.random() < 0.3 else 0
+    everything = keys + past
+    causal = rng.random() < 0.3 and queries <= everything
+    if rng.random() < 0.6:
+        shape = (queries, everything)
+        shape = pick(rng, shape, (1, 1, *shape), (batch, 1, *shape), (heads, *shape), (batch, heads, *shape))
+        inputs.append(numbers(rng, shape, pick(rng, dtype, np.bool_), special=False))
+    if past:
+        cache = [(batch, groups, past, size), (batch, groups, past, width)]
+        inputs = [*inputs, *[None] * (4 - len(inputs)), *(numbers(rng, s, dtype, special=False) for s in cache)]
+    attributes |= {"scale": float(np.float32(rng.uniform(0.1, 1)))} if rng.random() < 0.7 else {}
+    attributes |= {"softcap": float(np.float32(rng.uniform(1, 3)))} if rng.random() < 0.3 else {}
+    attributes |= {"is_causal": 1} if causal else {}
+    return inputs, attributes, 3 if past else 1

@@ -1,0 +1,179 @@
+"""Scaled dot product attention: multi-head, grouped and multi-query, with masks, soft-capping, and key and value caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operators.dims import (
+    broadcast,
+    common_dtype,
+    count,
+    format_shape,
+    quotient,
+    same_dim,
+    total,
+    unknown_dims,
+)
+from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+
+# --- types ---------------------------------------------------------------------------------------------------------------
+
+
+def _heads(app: Application, index: int) -> Shape | None:
+    """Shape of Q, K or V as (batch, heads, sequence, size), whichever of the two layouts it comes in."""
+    shape = app.shape(index)
+    if shape is None or len(shape) == 4:
+        return shape
+    if len(shape) != 3:
+        raise app.fail(f"input {index} {format_shape(shape)} must have 3 or 4 axes")
+    name = "q_num_heads" if index == 0 else "kv_num_heads"
+    heads: int = app.attr(name, 0)
+    if heads <= 0:
+        raise app.fail(f"inputs of 3 axes need the attribute {name}")
+    size = quotient([shape[2]], [heads])
+    if size is None and isinstance(shape[2], int):
+        raise app.fail(f"{shape[2]} is no multiple of {heads} heads")
+    return (shape[0], heads, shape[1], unknown_dims(1)[0] if size is None else size)
+
+
+def _cached(app: Application, shape: Shape | None, index: int) -> Shape | None:
+    """``shape`` with the sequence that is in the cache before it."""
+    past = app.shape(index) if app.has(index) else None
+    if shape is None or not app.has(index):
+        return shape
+    length = None if past is None else total([past[2], shape[2]])
+    return (*shape[:2], unknown_dims(1)[0] if length is None else length, shape[3])
+
+
+def _infer(app: Application) -> tuple[Type, ...]:
+    dtype = common_dtype(app, 0, 1)
+    q, k, v = (_heads(app, i) for i in range(3))
+    ranks = {len(s) for s in map(app.shape, range(3)) if s is not None}
+    if len(ranks) > 1:
+        raise app.fail("queries, keys and values must have the same number of axes")
+    for axis, a, b in ((3, q, k), (2, k, v), (1, k, v)):
+        if a is not None and b is not None and same_dim(a[axis], b[axis]) is None:
+            raise app.fail(f"extents {a[axis]} and {b[axis]} must be equal")
+    k, v = _cached(app, k, 4), _cached(app, v, 5)
+    scores = None if q is None or k is None else (*q[:3], k[2])
+    if scores is not None and app.has(3) and not app.has(6):
+        _check_mask(app, scores)
+    y: Shape | None = None
+    if q is not None and v is not None:
+        y = (*q[:3], v[3]) if ranks == {4} else (q[0], q[2], _product(q[1], v[3]))
+    value = app.tensor(2).dtype
+    found = (TensorType(dtype, y), TensorType(dtype, k), TensorType(value, v), TensorType(dtype, scores))
+    return found[: max(app.outputs, 1)]
+
+
+def _product(heads: Dim, size: Dim) -> Dim:
+    return heads * size if isinstance(heads, int) and isinstance(size, int) else unknown_dims(1)[0]
+
+
+def _check_mask(app: Application, scores: Shape) -> None:
+    """The mask broadcasts to the scores; its last extent may be too short."""
+    mask = app.shape(3)
+    if not mask:
+        return
+    last, width = mask[-1], scores[-1]
+    short = isinstance(last, int) and isinstance(width, int) and last < width
+    grown = broadcast(app, (*mask[:-1], width) if short else mask, scores)
+    if grown is None or len(grown) != 4 or any(same_dim(a, b) is None for a, b in zip(grown, scores, strict=True)):
+        raise app.fail(f"the mask {format_shape(mask)} must broadcast to {format_shape(scores)}")
+
+
+# --- meaning -------------------------------------------------------------------------------------------------------------
+
+
+def split_heads(x: np.ndarray, heads: int) -> np.ndarray:
+    """(batch, sequence, heads * size) as (batch, heads, sequence, size); four axes are that already."""
+    return x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def _bias(attributes: Attributes, inputs: Sequence[Any], scores: np.ndarray, past: int) -> np.ndarray:
+    """What is added to the scores: the mask, and minus infinity where causality, windows or padding forbid to look."""
+    mask, lengths = inputs[3], inputs[6]
+    queries, keys = scores.shape[-2:]
+    bias = np.zeros((1, 1, queries, keys), scores.dtype)
+    if mask is not None:
+        missing = keys - mask.shape[-1]
+        forbidden: Any = False if mask.dtype == np.bool_ else -np.inf
+        mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=forbidden) if missing else mask
+        bias = bias + (np.where(mask, 0, -np.inf) if mask.dtype == np.bool_ else mask).astype(scores.dtype)
+    offset: Any = past if lengths is None else (lengths.reshape(-1, 1, 1, 1) - queries)
+    distance = np.arange(keys) - np.arange(queries)[:, None] - offset
+    left: Any = attributes.get("left_window_size", -1)
+    right: Any = attributes.get("right_window_size", -1)
+    allowed = np.ones_like(distance, np.bool_)
+    if attributes.get("is_causal", 0):
+        allowed &= distance <= 0
+    if left >= 0:
+        allowed &= distance >= -left
+    if right >= 0:
+        allowed &= distance <= right
+    if lengths is not None:
+        allowed = allowed & (np.arange(keys) < lengths.reshape(-1, 1, 1, 1))
+    return bias + np.where(allowed, 0, -np.inf).astype(scores.dtype)
+
+
+def _attention(attributes: Attributes, given: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """``softmax(cap(scale * Q @ K') + mask) @ V`` for each head; a row that may look at nothing gives zeros."""
+    inputs: list[Any] = [*given, *[None] * (7 - len(given))]
+    kv_heads: Any = attributes.get("kv_num_heads", 0)
+    q_heads: Any = attributes.get("q_num_heads", 0)
+    q, k, v = (split_heads(x, n) for x, n in zip(inputs[:3], (q_heads, kv_heads, kv_heads), strict=True))
+    past = 0
+    if inputs[4] is not None:
+        past = inputs[4].shape[2]
+        k, v = np.concatenate((inputs[4], k), axis=2), np.concatenate((inputs[5], v), axis=2)
+    present = k, v
+    repeated = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, repeated, axis=1) for x in (k, v))
+    default = 1 / np.sqrt(q.shape[3]) if q.shape[3] else 1.0
+    scale: Any = attributes.get("scale", default)
+    cap: Any = attributes.get("softcap", 0.0)
+    with np.errstate(all="ignore"):
+        wide_q = wide(q)
+        raw = capped = np.matmul(wide_q, wide(k).swapaxes(-1, -2)) * wide_q.dtype.type(scale)
+        if cap > 0:
+            capped = np.tanh(raw / raw.dtype.type(cap)) * raw.dtype.type(cap)
+        bias = _bias(attributes, inputs, capped, past)
+        biased = capped + bias
+        precision: Any = attributes.get("softmax_precision", 0)
+        x = biased.astype(np.float64) if precision == DType.DOUBLE else biased
+        largest = x.max(axis=-1, keepdims=True) if x.shape[-1] else np.zeros((*x.shape[:-1], 1), x.dtype)
+        e = np.exp(x - largest)
+        chances = np.where(_nowhere(bias), 0, e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
+        y = np.matmul(chances.astype(raw.dtype), wide(v))
+    mode: Any = attributes.get("qk_matmul_output_mode", 0)
+    shown = (raw, capped, biased, chances)[mode]
+    if inputs[0].ndim == 3:
+        y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
+    return narrow(y, inputs[0]), *present, narrow(shown, inputs[0])
+
+
+def _nowhere(bias: np.ndarray) -> np.ndarray:
+    """Rows in which every key is forbidden."""
+    return np.asarray(np.isneginf(bias).all(axis=-1, keepdims=True))
+
+
+# --- work ----------------------------------------------------------------------------------------------------------------
+
+
+def _flops(app: Application, outputs: Sequence[Type]) -> float:
+    """A multiply-add for each element of Q and key, and for each element of Y and key."""
+    keys = 0
+    for i in (1, 4):
+        shape = app.shape(i) if app.has(i) else None
+        if shape is not None and len(shape) > 2:
+            keys += shape[-2] if isinstance(shape[-2], int) else 1
+    return 2.0 * keys * (count(app.types[0]) + count(outputs[0]))
+
+
+define("Attention", infer=_infer, evaluate=_attention, kind=Kind.ANCHOR, flops=_flops)

@@ -1,0 +1,76 @@
+"""Random spellings of attention, right and slightly wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def draw_attention(d: Sampler) -> Instance:
+    """A product, steps on the scores in any order, a softmax and a product with values."""
+    drawing = Drawing()
+    lead, rows = _lead(d), d.extents(4)
+    queries, keys, size, width = rows
+    shared = len(lead) > 1 and d.chance(0.15)
+    own = (*lead[:-1], 1) if shared else lead
+    q = drawing.value(d.floats((*lead, queries, size)))
+    if d.chance(0.4):
+        k = drawing.value(d.floats((*own, size, keys)))
+    else:
+        stored = (*own, keys, size)
+        perm = (*range(len(own)), len(own) + 1, len(own))
+        k = drawing.op("Transpose", drawing.value(d.floats(stored)), perm=perm)
+    if d.chance(0.3):
+        q = drawing.op("Mul", q, _number(d, drawing, len(lead)))
+    if d.chance(0.3):
+        k = drawing.op("Div", k, _number(d, drawing, 0))
+    scores = drawing.op("MatMul", q, k)
+    shape: tuple[int, ...] = (*lead, queries, keys)
+    for _ in range(d.integer(0, 3)):
+        scores, shape = _step(d, drawing, scores, shape)
+    axis = -1 if d.chance(0.9) else len(shape) - 2
+    chances = drawing.op("Softmax", scores, axis=axis)
+    same = own if shared and shape[:-2] == lead else shape[:-2]
+    v = drawing.value(d.floats((*same, keys, width)))
+    return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
+
+
+def _lead(d: Sampler) -> tuple[int, ...]:
+    return d.extents(d.choose((1, 2, 2, 2, 3)), ones=0.2)
+
+
+def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
+    shape: Any = d.choose(((), (1,), (1,) * rank))
+    return drawing.value(fixed(np.full(shape, d.choose((0.125, 0.25, -0.5, 2.0, 0.3)), np.float32)))
+
+
+def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    kind = d.integer(0, 5)
+    rank = len(shape)
+    if kind == 0:
+        return drawing.op(d.choose(("Mul", "Div")), scores, _number(d, drawing, rank)), shape
+    if kind == 1:
+        mask = d.either(d.floats(d.broadcast_of(shape)), 0.8)
+        return drawing.op("Add", scores, drawing.value(mask)), shape
+    if kind == 2:  # a mask that is computed: all of a row may be forbidden
+        allowed = drawing.value(d.booleans(d.broadcast_of(shape)))
+        low = d.choose((LOWEST, -1e9, -1e4, -np.inf))
+        branches = [drawing.value(fixed(0.0, "float32")), drawing.value(fixed(low, "float32"))]
+        mask = drawing.op("Where", allowed, *branches)
+        return drawing.op("Add", mask, scores), shape
+    if kind == 3:
+        allowed = drawing.value(d.booleans(d.broadcast_of(shape)))
+        low = drawing.value(fixed(d.choose((LOWEST, -1e32, -3.0)), "float32"))
+        operands = (scores, low) if d.chance() else (low, scores)
+        return drawing.op("Where", allowed, *operands), shape
+    if kind == 4:
+        return drawing.op("Tanh", scores), shape
+    if rank == 3 and not d.chance(0.3):
+        return scores, shape
+    grouped = (1, *shape) if rank == 3 else (shape[0] * shape[1], *shape[2:])
+    return drawing.op("Reshape", scores, drawing.value(fixed(grouped, "int64"))), grouped

@@ -1,0 +1,108 @@
+"""Transposes that meet across a view or a part of a value (E18): between two of them a Reshape regroups, a Slice cuts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Match, Ref, Term, Unmet, apply, rule, variables
+from eqsat.rules.movement import draw_slice, slice_ranges, slice_term
+from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.terms import int64s, permutation_of, transpose
+
+SOURCE = "each element keeps its place among those of its block of axes"
+x, s, t = variables("x s t")
+a, b = variables("a? b?")
+
+Block = tuple[list[int], list[int]]
+
+
+def _blocks(source: Sequence[int], target: Sequence[int]) -> list[Block]:
+    """Axes of a value and of a view of it, in the smallest blocks that hold the same elements. Raises `Unmet` for no elements."""
+    if 0 in source or 0 in target:
+        raise Unmet("an extent is 0")
+    blocks: list[Block] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        left, right = source[i : i + 1], target[j : j + 1]
+        first = i, j
+        i, j = i + len(left), j + len(right)
+        while math.prod(source[first[0] : i]) != math.prod(target[first[1] : j]):
+            if math.prod(source[first[0] : i]) < math.prod(target[first[1] : j]):
+                i += 1
+            else:
+                j += 1
+        blocks.append((list(range(first[0], i)), list(range(first[1], j))))
+    return blocks
+
+
+def _moved_view(x: Ref, perm: Sequence[int], view: Ref) -> tuple[list[int], list[int]]:
+    """A target and a permutation such that ``Reshape(Transpose(x, perm)) == Transpose(Reshape(x, target), permutation)``.
+
+    Raises `Unmet` where the view mixes axes that are not side by side in ``x``.
+    """
+    shape, target = x.static_shape, view.static_shape
+    order = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    placed: list[tuple[int, list[int]]] = []
+    for left, right in _blocks([shape[p] for p in perm], target):
+        axes = [order.index(perm[i]) for i in left if shape[perm[i]] != 1]
+        if axes and axes != list(range(axes[0], axes[0] + len(axes))):
+            raise Unmet("the view mixes axes that were apart")
+        placed.append((axes[0] if axes else -1, right))
+    placed.sort(key=lambda block: block[0])
+    moved = [axis for _, right in placed for axis in right]
+    return [target[axis] for axis in moved], [moved.index(axis) for axis in range(len(target))]
+
+
+def _sandwich(d: Sampler) -> dict[str, Any]:
+    shape = tuple(n * d.choose((1, 1, 2)) for n in d.shape(2, 4, ones=0.2))
+    perm = d.permutation(len(shape))
+    target: list[int] = []
+    for n in (shape[p] for p in perm):
+        target += [n] if n % 2 or d.chance(0.4) else d.choose(([2, n // 2], [n // 2, 2], [1, n]))
+    while len(target) > 5 or (len(target) > 2 and d.chance(0.3)):  # axes may be merged as well
+        i = d.integer(0, len(target) - 2)
+        target[i : i + 2] = [target[i] * target[i + 1]]
+    return {
+        "x": d.array(shape),
+        "p": {"perm": perm},
+        "s": fixed(target, "int64"),
+        "q": {"perm": d.permutation(len(target))},
+    }
+
+
+@rule(
+    apply("Transpose", apply("Reshape", apply("Transpose", x).named("p"), s).named("view")).named("q"),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    family="E18",
+    sample=_sandwich,
+)
+def compose_transposes_across_reshape(m: Match) -> Term:
+    """``Transpose(Reshape(Transpose(x, p), s), q) == Transpose(Reshape(x, s'), r)`` where the view splits axes, or merges
+    those that are side by side in ``x``."""
+    target, inner = _moved_view(m.x, permutation_of(m.p), m.view)
+    return transpose(apply("Reshape", m.x, int64s(target)), [inner[axis] for axis in permutation_of(m.q)])
+
+
+def _part(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(2, 4)
+    perm = d.permutation(len(shape))
+    drawn, _ = draw_slice(d, tuple(shape[p] for p in perm), "s t a b")
+    return {"x": d.array(shape), "p": {"perm": perm}, **drawn}
+
+
+@rule(
+    apply("Slice", apply("Transpose", x).named("p"), s, t, a, b),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    family="E18",
+    sample=_part,
+)
+def take_slice_before_transpose(m: Match) -> Term:
+    """``Slice(Transpose(x, p), s, t, a) == Transpose(Slice(x, s, t, p[a]), p)``."""
+    perm = permutation_of(m.p)
+    ranges = slice_ranges(m.p, m.s, m.t, m.a, m.b)
+    return transpose(slice_term(m.x, {perm[axis]: taken for axis, taken in ranges.items()}), perm)

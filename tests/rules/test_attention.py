@@ -1,0 +1,323 @@
+"""Attention: each axis along which exporters differ, spelled in several ways, is one operator; what only looks alike is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_checks import counts, optimized
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+
+B, N, S, T, H, W = 2, 3, 5, 7, 4, 6
+LOWEST = float(np.finfo(np.float32).min)
+Steps = Callable[[GraphBuilder, Any], Any]
+
+
+def number(b: GraphBuilder, value: float) -> str:
+    return b.constant(np.float32(value))
+
+
+def ints(b: GraphBuilder, *values: int) -> str:
+    return b.constant(list(values), "int64")
+
+
+def core(
+    steps: Steps = lambda b, s: s,
+    *,
+    lead: tuple[Any, ...] = (B, N),
+    on_query: Steps = lambda b, q: q,
+    on_key: Steps = lambda b, k: k,
+    after: Steps = lambda b, p: p,
+    keys: int = T,
+    axis: int = -1,
+    keep: bool = False,
+) -> Graph:
+    """Attention of Q (..., S, H), K (..., keys, H) and V (..., keys, W), with steps on its edges."""
+    b = GraphBuilder()
+    q, k, v = (
+        b.input(n, "float32", (*lead, *shape)) for n, shape in (("q", (S, H)), ("k", (keys, H)), ("v", (keys, W)))
+    )
+    perm = (*range(len(lead)), len(lead) + 1, len(lead))
+    k = on_key(b, b.op("Transpose", k, perm=perm))
+    chances = after(b, b.op("Softmax", steps(b, b.op("MatMul", on_query(b, q), k)), axis=axis))
+    y = b.op("MatMul", chances, v)
+    return b.finish({"y": y, "p": chances} if keep else {"y": y})
+
+
+def found(graph: Graph, **options: Any) -> dict[str, int]:
+    return counts(optimized(graph, **options))
+
+
+def scaled(op: str, value: float) -> Steps:
+    return lambda b, x: b.op(op, x, number(b, value))
+
+
+def plus(mask: np.ndarray) -> Steps:
+    return lambda b, s: b.op("Add", b.constant(mask.astype(np.float32)), s)
+
+
+CAUSAL = np.where(np.tril(np.ones((S, T))), 0, -1e9)
+RNG = np.random.default_rng(0)
+
+SPELLINGS: dict[str, Graph] = {
+    "no scale": core(),
+    "multiplied": core(scaled("Mul", 0.125)),
+    "divided": core(scaled("Div", 8.0)),
+    "divided twice": core(lambda b, s: scaled("Div", 4.0)(b, scaled("Mul", 0.5)(b, s))),
+    "scaled query": core(on_query=scaled("Mul", 0.125)),
+    "scaled key": core(on_key=scaled("Div", 8.0)),
+    "roots on both": core(on_query=scaled("Mul", 0.35), on_key=scaled("Mul", 0.35)),
+    "bias over heads": core(plus(RNG.normal(size=(N, S, T)))),
+    "bias over batch": core(plus(RNG.normal(size=(B, 1, S, T)))),
+    "bias over keys": core(plus(RNG.normal(size=T))),
+    "bias over queries": core(plus(RNG.normal(size=(S, 1)))),
+    "causal": core(plus(CAUSAL)),
+    "mask before scale": core(lambda b, s: scaled("Mul", 0.5)(b, plus(CAUSAL)(b, s))),
+    "mask after scale": core(lambda b, s: plus(CAUSAL)(b, scaled("Mul", 0.5)(b, s))),
+    "lowest number": core(plus(np.where(CAUSAL, LOWEST, 0))),
+    "selected": core(lambda b, s: b.op("Where", b.constant(CAUSAL == 0), s, number(b, LOWEST))),
+    "selected otherwise": core(lambda b, s: b.op("Where", b.constant(CAUSAL < 0), number(b, LOWEST), s)),
+    "capped": core(lambda b, s: scaled("Mul", 3.0)(b, b.op("Tanh", scaled("Div", 3.0)(b, s)))),
+    "capped and masked": core(lambda b, s: plus(CAUSAL)(b, scaled("Mul", 3.0)(b, b.op("Tanh", s)))),
+    "three axes": core(scaled("Mul", 0.5), lead=(N,)),
+    "five axes": core(scaled("Mul", 0.5), lead=(2, 2, N)),
+    "regrouped scores": core(
+        lambda b, s: plus(CAUSAL)(b, b.op("Reshape", s, ints(b, B, N, S, T))),
+        lead=(B * N,),
+        after=lambda b, p: b.op("Reshape", p, ints(b, B * N, S, T)),
+    ),
+    "one query": core(plus(np.zeros((B, 1, 1, T))), lead=(B, N)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spelling_is_one_attention(name: str) -> None:
+    left = found(SPELLINGS[name])
+    assert left.pop("Attention") == 1
+    assert set(left) <= {"Transpose"}, left  # keys that were transposed, or none
+
+
+def test_negative_scale_is_folded_into_the_query() -> None:
+    assert found(core(scaled("Mul", -0.5))) == {"Attention": 1, "Neg": 1}
+
+
+def test_unknown_batch() -> None:
+    assert found(core(scaled("Mul", 0.5), lead=("b", N))) == {"Attention": 1}
+
+
+@pytest.mark.parametrize("low", [LOWEST, -1e9, -10000.0])
+def test_computed_masks_keep_fully_masked_rows_as_they_are(low: float) -> None:
+    """Softmax of a row of equal numbers is their mean; ONNX Runtime would give zeros for the lowest number."""
+    b = GraphBuilder()
+    q, k, v = (b.input(n, "float32", (B, N, S, H)) for n in "qkv")
+    m = b.op("Cast", b.input("m", "int64", (B, S)), to=1)
+    m = b.op("Mul", b.op("Sub", number(b, 1.0), b.op("Unsqueeze", m, ints(b, 1, 2))), number(b, low))
+    s = b.op("Add", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), m)
+    graph = b.finish([b.op("MatMul", b.op("Softmax", s), v)])
+    result = eqsat.optimize(graph, verify=False)
+    rng = np.random.default_rng(1)
+    feeds: dict[str, Any] = {n: rng.normal(size=(B, N, S, H)).astype(np.float32) for n in "qkv"}
+    feeds["m"] = np.array([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0]])
+    (y,) = Session(to_model(result.program.graph)).run(feeds).values()
+    np.testing.assert_allclose(y, *run(graph, feeds).values(), rtol=1e-4, atol=1e-5)
+    assert counts(result).get("Attention", 0) == (low != LOWEST)  # bounds of (1 - m) * lowest are not finite
+
+
+NOT_ATTENTION: dict[str, Graph] = {
+    "softmax over queries": core(axis=-2),
+    "scale by head": core(lambda b, s: b.op("Mul", s, b.constant(np.array([1, 2, 3], np.float32).reshape(N, 1, 1)))),
+    "zero scale": core(scaled("Mul", 0.0)),
+    "key permuted wrongly": core(lead=(S, S), on_key=lambda b, k: b.op("Transpose", k, perm=(1, 0, 2, 3))),
+    "mask of minus infinity": core(plus(np.full((S, T), -np.inf))),
+    "one row of minus infinity": core(plus(np.where(np.arange(S)[:, None] == 2, -np.inf, np.zeros((S, T))))),
+    "replaced by a number that matters": core(lambda b, s: b.op("Where", b.constant(CAUSAL == 0), s, number(b, -3.0))),
+    "capped after the mask": core(lambda b, s: b.op("Tanh", plus(RNG.normal(size=(S, T)))(b, s))),
+    "mask that may be infinite": core(lambda b, s: b.op("Add", s, b.input("m", "float32", (S, T)))),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ATTENTION)
+def test_what_only_looks_like_attention_stays(name: str) -> None:
+    graph = NOT_ATTENTION[name]
+    kept = counts(eqsat.optimize(graph, verify=False))
+    if name == "key permuted wrongly":  # it is attention, over other keys
+        assert kept["Transpose"] == 1
+        optimized(graph)
+    else:
+        assert "Attention" not in kept
+
+
+def test_mask_that_enlarges_the_scores() -> None:
+    left = found(
+        core(plus(RNG.normal(size=(4, 1, 1, S, T))), lead=(1, N), after=lambda b, p: b.op("ReduceMean", p, ints(b, 0)))
+    )
+    assert "Attention" not in left
+
+
+def test_probabilities_that_are_used_elsewhere_are_kept() -> None:
+    graph = core(scaled("Mul", 0.5), keep=True)
+    left = found(graph)
+    assert left.get("Softmax", 0) == 1
+
+
+# --- layouts -------------------------------------------------------------------------------------------------------------
+
+
+def layered(b: GraphBuilder, heads: int, groups: int, *, repeat: str = "", packed: bool = False) -> str:
+    """Projections, heads apart, attention, heads together."""
+    x = b.input("x", "float32", (B, S, 8))
+    rng = np.random.default_rng(2)
+    widths = (heads * H, groups * H, groups * H)
+    weights = [rng.normal(size=(8, n)).astype(np.float32) for n in widths]
+    if packed:
+        whole = b.op("MatMul", x, b.constant(np.concatenate(weights, axis=1)))
+        parts = b.op("Split", whole, ints(b, *widths), outputs=3, axis=2)
+    else:
+        parts = [b.op("MatMul", x, b.constant(w)) for w in weights]
+    q, k, v = (
+        b.op("Transpose", b.op("Reshape", p, ints(b, B, S, n // H, H)), perm=(0, 2, 1, 3))
+        for p, n in zip(parts, widths, strict=True)
+    )
+    if groups != heads:
+        k, v = (_repeated(b, y, groups, heads // groups, repeat) for y in (k, v))
+    s = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), number(b, 0.5))
+    y = b.op("Transpose", b.op("MatMul", b.op("Softmax", s), v), perm=(0, 2, 1, 3))
+    return b.op("Reshape", y, ints(b, B * S, heads * H))
+
+
+def _repeated(b: GraphBuilder, x: str, groups: int, times: int, how: str) -> str:
+    alone = b.op("Unsqueeze", x, ints(b, 2))
+    if how == "expand":
+        many = b.op("Expand", alone, ints(b, B, groups, times, S, H))
+    elif how == "tile":
+        many = b.op("Tile", alone, ints(b, 1, 1, times, 1, 1))
+    else:
+        many = b.op("Concat", *[alone] * times, axis=2)
+    return b.op("Reshape", many, ints(b, B, groups * times, S, H))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_transposes_of_heads_are_part_of_the_operator(packed: bool) -> None:
+    b = GraphBuilder()
+    left = found(b.finish([layered(b, 2, 2, packed=packed)]))
+    assert left == {"MatMul": 1, "Split": 1, "Attention": 1}
+
+
+@pytest.mark.parametrize("repeat", ["expand", "tile", "concat"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_repeated_heads_are_shared(repeat: str, groups: int) -> None:
+    b = GraphBuilder()
+    left = found(b.finish([layered(b, 4, groups, repeat=repeat)]))
+    assert left == {"MatMul": 1, "Split": 1, "Attention": 1}
+
+
+def test_keys_that_are_an_output_stay_one() -> None:
+    b = GraphBuilder()
+    past = b.input("past", "float32", (B, N, 2, H))
+    q, k, v = (b.input(n, "float32", (B, N, S, H)) for n in "qkv")
+    k, v = b.op("Concat", past, k, axis=2), b.op("Concat", past, v, axis=2)
+    s = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    graph = b.finish({"y": b.op("MatMul", b.op("Softmax", s), v), "k2": k, "v2": v})
+    assert found(graph) == {"Concat": 2, "Attention": 1}
+
+
+# --- quantised -----------------------------------------------------------------------------------------------------------
+
+
+def qdq(scale: float) -> Steps:
+    def apply(b: GraphBuilder, x: Any) -> Any:
+        parameters = number(b, scale), b.constant(np.int8(0))
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", x, *parameters), *parameters)
+
+    return apply
+
+
+def spelled_out(scale: float) -> Steps:
+    def apply(b: GraphBuilder, x: Any) -> Any:
+        y = b.op("Round", b.op("Mul", x, number(b, 1 / scale)))
+        y = b.op("Cast", b.op("Clip", y, number(b, -127), number(b, 127)), to=3)
+        return b.op("Mul", b.op("Cast", y, to=1), number(b, scale))
+
+    return apply
+
+
+EDGES = ("queries", "keys", "scores", "scaled", "masked", "probabilities")
+
+
+@pytest.mark.parametrize("spelling", [qdq, spelled_out])
+@pytest.mark.parametrize("edge", [*EDGES, "all"])
+def test_quantisation_on_any_edge_is_one_operator(spelling: Callable[[float], Steps], edge: str) -> None:
+    def at(name: str) -> Steps:
+        return spelling(1 / 16) if edge in (name, "all") else lambda b, x: x
+
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        s = at("scaled")(b, scaled("Mul", 0.5)(b, at("scores")(b, s)))
+        return at("masked")(b, b.op("Add", s, b.constant(np.linspace(-1, 1, T, dtype=np.float32))))
+
+    graph = core(steps, on_query=at("queries"), on_key=at("keys"), after=at("probabilities"))
+    result = eqsat.optimize(graph, target="launch-count", verify=False)
+    assert result.report.recognized == {"quantized_attention": 1}
+    assert result.report.kernels_after <= 3
+    feeds = {n: np.random.default_rng(3).normal(size=(B, N, S if n == "q" else T, W if n == "v" else H)) for n in "qkv"}
+    feeds = {n: x.astype(np.float32) for n, x in feeds.items()}
+    for ours, theirs in zip(run(result.program.graph, feeds).values(), run(graph, feeds).values(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def forum_graph() -> Graph:
+    """The graph of "How to fuse 50+ ops into one op" in the TVM forum, from the dequantised packed projections to the int32
+    result, with a batch of 2, 6 tokens, 4 heads of 8 (there 8, 384, 12 and 64)."""
+    batch, tokens, heads, size = 2, 6, 4, 8
+    rows, width = batch * tokens, heads * size
+    b = GraphBuilder("forum")
+    x = b.op("Cast", b.input("projected", "int32", (3, rows, width)), to=1)
+    bias = np.random.default_rng(4).normal(size=(3, 1, width)).astype(np.float32)
+    x = b.op("Add", b.op("Mul", x, number(b, 0.000488281)), b.constant(bias))
+    parts = b.op("Split", x, outputs=3, axis=0, num_outputs=3)
+
+    def heads_of(part: str) -> str:
+        y = b.op("Reshape", b.op("Squeeze", part, ints(b, 0)), ints(b, batch, tokens, heads, size))
+        return b.op("Reshape", b.op("Transpose", y, perm=(0, 2, 1, 3)), ints(b, batch * heads, tokens, size))
+
+    def integers(y: str) -> str:
+        y = b.op("Round", b.op("Mul", y, number(b, 16.0)))
+        return b.op("Cast", b.op("Clip", y, number(b, -127), number(b, 127)), to=3)
+
+    q, k = integers(heads_of(parts[0])), integers(heads_of(parts[1]))
+    s = b.op("MatMulInteger", q, b.op("Transpose", k, perm=(0, 2, 1)))
+    s = b.op("Cast", b.op("Reshape", s, ints(b, batch, heads, tokens, tokens)), to=1)
+    s = b.op("Mul", b.op("Mul", s, number(b, 0.00390625)), number(b, 0.125))
+    mask = b.op(
+        "Cast", b.op("Reshape", b.input("input_mask", "int32", (batch, tokens)), ints(b, batch, 1, tokens)), to=1
+    )
+    mask = b.op("Unsqueeze", b.op("Mul", b.constant(np.ones((batch, tokens, 1), np.float32)), mask), ints(b, 1))
+    mask = b.op("Mul", b.op("Sub", number(b, 1.0), mask), number(b, -10000.0))
+    p = b.op("Reshape", b.op("Softmax", b.op("Add", s, mask)), ints(b, batch * heads, tokens, tokens))
+    v = integers(b.op("Transpose", heads_of(parts[2]), perm=(0, 2, 1)))
+    y = b.op("MatMulInteger", integers(p), b.op("Transpose", v, perm=(0, 2, 1)))
+    y = b.op("Transpose", b.op("Reshape", y, ints(b, batch, heads, tokens, size)), perm=(0, 2, 1, 3))
+    return b.finish({"y": b.op("Reshape", y, ints(b, rows, width))})
+
+
+@pytest.mark.parametrize(("target", "kernels"), [("tensorrt-like", 3), ("launch-count", 4)])
+def test_forum_graph_is_one_attention_kernel(target: str, kernels: int) -> None:
+    """The other kernels dequantise the projections, prepare the mask, and (``launch-count``) split the projections."""
+    graph = forum_graph()
+    result = eqsat.optimize(graph, target=target, verify=False)
+    assert len(graph.nodes) >= 50
+    assert result.report.recognized == {"quantized_attention": 1}
+    assert result.report.kernels_after == kernels
+    rng = np.random.default_rng(5)
+    feeds = {
+        "projected": rng.integers(-8000, 8000, (3, 12, 32)).astype(np.int32),
+        "input_mask": np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]], np.int32),
+    }
+    np.testing.assert_array_equal(*(run(g, feeds)["y"] for g in (result.program.graph, graph)))
