@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Term, apply, rule, variables
+from eqsat.rewrite import Apply, Match, Term, Unmet, apply, rule, variables
 from eqsat.rules.drawing import convolution
 from eqsat.rules.integer_bounds import check_operands, check_requantisation, check_sums, zero_point
 from eqsat.rules.integer_products import SOURCE, a, left, right, sa, sw, sy, w, za, zw, zy
@@ -49,6 +49,14 @@ def _sample(d: Sampler) -> dict[str, Any]:
     return found
 
 
+def _largest_integer_bias(m: Match) -> float:
+    """Bound on ``|bias / (sa * sw)|``: channel by channel where the elements are known, else from the bounds of both."""
+    try:
+        return float(np.abs(m.bias.value / (m.sa.value.astype(np.float64) * m.sw.value)).max(initial=0))
+    except Unmet:
+        return max(map(abs, m.bias.interval)) / (m.sa.interval[0] * m.sw.interval[0])
+
+
 @rule(
     apply("QuantizeLinear", apply("Conv", left, right, bias).named("conv"), sy, zy).named("quantized"),
     exactness=Exactness.LSB,
@@ -69,14 +77,12 @@ def convolve_integers(m: Match) -> Term:
     m.require(m.zw is None or m.zw.interval[0] == m.zw.interval[1], "several zero points of the weights")
     length = math.prod(m.w.static_shape[1:])
     args: list[Term] = []
-    shift = largest = 0.0
-    fine = m.sa.interval[0] * m.sw.interval[0]
+    shift = 0.0
     if m.bias is not None:
         m.require(m.bias.is_constant and m.bias.dtype is DType.FLOAT, "the bias is not constant")
-        largest = max(map(abs, m.bias.interval))
-        m.require(largest < 2**30 * fine, "the bias does not fit into int32")
+        shift = _largest_integer_bias(m) + 1
+        m.require(shift < 2**30, "the bias does not fit into int32")
         m.require(m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than half a quantum")
-        shift = largest / fine + 1
         args.append(apply("Cast", apply("Round", div(m.bias, mul(m.sa, m.sw))), to=int(DType.INT32)))
     total = check_sums(m, length, shift)
     check_requantisation(m, length, total)
