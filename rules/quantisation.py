@@ -18,9 +18,9 @@ from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal, ru
 from eqsat.rules.padding import narrow_border
 from eqsat.rules.quantised_drawing import parameters, ties, values
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import condition
+from eqsat.rules.terms import condition, constant, mul
 
-x, q, s, z, s2, z2, low, high = variables("x q s z? s2 z2? low? high?")
+x, q, s, z, c, s2, z2, low, high = variables("x q s z? c s2 z2? low? high?")
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -58,6 +58,20 @@ def same_value(a: Ref, b: Ref) -> bool:
         return False
     u, v = a.value, b.value
     return bool(np.array_equal(u, v)) or (u.size == v.size == 1 and bool(u.reshape(()) == v.reshape(())))
+
+
+def nearly_same_value(a: Ref, b: Ref) -> bool:
+    """Whether two constants hold the same numbers up to a few roundings of float32: what quantises by one undoes the other.
+
+    Of a 16-bit integer such a difference makes a tenth of a quantum at most.
+    """
+    if same_value(a, b):
+        return True
+    if not (a.is_constant and b.is_constant) or not a.dtype is b.dtype is DType.FLOAT:
+        return False
+    u, v = a.value, b.value
+    comparable = u.shape == v.shape or u.size == v.size == 1
+    return comparable and bool((np.abs(u.reshape(-1) - v.reshape(-1)) <= 1e-6 * np.abs(u.reshape(-1))).all())
 
 
 def same_zero_point(a: Ref | None, b: Ref | None) -> bool:
@@ -106,7 +120,7 @@ def _pair_sample(d: Sampler) -> dict[str, Any]:
     first = parameters(d, shape)
     second = first if d.chance(0.8) else parameters(d, shape)
     if second is first and d.chance(0.2):
-        second = {**first, "s": fixed(first["scale"] * np.float32(1.25))}
+        second = {**first, "s": fixed(first["scale"] * np.float32(d.choose((1.25, 1.0000001, 1 + 1e-6, 1.0001))))}
     found = {"q": d.integers(shape, first["dtype"]), **values(first), "dq": first["attributes"]}
     found |= {name + "2": value for name, value in values(second).items()}
     return found | {"quantized": second["attributes"]}
@@ -172,7 +186,7 @@ def _pool_quantize_sample(d: Sampler) -> dict[str, Any]:
     sample=_pair_sample,
 )
 def cancel_quantize_of_dequantize(m: Match) -> Term:
-    """``Q(DQ(q, s, z), s, z) == q`` for the same parameters by value, where the float type holds the integers.
+    """``Q(DQ(q, s, z), s, z) == q`` for the same parameters up to rounding of ``s``, where the float type holds the integers.
 
     Not where ``(q - z) * s`` overflows, nor in bfloat16, whose 8 bits of significand merge neighbours.
     """
@@ -182,7 +196,7 @@ def cancel_quantize_of_dequantize(m: Match) -> Term:
     m.require(carrier is m.s.dtype and carrier is m.s2.dtype, "mixed float types")
     m.require(m.q.dtype.bits <= _CARRIED_BITS[carrier], "the float type does not hold the integers")
     m.require(unblocked(m.dq.attributes, m.quantized.attributes), "blocks or another precision")
-    m.require(same_value(m.s, m.s2) and same_zero_point(m.z, m.z2), "other parameters")
+    m.require(nearly_same_value(m.s, m.s2) and same_zero_point(m.z, m.z2), "other parameters")
     if not per_tensor(m.s, m.z):
         axes = [n.attr("axis", 1) % m.q.rank for n in (m.dq, m.quantized)]
         m.require(axes[0] == axes[1], "another axis")
@@ -290,3 +304,34 @@ def move_max_pool_behind_quantize(m: Match) -> Term:
     m.require(_along_channels(m, m.quantized), "scales vary within a window")
     quantized = like(m.quantized, "QuantizeLinear", m.x, m.s, m.z)
     return Apply("MaxPool", (quantized,), m.window.attributes)
+
+
+def _scaled_sample(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    drawn = parameters(d, shape, dtype=d.choose(("int8", "uint8", "int32")))
+    if drawn["dtype"] == "int32":
+        drawn.pop("z", None)
+    factor = d.choose((0.125, 3.0, 0.3, 1e-3, -2.0, 1e38))
+    extent = d.choose(((), (), (1,), (1,) * (len(shape) + d.integer(0, 1)), d.broadcast_of(shape)))
+    found = {"q": d.integers(shape, drawn["dtype"], -1000, 1000) if drawn["dtype"] == "int32" else d.integers(shape, drawn["dtype"])}
+    return found | {**values(drawn), "dq": drawn["attributes"], "c": d.either(np.full(extent, factor, np.float32), 0.9)}
+
+
+@rule(
+    mul(dequantize(q), c),
+    where=[positive_scale, constant("c")],
+    exactness=Exactness.ROUNDING,
+    source="(q - z) * s * c",
+    family="E5",
+    sample=_scaled_sample,
+)
+def fold_factor_into_dequantize(m: Match) -> Term:
+    """``DQ(q, s, z) * c == DQ(q, s * c, z)`` for one positive number ``c``."""
+    m.require(m.root.shape == m.q.shape and m.c.value.size == 1, "several factors, or one that enlarges the value")
+    m.require(m.root.dtype is DType.FLOAT and m.s.dtype is DType.FLOAT, "no float32")
+    factor = float(m.c.value.reshape(()))
+    info = np.finfo(np.float32)
+    least, greatest = (bound * factor for bound in m.s.interval)
+    m.require(least >= float(info.smallest_normal) and greatest < float(info.max) / 2**32, "scales out of range")
+    m.require(unblocked(m.dq.attributes) and not m.q.is_constant, "blocks, or a known value")
+    return like(m.dq, "DequantizeLinear", m.q, mul(m.s, literal(np.float32(factor))), m.z)
