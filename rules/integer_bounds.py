@@ -29,7 +29,9 @@ def check_operands(m: Match, left: Ref, right: Ref) -> None:
     No runtime at hand multiplies two signed operands well, or signed ones by unsigned ones at all. ``left`` and ``right`` are
     the nodes that dequantise.
     """
-    m.require(m.a.dtype is DType.UINT8 and m.w.dtype in BYTES, "the left integers are not unsigned, or the right no bytes")
+    m.require(
+        m.a.dtype is DType.UINT8 and m.w.dtype in BYTES, "the left integers are not unsigned, or the right no bytes"
+    )
     m.require(not m.root.is_constant and unblocked(left.attributes, right.attributes), "blocks, or a known value")
     m.require(all(v.dtype is DType.FLOAT and positive(v) for v in (m.sa, m.sw)), "no positive constant float32 scales")
     m.require(all(v is None or v.is_constant for v in (m.za, m.zw)), "the zero points are not constant")
@@ -44,7 +46,9 @@ def check_sums(m: Match, length: object, largest_bias: float = 0.0) -> float:
     m.require(total <= INT32_MAX, "a sum may overflow")
     least, greatest = (m.sa.interval[i] * m.sw.interval[i] for i in (0, 1))
     info = np.finfo(np.float32)
-    m.require(least >= float(info.smallest_normal) and greatest * max(total, 1) < float(info.max), "scales out of range")
+    m.require(
+        least >= float(info.smallest_normal) and greatest * max(total, 1) < float(info.max), "scales out of range"
+    )
     return total
 
 

@@ -82,7 +82,9 @@ def convolve_integers(m: Match) -> Term:
         m.require(m.bias.is_constant and m.bias.dtype is DType.FLOAT, "the bias is not constant")
         shift = _largest_integer_bias(m) + 1
         m.require(shift < 2**30, "the bias does not fit into int32")
-        m.require(m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than half a quantum")
+        m.require(
+            m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than half a quantum"
+        )
         args.append(apply("Cast", apply("Round", div(m.bias, mul(m.sa, m.sw))), to=int(DType.INT32)))
     total = check_sums(m, length, shift)
     check_requantisation(m, length, total)

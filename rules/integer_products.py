@@ -27,7 +27,9 @@ from eqsat.rules.quantisation import per_tensor
 from eqsat.rules.sampling import Drawing, Sampler, fixed
 from eqsat.rules.terms import constant, div, mul
 
-SOURCE = "Jacob et al. 2017, Quantization and training of neural networks for efficient integer-arithmetic-only inference"
+SOURCE = (
+    "Jacob et al. 2017, Quantization and training of neural networks for efficient integer-arithmetic-only inference"
+)
 FLOAT = int(DType.FLOAT)
 q, s, a, w, sa, sw, sy, za, zw, zy = variables("q s a w sa sw sy za? zw? zy?")
 left = apply("DequantizeLinear", a, sa, za).named("left")
@@ -136,7 +138,11 @@ def _accumulated(d: Sampler) -> dict[str, Any]:
     axis = d.integer(0, len(shape) - 1)
     along = tuple(n if i == axis else 1 for i, n in enumerate(shape))[d.integer(0, axis) :]
     scale = d.scale(d.choose(((), (1,), along, along, d.broadcast_with(shape))))
-    return {"q": d.integers(shape, d.choose(("int32", "int32", "int64"))), "s": d.either(scale, 0.9), "cast": {"to": FLOAT}}
+    return {
+        "q": d.integers(shape, d.choose(("int32", "int32", "int64"))),
+        "s": d.either(scale, 0.9),
+        "cast": {"to": FLOAT},
+    }
 
 
 @rule(
@@ -241,5 +247,3 @@ def _merged(parts: list[Product]) -> Iterator[Merge]:
 def _spread(value: Term, columns: int) -> Term:
     """A number, or one for each column, as a vector."""
     return apply("Expand", apply("Reshape", value, literal([-1], "int64")), literal([columns], "int64"))
-
-

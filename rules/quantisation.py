@@ -313,7 +313,11 @@ def _scaled_sample(d: Sampler) -> dict[str, Any]:
         drawn.pop("z", None)
     factor = d.choose((0.125, 3.0, 0.3, 1e-3, -2.0, 1e38))
     extent = d.choose(((), (), (1,), (1,) * (len(shape) + d.integer(0, 1)), d.broadcast_of(shape)))
-    found = {"q": d.integers(shape, drawn["dtype"], -1000, 1000) if drawn["dtype"] == "int32" else d.integers(shape, drawn["dtype"])}
+    found = {
+        "q": d.integers(shape, drawn["dtype"], -1000, 1000)
+        if drawn["dtype"] == "int32"
+        else d.integers(shape, drawn["dtype"])
+    }
     return found | {**values(drawn), "dq": drawn["attributes"], "c": d.either(np.full(extent, factor, np.float32), 0.9)}
 
 
