@@ -12,13 +12,12 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Term, Unmet, apply, rule, variables
 from eqsat.rules.drawing import convolution
 from eqsat.rules.integer_bounds import check_operands, check_requantisation, check_sums, zero_point
-from eqsat.rules.integer_products import SOURCE, a, left, right, sa, sw, sy, w, za, zw, zy
+from eqsat.rules.integer_products import SOURCE, left, right, sy, zy
 from eqsat.rules.quantisation import per_tensor
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import div, mul
 
 bias = variables("bias?")[0]
-__all__ = ["a", "convolve_integers", "sa", "sw", "w", "za", "zw"]
 
 
 def _sample(d: Sampler) -> dict[str, Any]:

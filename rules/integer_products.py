@@ -25,13 +25,13 @@ from eqsat.rules.integer_bounds import (
 from eqsat.rules.parallel import split_last
 from eqsat.rules.quantisation import per_tensor
 from eqsat.rules.sampling import Drawing, Sampler, fixed
-from eqsat.rules.terms import constant, div, mul
+from eqsat.rules.terms import div, mul
 
 SOURCE = (
     "Jacob et al. 2017, Quantization and training of neural networks for efficient integer-arithmetic-only inference"
 )
 FLOAT = int(DType.FLOAT)
-q, s, a, w, sa, sw, sy, za, zw, zy = variables("q s a w sa sw sy za? zw? zy?")
+a, w, sa, sw, sy, za, zw, zy = variables("a w sa sw sy za? zw? zy?")
 left = apply("DequantizeLinear", a, sa, za).named("left")
 right = apply("DequantizeLinear", w, sw, zw).named("right")
 
@@ -131,37 +131,6 @@ def _single(m: Match, zero: Ref | None) -> Term:
     least, greatest = zero.interval
     m.require(least == greatest, "several zero points on the left")
     return literal(int(least), DType.UINT8)
-
-
-def _accumulated(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    axis = d.integer(0, len(shape) - 1)
-    along = tuple(n if i == axis else 1 for i, n in enumerate(shape))[d.integer(0, axis) :]
-    scale = d.scale(d.choose(((), (1,), along, along, d.broadcast_with(shape))))
-    return {
-        "q": d.integers(shape, d.choose(("int32", "int32", "int64"))),
-        "s": d.either(scale, 0.9),
-        "cast": {"to": FLOAT},
-    }
-
-
-@rule(
-    mul(apply("Cast", q).named("cast"), s),
-    where=[constant("s")],
-    exactness=Exactness.EXACT,
-    source="ONNX DequantizeLinear of int32 has no zero point",
-    family="E6",
-    sample=_accumulated,
-)
-def dequantize_accumulator(m: Match) -> Term:
-    """``Cast(q: int32) * s == DequantizeLinear(q, s)`` for one scale, or one for each slice of an axis."""
-    m.require(m.q.dtype is DType.INT32 and m.s.dtype is DType.FLOAT and m.root.dtype is DType.FLOAT, "other types")
-    m.require(m.root.shape == m.q.shape, "the scale enlarges the value")
-    extents = m.s.static_shape
-    axes = [i - len(extents) for i, n in enumerate(extents) if n != 1]
-    m.require(len(axes) <= 1, "the scale varies over several axes")
-    attributes = {"axis": axes[0] + m.q.rank} if axes else {}
-    return apply("DequantizeLinear", m.q, reshaped(m.s, [extents[axis] for axis in axes]), **attributes)
 
 
 # --- several products of one input ---------------------------------------------------------------------------------------

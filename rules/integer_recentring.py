@@ -15,10 +15,23 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Merge, Ref, Rule, Term, apply, group_rule, literal, rule
-from eqsat.rewrite import variables
+from eqsat.rewrite import (
+    PROJECTION,
+    Apply,
+    GroupView,
+    Match,
+    Merge,
+    Ref,
+    Rule,
+    Term,
+    apply,
+    group_rule,
+    literal,
+    rule,
+    variables,
+)
 from eqsat.rules.padding import narrow_border
-from eqsat.rules.quantisation import BYTES, dequantize, like, q, quantize, s, x, z
+from eqsat.rules.quantisation import BYTES, dequantize, like, q, quantize, x
 from eqsat.rules.quantised_drawing import parameters, ties, values
 from eqsat.rules.quantised_movement import MOVEMENT, draw_others
 from eqsat.rules.sampling import Drawing, Sampler, fixed

@@ -18,9 +18,9 @@ from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal, ru
 from eqsat.rules.padding import narrow_border
 from eqsat.rules.quantised_drawing import parameters, ties, values
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import condition, constant, mul
+from eqsat.rules.terms import condition
 
-x, q, s, z, c, s2, z2, low, high = variables("x q s z? c s2 z2? low? high?")
+x, q, s, z, s2, z2, low, high = variables("x q s z? s2 z2? low? high?")
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -38,7 +38,7 @@ def quantize(value: Term) -> Apply:
     return apply("QuantizeLinear", value, s, z).named("quantized")
 
 
-def like(node: Ref, op: str, value: Term, scale: Ref, zero: Ref | None, **changes: Any) -> Apply:
+def like(node: Ref, op: str, value: Term, scale: Term, zero: Term | None, **changes: Any) -> Apply:
     """``op`` with the attributes of ``node`` on another value."""
     args = (value, scale) if zero is None else (value, scale, zero)
     return Apply(op, args, node.attributes.updated(**changes) if changes else node.attributes)
@@ -304,38 +304,3 @@ def move_max_pool_behind_quantize(m: Match) -> Term:
     m.require(_along_channels(m, m.quantized), "scales vary within a window")
     quantized = like(m.quantized, "QuantizeLinear", m.x, m.s, m.z)
     return Apply("MaxPool", (quantized,), m.window.attributes)
-
-
-def _scaled_sample(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    drawn = parameters(d, shape, dtype=d.choose(("int8", "uint8", "int32")))
-    if drawn["dtype"] == "int32":
-        drawn.pop("z", None)
-    factor = d.choose((0.125, 3.0, 0.3, 1e-3, -2.0, 1e38))
-    extent = d.choose(((), (), (1,), (1,) * (len(shape) + d.integer(0, 1)), d.broadcast_of(shape)))
-    found = {
-        "q": d.integers(shape, drawn["dtype"], -1000, 1000)
-        if drawn["dtype"] == "int32"
-        else d.integers(shape, drawn["dtype"])
-    }
-    return found | {**values(drawn), "dq": drawn["attributes"], "c": d.either(np.full(extent, factor, np.float32), 0.9)}
-
-
-@rule(
-    mul(dequantize(q), c),
-    where=[positive_scale, constant("c")],
-    exactness=Exactness.ROUNDING,
-    source="(q - z) * s * c",
-    family="E5",
-    sample=_scaled_sample,
-)
-def fold_factor_into_dequantize(m: Match) -> Term:
-    """``DQ(q, s, z) * c == DQ(q, s * c, z)`` for one positive number ``c``."""
-    m.require(m.root.shape == m.q.shape and m.c.value.size == 1, "several factors, or one that enlarges the value")
-    m.require(m.root.dtype is DType.FLOAT and m.s.dtype is DType.FLOAT, "no float32")
-    factor = float(m.c.value.reshape(()))
-    info = np.finfo(np.float32)
-    least, greatest = (bound * factor for bound in m.s.interval)
-    m.require(least >= float(info.smallest_normal) and greatest < float(info.max) / 2**32, "scales out of range")
-    m.require(unblocked(m.dq.attributes) and not m.q.is_constant, "blocks, or a known value")
-    return like(m.dq, "DequantizeLinear", m.q, mul(m.s, literal(np.float32(factor))), m.z)
