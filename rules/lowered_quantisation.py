@@ -183,7 +183,7 @@ def _rescaled(m: Match, *, exact: bool) -> Term:
     m.require(m.x.dtype is DType.FLOAT and m.root.shape == m.x.shape, "no float32, or a factor that enlarges the value")
     m.require(m.e.rank == 0 and m.c.value.size == 1, "scales for each slice")
     factor = np.float32(m.c.value.reshape(()))
-    m.require(np.isfinite(factor) and 1e-30 < factor < 1e30, "the factor is not positive, or far from 1")
+    m.require(np.isfinite(factor) and 1e-37 < factor < 1e37, "the factor is not positive, or far from 1")
     m.require((math.frexp(float(factor))[0] == 0.5) is exact, "the reciprocal is rounded, or is not")
     scale = literal(np.float32(1) / factor, DType.FLOAT)
     args = (m.x, scale) if m.z is None else (m.x, scale, m.z)

@@ -19,6 +19,19 @@ from eqsat.rules.sampling import Sampler, fixed
 
 SOURCE = "each element is quantised by itself"
 
+MOVEMENT = (
+    ("Reshape", "shape"),
+    ("Flatten", ""),
+    ("Squeeze", "axes?"),
+    ("Unsqueeze", "axes"),
+    ("Transpose", ""),
+    ("Slice", "starts ends axes? steps?"),
+    ("Gather", "indices"),
+    ("Expand", "shape"),
+    ("Tile", "repeats"),
+)
+"""Operators that move elements of one value, and the names of their further inputs."""
+
 
 def _moved(op: str, node: Ref, value: Term, m: Match, names: tuple[str, ...]) -> Apply:
     """``op`` on another value, with the other inputs and the attributes of ``node``."""
@@ -37,7 +50,7 @@ def _permutation(m: Match) -> tuple[int, ...]:
     return tuple(m.moved.attr("perm") or reversed(range(m.moved.rank)))
 
 
-def _others(d: Sampler, op: str, shape: tuple[int, ...]) -> dict[str, Any]:
+def draw_others(d: Sampler, op: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """The further inputs of a movement operator on a value of ``shape``, and its attributes as ``moved``."""
     rank, size = len(shape), int(np.prod(shape))
     axis = d.integer(0, rank - 1)
@@ -67,7 +80,7 @@ def _behind_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
         shape = d.shape(2, 4, ones=0.3)
         drawn = parameters(d, shape, per_axis=0.6 if op == "Transpose" else 0.2)
         found = {"q": d.integers(shape, drawn["dtype"]), **values(drawn), "dq": drawn["attributes"]}
-        return found | _others(d, op, shape)
+        return found | draw_others(d, op, shape)
 
     return sample
 
@@ -75,7 +88,7 @@ def _behind_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
 def _before_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
     def sample(d: Sampler) -> dict[str, Any]:
         shape = d.shape(2, 4, ones=0.3)
-        others = _others(d, op, shape)
+        others = draw_others(d, op, shape)
         drawn = parameters(d, (), per_axis=0)
         if op == "Transpose" and d.chance(0.6):
             result = np.empty(shape).transpose(others["moved"].get("perm")).shape
@@ -122,15 +135,5 @@ def _define(op: str, inputs: str = "") -> tuple[Rule, Rule]:
     return first, second
 
 
-for _op, _inputs in (
-    ("Reshape", "shape"),
-    ("Flatten", ""),
-    ("Squeeze", "axes?"),
-    ("Unsqueeze", "axes"),
-    ("Transpose", ""),
-    ("Slice", "starts ends axes? steps?"),
-    ("Gather", "indices"),
-    ("Expand", "shape"),
-    ("Tile", "repeats"),
-):
+for _op, _inputs in MOVEMENT:
     _define(_op, _inputs)

@@ -9,7 +9,7 @@ from typing import Protocol
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError
 from eqsat.ir.operator import Application, Kind, operator
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 NOMINAL_EXTENT = 32
 """What a symbolic dimension counts as when work is estimated."""
@@ -17,6 +17,9 @@ NOMINAL_EXTENT = 32
 VIEW_PRICE = 1e-3
 """Price, in kernels, of a view and of each operator of a kernel after the first: they launch nothing, but of two programs with
 as many kernels the shorter is better."""
+
+
+_BYTES = frozenset((DType.INT8, DType.UINT8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,19 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
     if definition is not None:
         flops = definition.flops(app, [t for t in results if t is not None])
     name = f"{domain}::{op}" if domain else op
-    first = next((t for t in app.types if isinstance(t, TensorType)), None)
-    dtype = "default" if first is None or first.dtype == 0 or first.dtype == 8 else first.dtype.numpy.name
+    dtype = _element_type(kind, app.types)
     return Work((name,), kind, flops, _total(app.types), _total(results), dtype)
+
+
+def _element_type(kind: Kind, types: Sequence[Type | None]) -> str:
+    """The element type of the first operand; of a product of 8-bit integers that of both, such as ``uint8*int8``."""
+    first = next((t for t in types if isinstance(t, TensorType)), None)
+    if first is None or first.dtype == 0 or first.dtype == 8:
+        return "default"
+    if kind is Kind.ANCHOR and first.dtype in _BYTES:
+        matrices = [t for t in types if isinstance(t, TensorType) and t.dtype in _BYTES and len(t.shape or ()) > 1]
+        return "*".join(t.dtype.numpy.name for t in matrices[:2])
+    return first.dtype.numpy.name
 
 
 def nominal(type: Type | None) -> Type | None:

@@ -49,7 +49,8 @@ class Template:
 class Target:
     """Rates of a machine and its software stack, and its kernels.
 
-    ``peak_ops`` gives operations per second (a multiply-add is two) by element type name, ``"default"`` for the rest.
+    ``peak_ops`` gives operations per second (a multiply-add is two) by element type name, ``"default"`` for the rest; products
+    of 8-bit integers may have rates by the types of both operands.
     ``free_kinds`` names the kinds of operator that launch nothing, ``free_operators`` further operators that do not, because
     the next kernel reads their input in place. ``templates``: kernels of several operators, beside every single operator.
     ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
@@ -78,8 +79,10 @@ class Target:
     argument_limit: int = 64
 
     def peak(self, dtype: str) -> float:
-        """Peak rate for an element type, operations per second."""
-        return self.peak_ops.get(dtype, self.peak_ops["default"])
+        """Peak rate for an element type, operations per second; of a product such as ``uint8*int8`` that of the first operand,
+        unless there is one for both."""
+        first = dtype.partition("*")[0]
+        return self.peak_ops.get(dtype, self.peak_ops.get(first, self.peak_ops["default"]))
 
 
 @cache

@@ -44,6 +44,7 @@ _KEEPING = frozenset(
         "Min",
     )
 )
+_BYTES = frozenset((DType.INT8, DType.UINT8))
 _MONOTONE = {"Add": 2, "Sub": 2, "Div": 2, "Sqrt": 1}
 """Operators, with their number of inputs, whose bounds are those of their corners."""
 
@@ -111,10 +112,12 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         return (min(b[0] for b in bounds), max(b[1] for b in bounds))
     if node.key == "Cast" and children:
         return _of_cast(egraph, handle, children[0])
+    if node.key == "Clip":
+        return _of_clipped_bytes(egraph, handle, depth, memo)
     if node.key in _KEEPING and children:
         taken = children if node.key in ("Concat", "Max", "Min") else children[:1]
         type = egraph.full_type_of(taken[0])
-        if isinstance(type, TensorType) and type.dtype.is_float:
+        if isinstance(type, TensorType) and (type.dtype.is_float or type.dtype in _BYTES):
             bounds = [_child(egraph, x, depth, memo) for x in taken]
             return (min(b[0] for b in bounds), max(b[1] for b in bounds))
     return EVERYTHING
@@ -133,6 +136,21 @@ def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
         return EVERYTHING
     limits = np.iinfo(source.dtype.numpy)
     return (float(limits.min), float(limits.max))
+
+
+def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
+    """Bounds of a Clip of 8-bit integers, among which there is no NaN."""
+    children = egraph.canonical_children(handle)
+    type = egraph.full_type_of(children[0])
+    if not isinstance(type, TensorType) or type.dtype not in _BYTES:
+        return EVERYTHING
+    least, greatest = _child(egraph, children[0], depth, memo)
+    low, high = ((children[i] if len(children) > i else 0) for i in (1, 2))
+    if low:
+        least = max(least, _child(egraph, low, depth, memo)[0])
+    if high:
+        greatest = min(greatest, _child(egraph, high, depth, memo)[1])
+    return (least, greatest) if least <= greatest else EVERYTHING
 
 
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:

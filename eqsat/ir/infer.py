@@ -11,8 +11,8 @@ from eqsat.ir.graph import Node
 from eqsat.ir.operator import Application, definition_of
 from eqsat.ir.types import UNKNOWN, Type
 
-VALUE_SIZE_LIMIT = 1024
-"""Constants with more elements than this do not take part in shape inference."""
+VALUE_SIZE_LIMIT = 4096
+"""Elements of larger constants are not known to shape inference and rules. Vectors over channels are to be below."""
 
 _symbols = itertools.count()
 

@@ -75,5 +75,6 @@ UNDETECTED: frozenset[tuple[str, str]] = frozenset(
         ("scale_group_normalization", "b * w finite"),
         ("take_root_instead_of_raising", "float"),
         ("take_root_instead_of_raising", "x at least 0"),
+        ("move_recentring_before_max_pool", "every window covers data"),
     }
 )

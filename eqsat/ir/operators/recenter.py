@@ -1,0 +1,34 @@
+"""``eqsat::Recenter``: signed 8-bit integers as unsigned ones that are 128 greater, and back.
+
+It has no kernel of its own on any runtime. It marks that a value may as well be computed unsigned, and disappears where it meets
+another one or a quantisation; otherwise a program spells it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ShapeError
+from eqsat.ir.composite import define_composite
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Kind
+from eqsat.ir.types import DType, TensorType
+
+RECENTER = "eqsat::Recenter"
+
+
+def _recenter(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    value = inputs[0]
+    found = b.type_of(value)
+    if not isinstance(found, TensorType) or found.dtype not in (DType.INT8, DType.UINT8):
+        raise ShapeError(f"Recenter takes int8 or uint8, got {found}")
+    signed, unsigned = b.constant(np.array(0, np.int8)), b.constant(np.array(128, np.uint8))
+    first, second = (signed, unsigned) if found.dtype is DType.INT8 else (unsigned, signed)
+    one = b.constant(np.array(1, np.float32))
+    return [b.op("QuantizeLinear", b.op("DequantizeLinear", value, one, first), one, second)]
+
+
+define_composite(RECENTER, _recenter, Kind.ELEMENTWISE)
