@@ -24,10 +24,11 @@ from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of, split_key
+from eqsat.ir.types import Type
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
-from eqsat.lower.selection import select
+from eqsat.lower.selection import Writable, select
 from eqsat.report import Report, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
@@ -185,7 +186,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             notify("lower", "")
             program = extraction.lower()
             if not _can_be_written(program.graph, chosen.form):
-                extraction.select(lambda op: False)
+                extraction.select(lambda op, types: False)
                 program = extraction.lower()
     report = _report(source, chosen, model, graph, encoding, saturation, extraction, program, snapshot.size, rules)
     if not isinstance(extraction, _Extraction):
@@ -212,7 +213,7 @@ class _Extraction:
     time_limit_s: float
     bound_scope: str = "e-graph"
 
-    def select(self, writable: Callable[[str], bool]) -> None:
+    def select(self, writable: Writable) -> None:
         """Makes the choice, among operators that the file to be written may use."""
         parts = (self.encoding, self.snapshot, self.model, self.target)
         if self.target.templates:
@@ -252,20 +253,23 @@ def _domains(targets: Iterable[Target], form: str) -> frozenset[str]:
     return frozenset().union(*(t.domains for t in targets)) & (FORMS[form][1] | {OWN_DOMAIN})
 
 
-def _writable_operators(graph: Graph, domains: frozenset[str], expanded: frozenset[str]) -> Callable[[str], bool]:
+def _writable_operators(graph: Graph, domains: frozenset[str], expanded: frozenset[str]) -> Writable:
     """Which operators a file like the one ``graph`` came from may use: those of its opset, newer ones as far as the opset
-    can be raised, which is found out only when one is met, and those of ``domains``; none of ``expanded``, which the target
-    would spell out again."""
+    can be raised, which is found out only when one is met, and those of ``domains`` that ONNX Runtime has kernels for; none
+    of ``expanded``, which the target would spell out again."""
     from eqsat.backends.onnx_form import can_be_raised
+    from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
     from eqsat.ir.versions import first_version
 
-    def writable(key: str) -> bool:
-        if key in expanded:
-            return False
-        domain, op = split_key(key)
-        return domain in domains if domain else can_be_raised(graph, first_version(op))
+    raised = cache(lambda op: op not in expanded and can_be_raised(graph, first_version(op)))
 
-    return cache(writable)
+    def writable(key: str, types: Sequence[Type | None]) -> bool:
+        domain, op = split_key(key)
+        if not domain:
+            return raised(op)
+        return domain in domains and (domain != DOMAIN or has_kernel(op, types))
+
+    return writable
 
 
 def _can_be_written(graph: Graph, form: str) -> bool:
