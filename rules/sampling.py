@@ -18,7 +18,7 @@ import numpy as np
 
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import operator
+from eqsat.ir.operator import operator, split_key
 from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupRule, Rule, Term, Variable
 
@@ -85,12 +85,13 @@ class Drawing:
         return self.builder.input(name, DType.of(value.dtype), shape)
 
     def op(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
-        """Applies an operator to values; a tuple of values comes back when ``outputs`` is not 1.
+        """Applies an operator, named by its key, to values; a tuple of values comes back when ``outputs`` is not 1.
 
         Attributes that are floats are rounded to float32, as a file stores them.
         """
         stored: dict[str, Any] = {k: float(np.float32(v)) if isinstance(v, float) else v for k, v in attributes.items()}
-        return self.builder.op(op, *inputs, outputs=outputs, **stored)
+        domain, name = split_key(op)
+        return self.builder.op(name, *inputs, outputs=outputs, domain=domain, **stored)
 
     def finish(self, *outputs: str) -> Instance:
         """The instance with these outputs, the first of which is the root."""

@@ -51,7 +51,15 @@ def define_composite(
         found = run(_build(expand, attributes, types, small), feeds)
         return tuple(found.values())
 
-    return define(key, infer=infer, evaluate=evaluate, kind=kind, flops=flops or work_of_parts, commutative=commutative, expand=expand)
+    return define(
+        key,
+        infer=infer,
+        evaluate=evaluate,
+        kind=kind,
+        flops=flops or work_of_parts,
+        commutative=commutative,
+        expand=expand,
+    )
 
 
 def only_attributes(key: str, attributes: Attributes, *known: str) -> None:

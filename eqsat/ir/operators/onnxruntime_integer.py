@@ -16,29 +16,34 @@ def _input(inputs: Sequence[str | None], index: int) -> str | None:
     return inputs[index] if index < len(inputs) else None
 
 
-def _vector_or_number(b: Any, value: str | None) -> None:
-    found = b.type_of(value) if value else None
-    if isinstance(found, TensorType) and found.shape is not None and len(found.shape) <= 1:
-        return
-    if found is not None:
-        raise ShapeError(f"scales, zero points and biases of integer products are vectors or numbers, got {found}")
+def _check(b: Any, left: Sequence[str | None], right: Sequence[str | None]) -> None:
+    """Raises `ShapeError` unless parameters of the left operand are numbers and those of the columns vectors or numbers."""
+    for value in (*left, *right):
+        found = b.type_of(value) if value else None
+        if found is None:
+            continue
+        if not isinstance(found, TensorType) or found.shape is None or len(found.shape) > 1:
+            raise ShapeError(f"scales, zero points and biases of integer products are vectors or numbers, got {found}")
+        if value in left and found.size != 1:
+            raise ShapeError(f"the left operand of an integer product has one scale and one zero point, got {found}")
 
 
 def _scaled(b: Any, product: str, scales: Sequence[str | None], bias: str | None) -> str:
     """``product * (a_scale * b_scale) + bias`` in float32."""
-    for value in (*scales, bias):
-        _vector_or_number(b, value)
+    _check(b, scales[:1], (*scales[1:], bias))
     value = b.op("Mul", b.op("Cast", product, to=1), b.op("Mul", *scales))
     return b.op("Add", value, bias) if bias else value
 
 
 def _matmul_integer_to_float(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    _check(b, [_input(inputs, 4)], [_input(inputs, 5)])
     only_attributes("MatMulIntegerToFloat", attributes)
     product = b.op("MatMulInteger", inputs[0], inputs[1], _input(inputs, 4), _input(inputs, 5))
     return [_scaled(b, product, inputs[2:4], _input(inputs, 6))]
 
 
 def _dynamic_quantize_matmul(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    _check(b, [], [_input(inputs, 3)])
     only_attributes("DynamicQuantizeMatMul", attributes)
     a, scale, zero = b.op("DynamicQuantizeLinear", inputs[0], outputs=3)
     product = b.op("MatMulInteger", a, inputs[1], zero, _input(inputs, 3))
@@ -46,6 +51,7 @@ def _dynamic_quantize_matmul(b: Any, attributes: Attributes, inputs: Sequence[st
 
 
 def _qgemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    _check(b, [inputs[2], *inputs[7:]], [inputs[5]])
     only_attributes("QGemm", attributes, "alpha", "transA", "transB")
     if attributes.get("alpha", 1.0) != 1.0:
         raise ShapeError("QGemm: attribute 'alpha' other than 1 is not covered by the definition")
