@@ -186,7 +186,7 @@ def _accumulator(d: Sampler) -> dict[str, Any]:
         found["za"] = d.integers(d.choose(((), (1,))), "uint8")
     if "za" in found and d.chance():
         found["zw"] = fixed(d.integers((), "int8", -2, 2))
-    return found | {"cast": {"to": int(DType.FLOAT if d.chance(0.9) else DType.DOUBLE)}}
+    return found | {"cast": {"to": int(DType.FLOAT)}}
 
 
 @rule(
@@ -216,7 +216,12 @@ def _with_bias(d: Sampler) -> dict[str, Any]:
     found |= {"a": d.integers(found["a"].shape, "uint8"), "za": fixed(d.integers((), "uint8"))}
     found["zw"] = fixed(d.integers((), found["w"].array.dtype.name))
     columns = found["w"].array.shape[-1]
-    return {**found, "c": d.either(d.floats((columns,) if d.chance(0.7) else d.broadcast_with((found["a"].shape[-2], columns))), 0.7)}
+    return {
+        **found,
+        "c": d.either(
+            d.floats((columns,) if d.chance(0.7) else d.broadcast_with((found["a"].shape[-2], columns))), 0.7
+        ),
+    }
 
 
 @rule(

@@ -74,12 +74,6 @@ def _concat(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     return [_quantized(b, b.op("Concat", *parts, axis=attributes["axis"]), inputs, 0, inputs[2])]
 
 
-def _where(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    only_attributes("QLinearWhere", attributes)
-    value = b.op("Where", inputs[0], _dequantized(b, inputs, 1), _dequantized(b, inputs, 4))
-    return [_quantized(b, value, inputs, 7, inputs[1])]
-
-
 define_composite("com.microsoft::QLinearAdd", _binary("Add"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearMul", _binary("Mul"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearSigmoid", _unary("Sigmoid"), Kind.ELEMENTWISE)
@@ -87,4 +81,3 @@ define_composite("com.microsoft::QLinearLeakyRelu", _unary("LeakyRelu", "alpha")
 define_composite("com.microsoft::QLinearAveragePool", _unary("AveragePool", *POOL), Kind.REDUCTION)
 define_composite("com.microsoft::QLinearGlobalAveragePool", _unary("GlobalAveragePool"), Kind.REDUCTION)
 define_composite("com.microsoft::QLinearConcat", _concat, Kind.INJECTIVE)
-define_composite("com.microsoft::QLinearWhere", _where, Kind.ELEMENTWISE)
