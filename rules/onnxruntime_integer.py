@@ -211,7 +211,7 @@ def fuse_scales_into_integer_product(m: Match) -> Term:
 
 def _with_bias(d: Sampler) -> dict[str, Any]:
     found = _product(d)
-    found.pop("left"), found.pop("right")
+    del found["left"], found["right"]
     found["sw"] = fixed(d.positive(()))
     found |= {"a": d.integers(found["a"].shape, "uint8"), "za": fixed(d.integers((), "uint8"))}
     found["zw"] = fixed(d.integers((), found["w"].array.dtype.name))
@@ -277,19 +277,20 @@ def add_bias_to_accumulator(m: Match) -> Term:
 
     The bias is rounded to the scale of the sums, which is at most half a quantum of the result.
     """
-    m.require(m.bias is not None and m.w.rank == 2, "no bias, or several matrices")
+    bias: Any = m.bias
+    m.require(bias is not None and m.w.rank == 2, "no bias, or several matrices")
     m.require(m.a.dtype is DType.UINT8 and m.root.dtype is DType.UINT8, "not unsigned")
     m.require(unblocked(m.quantized.attributes) and (m.zy is None or m.zy.is_constant), "blocks or another precision")
     fine = m.sa.interval[0] * m.sw.interval[0]
     m.require(
         2 * m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than a quantum"
     )
-    largest = max(map(abs, m.bias.interval)) / fine
+    largest = max(map(abs, bias.interval)) / fine
     m.require(largest < 2**30, "the bias does not fit into int32")
     inner = m.w.shape[0]
     _no_overflow(m, inner, largest + 1)
     scale, zero = _columns(m)
-    rounded = apply("Round", apply("Div", m.bias, mul(_scalar(m.sa), scale or m.sw)))
+    rounded = apply("Round", apply("Div", bias, mul(m.sa, m.sw)))
     integers = apply("Cast", rounded, to=int(DType.INT32))
     points = (number(m.za, DType.UINT8), zero if zero is not None else literal(0, m.w.dtype), number(m.zy, DType.UINT8))
     matrix = m.a if m.a.rank == 2 else apply("Reshape", m.a, int64s((-1, int(m.w.static_shape[0]))))

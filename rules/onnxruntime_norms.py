@@ -23,12 +23,12 @@ def _normed_sum(d: Sampler) -> Instance:
     drawing = Drawing()
     shape = d.shape(2, 4, ones=0.05)
     row = shape[-1:]
-    x, skip = (drawing.value(d.floats(shape if d.chance(0.9) else d.broadcast_of(shape))) for _ in range(2))
-    parts = [x, skip]
+    summands = [shape if d.chance(0.9) else d.broadcast_of(shape) for _ in range(2)]
+    parts = [drawing.value(d.floats(s)) for s in summands]
     if d.chance():
         parts[d.integer(0, 1)] = drawing.op("Add", parts[0], drawing.value(d.either(d.floats(row))))
     total = drawing.op("Add", *parts)
-    if drawing.builder.type_of(total).shape != shape:
+    if summands != [shape, shape]:
         total = drawing.op("Add", total, drawing.value(d.floats(shape)))
     op = d.choose(tuple(FUSED))
     beta = [drawing.value(d.floats(row))] if op == "LayerNormalization" and d.chance() else []

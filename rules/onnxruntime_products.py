@@ -9,8 +9,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
+from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.onnxruntime_products import ACTIVATIONS
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
@@ -72,8 +75,6 @@ def _factor(m: Match) -> float:
 
 def _as_file(number: float) -> float:
     """Rounded as files store attributes."""
-    import numpy as np
-
     return float(np.float32(number))
 
 
@@ -187,14 +188,16 @@ def _convolution(d: Sampler) -> dict[str, Any]:
     return {"x": x, "w": fixed(weights), "conv": {"pads": tuple(d.integer(0, 1) for _ in range(2 * spatial))}}
 
 
-def _with_sum(d: Sampler) -> dict[str, Any]:
-    from eqsat.ir.interpret import evaluate_operator
+def _result(drawn: dict[str, Any]) -> np.ndarray:
+    return evaluate_operator("Conv", Attributes(drawn["conv"]), (drawn["x"], drawn["w"].array, None))[0]
 
+
+def _with_sum(d: Sampler) -> dict[str, Any]:
     drawn = _convolution(d)
     if d.chance(0.6):
         drawn["bias"] = fixed(d.floats((drawn["w"].array.shape[0],)))
-    result = evaluate_operator("Conv", Attributes(drawn["conv"]), (drawn["x"], drawn["w"].array, None))[0]
-    return {**drawn, "z": d.floats(result.shape if d.chance(0.8) else d.broadcast_of(result.shape))}
+    shape = _result(drawn).shape
+    return {**drawn, "z": d.floats(shape if d.chance(0.8) else d.broadcast_of(shape))}
 
 
 @rule(
@@ -224,13 +227,13 @@ def _activated_product(d: Sampler) -> Instance:
         values = [drawing.value(drawn["x"]), drawing.value(drawn["w"])]
         product = drawing.op("Conv", *values, **drawn["conv"])
         if kind == "sum":
-            shape = drawing.builder.type_of(product).shape
-            product = drawing.op(FUSED["Conv"], *values, None, drawing.value(d.floats(shape)), **drawn["conv"])
+            summand = drawing.value(d.floats(_result(drawn).shape))
+            product = drawing.op(FUSED["Conv"], *values, None, summand, **drawn["conv"])
     name = d.choose(tuple(ACTIVATIONS))
     if name == "Clip":
         bounds = [drawing.value(fixed(v, "float32")) for v in (-0.5, 2.0)]
         return drawing.finish(drawing.op("Clip", product, *bounds[: d.integer(1, 2)]))
-    parameters = {p: 0.25 for p in ACTIVATIONS[name] if d.chance()}
+    parameters: dict[str, Any] = {p: 0.25 for p in ACTIVATIONS[name] if d.chance()}
     return drawing.finish(drawing.op(name, product, **parameters))
 
 
@@ -252,7 +255,7 @@ def fuse_activation_into_product(view: GroupView) -> Iterator[Merge]:
                     added = _parameters(name, node, inputs, fused)
                 except Unmet:
                     continue
-                yield node, Apply(fused, operands, product.attributes.updated(**added))
+                yield node, apply(fused, *operands, **{**product.attributes, **added})
 
 
 def _parameters(name: str, node: Ref, inputs: tuple[Ref | None, ...], fused: str) -> dict[str, Any]:
@@ -262,7 +265,7 @@ def _parameters(name: str, node: Ref, inputs: tuple[Ref | None, ...], fused: str
         if fused != FUSED["Conv"]:
             raise Unmet("FusedGemm does not clip")
         low, high = ((*inputs[1:], None, None))[:2]
-        limit = 3.4028234663852886e38
+        limit = float(np.finfo(np.float32).max)
         numbers = [
             fallback if r is None else float(r.value.reshape(())) for r, fallback in ((low, -limit), (high, limit))
         ]

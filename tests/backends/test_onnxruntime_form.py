@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnxruntime_instances import INSTANCES
+from onnxruntime_programs import PROGRAMS, random_inputs
+from typer.testing import CliRunner
 
-from eqsat.backends.onnx_file import to_model
+import eqsat
+from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
+from eqsat.cli import app
+from eqsat.frontends.onnx_model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
@@ -81,3 +88,39 @@ def test_kernels_are_asked_for_by_element_type() -> None:
     assert not has_kernel("QLinearAdd", [u8, f32, None, s8, f32, None, f32])
     assert not has_kernel("GroupNorm", [f32])
     assert not has_kernel("NoSuchOperator", [f32])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_written_file_means_the_same_at_every_level(name: str, tmp_path: Path) -> None:
+    graph = PROGRAMS[name][0]
+    result = eqsat.optimize(graph, form="onnxruntime", verify=False)
+    fused, flat = tmp_path / "fused.onnx", tmp_path / "flat.onnx"
+    result.save(fused)
+    result.save(flat, form="flat")
+    assert any(n.domain == DOMAIN for n in load_onnx(fused).nodes)
+    assert not any(n.domain for n in load_onnx(flat).nodes)
+    feeds = random_inputs(graph)
+    expected = run(graph, feeds)["y"]
+    for path in (fused, flat):
+        for level in LEVELS:
+            _assert_close(Session(path, level).run(feeds)["y"], expected)
+
+
+def test_the_command_line_writes_the_form_and_reports_the_operators(tmp_path: Path) -> None:
+    source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    save_onnx(PROGRAMS["convolutions"][0], source)
+    done = CliRunner().invoke(app, ["optimize", str(source), "-o", str(target), "--form", "onnxruntime"])
+    assert done.exit_code == 0, done.output
+    assert "com.microsoft::FusedConv" in done.output
+    assert {n.key for n in load_onnx(target).nodes} >= {"com.microsoft::FusedConv", "com.microsoft::FusedGemm"}
+
+
+def test_a_use_that_the_definition_does_not_cover_stays_opaque(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 8))
+    graph = b.finish({"y": b.op("MultiHeadAttention", x, x, x, domain=DOMAIN, num_heads=2)})
+    model = to_model(graph)
+    assert not load_onnx(model).nodes[0].opaque
+    model.graph.node[0].attribute.add(name="unidirectional", i=1, type=2)
+    node = load_onnx(model).nodes[0]
+    assert "not covered" in node.opaque

@@ -34,7 +34,8 @@ def _activated(b: GraphBuilder, value: str, name: str, parameters: Sequence[floa
         raise ShapeError(f"activation {name!r} with parameters {list(parameters)} is not covered by the definition")
     if name == "Clip":
         return b.op("Clip", value, *(b.constant(np.float32(p)) for p in parameters))
-    return b.op(name, value, **{k: float(p) for k, p in zip(names, parameters, strict=True)})
+    attributes: dict[str, Any] = {k: float(p) for k, p in zip(names, parameters, strict=True)}
+    return b.op(name, value, **attributes)
 
 
 def _transposed(b: GraphBuilder, value: str, wanted: Any) -> str:
