@@ -161,15 +161,13 @@ def _parts(
                 constants[fresh] = body.constants[value]
             else:
                 types[fresh] = body.type_of(value)
-    return [
-        replace(
-            n,
-            inputs=tuple(names.get(v, v) for v in n.inputs),
-            outputs=tuple(names.get(v, v) for v in n.outputs),
-            name=node.name,
-        )
-        for n in body.nodes
-    ]
+    parts = []
+    for part in body.nodes:
+        outputs = tuple(names.get(v, v) for v in part.outputs)
+        label = f"{node.name}/{next(v for v in outputs if v)}" if node.name else ""  # a file names no two nodes alike
+        inputs = tuple(names.get(v, v) for v in part.inputs)
+        parts.append(replace(part, inputs=inputs, outputs=outputs, name=label))
+    return parts
 
 
 def _fresh(stem: str, taken: set[str]) -> str:
