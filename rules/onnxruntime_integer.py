@@ -132,7 +132,7 @@ def _columns(m: Match) -> tuple[Term | None, Term | None]:
     sample=_product,
     domain=DOMAIN,
 )
-def multiply_integers_to_float(m: Match) -> Term:
+def fuse_integer_product(m: Match) -> Term:
     """``DQ(a) @ DQ(w) == MatMulIntegerToFloat(a, w)`` where no sum overflows."""
     _check_types(m)
     m.require(m.a.rank >= 2 and m.w.rank >= 2, "a vector")
@@ -161,7 +161,7 @@ def _gemm(d: Sampler) -> dict[str, Any]:
     sample=_gemm,
     domain=DOMAIN,
 )
-def multiply_integers_with_bias_to_float(m: Match) -> Term:
+def fuse_integer_product_with_bias(m: Match) -> Term:
     """``Gemm(DQ(a), DQ(w), bias) == MatMulIntegerToFloat(a, w, bias)`` for a vector ``bias`` where no sum overflows."""
     _check_types(m)
     node = m.gemm
