@@ -31,7 +31,7 @@ def _biased(d: Sampler) -> dict[str, Any]:
 
 def _gate(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.shape(1, 3))
-    return {"x": x, "c": fixed(np.full(d.choose(((), (1,))), d.choose((1.702, 1.702, -0.5)), np.float32))}
+    return {"x": x, "c": fixed(np.full(d.choose(((), (1,), (1,) * 4)), d.choose((1.702, 1.702, -0.5)), np.float32))}
 
 
 def _name(m: Match, exact: str, approximate: str) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, Match, Ref, Term, apply, literal, rule, variables
+from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
 from eqsat.rules.onnxruntime_quantised import number
 from eqsat.rules.quantisation import BYTES, integer_range, per_tensor, positive, unblocked
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import add, condition, constant, int64s, mul, transpose
+from eqsat.rules.terms import add, constant, int64s, mul, transpose
 
 DOMAIN = "com.microsoft"
 SOURCE = "contrib operators of ONNX Runtime; Jacob et al. 2017"
@@ -57,20 +57,15 @@ def _product(d: Sampler) -> dict[str, Any]:
     return {**_drawn_left(d, (*batch, inner)), **_drawn_weight(d, inner, columns)}
 
 
-@condition("one positive scale on the left")
-def left_scale(m: Match) -> bool:
-    return positive(m.sa) and m.sa.dtype is DType.FLOAT and per_tensor(m.sa, m.za)
-
-
-@condition("positive scales of the tensor or of the columns on the right")
-def right_scale(m: Match) -> bool:
-    return positive(m.sw) and m.sw.dtype is DType.FLOAT
-
-
-known_points = Condition("zero points constant", lambda m: all(z is None or z.is_constant for z in (m.za, m.zw)))
+def _check_scales(m: Match) -> None:
+    """Raises `Unmet` unless the left operand has one scale, all scales are positive and all zero points known."""
+    m.require(all(positive(s) and s.dtype is DType.FLOAT for s in (m.sa, m.sw)), "no positive constant scales")
+    m.require(per_tensor(m.sa, m.za), "several scales on the left")
+    m.require(all(z is None or z.is_constant for z in (m.za, m.zw)), "an unknown zero point")
 
 
 def _check_types(m: Match) -> None:
+    _check_scales(m)
     m.require(
         m.a.dtype is DType.UINT8 and m.w.dtype in BYTES, "the left integers are not unsigned, or the right no bytes"
     )
@@ -125,7 +120,6 @@ def _columns(m: Match) -> tuple[Term | None, Term | None]:
 
 @rule(
     apply("MatMul", left, right),
-    where=[left_scale, right_scale, known_points],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E6",
@@ -154,7 +148,6 @@ def _gemm(d: Sampler) -> dict[str, Any]:
 
 @rule(
     apply("Gemm", left, right, bias).named("gemm"),
-    where=[left_scale, right_scale, known_points],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     family="E6",
@@ -256,15 +249,7 @@ def _requantised(d: Sampler) -> dict[str, Any]:
         sy,
         zy,
     ).named("quantized"),
-    where=[
-        left_scale,
-        right_scale,
-        known_points,
-        constant("bias"),
-        Condition(
-            "one scale of the result", lambda m: positive(m.sy) and m.sy.dtype is DType.FLOAT and per_tensor(m.sy, m.zy)
-        ),
-    ],
+    where=[constant("bias")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
@@ -281,6 +266,8 @@ def add_bias_to_accumulator(m: Match) -> Term:
     m.require(bias is not None and m.w.rank == 2, "no bias, or several matrices")
     m.require(m.a.dtype is DType.UINT8 and m.root.dtype is DType.UINT8, "not unsigned")
     m.require(unblocked(m.quantized.attributes) and (m.zy is None or m.zy.is_constant), "blocks or another precision")
+    _check_scales(m)
+    m.require(positive(m.sy) and m.sy.dtype is DType.FLOAT and per_tensor(m.sy, m.zy), "several scales of the result")
     fine = m.sa.interval[0] * m.sw.interval[0]
     m.require(
         2 * m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than a quantum"

@@ -17,7 +17,6 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
 from eqsat.rewrite import (
     Apply,
-    Condition,
     GroupView,
     Match,
     Merge,
@@ -55,14 +54,6 @@ def quantized(term: Any) -> Apply:
     return apply("QuantizeLinear", term, sy, zy).named("quantized")
 
 
-def single_positive(*names: str) -> Condition:
-    """Each scale is one positive normal constant."""
-    return Condition(
-        f"{', '.join(names)} single, constant, positive and normal",
-        lambda m: all(positive(m[n]) and m[n].dtype is DType.FLOAT and per_tensor(m[n]) for n in names),
-    )
-
-
 def number(value: Ref | None, dtype: DType) -> Term:
     """A scale or zero point as the kernels want it, of rank 0; an absent zero point is a zero of ``dtype``."""
     if value is None:
@@ -76,7 +67,8 @@ def _byte_type(m: Match, *operands: str) -> DType:
     m.require(dtype in BYTES and all(m[n].dtype is dtype for n in operands), "not one 8-bit type")
     nodes = [m.quantized, *(m[{"a": "left", "b": "right"}[n]] for n in operands)]
     m.require(unblocked(*(n.attributes for n in nodes)), "blocks or another precision")
-    zeros = [m[f"z{n}"] for n in (*operands, "y")]
+    zeros, scales = ([m[f"{kind}{n}"] for n in (*operands, "y")] for kind in "zs")
+    m.require(all(positive(s) and s.dtype is DType.FLOAT for s in scales) and per_tensor(*scales), "no single scales")
     m.require(per_tensor(*zeros) and all(z is None or z.is_constant for z in zeros), "several zero points, or unknown")
     return dtype
 
@@ -129,7 +121,6 @@ def _unary(m: Match, op: str, attributes: Attributes) -> Term:
 
 @rule(
     quantized(apply("Add", left(), right())),
-    where=[single_positive("sa", "sb", "sy")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
@@ -144,7 +135,6 @@ def quantise_sum(m: Match) -> Term:
 
 @rule(
     quantized(apply("Mul", left(), right())),
-    where=[single_positive("sa", "sb", "sy")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
@@ -159,7 +149,6 @@ def quantise_product(m: Match) -> Term:
 
 @rule(
     quantized(apply("Sigmoid", left())),
-    where=[single_positive("sa", "sy")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
@@ -174,7 +163,6 @@ def quantise_sigmoid(m: Match) -> Term:
 
 @rule(
     quantized(apply("LeakyRelu", left()).named("leaky")),
-    where=[single_positive("sa", "sy")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
@@ -189,7 +177,6 @@ def quantise_leaky_relu(m: Match) -> Term:
 
 @rule(
     quantized(apply("GlobalAveragePool", left())),
-    where=[single_positive("sa", "sy")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
@@ -204,7 +191,6 @@ def quantise_global_average_pool(m: Match) -> Term:
 
 @rule(
     quantized(apply("AveragePool", left()).named("pool")),
-    where=[single_positive("sa", "sy")],
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
