@@ -262,8 +262,8 @@ def add_bias_to_accumulator(m: Match) -> Term:
 
     The bias is rounded to the scale of the sums, which is at most half a quantum of the result.
     """
-    bias: Any = m.bias
-    m.require(bias is not None and m.w.rank == 2, "no bias, or several matrices")
+    m.require(m.bias is not None and m.w.rank == 2, "no bias, or several matrices")
+    bias: Any = m["bias"]
     m.require(m.a.dtype is DType.UINT8 and m.root.dtype is DType.UINT8, "not unsigned")
     m.require(unblocked(m.quantized.attributes) and (m.zy is None or m.zy.is_constant), "blocks or another precision")
     _check_scales(m)
