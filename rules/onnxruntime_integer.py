@@ -212,7 +212,7 @@ def _with_bias(d: Sampler) -> dict[str, Any]:
     return {
         **found,
         "c": d.either(
-            d.floats((columns,) if d.chance(0.7) else d.broadcast_with((found["a"].shape[-2], columns))), 0.7
+            d.floats((columns,) if d.chance(0.7) else d.broadcast_with((*found["a"].shape[:-1], columns))), 0.7
         ),
     }
 
