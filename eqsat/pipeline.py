@@ -265,9 +265,7 @@ def _writable_operators(graph: Graph, domains: frozenset[str], expanded: frozens
 
     def writable(key: str, types: Sequence[Type | None]) -> bool:
         domain, op = split_key(key)
-        if not domain:
-            return raised(op)
-        return domain in domains and (domain != DOMAIN or has_kernel(op, types))
+        return raised(op) if not domain else domain in domains and (domain != DOMAIN or has_kernel(op, types))
 
     return writable
 
