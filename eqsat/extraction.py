@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -17,9 +17,10 @@ from eqsat.exactness import Exactness
 from eqsat.fusion import JointSelection, program_of, select_joint
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
+from eqsat.ir.types import Type
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
-from eqsat.lower.selection import Selection, select
+from eqsat.lower.selection import Selection, Writable, select
 
 ChosenKernel = tuple[int, frozenset[int]]
 """Class that a kernel computes, and the handles of its e-nodes."""
@@ -39,20 +40,22 @@ class Saturated:
     domains: frozenset[str]
     form: str
 
-    def writable(self, expanded: Container[str] = ()) -> Callable[[str], bool]:
+    def writable(self, expanded: Container[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
-        opset can be raised, which is found out only when one is met, and those of ``domains``; none of ``expanded``, which
-        the target would spell out again."""
+        opset can be raised, which is found out only when one is met, and those of ``domains`` that ONNX Runtime has kernels
+        for; none of ``expanded``, which the target would spell out again."""
         from eqsat.backends.onnx_form import can_be_raised
+        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
         from eqsat.ir.versions import first_version
 
-        def writable(key: str) -> bool:
-            if key in expanded:
-                return False
-            domain, op = split_key(key)
-            return domain in self.domains if domain else can_be_raised(self.encoding.graph, first_version(op))
+        graph = self.encoding.graph
+        raised = cache(lambda op: op not in expanded and can_be_raised(graph, first_version(op)))
 
-        return cache(writable)
+        def writable(key: str, types: Sequence[Type | None]) -> bool:
+            domain, op = split_key(key)
+            return raised(op) if not domain else domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
+
+        return writable
 
 
 @dataclass(frozen=True)
@@ -103,14 +106,14 @@ def extract_program(
     found = _extract(saturated, target, model, time_limit_s, saturated.writable(target.expanded))
     if can_be_written(found.program.graph, saturated.form):
         return found
-    again = _extract(saturated, target, model, time_limit_s, lambda op: False)
+    again = _extract(saturated, target, model, time_limit_s, lambda op, types: False)
     for stage, spent in found.seconds.items():
         again.seconds[stage] += spent
     return again
 
 
 def _extract(
-    saturated: Saturated, target: Target, model: CostModel, time_limit_s: float, writable: Callable[[str], bool]
+    saturated: Saturated, target: Target, model: CostModel, time_limit_s: float, writable: Writable
 ) -> Extraction:
     start = time.perf_counter()
     parts = (saturated.encoding, saturated.snapshot, model, target)

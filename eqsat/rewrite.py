@@ -360,9 +360,9 @@ def variables(names: str) -> tuple[Any, ...]:
     return tuple(Variable(n.rstrip("?"), n.endswith("?")) for n in names.split())
 
 
-def apply(op: str, *args: Term, outputs: int = 1, **attributes: Any) -> Apply:
-    """A term: the operator with key ``op`` applied to ``args``. Trailing ``None`` arguments are absent inputs."""
-    kept = list(args)
+def apply(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
+    """A term: the operator with key ``op`` applied to ``args``. ``None`` is an absent optional input."""
+    kept: list[Any] = list(args)
     while kept and kept[-1] is None:
         kept.pop()
     return Apply(op, tuple(kept), Attributes(attributes) if attributes else NO_ATTRIBUTES, "", outputs)

@@ -107,16 +107,31 @@ class Reader:
                     inputs = inputs[:-1]
                 node = Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name)
                 if raw.domain:
-                    return [node]
-                upgraded = upgrade(node, self.opset, self)
-                if not isinstance(upgraded, Refusal):
-                    missing = next((n.op for n in upgraded if operator(n.op) is None), None)
-                    if missing is None:
-                        return upgraded
-                    upgraded = Refusal(f"no definition of {missing}")
-                reason = upgraded.reason
+                    reason = self._why_not_covered(node)
+                    if not reason:
+                        return [node]
+                else:
+                    upgraded = upgrade(node, self.opset, self)
+                    if not isinstance(upgraded, Refusal):
+                        missing = next((n.op for n in upgraded if operator(n.op) is None), None)
+                        if missing is None:
+                            return upgraded
+                        upgraded = Refusal(f"no definition of {missing}")
+                    reason = upgraded.reason
         attributes = read_opaque_attributes(raw.proto.attribute, self._files)
         return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, reason)]
+
+    def _why_not_covered(self, node: Node) -> str:
+        """Why the definition of an operator of another domain does not cover its use in a node, if it does not."""
+        definition = operator(node.op, node.domain)
+        assert definition is not None, node.key
+        types = [self.type_of(i) if i else None for i in node.inputs]
+        values = [self._value(i) if i else None for i in node.inputs]
+        try:
+            definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs)))
+        except EqsatError as error:
+            return str(error)
+        return ""
 
     def _why_opaque(self, raw: RawNode) -> str:
         if raw.domain and operator(raw.op, raw.domain) is None:

@@ -90,7 +90,7 @@ def select_joint(
     *,
     time_limit_s: float = 30.0,
     additive: Selection | None = None,
-    writable: Writable = lambda op: True,
+    writable: Writable = lambda op, types: True,
 ) -> JointSelection:
     """The cheapest program and its kernels, never dearer than the original or ``additive``, each fused as well as possible.
 

@@ -16,7 +16,7 @@ from eqsat.fusion.operation import FusionGraph, Operation, operation_of, part_of
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.types import TensorType, Type
-from eqsat.lower.selection import Writable
+from eqsat.lower.selection import Writable, input_types
 from eqsat.rewrite import PROJECTION
 
 _SMALL = 4096
@@ -84,7 +84,7 @@ def application_of(graph: Graph, node: Node) -> Application:
 
 
 def graph_of_snapshot(
-    encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable = lambda op: True
+    encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable = lambda op, types: True
 ) -> SnapshotGraph:
     """The operations of the part of an e-graph that the outputs can reach. Constant classes are leaves.
 
@@ -131,7 +131,8 @@ def graph_of_snapshot(
                 operation = projection(inputs[0], item.handle)
             else:
                 operation = _on_target(_enode(egraph, item.handle, inputs), target, constants)
-            if item.node.rule and item.node.op != PROJECTION and not writable(item.node.key):
+            made = item.node.rule and item.node.op != PROJECTION
+            if made and not writable(item.node.key, input_types(egraph, item.handle)):
                 operation = replace(operation, labels=frozenset(("unwritable", "multiple")))
             if classes[cls] not in inputs:
                 by_handle[item.handle] = fusion.add(classes[cls], operation)
@@ -181,10 +182,7 @@ def _prepared(snapshot: Snapshot, reached: Iterable[int], classes: dict[int, int
 
 def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:
     node = egraph.nodes[handle]
-    types: list[Type | None] = []
-    for child in node.children:
-        full = None if child == ABSENT_INPUT else egraph.full_type_of(child)
-        types.append(None if isinstance(full, TupleType) else full)
+    types = input_types(egraph, handle)
     values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
     own = egraph.full_type_of(handle)
     outputs = own.items if isinstance(own, TupleType) else (own,)

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
-from eqsat.ir.operator import Application, Expand, Flops, Kind, Operator, define, definition_of, elementwise_flops
+from eqsat.ir.operator import Application, Expand, Flops, Kind, Operator, define, definition_of
 from eqsat.ir.types import DType, TensorType, Type, tensor_type
 
 OWN_DOMAIN = "eqsat"
@@ -26,13 +27,18 @@ OWN_DOMAIN = "eqsat"
 
 
 def define_composite(
-    key: str, expand: Expand, kind: Kind, *, flops: Flops = elementwise_flops, commutative: bool = False
+    key: str, expand: Expand, kind: Kind, *, flops: Flops | None = None, commutative: bool = False
 ) -> Operator:
     """Registers an operator that means what ``expand`` builds.
 
     ``expand(builder, attributes, inputs)`` gets the names of its inputs (``None`` for an absent one) in a `GraphBuilder`,
-    which knows their types, and returns the names of its outputs. Raises `RuleError` for a second definition of one key.
+    which knows their types, and returns the names of its outputs. ``flops`` are those of the parts together unless given.
+    Raises `RuleError` for a second definition of one key.
     """
+
+    def work_of_parts(app: Application, outputs: Sequence[Type]) -> float:
+        graph = _build(expand, app.attributes, app.types, app.values)
+        return sum(_flops(node, graph) for node in graph.nodes)
 
     def infer(app: Application) -> tuple[Type, ...]:
         graph = _build(expand, app.attributes, app.types, app.values)
@@ -45,7 +51,32 @@ def define_composite(
         found = run(_build(expand, attributes, types, small), feeds)
         return tuple(found.values())
 
-    return define(key, infer=infer, evaluate=evaluate, kind=kind, flops=flops, commutative=commutative, expand=expand)
+    return define(
+        key,
+        infer=infer,
+        evaluate=evaluate,
+        kind=kind,
+        flops=flops or work_of_parts,
+        commutative=commutative,
+        expand=expand,
+    )
+
+
+def only_attributes(key: str, attributes: Attributes, *known: str) -> None:
+    """Raises `ShapeError` where an operator has an attribute whose meaning its definition does not cover."""
+    for name in attributes:
+        if name not in known:
+            raise ShapeError(f"{key}: attribute {name!r} is not covered by the definition")
+
+
+def _flops(node: Node, graph: Graph) -> float:
+    definition = definition_of(node)
+    if definition is None:
+        return 0.0
+    types = [graph.type_of(v) if v else None for v in node.inputs]
+    values = [graph.constants[v].numpy() if v in graph.constants else None for v in node.inputs]
+    app = Application(node.key, node.attributes, types, values, len(node.outputs))
+    return definition.flops(app, [graph.type_of(v) for v in node.outputs if v])
 
 
 def _build(
@@ -130,15 +161,13 @@ def _parts(
                 constants[fresh] = body.constants[value]
             else:
                 types[fresh] = body.type_of(value)
-    return [
-        replace(
-            n,
-            inputs=tuple(names.get(v, v) for v in n.inputs),
-            outputs=tuple(names.get(v, v) for v in n.outputs),
-            name=node.name,
-        )
-        for n in body.nodes
-    ]
+    parts = []
+    for part in body.nodes:
+        outputs = tuple(names.get(v, v) for v in part.outputs)
+        label = f"{node.name}/{next(v for v in outputs if v)}" if node.name else ""  # a file names no two nodes alike
+        operands = tuple(names.get(v, v) for v in part.inputs)
+        parts.append(replace(part, inputs=operands, outputs=outputs, name=label))
+    return parts
 
 
 def _fresh(stem: str, taken: set[str]) -> str:

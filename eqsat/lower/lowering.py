@@ -160,7 +160,7 @@ class Lowering:
         if isinstance(full, TupleType):
             parts = self._projected.get(cls, {})
             outputs = tuple(
-                self._define(parts[i], enode.op) if i in parts else self._unused(original, i, enode.op, full.items[i])
+                self._define(parts[i], enode.op) if i in parts else self._unused(original, i, enode.key, full.items[i])
                 for i in range(enode.outputs)
             )
         else:
@@ -171,7 +171,10 @@ class Lowering:
         return Node(enode.op, inputs, outputs, enode.attributes, enode.domain, name)
 
     def _unused(self, original: Node | None, index: int, stem: str, type: Type) -> str:
-        """Name of an output that nobody reads: absent only where the original left it out (it may not be optional)."""
+        """Name of an output that nobody reads: absent only where the original left it out (it may not be optional), or
+        where the operator is composite, all of whose outputs are."""
+        if original is None and "::" in stem:
+            return ""
         name = original.outputs[index] if original is not None else self._fresh_name(stem)
         handle = self._encoding.handles.get(name)
         cls = None if handle is None else self._egraph.find(handle)

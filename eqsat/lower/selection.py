@@ -17,7 +17,8 @@ from eqsat.ir.operator import Application
 from eqsat.ir.types import Type
 from eqsat.rewrite import PROJECTION
 
-Writable = Callable[[str], bool]
+Writable = Callable[[str, Sequence[Type | None]], bool]
+"""Whether a program may use an operator: its key, and the types of its inputs (``None``: absent)."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Selection:
 def work_of_enode(egraph: EGraph, handle: int) -> Work:
     """The work of an e-node run as a kernel of its own."""
     node = egraph.nodes[handle]
-    types = [None if c == ABSENT_INPUT else _plain(egraph.full_type_of(c)) for c in node.children]
+    types = input_types(egraph, handle)
     values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
     own = egraph.full_type_of(handle)
     outputs: Sequence[Type] = own.items if isinstance(own, TupleType) else (own,)
@@ -48,8 +49,10 @@ def work_of_enode(egraph: EGraph, handle: int) -> Work:
     return work_of(node.op, domain, app, outputs)
 
 
-def _plain(type: Type | TupleType) -> Type | None:
-    return None if isinstance(type, TupleType) else type
+def input_types(egraph: EGraph, handle: int) -> list[Type | None]:
+    """Types of the inputs of an e-node; ``None`` for an absent one and for a tuple."""
+    found = [None if c == ABSENT_INPUT else egraph.full_type_of(c) for c in egraph.nodes[handle].children]
+    return [None if isinstance(t, TupleType) else t for t in found]
 
 
 NO_KERNEL = 1e9
@@ -76,14 +79,15 @@ class Prices:
         node = egraph.nodes[handle]
         if node.op == PROJECTION or (node.op in LEAVES and not node.domain):
             return 0.0
-        if node.rule and not self._writable(node.key):
-            return math.inf
         if node.key in self._target.unsupported:
             return math.inf if node.rule else NO_KERNEL
-        types = [egraph.full_type_of(c) for c in node.children]
-        key = (node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)
+        types = input_types(egraph, handle)
+        key = (bool(node.rule), node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)
         price = self._known.get(key)
         if price is None:
+            if node.rule and not self._writable(node.key, types):
+                price = self._known[key] = math.inf
+                return price
             price = self._known[key] = self._model.kernel_cost(work_of_enode(egraph, handle), self._target)
         return price
 
@@ -95,7 +99,7 @@ def select(
     target: Target,
     *,
     time_limit_s: float = 30.0,
-    writable: Writable = lambda op: True,
+    writable: Writable = lambda op, types: True,
 ) -> Selection:
     """The cheapest program in the snapshot, never dearer than the original.
 

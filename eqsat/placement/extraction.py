@@ -31,7 +31,7 @@ def extract_placed(
     parts = (saturated, annotated, machine, model, time_limit_s)
     found = _extract(*parts, saturated.writable())
     if not can_be_written(found.program.graph, saturated.form):
-        found = _extract(*parts, lambda op: False)
+        found = _extract(*parts, lambda op, types: False)
     return found
 
 

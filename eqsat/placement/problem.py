@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel, nominal
@@ -23,7 +23,7 @@ from eqsat.extract import ExtractionError, ExtractionProblem, ExtractionResult, 
 from eqsat.extract.problem import evaluate_choice
 from eqsat.ir.operator import split_key
 from eqsat.ir.operators.devices import ON_DEVICE
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import TensorType, Type
 from eqsat.lower.selection import Prices, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.machine import Machine, copy_price
@@ -90,7 +90,7 @@ def place(
     model: CostModel,
     *,
     time_limit_s: float = 30.0,
-    writable: Writable = lambda op: True,
+    writable: Writable = lambda op, types: True,
 ) -> Placement:
     """The cheapest choice of e-nodes and devices in the snapshot of ``annotated.graph``, never dearer than the original.
 
@@ -355,8 +355,8 @@ def _cost(problem: ExtractionProblem, choice: Mapping[int, int]) -> float:
 def _kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
     target = machine.target(device)
 
-    def allowed(key: str) -> bool:
+    def allowed(key: str, types: Sequence[Type | None]) -> bool:
         domain, _ = split_key(key)
-        return (not domain or domain in target.domains) and key not in target.expanded and writable(key)
+        return (not domain or domain in target.domains) and key not in target.expanded and writable(key, types)
 
     return allowed

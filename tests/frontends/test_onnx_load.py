@@ -278,7 +278,7 @@ def test_sequences_and_custom_domains() -> None:
     nodes = [
         node("SequenceConstruct", ["x", "x"], ["s"]),
         node("ConcatFromSequence", ["s"], ["c"], axis=0),
-        node("FusedMatMul", ["c", "c"], ["y"], domain="com.microsoft", transB=1, alpha=0.5),
+        node("TransposeMatMul", ["c", "c"], ["y"], domain="com.microsoft", transB=1, alpha=0.5),
     ]
     source = model(nodes, {"x": X})
     source.opset_import.add(domain="com.microsoft", version=1)

@@ -1,0 +1,95 @@
+"""Which fused operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from eqsat.ir.types import TensorType, Type
+
+DOMAIN = "com.microsoft"
+"""Domain of the fused operators of ONNX Runtime."""
+
+_PROVIDER = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """Type parameter of each input of an operator, whether the last one repeats, and the types the schema allows."""
+
+    parameters: tuple[str, ...]
+    repeats: bool
+    allowed: tuple[frozenset[str], ...]
+
+    def at(self, index: int) -> tuple[str, frozenset[str]] | None:
+        if index >= len(self.parameters) and self.repeats:
+            index = len(self.parameters) - 1
+        return (self.parameters[index], self.allowed[index]) if index < len(self.parameters) else None
+
+
+def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
+    """Whether there is a CPU kernel of ``com.microsoft::op`` for inputs of these types (``None``: absent).
+
+    ``False`` where ONNX Runtime is not installed or cannot say, and for inputs of unknown element types.
+    """
+    dtypes = [None if t is None else _type_string(t) for t in types]
+    return _has_kernel(op, tuple(dtypes))
+
+
+@cache
+def _has_kernel(op: str, dtypes: tuple[str | None, ...]) -> bool:
+    signature = _signatures().get(op)
+    if signature is None:
+        return False
+    return any(_fits(signature, constraints, dtypes) for constraints in _kernels().get(op, ()))
+
+
+def _fits(signature: _Signature, constraints: dict[str, frozenset[str]], dtypes: tuple[str | None, ...]) -> bool:
+    for index, dtype in enumerate(dtypes):
+        if dtype is None:
+            continue
+        formal = signature.at(index)
+        if formal is None:
+            return False
+        parameter, allowed = formal
+        if dtype not in constraints.get(parameter, allowed):
+            return False
+    return True
+
+
+def _type_string(type: Type) -> str:
+    return f"tensor({type.dtype.name.lower()})" if isinstance(type, TensorType) else ""
+
+
+def _state() -> Any:
+    """The module of ONNX Runtime that lists schemas and kernels, or ``None``."""
+    try:
+        import onnxruntime.capi.onnxruntime_pybind11_state as state
+    except ImportError:
+        return None
+    return state if hasattr(state, "get_all_opkernel_def") and hasattr(state, "get_all_operator_schema") else None
+
+
+@cache
+def _kernels() -> dict[str, tuple[dict[str, frozenset[str]], ...]]:
+    """Operator -> for each of its kernels the types that it takes, by type parameter."""
+    found: dict[str, list[dict[str, frozenset[str]]]] = {}
+    for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
+        if kernel.provider == _PROVIDER and kernel.domain == DOMAIN:
+            constraints = {name: frozenset(map(str, types)) for name, types in kernel.type_constraints.items()}
+            found.setdefault(kernel.op_name, []).append(constraints)
+    return {name: tuple(kernels) for name, kernels in found.items()}
+
+
+@cache
+def _signatures() -> dict[str, _Signature]:
+    found: dict[str, _Signature] = {}
+    for schema in _state().get_all_operator_schema() if _state() is not None else ():
+        if schema.domain == DOMAIN:
+            inputs = list(schema.inputs)
+            repeats = bool(inputs) and str(inputs[-1].option).endswith("Variadic")
+            allowed = tuple(frozenset(map(str, i.types)) for i in inputs)
+            found[schema.name] = _Signature(tuple(i.typeStr for i in inputs), repeats, allowed)
+    return found

@@ -1,0 +1,51 @@
+"""Activations of ONNX Runtime: Gelu, FastGelu, QuickGelu, BiasGelu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat.errors import ShapeError
+from eqsat.ir.composite import define_composite, only_attributes
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Kind
+from eqsat.ir.types import TensorType
+
+QUICK_GELU_ALPHA = 1.702
+
+
+def _with_bias(b: Any, inputs: Sequence[str | None]) -> str:
+    """The first input plus the second, a vector along the last axis, if there is one."""
+    if len(inputs) < 2 or not inputs[1]:
+        return inputs[0] or ""
+    found = b.type_of(inputs[1])
+    if not isinstance(found, TensorType) or found.shape is None or len(found.shape) != 1:
+        raise ShapeError(f"the bias of an activation must be a vector, got {found}")
+    return b.op("Add", inputs[0], inputs[1])
+
+
+def _gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("Gelu", attributes)
+    return [b.op("Gelu", inputs[0], approximate="none")]
+
+
+def _bias_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("BiasGelu", attributes)
+    return [b.op("Gelu", _with_bias(b, inputs), approximate="none")]
+
+
+def _fast_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("FastGelu", attributes)
+    return [b.op("Gelu", _with_bias(b, inputs), approximate="tanh")]
+
+
+def _quick_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("QuickGelu", attributes, "alpha")
+    alpha: Any = attributes.get("alpha", QUICK_GELU_ALPHA)
+    x = inputs[0]
+    gate = x if alpha == 1.0 else b.op("Mul", x, b.constant(float(alpha), b.type_of(x).dtype))
+    return [b.op("Mul", x, b.op("Sigmoid", gate))]
+
+
+for _key, _expand in {"Gelu": _gelu, "BiasGelu": _bias_gelu, "FastGelu": _fast_gelu, "QuickGelu": _quick_gelu}.items():
+    define_composite(f"com.microsoft::{_key}", _expand, Kind.ELEMENTWISE)

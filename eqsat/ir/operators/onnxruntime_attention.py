@@ -1,0 +1,64 @@
+"""Attention of ONNX Runtime: MultiHeadAttention on values of three axes, heads side by side in the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ShapeError
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.composite import define_composite, only_attributes
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Kind
+from eqsat.ir.types import DType, TensorType
+
+
+def _width(b: GraphBuilder, value: str | None) -> int:
+    """Extent of the last of three axes."""
+    found = b.type_of(value or "") if value else None
+    shape = found.shape if isinstance(found, TensorType) else None
+    if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
+        raise ShapeError(f"MultiHeadAttention takes values [batch, sequence, width] of known width, got {found}")
+    return shape[2]
+
+
+def _heads(b: GraphBuilder, value: str, heads: int, width: int) -> str:
+    """``[batch, sequence, heads * size]`` as ``[batch, heads, sequence, size]``."""
+    split = b.op("Reshape", value, b.constant([0, 0, heads, width // heads], "int64"))
+    return b.op("Transpose", split, perm=(0, 2, 1, 3))
+
+
+def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V."""
+    only_attributes("MultiHeadAttention", attributes, "num_heads", "scale", "unidirectional")
+    given: list[str | None] = [*inputs, *([None] * 6)][:6]
+    if any(inputs[6:]) or given[4] or not (given[1] and given[2]) or attributes.get("unidirectional", 0):
+        raise ShapeError(
+            "MultiHeadAttention: packed, cached, padded or causal values are not covered by the definition"
+        )
+    heads: Any = attributes["num_heads"]
+    widths = [_width(b, v) for v in given[:3]]
+    if widths[0] != widths[1] or any(w % heads for w in widths):
+        raise ShapeError(f"MultiHeadAttention: widths {widths} do not split into {heads} heads")
+    operands = []
+    start = 0
+    for value, width in zip(given[:3], widths, strict=True):
+        if given[3]:
+            bounds = [b.constant([at], "int64") for at in (start, start + width, 0)]
+            value = b.op("Add", value, b.op("Slice", given[3], *bounds))
+            start += width
+        operands.append(_heads(b, value or "", heads, width))
+    scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
+    scores = b.op("MatMul", operands[0], b.op("Transpose", operands[1], perm=(0, 1, 3, 2)))
+    scores = b.op("Mul", scores, b.constant(np.float32(scale), DType.FLOAT))
+    if given[5]:
+        scores = b.op("Add", scores, given[5])
+    found = b.op("MatMul", b.op("Softmax", scores, axis=-1), operands[2])
+    joined = b.op("Transpose", found, perm=(0, 2, 1, 3))
+    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64"))]
+
+
+define_composite("com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR)

@@ -1,0 +1,53 @@
+"""Norms of a sum in ONNX Runtime: SkipLayerNormalization, SkipSimplifiedLayerNormalization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat.errors import ShapeError
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.composite import define_composite, only_attributes
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Kind
+from eqsat.ir.types import TensorType
+
+EPSILON = 1e-12
+"""Default of the runtime's own norms; ONNX has 1e-5."""
+
+
+def _sum(b: GraphBuilder, inputs: Sequence[str | None], bias: int) -> str:
+    """``input + skip + bias``, as the kernel adds them."""
+    x, skip = b.type_of(inputs[0] or ""), b.type_of(inputs[1] or "")
+    ranks = [len(t.shape) if isinstance(t, TensorType) and t.shape is not None else -1 for t in (x, skip)]
+    if x != skip or ranks[0] not in (2, 3):
+        raise ShapeError(f"a norm of a sum takes two values of one shape with two or three axes, got {x} and {skip}")
+    total = inputs[0]
+    if len(inputs) > bias and inputs[bias]:
+        total = b.op("Add", total, inputs[bias])
+    return b.op("Add", total, inputs[1])
+
+
+def _skip_layer_norm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("SkipLayerNormalization", attributes, "epsilon")
+    total = _sum(b, inputs, 4)
+    beta = inputs[3] if len(inputs) > 3 else None
+    epsilon = attributes.get("epsilon", EPSILON)
+    found = b.op("LayerNormalization", total, inputs[2], beta, outputs=3, axis=-1, epsilon=epsilon)
+    return [*found, total]
+
+
+def _skip_simplified(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("SkipSimplifiedLayerNormalization", attributes, "epsilon")
+    total = _sum(b, inputs, 3)
+    epsilon: Any = attributes.get("epsilon", EPSILON)
+    found = b.op("RMSNormalization", total, inputs[2], axis=-1, epsilon=epsilon)
+    last = b.constant([-1], "int64")
+    mean = b.op("ReduceMean", total, last)
+    variance = b.op("ReduceMean", b.op("Mul", total, total), last)
+    shifted = b.op("Add", variance, b.constant(epsilon, b.type_of(total).dtype))
+    return [found, mean, b.op("Reciprocal", b.op("Sqrt", shifted)), total]
+
+
+define_composite("com.microsoft::SkipLayerNormalization", _skip_layer_norm, Kind.REDUCTION)
+define_composite("com.microsoft::SkipSimplifiedLayerNormalization", _skip_simplified, Kind.REDUCTION)

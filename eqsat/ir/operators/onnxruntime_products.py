@@ -1,0 +1,84 @@
+"""Fused products of ONNX Runtime: FusedMatMul, FusedGemm, FusedConv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ShapeError
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.composite import define_composite, only_attributes
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Kind
+from eqsat.ir.types import TensorType
+
+GEMM = ("alpha", "beta", "transA", "transB")
+CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min", "max"),
+}
+"""Activations that fused products apply -> names of the parameters, in the order of ``activation_params``."""
+
+
+def _activated(b: GraphBuilder, value: str, name: str, parameters: Sequence[float]) -> str:
+    names = ACTIVATIONS.get(name)
+    if names is None or len(parameters) != len(names):
+        raise ShapeError(f"activation {name!r} with parameters {list(parameters)} is not covered by the definition")
+    if name == "Clip":
+        return b.op("Clip", value, *(b.constant(np.float32(p)) for p in parameters))
+    attributes: dict[str, Any] = {k: float(p) for k, p in zip(names, parameters, strict=True)}
+    return b.op(name, value, **attributes)
+
+
+def _transposed(b: GraphBuilder, value: str, wanted: Any) -> str:
+    if not wanted:
+        return value
+    found = b.type_of(value)
+    if not isinstance(found, TensorType) or found.shape is None or len(found.shape) < 2:
+        raise ShapeError("FusedMatMul: a transposed operand must be known to have at least two axes")
+    rank = len(found.shape)
+    return b.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _fused_matmul(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("FusedMatMul", attributes, "alpha", "transA", "transB")
+    left = _transposed(b, inputs[0] or "", attributes.get("transA", 0))
+    right = _transposed(b, inputs[1] or "", attributes.get("transB", 0))
+    product = b.op("MatMul", left, right)
+    alpha: Any = attributes.get("alpha", 1.0)
+    found = b.type_of(left)
+    return [product if alpha == 1.0 else b.op("Mul", product, b.constant(float(alpha), found.dtype))]
+
+
+def _fused_gemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("FusedGemm", attributes, *GEMM, "activation", "activation_alpha", "activation_beta")
+    product = b.op("Gemm", *inputs, **{k: v for k, v in attributes.items() if k in GEMM})
+    name = str(attributes.get("activation", ""))
+    parameters: list[Any] = [attributes.get(f"activation_{p}", 0.0) for p in ACTIVATIONS.get(name, ())]
+    if name == "Clip":
+        raise ShapeError("FusedGemm: activation 'Clip' is not covered by the definition")
+    return [_activated(b, product, name, parameters)]
+
+
+def _fused_conv(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("FusedConv", attributes, *CONV, "activation", "activation_params")
+    value = b.op("Conv", *inputs[:3], **{k: v for k, v in attributes.items() if k in CONV})
+    if len(inputs) > 3 and inputs[3]:
+        value = b.op("Add", value, inputs[3])
+    if not attributes.get("activation", ""):
+        return [value]
+    parameters: Any = attributes.get("activation_params", ())
+    return [_activated(b, value, str(attributes["activation"]), parameters)]
+
+
+define_composite("com.microsoft::FusedMatMul", _fused_matmul, Kind.ANCHOR)
+define_composite("com.microsoft::FusedGemm", _fused_gemm, Kind.ANCHOR)
+define_composite("com.microsoft::FusedConv", _fused_conv, Kind.ANCHOR)

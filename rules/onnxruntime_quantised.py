@@ -1,0 +1,268 @@
+"""Operators on 8-bit integers as ONNX Runtime has kernels: QLinearAdd and its relatives (E8).
+
+Dequantise, operate, quantise becomes one kernel. What it means is just that; but it multiplies by the quotient of the scales,
+or looks up a table, so at rounding ties it may be off by one quantum. QLinearSoftmax has no rule: it is slower than the three
+operators that it stands for; nor has QLinearWhere, whose kernel (1.31) reads beyond an operand that is a single number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Attributes
+from eqsat.ir.types import DType
+from eqsat.rewrite import (
+    Apply,
+    GroupView,
+    Match,
+    Merge,
+    Ref,
+    Term,
+    Unmet,
+    apply,
+    group_rule,
+    literal,
+    rule,
+    variables,
+)
+from eqsat.rules.quantisation import BYTES, per_tensor, positive, unblocked
+from eqsat.rules.quantised_drawing import ties
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+from eqsat.rules.terms import int64s
+
+DOMAIN = "com.microsoft"
+SOURCE = "contrib operators of ONNX Runtime"
+a, b, sa, sb, sy, za, zb, zy = variables("a b sa sb sy za? zb? zy?")
+
+
+def left(name: str = "left") -> Apply:
+    """Pattern: what the integers ``a`` stand for."""
+    return apply("DequantizeLinear", a, sa, za).named(name)
+
+
+def right() -> Apply:
+    """Pattern: what the integers ``b`` stand for."""
+    return apply("DequantizeLinear", b, sb, zb).named("right")
+
+
+def quantized(term: Any) -> Apply:
+    """Pattern: a value by the scale ``sy`` and the zero point ``zy``."""
+    return apply("QuantizeLinear", term, sy, zy).named("quantized")
+
+
+def number(value: Ref | None, dtype: DType) -> Term:
+    """A scale or zero point as the kernels want it, of rank 0; an absent zero point is a zero of ``dtype``."""
+    if value is None:
+        return literal(0, dtype)
+    return value if value.rank == 0 else apply("Reshape", value, int64s(()))
+
+
+def _byte_type(m: Match, *operands: str) -> DType:
+    """The one 8-bit type of the operands and the result. Raises `Unmet`."""
+    dtype = m.root.dtype
+    m.require(dtype in BYTES and all(m[n].dtype is dtype for n in operands), "not one 8-bit type")
+    nodes = [m.quantized, *(m[{"a": "left", "b": "right"}[n]] for n in operands)]
+    m.require(unblocked(*(n.attributes for n in nodes)), "blocks or another precision")
+    zeros, scales = ([m[f"{kind}{n}"] for n in (*operands, "y")] for kind in "zs")
+    m.require(all(positive(s) and s.dtype is DType.FLOAT for s in scales) and per_tensor(*scales), "no single scales")
+    m.require(per_tensor(*zeros) and all(z is None or z.is_constant for z in zeros), "several zero points, or unknown")
+    return dtype
+
+
+def _drawn(d: Sampler, dtype: str, index: str) -> dict[str, Any]:
+    extent = d.choose(((), (1,)))
+    info = np.iinfo(dtype)
+    found: dict[str, Any] = {f"s{index}": fixed(d.positive(extent) / np.float32(8))}
+    if d.chance(0.8):
+        found[f"z{index}"] = fixed(d.integers(extent, dtype, int(info.min) // 2, int(info.max) // 2))
+    elif dtype == "int8":
+        found[f"z{index}"] = fixed(np.zeros(extent, dtype))
+    return found
+
+
+def _operands(d: Sampler, *shapes: tuple[int, ...]) -> dict[str, Any]:
+    dtype = d.choose(("int8", "uint8"))
+    found = _drawn(d, dtype, "y")
+    for name, shape in zip("ab", shapes, strict=False):
+        found |= {name: d.integers(shape, dtype), **_drawn(d, dtype, name)}
+    return found | {"left": {}, "right": {}, "quantized": {}}
+
+
+def _pair(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    return _operands(d, shape, d.broadcast_with(shape))
+
+
+def _image(d: Sampler) -> dict[str, Any]:
+    shape = (*d.extents(2), d.integer(3, 5), d.integer(3, 5))
+    pool = {"kernel_shape": (2, 3), "strides": (1, 2), "pads": (0, 1, 1, 1), "count_include_pad": d.integer(0, 1)}
+    return {**_operands(d, shape), "pool": pool if d.chance(0.8) else {**pool, "ceil_mode": 1}}
+
+
+def _whole(d: Sampler) -> dict[str, Any]:
+    return {**_operands(d, d.shape()), "leaky": {"alpha": d.choose((0.01, 0.5, 0.1))}}
+
+
+def _binary(m: Match, op: str) -> Term:
+    dtype = _byte_type(m, "a", "b")
+    operands = (m.a, number(m.sa, dtype), number(m.za, dtype), m.b, number(m.sb, dtype), number(m.zb, dtype))
+    return apply(f"{DOMAIN}::{op}", *operands, number(m.sy, dtype), number(m.zy, dtype))
+
+
+def _unary(m: Match, op: str, attributes: Attributes) -> Term:
+    dtype = _byte_type(m, "a")
+    operands = (m.a, number(m.sa, dtype), number(m.za, dtype), number(m.sy, dtype), number(m.zy, dtype))
+    return Apply(f"{DOMAIN}::{op}", operands, attributes)
+
+
+@rule(
+    quantized(apply("Add", left(), right())),
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    family="E8",
+    sample=_pair,
+    domain=DOMAIN,
+)
+def quantise_sum(m: Match) -> Term:
+    """``Q(DQ(a) + DQ(b)) == QLinearAdd(a, b)``."""
+    return _binary(m, "QLinearAdd")
+
+
+@rule(
+    quantized(apply("Mul", left(), right())),
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    family="E8",
+    sample=_pair,
+    domain=DOMAIN,
+)
+def quantise_product(m: Match) -> Term:
+    """``Q(DQ(a) * DQ(b)) == QLinearMul(a, b)``."""
+    return _binary(m, "QLinearMul")
+
+
+@rule(
+    quantized(apply("Sigmoid", left())),
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    family="E10b",
+    sample=_whole,
+    domain=DOMAIN,
+)
+def quantise_sigmoid(m: Match) -> Term:
+    """``Q(Sigmoid(DQ(a))) == QLinearSigmoid(a)``."""
+    return _unary(m, "QLinearSigmoid", Attributes({}))
+
+
+@rule(
+    quantized(apply("LeakyRelu", left()).named("leaky")),
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    family="E10b",
+    sample=_whole,
+    domain=DOMAIN,
+)
+def quantise_leaky_relu(m: Match) -> Term:
+    """``Q(LeakyRelu(DQ(a))) == QLinearLeakyRelu(a)``."""
+    return _unary(m, "QLinearLeakyRelu", m.leaky.attributes)
+
+
+@rule(
+    quantized(apply("GlobalAveragePool", left())),
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    family="E8",
+    sample=_image,
+    domain=DOMAIN,
+)
+def quantise_global_average_pool(m: Match) -> Term:
+    """``Q(GlobalAveragePool(DQ(a))) == QLinearGlobalAveragePool(a)``."""
+    return _unary(m, "QLinearGlobalAveragePool", Attributes({}))
+
+
+@rule(
+    quantized(apply("AveragePool", left()).named("pool")),
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    family="E8",
+    sample=_image,
+    domain=DOMAIN,
+)
+def quantise_average_pool(m: Match) -> Term:
+    """``Q(AveragePool(DQ(a))) == QLinearAveragePool(a)`` for windows without holes that end inside the padded input."""
+    attributes = m.pool.attributes
+    m.require(m.a.rank == 4 and not attributes.get("ceil_mode", 0), "no image, or windows beyond the border")
+    m.require(all(d == 1 for d in attributes.get("dilations", ())), "windows with holes")
+    m.require(attributes.get("auto_pad", "NOTSET") == "NOTSET", "implicit pads")
+    kept = {k: v for k, v in attributes.items() if k in ("kernel_shape", "strides", "pads", "count_include_pad")}
+    return _unary(m, "QLinearAveragePool", Attributes(kept))
+
+
+def _joined(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape()
+    axis = d.integer(0, len(shape) - 1)
+    dtype = d.choose(("int8", "uint8"))
+    parts = []
+    for _ in range(d.integer(2, 4)):
+        own = tuple(d.integer(1, 4) if i == axis else extent for i, extent in enumerate(shape))
+        drawn = _drawn(d, dtype, "a")
+        zero = drawing.value(drawn["za"]) if "za" in drawn else None
+        parts.append(
+            drawing.op("DequantizeLinear", drawing.value(d.integers(own, dtype)), drawing.value(drawn["sa"]), zero)
+            if d.chance(0.95)
+            else drawing.value(ties(d, own, {"scale": np.float32(1)}))
+        )
+    joined = drawing.op("Concat", *parts, axis=d.choose((axis, axis - len(shape))))
+    drawn = _drawn(d, dtype, "y")
+    zero = drawing.value(drawn["zy"]) if "zy" in drawn else None
+    return drawing.finish(drawing.op("QuantizeLinear", joined, drawing.value(drawn["sy"]), zero))
+
+
+@group_rule(exactness=Exactness.LSB, source=SOURCE, family="E8", sample=_joined, domain=DOMAIN)
+def quantise_concatenation(view: GroupView) -> Iterator[Merge]:
+    """``Q(Concat(DQ(a), DQ(b), ...)) == QLinearConcat(a, b, ...)``."""
+    integers = {node.handle: (node, inputs) for node, inputs in view.nodes("DequantizeLinear")}
+    joined: dict[int, tuple[Ref, tuple[Ref | None, ...]]] = {}
+    for node, inputs in view.nodes("Concat"):
+        if all(i is not None and i.handle in integers for i in inputs):
+            joined.setdefault(node.handle, (node, inputs))
+    for node, inputs in view.nodes("QuantizeLinear"):
+        found = joined.get(inputs[0].handle) if inputs[0] else None
+        if found is None:
+            continue
+        concat, parts = found
+        try:
+            dtype = node.dtype
+            operands = [*_parameters(node, inputs, dtype)]
+            for part in parts:
+                assert part is not None
+                own, own_inputs = integers[part.handle]
+                data = own_inputs[0]
+                if data is None or data.dtype is not dtype:
+                    raise Unmet("not one 8-bit type")
+                operands += [data, *_parameters(own, own_inputs, dtype)]
+            axis = int(concat.attr("axis")) % concat.rank
+        except Unmet:
+            continue
+        yield node, apply(f"{DOMAIN}::QLinearConcat", *operands, axis=axis)
+
+
+def _parameters(node: Ref, inputs: tuple[Ref | None, ...], dtype: DType) -> tuple[Term, Term]:
+    """Scale and zero point of a quantisation, of rank 0. Raises `Unmet` unless each is one number."""
+    _, scale, zero = (*inputs, None)[:3]
+    if scale is None or not positive(scale) or scale.dtype is not DType.FLOAT or not per_tensor(scale, zero):
+        raise Unmet("no single positive scale")
+    if dtype not in BYTES or not unblocked(node.attributes) or (zero is not None and not zero.is_constant):
+        raise Unmet("no 8-bit type, or blocks, or an unknown zero point")
+    return number(scale, dtype), number(zero, dtype)

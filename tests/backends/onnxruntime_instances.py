@@ -1,0 +1,161 @@
+"""Random uses of the fused operators of ONNX Runtime, as its kernels take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat.rules.sampling import Sampler
+
+Instance = tuple[list[Any], dict[str, Any]]
+"""Inputs (``None``: absent) and attributes."""
+
+
+def _floats(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
+    """Floats of one size: nothing cancels so far that the order of a sum shows."""
+    return d.rng.normal(size=shape).astype(np.float32)
+
+
+def _fused_matmul(d: Sampler) -> Instance:
+    rows, inner, columns, batch = d.extents(4)
+    flipped = d.integer(0, 1), d.integer(0, 1)
+    lead = (batch,) if d.chance() else ()
+    left, right = _floats(d, (*lead, rows, inner)), _floats(d, (*lead, inner, columns))
+    operands = [m.swapaxes(-1, -2).copy() if f else m for m, f in zip((left, right), flipped, strict=True)]
+    return operands, {"transA": flipped[0], "transB": flipped[1], "alpha": d.choose((1.0, -0.5, 0.125))}
+
+
+def _fused_gemm(d: Sampler) -> Instance:
+    rows, inner, columns = d.extents(3)
+    found = [_floats(d, (rows, inner)), _floats(d, (columns, inner)), _floats(d, (columns,))]
+    name = d.choose(("Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid"))
+    parameters = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
+    return found, {"transB": 1, "activation": name} | {f"activation_{p}": 0.25 for p in parameters}
+
+
+def _fused_conv(d: Sampler) -> Instance:
+    batch, filters, size = d.extents(3)
+    group = d.integer(1, 2)
+    spatial = d.integer(1, 3)
+    x = _floats(d, (batch, 2 * group, *(size + 2 for _ in range(spatial))))
+    w = _floats(d, (filters * group, 2, *(3 for _ in range(spatial))))
+    z = _floats(d, (batch, filters * group, *(size for _ in range(spatial)))) if d.chance() else None
+    name = d.choose(("", "Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Clip"))
+    parameters = {"LeakyRelu": (0.25,), "HardSigmoid": (0.25, 0.5), "Clip": (-0.5, 2.0)}.get(name, ())
+    attributes: dict[str, Any] = {"group": group} | ({"activation": name} if name else {})
+    bias = _floats(d, (filters * group,)) if d.chance() else None
+    return [x, w, bias, z], attributes | ({"activation_params": parameters} if parameters else {})
+
+
+def _activation(biased: bool, **attributes: Any) -> Callable[[Sampler], Instance]:
+    def draw(d: Sampler) -> Instance:
+        x = _floats(d, d.shape(2, 3))
+        return [x, *([_floats(d, x.shape[-1:])] if biased else [])], attributes
+
+    return draw
+
+
+def _skip_norm(simplified: bool) -> Callable[[Sampler], Instance]:
+    def draw(d: Sampler) -> Instance:
+        shape = d.shape(2, 3, ones=0)
+        row = shape[-1:]
+        beta = [] if simplified else [_floats(d, row) if d.chance() else None]
+        bias = _floats(d, row) if d.chance() else None
+        return [_floats(d, shape), _floats(d, shape), _floats(d, row), *beta, bias], {"epsilon": 1e-5}
+
+    return draw
+
+
+def _parameters(d: Sampler, dtype: str) -> list[Any]:
+    info = np.iinfo(dtype)
+    return [d.positive(()) / np.float32(8), d.integers((), dtype, int(info.min) // 2, int(info.max) // 2)]
+
+
+def _quantised(operands: int, **attributes: Any) -> Callable[[Sampler], Instance]:
+    def draw(d: Sampler) -> Instance:
+        dtype = d.choose(("int8", "uint8"))
+        shape = (*d.extents(2), 4, 5)
+        found: list[Any] = []
+        for i in range(operands):
+            found += [d.integers(shape if i == 0 else d.broadcast_of(shape), dtype), *_parameters(d, dtype)]
+        return [*found, *_parameters(d, dtype)], attributes
+
+    return draw
+
+
+def _concat(d: Sampler) -> Instance:
+    dtype = d.choose(("int8", "uint8"))
+    shape, axis = d.extents(3), d.integer(0, 2)
+    found = _parameters(d, dtype)
+    for _ in range(d.integer(2, 4)):
+        own = tuple(d.integer(1, 4) if i == axis else e for i, e in enumerate(shape))
+        found += [d.integers(own, dtype), *_parameters(d, dtype)]
+    return found, {"axis": axis}
+
+
+def _weight(d: Sampler, inner: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    dtype = d.choose(("int8", "uint8"))
+    extent = d.choose(((), (columns,)))
+    return d.integers((inner, columns), dtype), d.positive(extent), d.integers(extent, dtype)
+
+
+def _to_float(d: Sampler) -> Instance:
+    inner, columns, *batch = d.extents(d.integer(3, 4))
+    w, sw, zw = _weight(d, inner, columns)
+    bias = _floats(d, (columns,)) if d.chance() else None
+    return [d.integers((*batch, inner), "uint8"), w, d.positive(()), sw, d.integers((), "uint8"), zw, bias], {}
+
+
+def _dynamic(d: Sampler) -> Instance:
+    inner, columns, *batch = d.extents(d.integer(3, 4))
+    w, sw, zw = _weight(d, inner, columns)
+    return [_floats(d, (*batch, inner)), w, sw, zw, _floats(d, (columns,)) if d.chance() else None], {}
+
+
+def _qgemm(d: Sampler) -> Instance:
+    rows, inner, columns = d.extents(3)
+    w, sw, zw = _weight(d, inner, columns)
+    swapped = d.integer(0, 1)
+    bias = d.integers((columns,), "int32", -2000, 2000) if d.chance(0.7) else None
+    found = [d.integers((rows, inner), "uint8"), d.positive(()), d.integers((), "uint8")]
+    found += [w.T.copy() if swapped else w, sw, zw, bias]
+    return found + ([d.positive(()) * np.float32(1e3), d.integers((), "uint8")] if d.chance(0.7) else []), {
+        "transB": swapped
+    }
+
+
+def _attention(d: Sampler) -> Instance:
+    batch, queries, keys, heads, size, other = d.extents(6)
+    width, out = heads * size, heads * (other if d.chance() else size)
+    found = [_floats(d, (batch, queries, width)), _floats(d, (batch, keys, width)), _floats(d, (batch, keys, out))]
+    bias = _floats(d, (2 * width + out,)) if d.chance() else None
+    mask = (d.choose((1, batch)), d.choose((1, heads)), queries, keys)
+    scores = _floats(d, mask) if d.chance() else None
+    return [*found, bias, None, scores], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
+
+
+INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
+    "FusedMatMul": _fused_matmul,
+    "FusedGemm": _fused_gemm,
+    "FusedConv": _fused_conv,
+    "Gelu": _activation(False),
+    "BiasGelu": _activation(True),
+    "FastGelu": _activation(True),
+    "QuickGelu": _activation(False, alpha=1.702),
+    "SkipLayerNormalization": _skip_norm(False),
+    "SkipSimplifiedLayerNormalization": _skip_norm(True),
+    "QLinearAdd": _quantised(2),
+    "QLinearMul": _quantised(2),
+    "QLinearSigmoid": _quantised(1),
+    "QLinearLeakyRelu": _quantised(1, alpha=0.25),
+    "QLinearAveragePool": _quantised(1, kernel_shape=(2, 3), pads=(0, 1, 1, 1), strides=(1, 2)),
+    "QLinearGlobalAveragePool": _quantised(1),
+    "QLinearConcat": _concat,
+    "MatMulIntegerToFloat": _to_float,
+    "DynamicQuantizeMatMul": _dynamic,
+    "QGemm": _qgemm,
+    "MultiHeadAttention": _attention,
+}
+"""Fused operator -> how to draw a use of it."""

@@ -1,0 +1,126 @@
+"""Fused operators of ONNX Runtime: our definitions against its kernels, and files that name them at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnxruntime_instances import INSTANCES
+from onnxruntime_programs import PROGRAMS, random_inputs
+from typer.testing import CliRunner
+
+import eqsat
+from eqsat.backends.onnx_file import save_onnx, to_model
+from eqsat.backends.onnxruntime import LEVELS, Session
+from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
+from eqsat.cli import app
+from eqsat.frontends.onnx_model import load_onnx
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+from eqsat.ir.operator import defined_operators
+from eqsat.ir.types import DType, tensor_type
+from eqsat.rules.sampling import Sampler
+
+DRAWS = 6
+
+
+def _drawn(op: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A graph of one fused operator and its inputs; small operands are constants half of the time."""
+    d = Sampler(seed)
+    inputs, attributes = INSTANCES[op](d)
+    b = GraphBuilder()
+    feeds: dict[str, np.ndarray] = {}
+    names: list[str | None] = []
+    for i, array in enumerate(inputs):
+        array = None if array is None else np.asarray(array)
+        if array is None:
+            names.append(None)
+        elif i and array.ndim <= 1 and d.chance():
+            names.append(b.constant(array))
+        else:
+            feeds[f"i{i}"] = array
+            names.append(b.input(f"i{i}", DType.of(array.dtype), array.shape))
+    while names[-1] is None:
+        names.pop()
+    outputs = 4 if op.startswith("Skip") else 1
+    stored = {k: float(np.float32(v)) if isinstance(v, float) else v for k, v in attributes.items()}
+    made = b.op(op, *names, outputs=outputs, domain=DOMAIN, **stored)
+    wanted = {"y": made} if outputs == 1 else {"y": made[0], "sum": made[3]}
+    return b.finish(wanted), feeds
+
+
+def _assert_close(found: np.ndarray, expected: np.ndarray) -> None:
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    if expected.dtype.kind in "iu":
+        apart = np.abs(found.astype(int) - expected.astype(int))
+        assert apart.max(initial=0) <= 1
+        assert (apart > 0).mean() <= 0.05
+    else:
+        size = np.abs(expected).max(initial=1.0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-6 * size)
+
+
+def test_each_fused_operator_is_tried() -> None:
+    assert {f"{DOMAIN}::{op}" for op in INSTANCES} == {k for k in defined_operators() if k.startswith(DOMAIN)}
+
+
+@pytest.mark.parametrize("op", INSTANCES)
+def test_kernel_computes_what_the_definition_says_at_every_level(op: str) -> None:
+    for seed in range(DRAWS):
+        graph, feeds = _drawn(op, seed)
+        node = graph.nodes[0]
+        assert has_kernel(op, [graph.type_of(v) if v else None for v in node.inputs])
+        expected = run(graph, feeds)
+        for level in LEVELS:
+            found = Session(to_model(graph), level).run(feeds)
+            for name in graph.outputs:
+                _assert_close(found[name], expected[name])
+
+
+def test_kernels_are_asked_for_by_element_type() -> None:
+    u8, s8, f32, f16 = (tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "float16"))
+    assert has_kernel("MatMulIntegerToFloat", [u8, s8, f32, f32])
+    assert not has_kernel("MatMulIntegerToFloat", [s8, u8, f32, f32])
+    assert not has_kernel("FusedMatMul", [f16, f16])
+    assert not has_kernel("QLinearAdd", [u8, f32, None, s8, f32, None, f32])
+    assert not has_kernel("GroupNorm", [f32])
+    assert not has_kernel("NoSuchOperator", [f32])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_written_file_means_the_same_at_every_level(name: str, tmp_path: Path) -> None:
+    graph = PROGRAMS[name][0]
+    result = eqsat.optimize(graph, form="onnxruntime", verify=False)
+    fused, flat = tmp_path / "fused.onnx", tmp_path / "flat.onnx"
+    result.save(fused)
+    result.save(flat, form="flat")
+    assert any(n.domain == DOMAIN for n in load_onnx(fused).nodes)
+    assert not any(n.domain for n in load_onnx(flat).nodes)
+    feeds = random_inputs(graph)
+    expected = run(graph, feeds)["y"]
+    for path in (fused, flat):
+        for level in LEVELS:
+            _assert_close(Session(path, level).run(feeds)["y"], expected)
+
+
+def test_the_command_line_writes_the_form_and_reports_the_operators(tmp_path: Path) -> None:
+    source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    save_onnx(PROGRAMS["convolutions"][0], source)
+    done = CliRunner().invoke(app, ["optimize", str(source), "-o", str(target), "--form", "onnxruntime"])
+    assert done.exit_code == 0, done.output
+    assert "com.microsoft::FusedConv" in done.output
+    assert {n.key for n in load_onnx(target).nodes} >= {"com.microsoft::FusedConv", "com.microsoft::FusedGemm"}
+
+
+def test_a_use_that_the_definition_does_not_cover_stays_opaque(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 8))
+    graph = b.finish({"y": b.op("MultiHeadAttention", x, x, x, domain=DOMAIN, num_heads=2)})
+    model = to_model(graph)
+    assert not load_onnx(model).nodes[0].opaque
+    model.graph.node[0].attribute.add(name="unidirectional", i=1, type=2)
+    node = load_onnx(model).nodes[0]
+    assert "not covered" in node.opaque

@@ -1,0 +1,55 @@
+"""Fused operators of ONNX Runtime in whole programs: chosen where there is a kernel, left where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnxruntime_programs import PROGRAMS, float_block, integer_layer
+
+import eqsat
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_fused_operators_are_chosen_and_verified(name: str) -> None:
+    graph, expected = PROGRAMS[name]
+    result = eqsat.optimize(graph, form="onnxruntime")
+    counts = {k.removeprefix("com.microsoft::"): n for k, n in result.program.graph.operator_counts().items()}
+    assert {k: n for k, n in counts.items() if k != "Reshape"} == expected
+    assert result.report.verification is not None
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_flat_programs_name_none(name: str) -> None:
+    result = eqsat.optimize(PROGRAMS[name][0], verify=False)
+    assert not any(n.domain for n in result.program.graph.nodes)
+
+
+def test_products_of_two_signed_operands_stay_in_float() -> None:
+    counts = eqsat.optimize(integer_layer(np.int8), form="onnxruntime", verify=False).program.graph.operator_counts()
+    assert "MatMul" in counts
+    assert not {"com.microsoft::MatMulIntegerToFloat", "com.microsoft::QGemm"} & set(counts)
+
+
+def test_operators_without_a_kernel_are_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.backends import onnxruntime_kernels
+
+    def has_kernel(op: str, types: Any) -> bool:
+        return op != "BiasGelu"
+
+    monkeypatch.setattr(onnxruntime_kernels, "has_kernel", has_kernel)
+    counts = eqsat.optimize(float_block(), form="onnxruntime", verify=False).program.graph.operator_counts()
+    assert "com.microsoft::BiasGelu" not in counts
+    assert "com.microsoft::QuickGelu" in counts
+
+
+@pytest.mark.parametrize("cost", ["kernels", "bytes", "roofline", "roofline-launch"])
+def test_a_fused_program_is_not_dearer_under_any_cost_model(cost: str) -> None:
+    for graph, _ in PROGRAMS.values():
+        flat, fused = (
+            eqsat.optimize(graph, form=form, cost=cost, verify=False).report.cost_after
+            for form in ("flat", "onnxruntime")
+        )
+        assert fused <= flat * (1 + 1e-9)
