@@ -25,7 +25,7 @@ from eqsat.commands.common import (
     write_json,
 )
 
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = ("calibrate",)
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
@@ -239,7 +239,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
 def targets(json_path: Json = None, quiet: Quiet = False) -> None:
     """List the targets and the cost models."""
     with errors():
-        from eqsat.cost.model import COST_MODELS
+        from eqsat.cost.model import cost_models
         from eqsat.cost.target import load_target, target_names
 
         found = [load_target(name) for name in target_names()]
@@ -256,7 +256,7 @@ def targets(json_path: Json = None, quiet: Quiet = False) -> None:
                 for t in found
             ],
             "cost_models": [
-                {"name": m.name, "unit": m.unit, "description": m.description} for m in COST_MODELS.values()
+                {"name": m.name, "unit": m.unit, "description": m.description} for m in cost_models().values()
             ],
         }
         write_json(data, json_path)
@@ -264,7 +264,7 @@ def targets(json_path: Json = None, quiet: Quiet = False) -> None:
             return
         for t in found:
             print(f"{t.name}\n    {t.description}\n    {t.source}")
-        for m in COST_MODELS.values():
+        for m in cost_models().values():
             print(f"cost {m.name}: {m.description}, in {m.unit}")
 
 

@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "inspect": BASE | {"ir", "cost", "lower"},
     "pipeline": BASE
     | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"},
-    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
+    "calibrate": BASE | {"ir", "backends", "cost"},
+    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "calibrate"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }
 
