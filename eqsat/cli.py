@@ -11,11 +11,18 @@ import typer
 
 from eqsat._version import __version__
 from eqsat.commands.common import (
+    CostName,
     Dims,
     Feeds,
+    Form,
     Json,
     Model,
+    NodeLimit,
+    Numerics,
     Quiet,
+    Seed,
+    TargetName,
+    TimeLimit,
     Verbose,
     check_writable,
     errors,
@@ -25,7 +32,7 @@ from eqsat.commands.common import (
     write_json,
 )
 
-COMMANDS: tuple[str, ...] = ("calibrate",)
+COMMANDS: tuple[str, ...] = ("bench", "calibrate")
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
@@ -58,21 +65,12 @@ def root(
 def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
-    target: Annotated[
-        str, typer.Option(help="What the program will run on; `eqsat targets` lists them.")
-    ] = "onnxruntime-cpu",
-    cost: Annotated[
-        str, typer.Option(help="What to minimise: kernels, bytes, flops, roofline, roofline-launch.")
-    ] = "kernels",
-    numerics: Annotated[
-        str,
-        typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
-    ] = "lsb",
+    target: TargetName = "onnxruntime-cpu",
+    cost: CostName = "kernels",
+    numerics: Numerics = "lsb",
     dim: Dims = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")
-    ] = 30.0,
-    node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
+    time_limit: TimeLimit = 30.0,
+    node_limit: NodeLimit = 200_000,
     memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
     disable_rule: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Do without a rule; may be repeated.")
@@ -81,11 +79,8 @@ def optimize(
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
-    form: Annotated[
-        str,
-        typer.Option(help="Form of the written model: flat (ONNX operators), onnxruntime (its fused operators, too)."),
-    ] = "flat",
-    seed: Annotated[int, typer.Option(help="Seed of the inputs that verification draws.")] = 0,
+    form: Form = "flat",
+    seed: Seed = 0,
     inputs: Feeds = None,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not run original and result to compare them.")

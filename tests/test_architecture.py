@@ -29,7 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": BASE
     | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"},
     "calibrate": BASE | {"ir", "backends", "cost"},
-    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "calibrate"},
+    "bench": BASE | {"ir", "backends", "cost", "verify", "pipeline"},
+    "engines": BASE | {"ir", "backends"},
+    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "calibrate", "bench"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }
 

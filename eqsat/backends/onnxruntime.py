@@ -7,7 +7,7 @@ runtime as numpy arrays.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 

@@ -104,7 +104,9 @@ def _pools() -> Iterator[Kernels]:
     yield Kernels("GlobalAveragePool", _IMAGES[2:], lambda c, s: [data(F, 1, c, s, s)])
     for dtype, zero in _SCALE8.items():
         scale = [value(F, 0.02), value(dtype, zero)]
-        yield Kernels("MaxPool", _IMAGES[:3], lambda c, s, t=dtype: [data(t, 1, c, s, s)], {**window, "strides": [2, 2]})
+        yield Kernels(
+            "MaxPool", _IMAGES[:3], lambda c, s, t=dtype: [data(t, 1, c, s, s)], {**window, "strides": [2, 2]}
+        )
         yield Kernels(
             "com.microsoft::QLinearGlobalAveragePool",
             _IMAGES[2:],
@@ -204,7 +206,9 @@ def _movement() -> Iterator[Kernels]:
         lambda r, c: [weight("uint8", r, 256), data("int32", r, c, limit=256)],
         {"axis": 1},
     )
-    yield Kernels("Expand", ((12, 128), (2, 512)), lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])])
+    yield Kernels(
+        "Expand", ((12, 128), (2, 512)), lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])]
+    )
     yield Kernels(
         "Pad",
         ((96, 165), (168, 83), (336, 42)),

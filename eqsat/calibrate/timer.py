@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -137,7 +138,7 @@ def build(case: Case, copies: int) -> tuple[onnx.ModelProto, dict[str, np.ndarra
             inputs.append(helper.make_tensor_value_info(f"x{i}", int(operand.type.dtype), operand.type.shape))
         for of_copy, name in zip(names, own, strict=True):
             of_copy.append(name)
-    attributes = {k: list(v) if isinstance(v, tuple) else v for k, v in case.attributes.items()}
+    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in case.attributes.items()}
     nodes = [
         helper.make_node(op, read, [f"y{j}_{k}" for j in range(case.outputs)], f"copy{k}", domain=domain, **attributes)
         for k, read in enumerate(names)

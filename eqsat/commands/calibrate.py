@@ -28,6 +28,9 @@ def calibrate(
     ] = None,
     repeats: Annotated[int, typer.Option(metavar="N", help="Runs of each kernel; the median counts.")] = 11,
     threads: Annotated[int, typer.Option(metavar="N", help="Threads of the runtime.")] = 2,
+    retries: Annotated[
+        int, typer.Option(metavar="N", help="Times to time those kernels again whose repeats differ by more than 10 %.")
+    ] = 2,
     restart: Annotated[bool, typer.Option("--restart", help="Forget the timings there are.")] = False,
     json_path: Json = None,
     quiet: Quiet = False,
@@ -44,6 +47,8 @@ def calibrate(
 
         if repeats < 1 or threads < 1:
             raise OptionError(f"--repeats {repeats}, --threads {threads}: both must be at least 1")
+        if retries < 0:
+            raise OptionError(f"--retries {retries}: must not be negative")
         cases = grid_of(target)
         if operators is not None:
             wanted = {name for name in operators.split(",") if name}
@@ -54,7 +59,7 @@ def calibrate(
         with _bar(quiet) as notify:
             found = run(
                 target, cases, database, how=Repeats(repeats, threads), restart=restart, progress=notify,
-                whole=operators is None,
+                whole=operators is None, retries=retries,
             )  # fmt: skip
         write_json(found.to_dict(), json_path)
         if not quiet and json_path != "-":

@@ -13,13 +13,16 @@ from eqsat.ir.types import TensorType, Type
 Family = tuple[str, ...]
 """Operator, element types, variant; a coarser family is a shorter tuple or one that starts with a kind."""
 
+ANY = "any "
+"""How the families of all operators of a kind start."""
+
 
 def families_of(work: Work) -> tuple[Family, ...]:
     """The families a kernel of one operator belongs to, finest first."""
     key, kind = work.operators[0], work.kind.value
     types = element_types(work.types)
     fine = (key, types, variant_of(work))
-    return (fine, (key, types), (key,), (f"any {kind}", work.dtype), (f"any {kind}",))
+    return (fine, (key, types), (key,), (ANY + kind, work.dtype), (ANY + kind,))
 
 
 def element_types(types: Sequence[Type | None]) -> str:
@@ -122,16 +125,17 @@ def _per_axis(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) ->
     return f"per axis, {_along(1)(attributes, inputs, outputs)}"
 
 
-def _transposed(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
-    return "".join("t" if attributes.get(name, 0) else "n" for name in ("transA", "transB"))
+def _product(second: int) -> Variant:
+    """Whether factor ``second`` is a matrix, usually of weights, or one for each of a batch; whether the first has one row."""
 
+    def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+        other = inputs[second] if len(inputs) > second else ()
+        batch = "batched" if math.prod(other[:-2]) > 1 else "weights"
+        one_row = " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
+        transposed = "".join("t" if attributes.get(name, 0) else "n" for name in ("transA", "transB"))
+        return f"{batch}{one_row} {transposed}"
 
-def _batched(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
-    """Whether the second factor is a matrix, usually of weights, or one for each of a batch."""
-    second = inputs[3] if len(inputs) > 6 else inputs[1] if len(inputs) > 1 else ()
-    batch = "batched" if math.prod(second[:-2]) > 1 else "weights"
-    vector = " vector" if inputs and math.prod(inputs[0][:-1]) == 1 else ""
-    return f"{batch}{vector} {_transposed(attributes, inputs, outputs)}"
+    return rule
 
 
 _VARIANTS: dict[str, Variant] = {
@@ -139,13 +143,15 @@ _VARIANTS: dict[str, Variant] = {
     "FusedConv": _convolution(1),
     "ConvInteger": _convolution(1),
     "QLinearConv": _convolution(3),
-    "MatMul": _batched,
-    "FusedMatMul": _batched,
-    "MatMulInteger": _batched,
-    "QLinearMatMul": _batched,
-    "MatMulIntegerToFloat": _batched,
-    "Gemm": _transposed,
-    "FusedGemm": _transposed,
+    "MatMul": _product(1),
+    "FusedMatMul": _product(1),
+    "MatMulInteger": _product(1),
+    "QLinearMatMul": _product(3),
+    "MatMulIntegerToFloat": _product(1),
+    "DynamicQuantizeMatMul": _product(1),
+    "Gemm": _product(1),
+    "FusedGemm": _product(1),
+    "QGemm": _product(3),
     "Transpose": _permutation,
     "Softmax": _along(-1),
     "LogSoftmax": _along(-1),

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eqsat.cost.families import Family, families_of, features
+from eqsat.cost.families import ANY, Family, families_of, features
 from eqsat.cost.fit import MINIMUM, Law, fit_law
 from eqsat.cost.model import COST_MODELS, Work, work_of
 from eqsat.cost.target import Target
@@ -53,22 +54,30 @@ class Fitted:
     """Timings with their work, and the laws of their families, each fitted when it is first asked for."""
 
     table: Table
+    _timings: dict[str, list[Timing]] = field(default_factory=lambda: defaultdict(list))
     _timed: dict[tuple[object, ...], float] = field(default_factory=dict)
     _members: dict[Family, list[_Point]] = field(default_factory=lambda: defaultdict(list))
     _laws: dict[Family, Law | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for timing in self.table.timings:
-            work = work_of_timing(timing)
-            families = families_of(work)
-            self._timed[_identity(work, families[0])] = timing.seconds
-            point = _Point(features(work), work.flops, work.bytes, timing.seconds)
-            for family in families:
-                self._members[family].append(point)
+            self._timings[timing.key].append(timing)
+
+    def _read(self, keys: Iterable[str]) -> None:
+        """Sorts the timings of these operators into families, unless that is done: a program has few of all operators."""
+        for key in keys:
+            for timing in self._timings.pop(key, ()):
+                work = work_of_timing(timing)
+                families = families_of(work)
+                self._timed[_identity(work, families[0])] = timing.seconds
+                point = _Point(features(work), work.flops, work.bytes, timing.seconds)
+                for family in families:
+                    self._members[family].append(point)
 
     def law(self, family: Family) -> Law | None:
         """The law of a family; ``None`` if too few of its kernels were timed."""
         if family not in self._laws:
+            self._read(tuple(self._timings) if family[0].startswith(ANY) else (family[0],))
             members = self._members.get(family, ())
             law = None
             if len({p.place for p in members}) >= MINIMUM:
@@ -79,6 +88,7 @@ class Fitted:
     def estimate(self, work: Work) -> Estimate | None:
         """What a kernel of one operator takes; ``None`` where no timing tells."""
         families = families_of(work)
+        self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
         for family, source in zip(families, ("family", "family", "operator", "kind", "kind"), strict=True):
             law = self.law(family)
@@ -130,7 +140,9 @@ class MeasuredModel:
     path: Path | None = None
     name: str = "measured"
     unit: str = "seconds"
-    description: str = "what kernels took on this machine (`eqsat calibrate`), or on the one the shipped timings are from"
+    description: str = (
+        "what kernels took on this machine (`eqsat calibrate`), or on the one the shipped timings are from"
+    )
     _fitted: dict[str, Fitted] = field(default_factory=dict, repr=False)
 
     def kernel_cost(self, work: Work, target: Target) -> float:

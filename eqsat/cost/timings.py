@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from eqsat.errors import ModelError, OptionError, OutputError
+from eqsat.errors import ModelError, OutputError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType, TensorType
 
