@@ -9,6 +9,7 @@
 """
 
 from eqsat._version import __version__
+from eqsat.engines import run
 from eqsat.errors import (
     EqsatError,
     FeedError,
@@ -42,4 +43,5 @@ __all__ = [
     "__version__",
     "load",
     "optimize",
+    "run",
 ]

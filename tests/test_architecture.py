@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"},
     "calibrate": BASE | {"ir", "backends", "cost"},
     "bench": BASE | {"ir", "backends", "cost", "verify", "pipeline"},
-    "engines": BASE | {"ir", "backends"},
+    "engines": BASE | {"ir", "backends", "lower"},
     "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "calibrate", "bench"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }

@@ -93,7 +93,8 @@ def calibrate(
     for _ in range(retries):
         unsteady = {t.case for t in table.timings if t.spread > UNSTEADY}
         left = [case for case in cases if case.name in unsteady]
-        _time_all(left, table, path, how, lambda n, name, m=len(left): progress(n, m, f"{name}, again"))
+        total = len(left)
+        _time_all(left, table, path, how, lambda n, name, total=total: progress(n, total, f"{name}, again"))
     progress(len(cases), len(cases), "")
     return Calibration(path, table, len(table.timings) - known, known)
 

@@ -94,7 +94,7 @@ def test_timings_of_another_machine_are_not_mixed(tmp_path: Path) -> None:
     table = json.loads(path.read_text())
     table["machine"]["cpu"] = "another"
     path.write_text(json.dumps(table))
-    with pytest.raises(OptionError, match="'another'.*--restart"):
+    with pytest.raises(OptionError, match=r"'another'.*--restart"):
         calibrate("onnxruntime-cpu", GRID[2:3], path, how=QUICK)
     assert calibrate("onnxruntime-cpu", GRID[2:3], path, how=QUICK, restart=True).timed == 1
 

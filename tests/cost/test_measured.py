@@ -152,17 +152,17 @@ def test_a_table_survives_its_file(tmp_path: Path) -> None:
     assert (read.failures, read.complete, read.machine) == ({"X": "no kernel"}, False, {"cpu": "c"})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        '{"format": 99}',
-        '{"format": 1, "timings": [["A", {}, [], [], -1, 0]]}',
-        '{"format": 1, "timings": [1]}',
-    ],
-)
+DAMAGED = [
+    "",
+    "{",
+    "[]",
+    '{"format": 99}',
+    '{"format": 1, "timings": [1]}',
+    '{"format": 1, "timings": [["A", {}, [], [], -1, 0]]}',
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_table_is_one_clear_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(text)
