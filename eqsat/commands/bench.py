@@ -65,9 +65,8 @@ def bench(
     ONNX Runtime without optimisation. Nothing else should run on the machine.
     """
     with errors():
-        from eqsat.backends.onnxruntime import LEVELS
         from eqsat.bench.bench import bench_files, bench_model
-        from eqsat.bench.contest import Protocol
+        from eqsat.bench.contest import LEVELS, Protocol
         from eqsat.errors import OptionError
         from eqsat.pipeline import Options
 

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -78,9 +77,9 @@ class Table:
         text = json.dumps(head, indent=1)[:-2] + ',\n "timings": [\n' + ",\n".join(lines) + "\n]}\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:
-                file.write(text)
-            os.replace(file.name, path)
+            part = path.with_name(f"{path.name}.{os.getpid()}.part")
+            part.write_text(text)
+            os.replace(part, path)
         except OSError as error:
             raise OutputError(f"{path}: cannot write the timings: {error.strerror}") from None
 
