@@ -6,7 +6,8 @@ network; every copy has weights of its own, together more than a cache holds, be
 Only the last copy's outputs are outputs of the model: the others' are freed at once, as in a network. The time of a call is
 the time of a run less that of a model with one trivial node, over the number of copies. Weights are rearranged when the model is
 loaded, as for users. The kernels of a batch take turns, in an order that rotates, and the median of the repeats counts: a
-disturbance of some milliseconds hits one repeat of several kernels, not all repeats of one.
+disturbance of some milliseconds hits one repeat of several kernels, not all repeats of one. Runs in which the operating system
+took a processor away do not count, as long as there are others; where there are none, the shortest run does.
 
 ONNX Runtime's profiler would give times node by node too, but in whole microseconds and with the cost of writing events in
 them; a small kernel takes half a microsecond.
@@ -18,7 +19,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -33,6 +34,11 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.operator import OPSET, split_key
 from eqsat.ir.types import DType, type_of_array
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 _OPSET = min(OPSET, 23)
 _RUN_S = 2e-3
@@ -50,6 +56,18 @@ class Repeats:
     threads: int = 2
 
 
+class Run(NamedTuple):
+    """Seconds of a run, and whether the operating system took a processor away from it."""
+
+    seconds: float
+    disturbed: bool
+
+
+def _preemptions() -> int:
+    """How often this process, with all its threads, had to make way for others; 0 where the platform does not tell."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 class _Copies:
     """A model with some copies of a kernel, loaded."""
 
@@ -60,10 +78,13 @@ class _Copies:
         self.bound: Bound = session.bound(feeds)
         self.bound.run()
 
-    def seconds(self) -> float:
+    def run(self) -> Run:
+        """One run."""
+        before = _preemptions()
         start = time.perf_counter()
         self.bound.run()
-        return time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        return Run(seconds, _preemptions() > before)
 
 
 def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dict[str, str]]:
@@ -76,30 +97,37 @@ def time_kernels(cases: Sequence[Case], how: Repeats) -> tuple[list[Timing], dic
         except EqsatError as error:
             failures[case.name] = str(error)[:200]
     nothing = _Copies(_TRIVIAL, 1, how.threads)
-    samples: list[list[float]] = [[] for _ in loaded]
+    samples: list[list[Run]] = [[] for _ in loaded]
     overhead: list[float] = []
     for turn in range(how.repeats):
-        overhead.append(nothing.seconds())
+        overhead.append(nothing.run().seconds)
         for k in range(len(loaded)):
             index = (k + turn) % len(loaded)
-            samples[index].append(loaded[index].seconds())
+            samples[index].append(loaded[index].run())
     base = statistics.median(overhead)
     return [_timing(copies, s, base) for copies, s in zip(loaded, samples, strict=True)], failures
 
 
-def _timing(copies: _Copies, samples: list[float], base: float) -> Timing:
+def _timing(copies: _Copies, samples: Sequence[Run], base: float) -> Timing:
     case = copies.case
-    calls = sorted(max(s - base, s * 1e-3) / copies.copies for s in samples)
-    middle = statistics.median(calls)
-    spread = (calls[(3 * len(calls)) // 4] - calls[len(calls) // 4]) / (2 * middle)
+    middle, spread = summary(samples, base)
     results = tuple(type_of_array(a) for a in copies.bound.outputs().values())
-    return Timing(case.key, case.attributes, case.types, results, middle, spread)
+    return Timing(case.key, case.attributes, case.types, results, middle / copies.copies, spread)
+
+
+def summary(samples: Sequence[Run], base: float) -> tuple[float, float]:
+    """Seconds above ``base`` that count, and half the distance of the quartiles over them."""
+    all_runs = sorted(max(r.seconds - base, r.seconds * 1e-3) for r in samples)
+    quiet = sorted(max(r.seconds - base, r.seconds * 1e-3) for r in samples if not r.disturbed)
+    middle = statistics.median(quiet) if quiet else all_runs[0]
+    used = quiet if len(quiet) > 2 else all_runs
+    return middle, (used[(3 * len(used)) // 4] - used[len(used) // 4]) / (2 * middle)
 
 
 def _sized(case: Case, threads: int) -> _Copies:
     """As many copies as make a run long beside the clock, and their weights larger than the caches."""
     probe = _Copies(case, _PROBE, threads)
-    each = min(probe.seconds() for _ in range(3)) / _PROBE
+    each = min(probe.run().seconds for _ in range(3)) / _PROBE
     own = sum(o.type.bytes or 0 for o in case.operands if o is not None and o.weight)
     cold = int(_COLD_BYTES / own) if own > 1024 else 0
     cold = min(cold, int(_LONGEST_RUN_S / each))

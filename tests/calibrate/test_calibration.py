@@ -14,7 +14,7 @@ from eqsat.calibrate import calibration
 from eqsat.calibrate.calibration import calibrate
 from eqsat.calibrate.case import Case, Kernels, data, value, weight
 from eqsat.calibrate.grid import cases_of, grid_of
-from eqsat.calibrate.timer import Repeats, build, time_kernels
+from eqsat.calibrate.timer import Repeats, Run, build, summary, time_kernels
 from eqsat.cli import app
 from eqsat.cost.timings import load_table
 from eqsat.errors import ModelError, OptionError
@@ -41,6 +41,12 @@ def test_larger_kernels_take_longer_and_unknown_ones_are_named() -> None:
     assert by_case["Relu float32[64, 64]"] < by_case["Relu float32[256, 256]"]
     assert list(failures) == ["com.microsoft::NoSuchOperator float32[4, 4]"]
     assert all(1e-8 < t.seconds < 1e-2 for t in timings)
+
+
+def test_disturbed_runs_do_not_count_where_there_are_others() -> None:
+    quiet, disturbed = [Run(s, False) for s in (2.0, 3.0, 4.0)], [Run(s, True) for s in (1.5, 9.0, 90.0)]
+    assert summary([*quiet, *disturbed], 1.0) == (2.0, 0.5)
+    assert summary(disturbed, 1.0)[0] == 0.5
 
 
 def test_a_model_of_copies_computes_the_operator() -> None:
