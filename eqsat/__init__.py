@@ -10,6 +10,7 @@
 
 from eqsat._version import __version__
 from eqsat.comparison import Comparison, ParetoFront, compare, pareto
+from eqsat.engines import run
 from eqsat.errors import (
     EqsatError,
     FeedError,
@@ -49,4 +50,5 @@ __all__ = [
     "load",
     "optimize",
     "pareto",
+    "run",
 ]

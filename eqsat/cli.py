@@ -11,14 +11,21 @@ import typer
 
 from eqsat._version import __version__
 from eqsat.commands.common import (
+    CostName,
     DeviceFile,
     Devices,
     Dims,
     Feeds,
+    Form,
     Json,
     MachineFile,
     Model,
+    NodeLimit,
+    Numerics,
     Quiet,
+    Seed,
+    TargetName,
+    TimeLimit,
     Verbose,
     check_writable,
     errors,
@@ -29,7 +36,7 @@ from eqsat.commands.common import (
     write_json,
 )
 
-COMMANDS: tuple[str, ...] = ("compare",)
+COMMANDS = ("bench", "calibrate", "compare")
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
@@ -62,21 +69,12 @@ def root(
 def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
-    target: Annotated[
-        str, typer.Option(help="What the program will run on; `eqsat targets` lists them.")
-    ] = "onnxruntime-cpu",
-    cost: Annotated[
-        str, typer.Option(help="What to minimise: kernels, bytes, flops, roofline, roofline-launch.")
-    ] = "kernels",
-    numerics: Annotated[
-        str,
-        typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
-    ] = "lsb",
+    target: TargetName = "onnxruntime-cpu",
+    cost: CostName = "kernels",
+    numerics: Numerics = "lsb",
     dim: Dims = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")
-    ] = 30.0,
-    node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
+    time_limit: TimeLimit = 30.0,
+    node_limit: NodeLimit = 200_000,
     memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
     memory_budget: Annotated[
         int | None, typer.Option(metavar="B", help="Most bytes of values alive at once in the result, constants aside.")
@@ -88,14 +86,11 @@ def optimize(
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
-    form: Annotated[
-        str,
-        typer.Option(help="Form of the written model: flat (ONNX operators), onnxruntime (its fused operators, too)."),
-    ] = "flat",
+    form: Form = "flat",
     device: Devices = None,
     devices: DeviceFile = None,
     machine: MachineFile = None,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs that verification draws.")] = 0,
+    seed: Seed = 0,
     inputs: Feeds = None,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not run original and result to compare them.")
@@ -252,7 +247,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
 def targets(json_path: Json = None, quiet: Quiet = False) -> None:
     """List the targets and the cost models."""
     with errors():
-        from eqsat.cost.model import COST_MODELS
+        from eqsat.cost.model import cost_models
         from eqsat.cost.target import load_target, target_names
 
         found = [load_target(name) for name in target_names()]
@@ -269,7 +264,7 @@ def targets(json_path: Json = None, quiet: Quiet = False) -> None:
                 for t in found
             ],
             "cost_models": [
-                {"name": m.name, "unit": m.unit, "description": m.description} for m in COST_MODELS.values()
+                {"name": m.name, "unit": m.unit, "description": m.description} for m in cost_models().values()
             ],
         }
         write_json(data, json_path)
@@ -277,7 +272,7 @@ def targets(json_path: Json = None, quiet: Quiet = False) -> None:
             return
         for t in found:
             print(f"{t.name}\n    {t.description}\n    {t.source}")
-        for m in COST_MODELS.values():
+        for m in cost_models().values():
             print(f"cost {m.name}: {m.description}, in {m.unit}")
 
 

@@ -33,7 +33,11 @@ ALLOWED: dict[str, set[str]] = {
     | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"}
     | {"extraction", "budget", "placement"},
     "comparison": BASE | {"ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "pipeline"},
-    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "comparison"},
+    "calibrate": BASE | {"ir", "backends", "cost"},
+    "bench": BASE | {"ir", "backends", "cost", "verify", "pipeline"},
+    "engines": BASE | {"ir", "backends", "lower"},
+    "commands": BASE
+    | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "comparison", "calibrate", "bench"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }
 

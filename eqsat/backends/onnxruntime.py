@@ -34,7 +34,8 @@ class Session:
     graph itself (`LEVELS`). ``threads``: threads per operator, by default one for each core. ``extra_outputs``: names of
     intermediate values to hand out as well. ``folder``: where the external data of a model in memory lies. ``weights``:
     arrays for external initializers whose data is nowhere on disk. ``prepack``: rearrange weights once, for faster runs;
-    ``arena``: keep memory between runs. Raises `ModelError` when the model does not load.
+    ``arena``: keep memory between runs. ``profile``: where `end_profile` leaves what every node took, as the beginning of
+    a path. Raises `ModelError` when the model does not load.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Session:
         weights: Mapping[str, np.ndarray] | None = None,
         prepack: bool = False,
         arena: bool = True,
+        profile: str | Path | None = None,
     ) -> None:
         import onnxruntime as ort
 
@@ -64,6 +66,9 @@ class Session:
         options.enable_cpu_mem_arena = arena
         if not prepack:
             options.add_session_config_entry("session.disable_prepacking", "1")
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
         extra = tuple(dict.fromkeys(extra_outputs))
         if isinstance(model, (str, Path)):
             if not Path(model).is_file():
@@ -102,9 +107,42 @@ class Session:
         except Exception as error:
             raise self._translated(error) from None
 
+    def bound(self, feeds: Mapping[str, Any]) -> Bound:
+        """The model with its inputs in place, to be run again and again without copying anything in or out."""
+        return Bound(self, self._session, feeds)
+
+    def end_profile(self) -> Path:
+        """Stops profiling and returns the file with what every node took."""
+        return Path(self._session.end_profiling())
+
     def _translated(self, error: Exception) -> ModelError:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return ModelError(f"{self.label}: ONNX Runtime: {lines[0]}")
+
+
+class Bound:
+    """A model with its inputs in place. ``run`` leaves the outputs with the runtime; ``outputs`` hands out the last ones."""
+
+    def __init__(self, session: Session, loaded: Any, feeds: Mapping[str, Any]) -> None:
+        self._owner = session
+        self._session = loaded
+        self._feeds = {name: _ort_value(value) for name, value in feeds.items()}
+        self._binding = loaded.io_binding()
+        for name, value in self._feeds.items():
+            self._binding.bind_ortvalue_input(name, value)
+        for name in session.outputs:
+            self._binding.bind_output(name)
+
+    def run(self) -> None:
+        """One inference. Raises `ModelError` when an operator fails."""
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:
+            raise self._owner._translated(error) from None
+
+    def outputs(self) -> dict[str, Any]:
+        """Outputs of the last run by name."""
+        return dict(zip(self._owner.outputs, map(_to_numpy, self._binding.get_outputs()), strict=True))
 
 
 def _read_without_weights(path: str | Path) -> onnx.ModelProto:

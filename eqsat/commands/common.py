@@ -26,6 +26,26 @@ Feeds = Annotated[
     list[Path] | None,
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
 ]
+TargetName = Annotated[str, typer.Option("--target", help="What the program will run on; `eqsat targets` lists them.")]
+CostName = Annotated[
+    str,
+    typer.Option(
+        "--cost",
+        help="What to minimise: kernels, bytes, flops, roofline, roofline-launch, measured (seconds, by timings of single "
+        "kernels; measured=PATH for those in a file).",
+    ),
+]
+Numerics = Annotated[
+    str,
+    typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
+]
+Form = Annotated[
+    str,
+    typer.Option(help="Form of the written model: flat (ONNX operators), onnxruntime (its fused operators, too)."),
+]
+TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]
+NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
+Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
 
 Devices = Annotated[
     list[str] | None,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -26,7 +28,9 @@ _BYTES = frozenset((DType.INT8, DType.UINT8))
 class Work:
     """What one kernel does: operators, operations, bytes crossing its boundary, element type of its main operand.
 
-    A kernel of several operators has the kind of the one that is hardest to fuse, and is a view only if all of them are.
+    A kernel of several operators has the kind of the one that is hardest to fuse, and is a view only if all of them are;
+    ``parts`` is then the work of each. Of a single operator ``types`` are those of its operands (``None`` for an absent one)
+    and ``results`` of its outputs, symbolic extents replaced by `NOMINAL_EXTENT`: what a table of timings is asked for.
     """
 
     operators: tuple[str, ...]
@@ -35,6 +39,10 @@ class Work:
     bytes_read: float
     bytes_written: float
     dtype: str
+    types: tuple[Type | None, ...] = ()
+    results: tuple[Type, ...] = ()
+    attributes: Attributes = NO_ATTRIBUTES
+    parts: tuple[Work, ...] = ()
 
     @property
     def bytes(self) -> float:
@@ -48,6 +56,8 @@ class CostModel(Protocol):
     def name(self) -> str: ...
     @property
     def unit(self) -> str: ...
+    @property
+    def description(self) -> str: ...
     def kernel_cost(self, work: Work, target: Target) -> float: ...
 
 
@@ -87,7 +97,7 @@ def _roofline_launch(work: Work, target: Target) -> float:
     return 0.0 if _free(work, target) else target.launch_s + _roofline(work, target)
 
 
-COST_MODELS: dict[str, FormulaModel] = {
+COST_MODELS: dict[str, CostModel] = {
     model.name: model
     for model in (
         FormulaModel(
@@ -101,12 +111,26 @@ COST_MODELS: dict[str, FormulaModel] = {
 }
 
 
+def cost_models() -> dict[str, CostModel]:
+    """Every cost model by name: the formulas, and the one that looks timings up."""
+    return {**COST_MODELS, "measured": find_cost_model("measured")}
+
+
 def find_cost_model(name: str) -> CostModel:
-    """The cost model called ``name``. Raises `OptionError` with the names there are."""
+    """The cost model called ``name``; ``measured=PATH`` is the measured one with the timings of that file.
+
+    Raises `OptionError` with the names there are.
+    """
+    base, given, path = name.partition("=")
+    if base == "measured":
+        from eqsat.cost.measured import MeasuredModel
+
+        return MeasuredModel(Path(path) if given else None)
     try:
         return COST_MODELS[name]
     except KeyError:
-        raise OptionError(f"cost model {name!r} does not exist; choose one of {', '.join(COST_MODELS)}") from None
+        names = ", ".join((*COST_MODELS, "measured"))
+        raise OptionError(f"cost model {name!r} does not exist; choose one of {names}") from None
 
 
 def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> Work:
@@ -120,7 +144,10 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
         flops = definition.flops(app, [t for t in results if t is not None])
     name = f"{domain}::{op}" if domain else op
     dtype = _element_type(kind, app.types)
-    return Work((name,), kind, flops, _total(app.types), _total(results), dtype)
+    known = tuple(t for t in results if t is not None)
+    return Work(
+        (name,), kind, flops, _total(app.types), _total(results), dtype, tuple(app.types), known, app.attributes
+    )
 
 
 def _element_type(kind: Kind, types: Sequence[Type | None]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import NOMINAL_EXTENT, work_of
+from eqsat.cost.model import NOMINAL_EXTENT, Work, work_of
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.types import TensorType, Type
 
@@ -29,6 +29,7 @@ class Operation:
     reduction); ``unwritable`` (the file to be written cannot hold it: no kernel), ``multiple`` (several outputs) and
     ``projection`` (one of them). ``inputs`` are distinct e-classes.
     ``row_elements``: elements that a ``row`` operator reduces together, 0 otherwise. ``source``: handle or index of a node.
+    ``work``: what it does as a kernel of its own, for cost models that know single operators.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Operation:
     source: int
     row_elements: int = 0
     row_bytes: float = 0.0
+    work: Work | None = None
 
     @property
     def is_view(self) -> bool:
@@ -121,7 +123,7 @@ def operation_of(
     distinct = tuple(dict.fromkeys(inputs))
     name = work.operators[0]
     return Operation(
-        name, frozenset(labels), work.kind, distinct, work.flops, work.dtype, source, row_elements, row_bytes
+        name, frozenset(labels), work.kind, distinct, work.flops, work.dtype, source, row_elements, row_bytes, work
     )
 
 

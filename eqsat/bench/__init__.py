@@ -1,0 +1,1 @@
+"""Speed of whole models: the original and the result side by side, and what every kernel takes."""

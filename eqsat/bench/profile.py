@@ -1,0 +1,155 @@
+"""What every kernel of a program takes in ONNX Runtime, beside what a cost model said it would."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.cost.model import CostModel, Work, work_of
+from eqsat.cost.target import Target
+from eqsat.errors import ModelError
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import Application
+
+LEAST_S = 1e-5
+"""Kernels below this are left out of relative errors: the runtime's profiler counts whole microseconds."""
+
+_WARM_UP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One node: predicted seconds (``None`` where the cost model was not asked: the node is in the file only) and measured
+    ones, the median over runs."""
+
+    key: str
+    output: str
+    predicted_s: float | None
+    measured_s: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Kernels of a program in the order of the file."""
+
+    kernels: tuple[KernelTime, ...]
+
+    @property
+    def _pairs(self) -> list[tuple[float, float]]:
+        return [(k.predicted_s, k.measured_s) for k in self.kernels if k.predicted_s is not None]
+
+    @property
+    def predicted_s(self) -> float:
+        return sum(p for p, _ in self._pairs)
+
+    @property
+    def measured_s(self) -> float:
+        return sum(k.measured_s for k in self.kernels)
+
+    @property
+    def median_relative_error(self) -> float | None:
+        """Over kernels of at least `LEAST_S`; ``None`` if there are none."""
+        errors = [abs(p - m) / m for p, m in self._pairs if m >= LEAST_S]
+        return statistics.median(errors) if errors else None
+
+    @property
+    def unpriced(self) -> int:
+        return sum(k.predicted_s is None for k in self.kernels)
+
+    def by_operator(self) -> list[tuple[str, int, float, float]]:
+        """Operator, number of kernels, seconds predicted and measured; the dearest first."""
+        found: dict[str, tuple[int, float, float]] = {}
+        for k in self.kernels:
+            count, predicted, measured = found.get(k.key, (0, 0.0, 0.0))
+            found[k.key] = (count + 1, predicted + (k.predicted_s or 0.0), measured + k.measured_s)
+        return sorted(((key, *row) for key, row in found.items()), key=lambda row: (-row[3], row[0]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "predicted_s": self.predicted_s,
+            "measured_s": self.measured_s,
+            "median_relative_error": self.median_relative_error,
+            "unpriced": self.unpriced,
+            "kernels": [asdict(k) for k in self.kernels],
+        }
+
+    def __str__(self) -> str:
+        error = self.median_relative_error
+        lines = [
+            f"kernels: predicted {1e3 * self.predicted_s:.3f} ms, measured {1e3 * self.measured_s:.3f} ms; median relative "
+            f"error {'-' if error is None else f'{100 * error:.0f} %'} over kernels of at least {1e6 * LEAST_S:.0f} us",
+            f"  {'operator':<44} {'count':>5} {'predicted ms':>13} {'measured ms':>12}",
+        ]
+        for key, count, predicted, measured in self.by_operator():
+            lines.append(f"  {key:<44} {count:>5} {1e3 * predicted:>13.3f} {1e3 * measured:>12.3f}")
+        return "\n".join(lines)
+
+
+def profile_program(
+    graph: Graph,
+    path: Path,
+    feeds: Mapping[str, np.ndarray],
+    model: CostModel,
+    target: Target,
+    *,
+    runs: int = 10,
+    threads: int = 2,
+) -> Profile:
+    """Runs the model file ``path``, written from ``graph``, as it is, with the runtime's profiler on.
+
+    Nodes of the file are those of ``graph`` with the same outputs; both are priced as kernels of one operator.
+    Raises `ModelError` when the model does not run.
+    """
+    proto = onnx.load(str(path), load_external_data=False)
+    for k, node in enumerate(proto.graph.node):
+        node.name = f"node{k}"
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(
+            proto, "disable", threads=threads, prepack=True, folder=path.resolve().parent, profile=f"{folder}/profile"
+        )
+        for _ in range(_WARM_UP + runs):
+            session.run(feeds)
+        events = json.loads(session.end_profile().read_text())
+    seconds: dict[str, list[float]] = {}
+    for event in events:
+        name = str(event.get("name", ""))
+        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
+            seconds.setdefault(name.removesuffix("_kernel_time"), []).append(1e-6 * float(event["dur"]))
+    if not seconds:
+        raise ModelError(f"{path}: ONNX Runtime's profiler names no node")
+    own = {value: node for node in graph.nodes for value in node.outputs if value}
+    kernels = []
+    for proto_node in proto.graph.node:
+        samples = seconds.get(proto_node.name, [])[_WARM_UP:]
+        if not samples:
+            continue
+        output = next((v for v in proto_node.output if v), "")
+        node = own.get(output)
+        price = None if node is None else model.kernel_cost(node_work(graph, node), target)
+        key = f"{proto_node.domain}::{proto_node.op_type}" if proto_node.domain else proto_node.op_type
+        kernels.append(KernelTime(key, output, price, statistics.median(samples)))
+    return Profile(tuple(kernels))
+
+
+def predicted_s(graph: Graph, model: CostModel, target: Target) -> float:
+    """What a cost model says of a program whose nodes are kernels of one operator each."""
+    return sum(model.kernel_cost(node_work(graph, node), target) for node in graph.nodes)
+
+
+def node_work(graph: Graph, node: Node) -> Work:
+    """The work of a node as a kernel of its own."""
+    types = [graph.type_of(v) if v else None for v in node.inputs]
+    app = Application(node.key, node.attributes, types, [None] * len(types), len(node.outputs))
+    return work_of(
+        node.op, "opaque" if node.opaque else node.domain, app, [graph.type_of(v) for v in node.outputs if v]
+    )

@@ -1,0 +1,104 @@
+"""One process of a contest: reads the task as JSON from standard input, prints the answer as JSON.
+
+python -m eqsat.bench.worker < task.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.bench.contest import Contestant
+from eqsat.errors import ModelError
+from eqsat.verify.compare import distance
+
+
+class Loaded(Protocol):
+    """A contestant, ready to run on its inputs."""
+
+    def run(self) -> None: ...
+    def outputs(self) -> dict[str, Any]: ...
+
+
+class _OpenVino:
+    """OpenVINO on the CPU in float32, with the threads of the others."""
+
+    def __init__(self, path: str, feeds: Mapping[str, np.ndarray], threads: int) -> None:
+        import openvino  # pyright: ignore[reportMissingImports]
+
+        settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        compiled = openvino.Core().compile_model(path, "CPU", settings)
+        self._request = compiled.create_infer_request()
+        self._names = [port.get_any_name() for port in compiled.outputs]
+        for port in compiled.inputs:
+            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(feeds[port.get_any_name()])))
+
+    def run(self) -> None:
+        self._request.infer()
+
+    def outputs(self) -> dict[str, Any]:
+        return {name: self._request.get_output_tensor(k).data.copy() for k, name in enumerate(self._names)}
+
+
+def _onnxruntime(contestant: Contestant, feeds: Mapping[str, np.ndarray], threads: int) -> Loaded:
+    return Session(contestant.path, contestant.level, threads=threads, prepack=True).bound(feeds)
+
+
+_ENGINES: dict[str, Callable[[Contestant, Mapping[str, np.ndarray], int], Loaded]] = {
+    "onnxruntime": _onnxruntime,
+    "openvino": lambda contestant, feeds, threads: _OpenVino(contestant.path, feeds, threads),
+}
+
+
+def run_task(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Seconds, error and misfit of each contestant. Raises `ModelError` if the first one does not run."""
+    contestants = [Contestant(**c) for c in task["contestants"]]
+    with np.load(task["feeds"], allow_pickle=False) as archive:
+        feeds = {name: archive[f"arr_{k}"] for k, name in enumerate(task["inputs"])}
+    loaded: list[Loaded | None] = []
+    answers: list[dict[str, Any]] = [{"seconds": [], "error": None, "misfit": ""} for _ in contestants]
+    reference: dict[str, Any] = {}
+    for k, contestant in enumerate(contestants):
+        try:
+            found = _ENGINES[contestant.engine](contestant, feeds, task["threads"])
+            found.run()
+            outputs = found.outputs()
+        except Exception as error:  # runtimes raise what they like; the contest goes on without this one
+            if k == 0:
+                raise ModelError(f"{contestant.name}: {error}") from None
+            answers[k]["misfit"] = str(error).strip().splitlines()[0][:200]
+            loaded.append(None)
+            continue
+        reference = reference or outputs
+        answers[k]["error"], answers[k]["misfit"] = _error(reference, outputs)
+        loaded.append(found)
+    running = [k for k, found in enumerate(loaded) if found is not None]
+    for turn in range(task["runs"]):
+        shift = (task["start"] * task["runs"] + turn) % len(running)
+        for k in (*running[shift:], *running[:shift]):
+            found = loaded[k]
+            assert found is not None
+            found.run()
+            start = time.perf_counter()
+            found.run()
+            answers[k]["seconds"].append(time.perf_counter() - start)
+    return answers
+
+
+def _error(reference: Mapping[str, Any], outputs: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Largest difference over the largest value of that output, over all outputs."""
+    if set(reference) != set(outputs):
+        return None, f"outputs {sorted(outputs)} where the reference has {sorted(reference)}"
+    distances = [distance(reference[name], outputs[name]) for name in reference]
+    misfit = next((d.misfit for d in distances if d.misfit), "")
+    return (None if misfit else max((d.max_rel for d in distances), default=0.0)), misfit
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_task(json.load(sys.stdin))))

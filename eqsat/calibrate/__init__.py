@@ -1,0 +1,1 @@
+"""Timing single kernels of a runtime on this machine."""

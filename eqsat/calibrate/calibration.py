@@ -1,0 +1,131 @@
+"""Calibration: time what is not timed yet, batch by batch, and keep every batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eqsat.calibrate.case import Case
+from eqsat.calibrate.timer import Repeats, time_kernels
+from eqsat.cost.timings import Table, load_table, own_table_path, this_machine
+from eqsat.errors import OptionError
+
+BATCH = 12
+"""Kernels that take turns, and that are lost when the work is interrupted."""
+
+UNSTEADY = 0.1
+"""Spread above which a kernel is timed again."""
+
+Progress = Callable[[int, int, str], None]
+"""Called with kernels done, kernels in all, and the one that comes next."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration did. ``timed`` kernels now, ``known`` before, ``failed``: without a kernel in this runtime."""
+
+    path: Path
+    table: Table
+    timed: int
+    known: int
+
+    @property
+    def failed(self) -> int:
+        return len(self.table.failures)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "database": str(self.path),
+            "target": self.table.target,
+            "machine": self.table.machine,
+            "kernels": len(self.table.timings),
+            "timed": self.timed,
+            "known": self.known,
+            "failures": self.table.failures,
+            "complete": self.table.complete,
+        }
+
+    def __str__(self) -> str:
+        machine = self.table.machine
+        return (
+            f"{self.path}: {len(self.table.timings)} kernels of {self.table.target}, {self.timed} timed now, "
+            f"{self.known} known before, {self.failed} not in this runtime\n"
+            f"  {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, ONNX Runtime "
+            f"{machine['onnxruntime']}"
+        )
+
+
+def calibrate(
+    target: str,
+    cases: Sequence[Case],
+    path: Path | None = None,
+    *,
+    how: Repeats | None = None,
+    restart: bool = False,
+    whole: bool = True,
+    retries: int = 2,
+    progress: Progress = lambda done, total, name: None,
+) -> Calibration:
+    """Times ``cases`` and keeps the timings in ``path`` (by default this machine's own file), which is written after every
+    batch: interrupted, it goes on where it was. ``restart`` forgets what was timed. ``whole``: these are all kernels of the
+    target, so that the file may then be used without being asked for. Kernels whose repeats differ by more than `UNSTEADY`
+    are timed again, ``retries`` times.
+
+    Raises `ModelError` if ``path`` holds something else and `OptionError` if its timings are another machine's.
+    """
+    how = how or Repeats()
+    machine = this_machine(how.threads)
+    path = path or own_table_path(target, machine)
+    table = Table(target, machine)
+    if path.exists() and not restart:
+        table = load_table(path)
+        _check_same(path, table, target, machine)
+    done = {t.case for t in table.timings} | set(table.failures)
+    known = len(table.timings)
+    left = [case for case in cases if case.name not in done]
+    _time_all(left, table, path, how, lambda n, name: progress(len(cases) - len(left) + n, len(cases), name))
+    table.complete = table.complete or whole
+    table.save(path)
+    for _ in range(retries):
+        unsteady = {t.case for t in table.timings if t.spread > UNSTEADY}
+        left = [case for case in cases if case.name in unsteady]
+        total = len(left)
+        _time_all(left, table, path, how, lambda n, name, total=total: progress(n, total, f"{name}, again"))
+    progress(len(cases), len(cases), "")
+    return Calibration(path, table, len(table.timings) - known, known)
+
+
+def _time_all(
+    cases: Sequence[Case], table: Table, path: Path, how: Repeats, progress: Callable[[int, str], None]
+) -> None:
+    """Times ``cases`` in random order, for a disturbance must not hit all kernels of one family. Of two timings of a kernel the
+    shorter stays: whatever else the machine does only adds time."""
+    left = list(cases)
+    random.Random(len(left)).shuffle(left)
+    for start in range(0, len(left), BATCH):
+        batch = left[start : start + BATCH]
+        progress(start, batch[0].key)
+        timings, failures = time_kernels(batch, how)
+        best = {t.case: t for t in table.timings}
+        for timing in timings:
+            known = best.get(timing.case)
+            if known is None or timing.seconds < known.seconds:
+                best[timing.case] = timing
+        table.timings = list(best.values())
+        table.failures.update(failures)
+        table.save(path)
+
+
+def _check_same(path: Path, table: Table, target: str, machine: dict[str, Any]) -> None:
+    if table.target != target:
+        raise OptionError(f"{path}: holds timings of target {table.target!r}; name another file, or use --restart")
+    for name, found in machine.items():
+        if table.machine.get(name) != found:
+            raise OptionError(
+                f"{path}: its timings have {name} {table.machine.get(name)!r}, here it is {found!r}; name another file, or "
+                "use --restart"
+            )

@@ -1,0 +1,28 @@
+"""The kernels that are timed for a target: one table, from which everything else follows."""
+
+from __future__ import annotations
+
+from eqsat.calibrate.case import Case, Kernels
+from eqsat.errors import OptionError
+
+TARGETS = ("onnxruntime-cpu",)
+"""Targets that can be calibrated: those whose kernels ONNX Runtime runs on this machine."""
+
+
+def grid_of(target: str) -> tuple[Case, ...]:
+    """Every kernel to time for a target, each once. Raises `OptionError` for a target that does not run here."""
+    if target not in TARGETS:
+        raise OptionError(f"target {target!r} cannot be calibrated on this machine; choose one of {', '.join(TARGETS)}")
+    from eqsat.calibrate.grid_others import OTHERS
+    from eqsat.calibrate.grid_products import PRODUCTS
+
+    return cases_of((*PRODUCTS, *OTHERS))
+
+
+def cases_of(kernels: tuple[Kernels, ...]) -> tuple[Case, ...]:
+    """The cases of a table of kernels; of two that are the same the first."""
+    found: dict[str, Case] = {}
+    for entry in kernels:
+        for case in entry.cases():
+            found.setdefault(case.name, case)
+    return tuple(found.values())

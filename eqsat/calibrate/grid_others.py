@@ -1,0 +1,225 @@
+"""Everything beside products: elementwise operators, norms, softmax, reductions, pools, quantisation, data movement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat.calibrate.case import Kernels, data, filled, value, weight
+
+F = "float32"
+_ROWS = ((1, 512), (128, 64), (128, 768), (128, 3072), (512, 768), (384 * 8, 768), (1024, 256), (12 * 128, 128))
+_IMAGES = ((64, 112), (256, 56), (512, 28), (1024, 14), (2048, 7), (32, 32), (336, 21), (168, 42), (672, 11))
+_SCORES = ((12, 128), (12, 197), (96, 384), (16, 64), (16, 256))
+
+_UNARY = {
+    F: ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Reciprocal", "HardSwish", "HardSigmoid", "LeakyRelu",
+        "Gelu", "Round", "Floor", "Log", "com.microsoft::QuickGelu", "com.microsoft::FastGelu", "com.microsoft::Gelu"),
+    "int8": ("Relu", "Neg", "Abs"),
+}  # fmt: skip
+_BINARY = {F: ("Add", "Mul", "Sub", "Div", "Pow", "Max", "Min"), "int32": ("Add", "Mul"), "int64": ("Add", "Mul"),
+           "int8": ("Max", "Min"), "uint8": ("Max", "Min")}  # fmt: skip
+_SCALE8 = {"uint8": 128, "int8": 0}
+
+
+def _elementwise() -> Iterator[Kernels]:
+    for dtype, names in _UNARY.items():
+        for name in names:
+            yield Kernels(name, (*_ROWS[::2], *_ROWS[5:6], *_IMAGES[::3]), lambda r, c, t=dtype: [data(t, r, c)])
+    for dtype, names in _BINARY.items():
+        for name in names:
+            wide = _ROWS if name in ("Add", "Mul") else _ROWS[::3]
+            yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), data(t, 1, r, c)])
+            yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), weight(t, c)])
+            yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), value(t, 3)])
+    for name in ("Add", "Mul"):
+        yield Kernels(name, _IMAGES, lambda c, s: [data(F, 1, c, s, s), data(F, 1, c, s, s)])
+        yield Kernels(name, _IMAGES, lambda c, s: [data(F, 1, c, s, s), data(F, 1, c, 1, 1)])
+        yield Kernels(name, _SCORES, lambda h, s: [data(F, 1, h, s, s), data(F, 1, 1, s, s)])
+        yield Kernels(name, _SCORES, lambda h, s: [data(F, 1, h, s, s), data(F, 1, 1, 1, s)])
+    yield Kernels("Relu", _IMAGES, lambda c, s: [data(F, 1, c, s, s)])
+    yield Kernels("Clip", (*_ROWS, *_IMAGES), lambda r, c: [data(F, r, c), value(F, 0.0), value(F, 6.0)])
+    for dtype in _SCALE8:
+        yield Kernels("Clip", _ROWS, lambda r, c, t=dtype: [data(t, r, c), value(t, 3), value(t, 100)])
+    for name in ("com.microsoft::BiasGelu", "com.microsoft::FastGelu"):
+        yield Kernels(name, _ROWS, lambda r, c: [data(F, r, c), weight(F, c)])
+    yield Kernels("Where", _SCORES, lambda h, s: [data("bool", 1, 1, s, s), data(F, 1, h, s, s), value(F, -1e9)])
+    yield Kernels("And", ((128, 128), (384, 384), (1, 128)), lambda r, c: [data("bool", r, c), data("bool", r, c)])
+    for source, code in (("int64", 1), (F, 7), ("int32", 1), (F, 2), ("bool", 1), ("uint8", 7), ("uint8", 6), (F, 9)):
+        yield Kernels("Cast", _ROWS[::2], lambda r, c, t=source: [data(t, r, c)], {"to": code})
+
+
+def _rows_reduced() -> Iterator[Kernels]:
+    yield Kernels("Softmax", _SCORES, lambda h, s: [data(F, 1, h, s, s)], {"axis": -1})
+    yield Kernels("Softmax", ((1, 1000), (128, 2048), (16384, 77)), lambda r, c: [data(F, r, c)], {"axis": -1})
+    for name, scale in (("LayerNormalization", 2), ("RMSNormalization", 1)):
+        yield Kernels(
+            name, _ROWS, lambda r, c, n=scale: [data(F, 1, r, c), *[weight(F, c)] * n], {"axis": -1, "epsilon": 1e-5}
+        )
+    yield Kernels("LayerNormalization", _ROWS, lambda r, c: [data(F, 1, r, c), weight(F, c)], {"axis": -1})
+    yield Kernels(
+        "com.microsoft::SkipLayerNormalization",
+        _ROWS,
+        lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), *[weight(F, c)] * 3],
+        {"epsilon": 1e-5},
+    )
+    yield Kernels(
+        "com.microsoft::SkipLayerNormalization",
+        _ROWS,
+        lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), *[weight(F, c)] * 2],
+        {"epsilon": 1e-5},
+    )
+    yield Kernels(
+        "com.microsoft::SkipSimplifiedLayerNormalization",
+        _ROWS,
+        lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), weight(F, c)],
+        {"epsilon": 1e-5},
+    )
+    yield Kernels(
+        "InstanceNormalization",
+        ((2, 32, 1024), (2, 32, 512), (2, 32, 128), (2, 32, 2048), (1, 64, 3136), (1, 32, 32768)),
+        lambda n, c, s: [data(F, n, c, s), weight(F, c), weight(F, c)],
+    )
+    yield Kernels(
+        "GroupNormalization",
+        ((2, 32, 32, 32), (2, 64, 16, 32), (2, 128, 8, 32), (1, 320, 64, 32)),
+        lambda n, c, s, g: [data(F, n, c, s, s), weight(F, c), weight(F, c)],
+        lambda n, c, s, g: {"num_groups": g},
+    )
+    yield Kernels(
+        "BatchNormalization", _IMAGES, lambda c, s: [data(F, 1, c, s, s), *[filled(F, 0.5, c)] * 4], {"epsilon": 1e-5}
+    )
+    for name in ("ReduceMean", "ReduceSum", "ReduceMax"):
+        yield Kernels(name, _ROWS, lambda r, c: [data(F, r, c), value("int64", [-1])], {"keepdims": 1})
+        yield Kernels(name, _ROWS[1:5], lambda r, c: [data(F, r, c), value("int64", [0])], {"keepdims": 1})
+        yield Kernels(name, _IMAGES, lambda c, s: [data(F, 1, c, s, s), value("int64", [2, 3])], {"keepdims": 1})
+    yield Kernels("DynamicQuantizeLinear", _ROWS, lambda r, c: [data(F, r, c)], outputs=3)
+
+
+def _pools() -> Iterator[Kernels]:
+    window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    for stride in (1, 2):
+        more = {**window, "strides": [stride, stride]}
+        yield Kernels("MaxPool", _IMAGES, lambda c, s: [data(F, 1, c, s, s)], more)
+        yield Kernels("AveragePool", _IMAGES, lambda c, s: [data(F, 1, c, s, s)], more)
+    yield Kernels("GlobalAveragePool", _IMAGES[2:], lambda c, s: [data(F, 1, c, s, s)])
+    for dtype, zero in _SCALE8.items():
+        scale = [value(F, 0.02), value(dtype, zero)]
+        yield Kernels(
+            "MaxPool", _IMAGES[:3], lambda c, s, t=dtype: [data(t, 1, c, s, s)], {**window, "strides": [2, 2]}
+        )
+        yield Kernels(
+            "com.microsoft::QLinearGlobalAveragePool",
+            _IMAGES[2:],
+            lambda c, s, t=dtype, q=scale: [data(t, 1, c, s, s), *q, *q],
+        )
+        yield Kernels(
+            "com.microsoft::QLinearAveragePool",
+            _IMAGES[1:],
+            lambda c, s, t=dtype, q=scale: [data(t, 1, c, s, s), *q, *q],
+            {**window, "strides": [1, 1]},
+        )
+
+
+def _quantised() -> Iterator[Kernels]:
+    for dtype, zero in _SCALE8.items():
+        q = [value(F, 0.02), value(dtype, zero)]
+        sizes = (*_ROWS, *_IMAGES[:5])
+        yield Kernels("QuantizeLinear", sizes, lambda r, c, q=q: [data(F, r, c), *q])
+        yield Kernels("DequantizeLinear", sizes, lambda r, c, t=dtype, q=q: [data(t, r, c), *q])
+        yield Kernels("DequantizeLinear", sizes[::2], lambda r, c, t=dtype: [data(t, r, c), value(F, 0.02)])
+        per_axis = [(768, 768, 1), (768, 3072, 1), (768, 768, 0), (64, 576, 0), (512, 4608, 0), (128, 768, 1)]
+        yield Kernels(
+            "DequantizeLinear",
+            per_axis,
+            lambda r, c, axis, t=dtype: [
+                weight(t, r, c), filled(F, 0.02, (r, c)[axis]), filled(t, 0, (r, c)[axis]),
+            ],
+            lambda r, c, axis: {"axis": axis},
+        )  # fmt: skip
+        yield Kernels(
+            "QuantizeLinear",
+            per_axis,
+            lambda r, c, axis, t=dtype: [data(F, r, c), filled(F, 0.02, (r, c)[axis]), filled(t, 0, (r, c)[axis])],
+            lambda r, c, axis: {"axis": axis},
+        )
+        for name in ("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"):
+            yield Kernels(name, sizes, lambda r, c, t=dtype, q=q: [data(t, r, c), *q, data(t, r, c), *q, *q])
+            yield Kernels(name, _ROWS, lambda r, c, t=dtype, q=q: [data(t, r, c), *q, weight(t, c), *q, *q])
+        for name in ("com.microsoft::QLinearSigmoid", "com.microsoft::QLinearLeakyRelu"):
+            yield Kernels(name, _ROWS[::2], lambda r, c, t=dtype, q=q: [data(t, r, c), *q, *q])
+        yield Kernels(
+            "com.microsoft::QLinearSoftmax",
+            _SCORES,
+            lambda h, s, t=dtype, q=q: [data(t, 1, h, s, s), *q, *q],
+            {"axis": -1, "opset": 13},
+        )
+        yield Kernels(
+            "com.microsoft::QLinearConcat",
+            _IMAGES[::2],
+            lambda c, s, t=dtype, q=q: [*q, data(t, 1, c, s, s), *q, data(t, 1, c, s, s), *q],
+            {"axis": 1},
+        )
+    yield Kernels("DequantizeLinear", _ROWS[::2], lambda r, c: [data("int32", r, c), value(F, 0.02), value("int32", 0)])
+
+
+def _movement() -> Iterator[Kernels]:
+    heads = ((128, 12, 64), (197, 12, 64), (3072, 12, 64), (256, 8, 8), (1024, 8, 4))
+    for dtype in (F, "int8", "uint8"):
+        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 1, 3]})
+        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 3, 1]})
+        yield Kernels("Transpose", _ROWS, lambda r, c, t=dtype: [data(t, r, c)], {"perm": [1, 0]})
+        yield Kernels("Transpose", _SCORES, lambda h, s, t=dtype: [data(t, 1, h, s, 64)], {"perm": [0, 1, 3, 2]})
+        yield Kernels("Transpose", _IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s)], {"perm": [0, 2, 3, 1]})
+        for axis in (1, -1):
+            yield Kernels(
+                "Concat", _IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s), data(t, 1, c, s, s)], {"axis": axis}
+            )
+        yield Kernels(
+            "Split",
+            ((128, 2304), (197, 2304), (3072, 2304), (1024, 96), (64, 384)),
+            lambda r, c, t=dtype: [data(t, 1, r, c), value("int64", [c // 3] * 3)],
+            {"axis": -1},
+            outputs=3,
+        )
+        yield Kernels(
+            "Slice",
+            ((128, 768), (128, 3072), (1024, 256), (64, 1024)),
+            lambda r, c, t=dtype: [
+                data(t, 1, r, c), value("int64", [0]), value("int64", [c // 2]), value("int64", [2]),
+            ],
+        )  # fmt: skip
+        yield Kernels(
+            "Gather",
+            ((30522, 768, 128), (512, 768, 128), (2, 768, 128), (8000, 512, 128), (30522, 768, 3072)),
+            lambda r, c, n, t=dtype: [weight(t, r, c), data("int64", 1, n, limit=r)],
+            {"axis": 0},
+        )
+    yield Kernels(
+        "Gather",
+        ((128, 768), (128, 3072)),
+        lambda r, c: [weight("int8", 256), data("int32", r, c, limit=256)],
+        {"axis": 0},
+    )
+    yield Kernels(
+        "GatherElements",
+        ((128, 768), (128, 3072), (384, 3072)),
+        lambda r, c: [weight("uint8", r, 256), data("int32", r, c, limit=256)],
+        {"axis": 1},
+    )
+    yield Kernels(
+        "Expand", ((12, 128), (2, 512)), lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])]
+    )
+    yield Kernels(
+        "Pad",
+        ((96, 165), (168, 83), (336, 42)),
+        lambda c, s: [data(F, 1, c, s, s), value("int64", [0, 0, 0, 0, 0, 0, 1, 1]), value(F, 0.0)],
+    )
+    yield Kernels(
+        "Resize",
+        ((128, 4), (128, 8), (64, 16)),
+        lambda c, s: [data(F, 2, c, s, s), None, value(F, [1.0, 1.0, 2.0, 2.0])],
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    )
+
+
+OTHERS: tuple[Kernels, ...] = (*_elementwise(), *_rows_reduced(), *_pools(), *_quantised(), *_movement())

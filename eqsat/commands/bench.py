@@ -1,0 +1,106 @@
+"""``eqsat bench``: how fast a model is before and after, in the runtimes that are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.commands.common import (
+    CostName,
+    Dims,
+    Feeds,
+    Form,
+    Json,
+    Model,
+    Numerics,
+    Quiet,
+    Seed,
+    TargetName,
+    Verbose,
+    errors,
+    parse_dims,
+    progress,
+    write_json,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(bench)
+
+
+def bench(
+    model: Model,
+    others: Annotated[
+        list[Path] | None, typer.Argument(help="Models with the same inputs to time beside it, as they are.")
+    ] = None,
+    against: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Runtimes that run the original: onnxruntime, openvino.")
+    ] = "onnxruntime",
+    levels: Annotated[
+        str, typer.Option(metavar="NAME,...", help="How far ONNX Runtime rewrites the models itself.")
+    ] = "disable,basic,extended,all",
+    runs: Annotated[int, typer.Option(metavar="N", help="Timed runs of each contestant in each process.")] = 7,
+    processes: Annotated[int, typer.Option(metavar="N", help="Processes, one after the other.")] = 3,
+    threads: Annotated[int, typer.Option(metavar="N", help="Threads of each runtime.")] = 2,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show what each kernel took beside what the cost model predicted.")
+    ] = False,
+    target: TargetName = "onnxruntime-cpu",
+    cost: CostName = "kernels",
+    form: Form = "onnxruntime",
+    numerics: Numerics = "lsb",
+    dim: Dims = None,
+    seed: Seed = 0,
+    inputs: Feeds = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time MODEL beside the same model optimised, or beside OTHERS as they are.
+
+    Contestants take turns in several processes; ratios are of medians. The outputs of each are compared with those of MODEL in
+    ONNX Runtime without optimisation. Nothing else should run on the machine.
+    """
+    with errors():
+        from eqsat.bench.bench import bench_files, bench_model
+        from eqsat.bench.contest import LEVELS, Protocol
+        from eqsat.errors import OptionError
+        from eqsat.pipeline import Options
+
+        protocol = Protocol(runs, processes, threads)
+        protocol.check()
+        chosen = _names(levels)
+        for name in chosen:
+            if name not in LEVELS:
+                raise OptionError(f"--levels {name!r} does not exist; choose from {', '.join(LEVELS)}")
+        options = Options(
+            target=target, cost=cost, numerics=numerics, dims=parse_dims(dim), form=form, seed=seed,
+            feeds=inputs or None, verify=False,
+        )  # fmt: skip
+        with progress(quiet, verbose) as notify:
+            if others:
+                if profile:
+                    raise OptionError("--profile needs a program of ours: give one model only")
+                found = bench_files(
+                    [model, *others],
+                    options,
+                    protocol=protocol,
+                    against=_names(against),
+                    levels=chosen,
+                    progress=notify,
+                )
+            else:
+                found = bench_model(
+                    model, options, protocol=protocol, against=_names(against), levels=chosen, profile=profile,
+                    progress=notify,
+                )  # fmt: skip
+        write_json(found.to_dict(), json_path)
+        if not quiet and json_path != "-":
+            print(found)
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))

@@ -1,0 +1,167 @@
+"""Which kernels take time by one law: same operator, element types, and those attributes that change how a kernel works."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eqsat.cost.model import Work
+from eqsat.ir.operator import Kind, split_key
+from eqsat.ir.types import TensorType, Type
+
+Family = tuple[str, ...]
+"""Operator, element types, variant; a coarser family is a shorter tuple or one that starts with a kind."""
+
+ANY = "any "
+"""How the families of all operators of a kind start."""
+
+
+def families_of(work: Work) -> tuple[Family, ...]:
+    """The families a kernel of one operator belongs to, finest first."""
+    key, kind = work.operators[0], work.kind.value
+    types = element_types(work.types)
+    fine = (key, types, variant_of(work))
+    return (fine, (key, types), (key,), (ANY + kind, work.dtype), (ANY + kind,))
+
+
+def element_types(types: Sequence[Type | None]) -> str:
+    """Element types of the operands, runs of equal ones written once."""
+    names: list[str] = []
+    for found in types:
+        name = found.dtype.name.lower() if isinstance(found, TensorType) else "-"
+        if not names or names[-1] != name:
+            names.append(name)
+    return ",".join(names)
+
+
+def variant_of(work: Work) -> str:
+    """The way a kernel works that its attributes and the shapes of its operands choose; empty where there is one way."""
+    _, op = split_key(work.operators[0])
+    rule = _VARIANTS.get(op)
+    if rule is None and work.kind is Kind.ELEMENTWISE:
+        rule = _broadcast
+    return rule(work.attributes, [_shape(t) for t in work.types], [_shape(t) for t in work.results]) if rule else ""
+
+
+def features(work: Work) -> tuple[float, float, float]:
+    """Where a kernel lies within its family: logarithms of operations, bytes and the innermost extent it writes."""
+    last = next((_shape(t) for t in work.results), ()) or (1,)
+    return math.log(max(work.flops, 1.0)), math.log(max(work.bytes, 1.0)), math.log(max(last[-1], 1))
+
+
+def _shape(type: Type | None) -> tuple[int, ...]:
+    if not isinstance(type, TensorType) or type.shape is None:
+        return ()
+    return tuple(d if isinstance(d, int) else 1 for d in type.shape)
+
+
+Shapes = Sequence[tuple[int, ...]]
+Variant = Callable[[Mapping[str, Any], Shapes, Shapes], str]
+
+
+def _broadcast(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """How the smaller operand repeats: not at all, one element, along leading axes, or along others."""
+    if len(inputs) < 2 or not outputs:
+        return ""
+    full, found = outputs[0], "same"
+    for shape in inputs:
+        stripped = shape[next((i for i, d in enumerate(shape) if d != 1), len(shape)) :]
+        if stripped == full[len(full) - len(stripped) :] and math.prod(shape) == math.prod(full):
+            continue
+        if not stripped:
+            found = "scalar" if found == "same" else found
+        elif stripped == full[len(full) - len(stripped) :]:
+            found = "row"
+        else:
+            return "inner"
+    return found
+
+
+def _convolution(weight: int) -> Variant:
+    def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+        kernel = inputs[weight][2:] if len(inputs) > weight else ()
+        group = int(attributes.get("group", 1))
+        channels = inputs[0][1] if inputs and len(inputs[0]) > 1 else 1
+        way = "depthwise" if group > 1 and group == channels else "grouped" if group > 1 else "dense"
+        size = "x".join(map(str, kernel)) if set(kernel) <= {1, 3} else "large"
+        stride = max(attributes.get("strides", (1,)), default=1)
+        return f"{way} {size} stride {min(stride, 2)}"
+
+    return rule
+
+
+def _permutation(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    perm = tuple(attributes.get("perm", ()))
+    extents = [inputs[0][p] for p in perm] if perm and inputs and len(inputs[0]) == len(perm) else []
+    if not extents:
+        return "last moves"
+    long = [p for p, d in zip(perm, extents, strict=True) if d > 1]
+    if long == sorted(long):
+        return "copy"
+    return "rows" if long and long[-1] == len(perm) - 1 else "last moves"
+
+
+def _along(default: int) -> Variant:
+    def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+        rank = len(inputs[0]) if inputs else 0
+        axis = int(attributes.get("axis", default))
+        axis += rank if axis < 0 else 0
+        inner = math.prod(inputs[0][axis + 1 :]) if inputs else 1
+        return "last axis" if inner == 1 else "inner axis"
+
+    return rule
+
+
+def _reduced(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    shape, result = inputs[0] if inputs else (), outputs[0] if outputs else ()
+    kept = result and shape and (result[-1] == shape[-1] != 1 or (len(result) < len(shape) and result[-1] == shape[-1]))
+    return "other axes" if kept else "last axis"
+
+
+def _per_axis(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    if len(inputs) < 2 or math.prod(inputs[1]) == 1:
+        return "per tensor"
+    return f"per axis, {_along(1)(attributes, inputs, outputs)}"
+
+
+def _product(second: int) -> Variant:
+    """Whether factor ``second`` is a matrix, usually of weights, or one for each of a batch; whether the first has one row."""
+
+    def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+        other = inputs[second] if len(inputs) > second else ()
+        batch = "batched" if math.prod(other[:-2]) > 1 else "weights"
+        one_row = " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
+        transposed = "".join("t" if attributes.get(name, 0) else "n" for name in ("transA", "transB"))
+        return f"{batch}{one_row} {transposed}"
+
+    return rule
+
+
+_VARIANTS: dict[str, Variant] = {
+    "Conv": _convolution(1),
+    "FusedConv": _convolution(1),
+    "ConvInteger": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "MatMul": _product(1),
+    "FusedMatMul": _product(1),
+    "MatMulInteger": _product(1),
+    "QLinearMatMul": _product(3),
+    "MatMulIntegerToFloat": _product(1),
+    "DynamicQuantizeMatMul": _product(1),
+    "Gemm": _product(1),
+    "FusedGemm": _product(1),
+    "QGemm": _product(3),
+    "Transpose": _permutation,
+    "Softmax": _along(-1),
+    "LogSoftmax": _along(-1),
+    "Gather": _along(0),
+    "GatherElements": _along(0),
+    "Concat": _along(0),
+    "Split": _along(0),
+    "QuantizeLinear": _per_axis,
+    "DequantizeLinear": _per_axis,
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"), _reduced),
+    "QLinearAdd": lambda attributes, inputs, outputs: _broadcast(attributes, (inputs[0], inputs[3]), outputs),
+    "QLinearMul": lambda attributes, inputs, outputs: _broadcast(attributes, (inputs[0], inputs[3]), outputs),
+}

@@ -1,0 +1,183 @@
+"""The measured cost model: what kernels took on a machine, and what others like them will take.
+
+A kernel of one operator costs, in this order: the timing of the very same operator, element types, variant and shapes; the law of
+its family (`eqsat.cost.fit`) times a correction, the timings of the nearest kernels of the family over what the law says of
+them; the law of a coarser family (the operator with any element types, then all operators of its kind); the target's roofline
+and launch. The correction fades out where no kernel of about that size (a factor of four) was timed.
+
+A kernel of several operators costs one start, and the longer of its operations one after the other and the bytes that cross
+its boundary; never more than its operators one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eqsat.cost.families import ANY, Family, families_of, features
+from eqsat.cost.fit import MINIMUM, Law, fit_law
+from eqsat.cost.model import COST_MODELS, Work, work_of
+from eqsat.cost.target import Target
+from eqsat.cost.timings import Table, Timing, default_table, load_table
+from eqsat.errors import OptionError
+from eqsat.ir.operator import Application, Kind, split_key
+
+_REACH = math.log(4.0)
+"""Distance, in logarithms of operations, bytes and innermost extent, at which a timing counts as much as the law alone."""
+_NEAREST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds, and where they come from: ``timed``, ``family``, ``operator``, ``kind`` or ``roofline``."""
+
+    seconds: float
+    source: str
+    law: Law | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """One timed kernel in the space in which its family is interpolated."""
+
+    place: tuple[float, float, float]
+    flops: float
+    bytes: float
+    seconds: float
+
+
+@dataclass
+class Fitted:
+    """Timings with their work, and the laws of their families, each fitted when it is first asked for."""
+
+    table: Table
+    _timings: dict[str, list[Timing]] = field(default_factory=lambda: defaultdict(list))
+    _timed: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _members: dict[Family, list[_Point]] = field(default_factory=lambda: defaultdict(list))
+    _laws: dict[Family, Law | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for timing in self.table.timings:
+            self._timings[timing.key].append(timing)
+
+    def _read(self, keys: Iterable[str]) -> None:
+        """Sorts the timings of these operators into families, unless that is done: a program has few of all operators."""
+        for key in keys:
+            for timing in self._timings.pop(key, ()):
+                work = work_of_timing(timing)
+                families = families_of(work)
+                self._timed[_identity(work, families[0])] = timing.seconds
+                point = _Point(features(work), work.flops, work.bytes, timing.seconds)
+                for family in families:
+                    self._members[family].append(point)
+
+    def law(self, family: Family) -> Law | None:
+        """The law of a family; ``None`` if too few of its kernels were timed."""
+        if family not in self._laws:
+            self._read(tuple(self._timings) if family[0].startswith(ANY) else (family[0],))
+            members = self._members.get(family, ())
+            law = None
+            if len({p.place for p in members}) >= MINIMUM:
+                law = fit_law([p.flops for p in members], [p.bytes for p in members], [p.seconds for p in members])
+            self._laws[family] = law
+        return self._laws[family]
+
+    def estimate(self, work: Work) -> Estimate | None:
+        """What a kernel of one operator takes; ``None`` where no timing tells."""
+        families = families_of(work)
+        self._read((work.operators[0],))
+        timed = self._timed.get(_identity(work, families[0]))
+        for family, source in zip(families, ("family", "family", "operator", "kind", "kind"), strict=True):
+            law = self.law(family)
+            if law is None:
+                continue
+            if timed is not None:
+                return Estimate(timed, "timed", law)
+            seconds = law.seconds(work.flops, work.bytes)
+            if source == "family":
+                seconds *= self._correction(family, law, work)
+            return Estimate(seconds, source, law)
+        return None if timed is None else Estimate(timed, "timed")
+
+    def _correction(self, family: Family, law: Law, work: Work) -> float:
+        """Timings of the nearest kernels over what the law says of them: the weighted geometric mean, the law itself being
+        one of the neighbours."""
+        here = features(work)
+        near = sorted(
+            (math.dist(here, p.place), math.log(p.seconds / max(law.seconds(p.flops, p.bytes), 1e-12)))
+            for p in self._members[family]
+        )[:_NEAREST]
+        total = logarithm = 0.0
+        for distance, error in near:
+            weight = (_REACH / max(distance, 1e-3)) ** 2
+            total += weight
+            logarithm += weight * error
+        return math.exp(logarithm / (total + 1.0))
+
+
+def work_of_timing(timing: Timing) -> Work:
+    """The work of the kernel that was timed."""
+    domain, op = split_key(timing.key)
+    values = [None] * len(timing.types)
+    app = Application(timing.key, timing.attributes, timing.types, values, len(timing.results))
+    return work_of(op, domain, app, timing.results)
+
+
+def _identity(work: Work, family: Family) -> tuple[object, ...]:
+    return (family, work.types, work.results)
+
+
+@dataclass
+class MeasuredModel:
+    """Seconds by timings in ``path``, by default those of this machine, or else those shipped for the target.
+
+    Raises `OptionError` for a target that nobody has timed.
+    """
+
+    path: Path | None = None
+    name: str = "measured"
+    unit: str = "seconds"
+    description: str = (
+        "what kernels took on this machine (`eqsat calibrate`), or on the one the shipped timings are from"
+    )
+    _fitted: dict[str, Fitted] = field(default_factory=dict, repr=False)
+
+    def kernel_cost(self, work: Work, target: Target) -> float:
+        return self.estimate(work, target).seconds
+
+    def estimate(self, work: Work, target: Target) -> Estimate:
+        """The price of a kernel and where it comes from. A view costs a launch of the target: it computes nothing, but the
+        runtime steps over it."""
+        fitted = self._of(target)
+        if work.kind is Kind.VIEW or work.kind.value in target.free_kinds:
+            return Estimate(target.launch_s, "roofline")
+        if len(work.operators) > 1:
+            return self._group(work, target)
+        return fitted.estimate(work) or Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
+
+    def _group(self, work: Work, target: Target) -> Estimate:
+        """See the head of the module."""
+        works = [part for part in work.parts if part.kind is not Kind.VIEW]
+        parts = [self.estimate(part, target) for part in works]
+        laws = [p.law for p in parts if p.law is not None]
+        if not laws or len(laws) != len(parts):
+            return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
+        operations = sum(law.s_per_operation * w.flops for law, w in zip(laws, works, strict=True))
+        moved = work.bytes / target.bandwidth_bytes_per_s
+        together = max(law.start_s for law in laws) + max(operations, moved)
+        return Estimate(min(together, sum(p.seconds for p in parts)), "family")
+
+    def _of(self, target: Target) -> Fitted:
+        if target.name not in self._fitted:
+            table = load_table(self.path) if self.path is not None else default_table(target.name)
+            if table is None or table.target != target.name:
+                found = "there are no timings of it" if table is None else f"{self.path} has timings of {table.target}"
+                raise OptionError(
+                    f"cost model measured, target {target.name!r}: {found}; make them with `eqsat calibrate --target "
+                    f"{target.name}`, or choose another cost model"
+                )
+            self._fitted[target.name] = Fitted(table)
+        return self._fitted[target.name]

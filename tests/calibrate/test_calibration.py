@@ -1,0 +1,143 @@
+"""Calibration on a grid of a few small kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.calibrate import calibration
+from eqsat.calibrate.calibration import calibrate
+from eqsat.calibrate.case import Case, Kernels, data, value, weight
+from eqsat.calibrate.grid import cases_of, grid_of
+from eqsat.calibrate.timer import Repeats, Run, build, summary, time_kernels
+from eqsat.cli import app
+from eqsat.cost.timings import load_table
+from eqsat.errors import ModelError, OptionError
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import operator
+
+QUICK = Repeats(3, 1)
+GRID = cases_of(
+    (
+        Kernels(
+            "MatMul", ((8, 16, 32), (64, 128, 64)), lambda m, k, n: [data("float32", m, k), weight("float32", k, n)]
+        ),
+        Kernels("Relu", ((64, 64), (256, 256)), lambda r, c: [data("float32", r, c)]),
+        Kernels("Softmax", ((32, 64),), lambda r, c: [data("float32", r, c)], {"axis": -1}),
+        Kernels("com.microsoft::NoSuchOperator", ((4, 4),), lambda r, c: [data("float32", r, c)]),
+    )
+)
+
+
+def test_larger_kernels_take_longer_and_unknown_ones_are_named() -> None:
+    timings, failures = time_kernels(GRID, QUICK)
+    by_case = {t.case: t.seconds for t in timings}
+    assert by_case["MatMul float32[8, 16] float32[16, 32]"] < by_case["MatMul float32[64, 128] float32[128, 64]"]
+    assert by_case["Relu float32[64, 64]"] < by_case["Relu float32[256, 256]"]
+    assert list(failures) == ["com.microsoft::NoSuchOperator float32[4, 4]"]
+    assert all(1e-8 < t.seconds < 1e-2 for t in timings)
+
+
+def test_disturbed_runs_do_not_count_where_there_are_others() -> None:
+    quiet, disturbed = [Run(s, False) for s in (2.0, 3.0, 4.0)], [Run(s, True) for s in (1.5, 9.0, 90.0)]
+    assert summary([*quiet, *disturbed], 1.0) == (2.0, 0.5)
+    assert summary(disturbed, 1.0)[0] == 0.5
+
+
+def test_a_model_of_copies_computes_the_operator() -> None:
+    case = Case("Clip", GRID[0].attributes, (data("float32", 3, 5), value("float32", -0.1), value("float32", 0.2)))
+    model, feeds, weights = build(case, 4)
+    assert [n.op_type for n in model.graph.node] == ["Clip"] * 4
+    found = Session(model, weights=weights).run(feeds)
+    expected = evaluate_operator("Clip", case.attributes, [*feeds.values(), np.float32(-0.1), np.float32(0.2)])
+    np.testing.assert_array_equal(next(iter(found.values())), expected[0])
+
+
+def test_every_copy_has_weights_of_its_own() -> None:
+    model, feeds, weights = build(GRID[0], 3)
+    assert len({node.input[1] for node in model.graph.node}) == len(weights) == 3
+    assert len({array.ctypes.data for array in weights.values()}) == 3
+    assert list(feeds) == ["x0"]
+
+
+def test_an_interrupted_calibration_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.json"
+    monkeypatch.setattr(calibration, "BATCH", 2)
+    asked: list[str] = []
+
+    def stops(cases: list[Case], how: Repeats) -> object:
+        if asked:
+            raise KeyboardInterrupt
+        asked.extend(c.name for c in cases)
+        return time_kernels(cases, how)
+
+    monkeypatch.setattr(calibration, "time_kernels", stops)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate("onnxruntime-cpu", GRID, path, how=QUICK)
+    first = load_table(path)
+    assert not first.complete
+    assert {t.case for t in first.timings} | set(first.failures) == set(asked)
+    monkeypatch.setattr(calibration, "time_kernels", time_kernels)
+    rest = calibrate("onnxruntime-cpu", GRID, path, how=QUICK)
+    assert rest.known == len(first.timings)
+    assert rest.known + rest.timed + rest.failed == len(GRID)
+    assert rest.table.complete
+    assert {t.case: t.seconds for t in load_table(path).timings}.items() >= {
+        t.case: t.seconds for t in first.timings
+    }.items()
+    nothing = calibrate("onnxruntime-cpu", GRID, path, how=QUICK)
+    assert (nothing.timed, nothing.known) == (0, len(rest.table.timings))
+
+
+def test_timings_of_another_machine_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    calibrate("onnxruntime-cpu", GRID[2:3], path, how=QUICK)
+    table = json.loads(path.read_text())
+    table["machine"]["cpu"] = "another"
+    path.write_text(json.dumps(table))
+    with pytest.raises(OptionError, match=r"'another'.*--restart"):
+        calibrate("onnxruntime-cpu", GRID[2:3], path, how=QUICK)
+    assert calibrate("onnxruntime-cpu", GRID[2:3], path, how=QUICK, restart=True).timed == 1
+
+
+def test_a_damaged_database_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"format": 1, "timings": [')
+    with pytest.raises(ModelError, match="not a table of timings"):
+        calibrate("onnxruntime-cpu", GRID, path, how=QUICK)
+    result = CliRunner().invoke(app, ["calibrate", "--database", str(path)])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_command_times_the_operators_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    arguments = ["calibrate", "--database", str(path), "--operators", "Expand", "--repeats", "1", "--json", "-"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["kernels"] == found["timed"] == 2
+    assert not found["complete"]
+    assert CliRunner().invoke(app, ["calibrate", "--target", "h100"]).exit_code == 2
+    assert CliRunner().invoke(app, ["calibrate", "--operators", "NoSuch"]).exit_code == 2
+
+
+def test_the_grid_is_well_formed() -> None:
+    """Names are unique, and our own shape rules take what is timed."""
+    from eqsat.ir.operator import Application
+
+    grid = grid_of("onnxruntime-cpu")
+    assert len({case.name for case in grid}) == len(grid)
+    for case in grid:
+        definition = operator(case.key)
+        if definition is None:
+            continue
+        values = [
+            None if o is None or o.value is None else np.asarray(o.value, o.type.dtype.numpy) for o in case.operands
+        ]
+        definition.infer(Application(case.key, case.attributes, case.types, values, case.outputs))

@@ -1,0 +1,199 @@
+"""The measured cost model: laws, exact timings, fallbacks, and its files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.cost.families import families_of, variant_of
+from eqsat.cost.fit import fit_law
+from eqsat.cost.measured import Estimate, MeasuredModel, work_of_timing
+from eqsat.cost.model import Work, find_cost_model
+from eqsat.cost.target import Target, load_target
+from eqsat.cost.timings import Table, Timing, load_table, shipped_table_path, this_machine
+from eqsat.errors import ModelError, OptionError
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Kind
+from eqsat.ir.types import tensor_type
+
+TARGET = load_target("onnxruntime-cpu")
+START, RATE, BANDWIDTH = 2e-6, 2e11, 1e10
+
+
+def timing(key: str, *shapes: tuple[int, ...], seconds: float = 1.0, out: tuple[int, ...], **attributes: int) -> Timing:
+    types = tuple(tensor_type("float32", s) for s in shapes)
+    return Timing(key, Attributes(attributes), types, (tensor_type("float32", out),), seconds)
+
+
+def by_law(case: Timing) -> Timing:
+    """The timing that a machine with one start, one rate and one bandwidth would give."""
+    work = work_of_timing(case)
+    return replace(case, seconds=START + work.flops / RATE + work.bytes / BANDWIDTH)
+
+
+def matmul(m: int, k: int, n: int) -> Timing:
+    return by_law(timing("MatMul", (m, k), (k, n), out=(m, n)))
+
+
+SIZES = [(m, k, n) for m in (4, 64, 256) for k in (32, 512) for n in (64, 1024)]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> MeasuredModel:
+    """A model whose table has matrix products that obey the law exactly, and one element-wise operator that does not."""
+    relus = [timing("Relu", (n,), out=(n,), seconds=s) for n, s in ((64, 1e-6), (4096, 5e-6), (65536, 4e-5))]
+    table = Table(TARGET.name, this_machine(2), [*(matmul(*s) for s in SIZES), *relus], complete=True)
+    table.save(tmp_path / "table.json")
+    return MeasuredModel(tmp_path / "table.json")
+
+
+def estimate(model: MeasuredModel, case: Timing, target: Target = TARGET) -> Estimate:
+    return model.estimate(work_of_timing(case), target)
+
+
+def test_a_fit_recovers_the_law_in_spite_of_disturbed_timings() -> None:
+    random = np.random.default_rng(1)
+    flops, moved = 10 ** random.uniform(4, 9, 40), 10 ** random.uniform(3, 7, 40)
+    seconds = START + flops / RATE + moved / BANDWIDTH
+    seconds[::9] *= 3.0
+    law = fit_law(list(flops), list(moved), list(seconds))
+    assert law.start_s == pytest.approx(START, rel=0.02)
+    assert 1 / law.s_per_operation == pytest.approx(RATE, rel=0.02)
+    assert 1 / law.s_per_byte == pytest.approx(BANDWIDTH, rel=0.02)
+
+
+def test_a_timed_kernel_costs_its_timing(model: MeasuredModel) -> None:
+    found = estimate(model, timing("Relu", (4096,), out=(4096,)))
+    assert (found.seconds, found.source) == (5e-6, "timed")
+
+
+def test_a_kernel_between_timed_ones_follows_the_law(model: MeasuredModel) -> None:
+    case = matmul(100, 300, 500)
+    found = estimate(model, case)
+    assert found.source == "family"
+    assert found.seconds == pytest.approx(case.seconds, rel=0.03)
+
+
+def test_corrections_come_from_neighbours_and_fade(model: MeasuredModel) -> None:
+    near = estimate(model, timing("Relu", (4000,), out=(4000,)))
+    assert near.seconds == pytest.approx(5e-6, rel=0.1)
+    assert near.law is not None
+    far = timing("Relu", (1 << 28,), out=(1 << 28,))
+    work = work_of_timing(far)
+    assert estimate(model, far).seconds == pytest.approx(near.law.seconds(work.flops, work.bytes), rel=0.1)
+
+
+def test_unknown_operators_fall_back_on_their_kind_and_then_on_the_roofline(model: MeasuredModel) -> None:
+    assert estimate(model, timing("Tanh", (512,), out=(512,))).source == "kind"
+    case = timing("Transpose", (64, 32), out=(32, 64))
+    roofline = find_cost_model("roofline-launch").kernel_cost(work_of_timing(case), TARGET)
+    assert estimate(model, case) == Estimate(roofline, "roofline")
+
+
+@pytest.mark.parametrize("factor", [2, 4, 8])
+def test_more_work_of_a_family_costs_more(model: MeasuredModel, factor: int) -> None:
+    for m, k, n in SIZES:
+        assert estimate(model, matmul(m * factor, k, n)).seconds > estimate(model, matmul(m, k, n)).seconds
+
+
+def test_views_launch_nothing(model: MeasuredModel) -> None:
+    work = Work(("Reshape",), Kind.VIEW, 0.0, 1e6, 1e6, "float32")
+    assert model.kernel_cost(work, TARGET) == TARGET.launch_s
+
+
+def test_a_kernel_of_several_operators_costs_no_more_than_they_do_apart(model: MeasuredModel) -> None:
+    parts = tuple(work_of_timing(t) for t in (matmul(64, 512, 1024), timing("Relu", (64, 1024), out=(64, 1024))))
+    inner = 4.0 * 64 * 1024
+    fused = Work(
+        ("MatMul", "Relu"), Kind.ANCHOR, sum(p.flops for p in parts), parts[0].bytes_read, inner, "float32", parts=parts
+    )
+    apart = [model.kernel_cost(p, TARGET) for p in parts]
+    assert apart[0] * 0.5 < model.kernel_cost(fused, TARGET) <= sum(apart)
+
+
+def test_variants_tell_kernels_apart() -> None:
+    def conv(channels: int, group: int, kernel: int, stride: int) -> str:
+        types = tuple(
+            tensor_type("float32", s) for s in ((1, channels, 8, 8), (channels, channels // group, kernel, kernel))
+        )
+        attributes = Attributes({"group": group, "strides": (stride, stride)})
+        return variant_of(
+            work_of_timing(Timing("Conv", attributes, types, (tensor_type("float32", (1, channels, 8, 8)),), 1.0))
+        )
+
+    assert conv(32, 1, 3, 1) == "dense 3x3 stride 1"
+    assert conv(32, 32, 3, 2) == "depthwise 3x3 stride 2"
+    assert conv(32, 4, 1, 1) == "grouped 1x1 stride 1"
+    assert conv(32, 1, 7, 2) == "dense large stride 2"
+    full = (1, 128, 768)
+    rows = [work_of_timing(timing("Add", full, s, out=full)) for s in (full, (768,), (), (128, 1))]
+    assert [variant_of(w) for w in rows] == ["same", "row", "scalar", "inner"]
+    assert families_of(rows[1])[:3] == (("Add", "float", "row"), ("Add", "float"), ("Add",))
+
+
+def test_same_table_same_prices(model: MeasuredModel) -> None:
+    again = MeasuredModel(model.path)
+    for case in (matmul(100, 300, 500), timing("Tanh", (512,), out=(512,))):
+        assert estimate(again, case) == estimate(model, case)
+
+
+def test_a_table_survives_its_file(tmp_path: Path) -> None:
+    table = Table(
+        "t", {"cpu": "c"}, [matmul(4, 32, 64), timing("Relu", (), out=(), seconds=1.234e-6)], {"X": "no kernel"}
+    )
+    table.save(tmp_path / "t.json")
+    read = load_table(tmp_path / "t.json")
+    assert [t.case for t in read.timings] == ["MatMul float32[4, 32] float32[32, 64]", "Relu float32[]"]
+    assert read.timings[1].seconds == 1.234e-6
+    assert (read.failures, read.complete, read.machine) == ({"X": "no kernel"}, False, {"cpu": "c"})
+
+
+NEGATIVE = '{"format": 1, "timings": [["A", {}, [], [], -1, 0]]}'
+DAMAGED = ["", "{", "[]", '{"format": 99}', '{"format": 1, "timings": [1]}', NEGATIVE]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_table_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(ModelError, match=r"t\.json: not a table of timings") as found:
+        MeasuredModel(path).kernel_cost(work_of_timing(matmul(4, 32, 64)), TARGET)
+    assert "\n" not in str(found.value)
+
+
+def test_a_target_without_timings_is_one_clear_error(model: MeasuredModel) -> None:
+    with pytest.raises(OptionError, match="target 'h100'"):
+        estimate(model, matmul(4, 32, 64), load_target("h100"))
+    with pytest.raises(OptionError, match="no timings"):
+        estimate(MeasuredModel(), matmul(4, 32, 64), load_target("h100"))
+
+
+def test_optimising_by_measured_costs() -> None:
+    """The shipped timings price a whole program, and the result is no dearer than the original."""
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (128, 768))
+    w = b.constant(np.ones((768, 768), np.float32))
+    y = b.op("Mul", b.op("Add", b.op("MatMul", x, w), b.constant(np.zeros(768, np.float32))), b.constant(np.float32(1)))
+    report = eqsat.optimize(b.finish({"y": b.op("Relu", y)}), cost="measured", verify=False).report
+    assert report.cost_unit == "seconds"
+    assert 1e-4 < report.cost_after < report.cost_before < 1e-1
+
+
+def test_shipped_timings_are_sane() -> None:
+    """Integer products of u8 by s8 are faster than of floats, those of s8 by s8 slower; no family is far from its law."""
+    table = load_table(shipped_table_path(TARGET.name))
+    assert table.complete
+    model = MeasuredModel(shipped_table_path(TARGET.name))
+
+    def product(key: str, a: str, b: str) -> float:
+        types = (tensor_type(a, (128, 768)), tensor_type(b, (768, 768)))
+        zeros = () if key == "MatMul" else (tensor_type(a, ()), tensor_type(b, ()))
+        out = tensor_type("float32" if key == "MatMul" else "int32", (128, 768))
+        return model.kernel_cost(work_of_timing(Timing(key, Attributes(), (*types, *zeros), (out,), 1.0)), TARGET)
+
+    floats = product("MatMul", "float32", "float32")
+    assert product("MatMulInteger", "uint8", "int8") < floats < product("MatMulInteger", "int8", "int8")

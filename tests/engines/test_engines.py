@@ -1,0 +1,44 @@
+"""Engines agree with each other, and say what they cannot do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.engines import ENGINES, load_on
+from eqsat.errors import FeedError, OptionError
+
+
+def program() -> eqsat.Result:
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (3, 16))
+    w = b.constant(np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32))
+    y = b.op("Add", b.op("MatMul", x, w), b.constant(np.ones(64, np.float32)))
+    return eqsat.optimize(b.finish({"y": b.op("Softmax", y), "z": b.op("Relu", y)}), verify=False)
+
+
+def test_engines_agree() -> None:
+    optimised = program().program
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 16)).astype(np.float32)}
+    expected = optimised.run(feeds)
+    for engine in ENGINES:
+        found = eqsat.run(optimised, feeds, engine=engine)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_loaded_program_runs_again_and_checks_its_inputs(engine: str) -> None:
+    loaded = load_on(program().original, engine)
+    for seed in (0, 1):
+        x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
+        assert loaded({"x": x})["z"].shape == (3, 64)
+    with pytest.raises(FeedError, match="input 'x'"):
+        loaded({"x": np.zeros((3, 15), np.float32)})
+
+
+def test_an_engine_that_does_not_exist_is_one_clear_error() -> None:
+    with pytest.raises(OptionError, match="choose one of numpy, onnxruntime"):
+        eqsat.run(program().program, {}, engine="tvm")
