@@ -23,23 +23,35 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph, Node
 from eqsat.pipeline import Options, Result, load, optimize
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
+from eqsat.rule_check.registration import group_rule, rule
 
 __all__ = [
+    "Condition",
     "EqsatError",
     "Exactness",
     "FeedError",
     "Graph",
     "GraphBuilder",
+    "GroupView",
+    "Match",
     "ModelError",
     "Node",
     "OptionError",
     "Options",
     "OutputError",
+    "Ref",
     "Result",
     "RuleError",
     "ShapeError",
+    "Unmet",
     "VerificationError",
     "__version__",
+    "apply",
+    "group_rule",
+    "literal",
     "load",
     "optimize",
+    "rule",
+    "variables",
 ]

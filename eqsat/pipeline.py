@@ -345,6 +345,7 @@ def _report(
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
+        unverified_rules=tuple(sorted(r.name for r in rules if r.unverified and matches[r.name])),
     )
 
 

@@ -74,6 +74,7 @@ class Report:
     iterations: int
     stop_reason: str
     rules: dict[str, dict[str, int]]
+    unverified_rules: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -109,6 +110,10 @@ class Report:
             lines.append("  rules      uses in the result (matches)")
             width = max(map(len, used)) + 2
             lines += [f"    {n:<{width}} {c['uses']:>5} ({c['matches']})" for n, c in sorted(used.items())]
+        if self.unverified_rules:
+            lines.append(
+                f"  unverified rule  {', '.join(self.unverified_rules)}: registered without a check, and applied"
+            )
         if self.verification:
             lines.append(f"  verified   {_verification(self.verification)}")
         lines.append("  seconds    " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
