@@ -1,4 +1,4 @@
-"""The command line: ``eqsat optimize | verify | inspect | extract | rules | targets``."""
+"""The command line: ``eqsat optimize | verify | inspect | explain | extract | rules | targets``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eqsat.commands.common import (
     write_json,
 )
 
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = ("explain",)
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(

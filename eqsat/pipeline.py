@@ -48,7 +48,8 @@ class Options:
     random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
     program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
     name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
-    by default the host with ``target`` and one accelerator.
+    by default the host with ``target`` and one accelerator. ``keep_egraph``: the result holds the
+    saturated e-graph, for `eqsat.why`.
     """
 
     target: str | Target = "onnxruntime-cpu"
@@ -68,6 +69,7 @@ class Options:
     form: str = "flat"
     devices: Mapping[str, str] = field(default_factory=dict)
     machine: Machine | str | Path | None = None
+    keep_egraph: bool = False
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -87,6 +89,8 @@ class Result:
     report: Report
 
     form: str = "flat"
+    encoding: Encoding | None = None
+    rules: Sequence[AnyRule] = ()
 
     def save(self, path: str | Path, *, form: str | None = None) -> None:
         """Writes the program as ONNX, atomically, in the form it was optimised for unless another is given.
@@ -192,7 +196,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
         report.placement = extraction.summary(program)
         report.target = ", ".join(f"{d}: {e['target']}" for d, e in report.placement["devices"].items())
     report.seconds = seconds
-    result = Result(kept, program, report, chosen.form)
+    result = Result(kept, program, report, chosen.form, encoding if chosen.keep_egraph else None, rules)
     if chosen.verify:
         with _timed(seconds, "verify"):
             notify("verify", "")
@@ -345,7 +349,7 @@ def _report(
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
-        unverified_rules=tuple(sorted(r.name for r in rules if r.unverified and matches[r.name])),
+        unverified_rules=sorted(r.name for r in rules if r.unverified and matches[r.name]),
     )
 
 

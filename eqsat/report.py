@@ -74,7 +74,7 @@ class Report:
     iterations: int
     stop_reason: str
     rules: dict[str, dict[str, int]]
-    unverified_rules: tuple[str, ...] = ()
+    unverified_rules: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)

@@ -45,7 +45,8 @@ ALLOWED: dict[str, set[str]] = {
         "verify",
         "report",
     },
-    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
+    "why": BASE | {"ir", "rewrite", "egraph", "pipeline"},
+    "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "why"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }
 

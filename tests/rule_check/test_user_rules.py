@@ -179,7 +179,7 @@ def test_unchecked_rule_is_marked_in_the_report(unchecked: str) -> None:
     graph = builder.finish({"y": builder.op("Abs", builder.op("Relu", builder.input("x", "float32", (2, 3))))})
     report = eqsat.optimize(graph, verify=False, only_rules=[unchecked]).report
     assert report.operators_after == {"Relu": 1}
-    assert report.unverified_rules == (unchecked,)
+    assert report.unverified_rules == [unchecked]
     assert "unverified rule  unchecked_relu" in str(report)
 
 
