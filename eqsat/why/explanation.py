@@ -67,7 +67,11 @@ class Explanation:
             lines += [f"    at {f.place}: {f.found} == {f.added}" for f in shown]
             if len(use.firings) > len(shown):
                 lines.append(f"    and at {len(use.firings) - len(shown)} more places (--rule {use.rule} lists all)")
-            made = f"{len(use.result)} nodes rely on it: {', '.join(use.result[:_SHOWN])}" if use.result else "not relied on"
+            made = (
+                f"{len(use.result)} nodes rely on it: {', '.join(use.result[:_SHOWN])}"
+                if use.result
+                else "not relied on"
+            )
             lines.append(f"    in the result: {made}{', ...' if len(use.result) > _SHOWN else ''}")
         if self.near or self.misses:
             lines.append(f"near {self.near}:" if self.near else "nowhere, nearest:")
@@ -138,9 +142,7 @@ def _uses(chosen: Sequence[AnyRule], fired: Mapping[str, Sequence[Firing]], resu
     )
 
 
-def _near(
-    chosen: Sequence[AnyRule], encoding: Encoding, places: Places, handle: int, fired: set[str]
-) -> list[Miss]:
+def _near(chosen: Sequence[AnyRule], encoding: Encoding, places: Places, handle: int, fired: set[str]) -> list[Miss]:
     search = NearestMiss(encoding.egraph, places)
     misses = [
         group_at(r, encoding.egraph, places, handle) if isinstance(r, GroupRule) else search.at(r, handle)

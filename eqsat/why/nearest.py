@@ -228,7 +228,9 @@ class _Search:
         node = self._egraph.nodes[handle]
         if node.opaque is not None or node.key != term.op:
             return False
-        return node.attribute_number == term.attributes["index"] if term.op == PROJECTION else node.outputs == term.outputs
+        return (
+            node.attribute_number == term.attributes["index"] if term.op == PROJECTION else node.outputs == term.outputs
+        )
 
     def _fail(self, state: _State, reason: str) -> None:
         matched = sum(term.op != PROJECTION for term, _ in state.nodes)

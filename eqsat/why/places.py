@@ -68,8 +68,12 @@ class Places:
     def operators(self, handle: int) -> str:
         """The operators in which an e-class is spelled."""
         nodes = self._egraph.nodes
-        return ", ".join(dict.fromkeys(nodes[m].key.lower() if nodes[m].op in (INPUT, CONSTANT) else nodes[m].key
-                                       for m in self._egraph.members(handle)))
+        return ", ".join(
+            dict.fromkeys(
+                nodes[m].key.lower() if nodes[m].op in (INPUT, CONSTANT) else nodes[m].key
+                for m in self._egraph.members(handle)
+            )
+        )
 
     def facts(self, ref: Ref | None) -> str:
         """What is known of a matched value: its name, type, attributes, elements if few, bounds."""
