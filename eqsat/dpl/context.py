@@ -101,9 +101,7 @@ class PatternContext:
         near = [q for u in self._uses for p, q in ((u.pattern, u.user), (u.user, u.pattern)) if p in bound]
         return [*near, *nodes]
 
-    def _candidates(
-        self, matcher: Matcher, order: Sequence[Expr], free: Pattern, bound: Bindings
-    ) -> Sequence[Expr]:
+    def _candidates(self, matcher: Matcher, order: Sequence[Expr], free: Pattern, bound: Bindings) -> Sequence[Expr]:
         for use in self._uses:
             if use.user is free and isinstance(value := bound.get(use.pattern), Expr):
                 return matcher.users.get(value, ())

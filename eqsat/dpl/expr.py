@@ -5,14 +5,14 @@ An expression is compared by identity; `same` compares structure. Arithmetic wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from eqsat.errors import RuleError
 from eqsat.dpl.names import operator_key
+from eqsat.errors import RuleError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import infer_types
@@ -201,20 +201,23 @@ def same(left: Expr | None, right: Expr | None) -> bool:
             return False
         if isinstance(a, Var):
             return False
-        if isinstance(a, Const) and isinstance(b, Const):
-            if a.type != b.type or not np.array_equal(a.data.numpy(), b.data.numpy()):
-                return False
-        if isinstance(a, Call) and isinstance(b, Call):
-            if (a.op, a.attrs, a.outputs, a.node.opaque) != (b.op, b.attrs, b.outputs, b.node.opaque):
-                return False
-        if isinstance(a, Item) and isinstance(b, Item) and a.index != b.index:
+        if not _same_head(a, b):
             return False
         pending.extend(zip(a.parts, b.parts, strict=True))
     return True
 
 
-def topological(roots: Sequence[Expr | None]) -> list[Expr]:
-    """Every expression that ``roots`` depend on, operands first."""
+def _same_head(a: Expr, b: Expr) -> bool:
+    """Whether two expressions of one class agree in all but what they read."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.type == b.type and np.array_equal(a.data.numpy(), b.data.numpy())
+    if isinstance(a, Call) and isinstance(b, Call):
+        return (a.op, a.attrs, a.outputs, a.node.opaque) == (b.op, b.attrs, b.outputs, b.node.opaque)
+    return not (isinstance(a, Item) and isinstance(b, Item)) or a.index == b.index
+
+
+def topological(roots: Sequence[Expr | None], stop: Container[Expr] = ()) -> list[Expr]:
+    """Every expression that ``roots`` depend on, operands first; nothing is looked for behind those in ``stop``."""
     order: dict[Expr, None] = {}
     stack: list[tuple[Expr | None, bool]] = [(r, False) for r in reversed(roots)]
     while stack:
@@ -225,7 +228,8 @@ def topological(roots: Sequence[Expr | None]) -> list[Expr]:
             order[expr] = None
         else:
             stack.append((expr, True))
-            stack.extend((p, False) for p in reversed(expr.parts))
+            if expr not in stop:
+                stack.extend((p, False) for p in reversed(expr.parts))
     return list(order)
 
 
@@ -245,6 +249,15 @@ def lift(graph: Graph) -> dict[str, Expr]:
 def lower(graph: Graph, outputs: Mapping[str, Expr], order: Sequence[Expr]) -> Graph:
     """A graph that computes ``outputs``; what comes from ``graph`` keeps its names and, where data flow allows, its place."""
     return _Lowering(graph, outputs).run(order)
+
+
+def graph_of(outputs: Mapping[str, Expr], name: str = "graph") -> Graph:
+    """A graph that computes these expressions; its inputs are the variables they read, in the order they are met."""
+    order = topological(list(outputs.values()))
+    found = {e.name: e for e in order if isinstance(e, Var)}
+    types = {**{n: e.type for n, e in found.items()}, **{n: e.type for n, e in outputs.items()}}
+    known = MappingProxyType({n: t for n, t in types.items() if t is not None})
+    return lower(Graph((), tuple(found), tuple(outputs), known, MappingProxyType({}), name), outputs, order)
 
 
 class _Lowering:

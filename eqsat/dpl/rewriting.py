@@ -22,6 +22,9 @@ from eqsat.ir.graph import Graph
 PASSES = 100
 """Passes over the graph after which rewriting is taken not to end."""
 
+_GROWTH = 4
+"""Times the size of the graph (and a hundred expressions) at which it is taken to grow without end."""
+
 UNVERIFIED = "unverified"
 
 Callback = Callable[[Expr, Any], Any]
@@ -100,7 +103,7 @@ def _replacement(
 ) -> tuple[Expr, set[Expr]] | None:
     """What the first effective match at ``expr`` puts in its place, and the calls that the match consumed."""
     for bound in matcher.matches(pattern, expr, {}):
-        consumed = {e for p, e in bound.items() if isinstance(e, Call) and isinstance(p, CallPattern)}
+        consumed: set[Expr] = {e for p, e in bound.items() if isinstance(e, Call) and isinstance(p, CallPattern)}
         if consumed & gone:
             continue  # another replacement of this pass took a part of it: the next pass will see
         result = _as_expr(callback(expr, bound), expr)
@@ -125,8 +128,9 @@ Replacements = Callable[[Sequence[Expr], Mapping[str, Expr]], dict[Expr, Expr]]
 def _to_fixpoint(graph: Graph, replacements: Replacements, *, check: bool, once: bool = False) -> RewrittenGraph:
     values = lift(graph)
     outputs = {name: values[name] for name in graph.outputs}
-    order = [e for e in values.values()]
-    rewrites = 0
+    order = list(values.values())
+    rewrites, number = 0, 0
+    found: dict[Expr, Expr] = {}
     for number in range(1, PASSES + 1):
         found = replacements(list(outputs.values()), values)
         rewrites += len(found)
@@ -137,7 +141,7 @@ def _to_fixpoint(graph: Graph, replacements: Replacements, *, check: bool, once:
             values = {name: rebuilt.seen[e] for name, e in values.items() if e in rebuilt.seen}
         if not found or once:
             return _finish(graph, outputs, order, RewriteReport(rewrites, number), check)
-        if len(topological(list(outputs.values()))) > 100 * (len(graph.nodes) + 100):
+        if len(topological(list(outputs.values()))) > _GROWTH * (len(graph.nodes) + 100):
             break
     last = next(reversed(found))
     raise RuleError(
@@ -179,7 +183,7 @@ class _Substitution:
     def _inside(self, expr: Expr, replaced: Expr) -> Expr:
         """A replacement: what it reads of the graph is rebuilt, the replaced value itself stays."""
         made: dict[Expr, Expr] = {}
-        for part in topological([expr]):
+        for part in topological([expr], stop=self.seen):
             if part is replaced:
                 made[part] = self._kept_as_is(part)
             elif part in self._replacements:

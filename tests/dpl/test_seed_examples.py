@@ -209,7 +209,9 @@ def forum_graph(masked: bool) -> Graph:
         rows = b.op("Squeeze", part, b.constant([0], "int64"))
         split = b.op("Transpose", b.op("Reshape", rows, b.constant([4, 8, 3, 8], "int64")), perm=(0, 2, 1, 3))
         flat = b.op("Reshape", split, b.constant([12, 8, 8], "int64"))
-        return b.op("Clip", b.op("Round", b.op("Mul", flat, b.constant(16.0, "float32"))), b.constant(-127.0, "float32"))
+        return b.op(
+            "Clip", b.op("Round", b.op("Mul", flat, b.constant(16.0, "float32"))), b.constant(-127.0, "float32")
+        )
 
     q, k, v = (heads(p) for p in parts)
     scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 2, 1))), b.constant(1 / 256, "float32"))

@@ -180,7 +180,7 @@ def matched(state: Callable[[], object], graph: Graph) -> Any:
 def test_simple_used_by() -> None:
     with PatternContext() as context:
         n0, n1 = is_var("x"), wildcard()
-        n0 ^ n1  # noqa: B018
+        n0 ^ n1
         found = context.match(matmul_relu())
     assert found is not None
     assert repr(found[n0]) == "x"
@@ -310,9 +310,7 @@ def test_two_matmul() -> None:
     graph = b.finish({"y": b.op("MatMul", first, b.input("c", "float32", (48, 32)))})
     product = any_call
     assert matched(lambda: product("matmul") >> product("matmul"), graph)
-    assert matched(
-        lambda: product("matmul").has_shape([32, 48]) >> product("matmul").has_shape([32, 32]), graph
-    )
+    assert matched(lambda: product("matmul").has_shape([32, 48]) >> product("matmul").has_shape([32, 32]), graph)
     assert not matched(lambda: product("matmul") >> product("matmul") >> product("matmul"), graph)
 
 
@@ -523,9 +521,7 @@ def test_iterative_rewrite_without_trivial_binding() -> None:
     """Both slices become parts of splits; equal splits are one operator for the optimiser, not for the rewriting."""
     b = GraphBuilder()
     x = b.input("x", "float32", (1024,))
-    halves = [
-        b.op("Slice", x, *(b.constant([v], "int64") for v in (start, start + 512, 0, 1))) for start in (0, 512)
-    ]
+    halves = [b.op("Slice", x, *(b.constant([v], "int64") for v in (start, start + 512, 0, 1))) for start in (0, 512)]
     graph = b.finish({"c": b.op("Add", *halves)})
     argument, begin, end, axes, strides = (wildcard() for _ in range(5))
     splits: dict[Any, Any] = {}
