@@ -116,7 +116,8 @@ class Call(Expr):
         return Call(self.node, args, types)
 
     def __repr__(self) -> str:
-        return f"{self.op}({', '.join(map(repr, self.args))})"
+        operands = (f"{a.op}(...)" if isinstance(a, Call) else repr(a) for a in self.args)
+        return f"{self.op}({', '.join(operands)})"
 
 
 class Item(Expr):

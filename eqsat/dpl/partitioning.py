@@ -57,14 +57,15 @@ def partition(pattern: Pattern, graph: Graph, check: Callable[[Expr], bool] | No
 def _covered(pattern: Pattern, bound: Bindings, root: Expr) -> set[Expr]:
     """Calls that the match covers: those that a pattern other than a wildcard matched, and what a dominator spans."""
     leaves = {e for p, e in bound.items() if isinstance(p, WildcardPattern)}
-    inside = {e for p, e in bound.items() if isinstance(e, Call) and not isinstance(p, WildcardPattern)}
+    matched = {e for p, e in bound.items() if isinstance(e, Call) and not isinstance(p, WildcardPattern)}
+    inside: set[Expr] = {e for e in matched if e not in leaves or e is root}
     for p, expr in bound.items():
         if isinstance(p, DominatorPattern) and isinstance(expr, Expr):
             parent = bound.get(p.parent)
             assert isinstance(parent, Expr)
             above = set(topological(parent.parts))
             inside |= {e for e in topological([expr]) if e not in above and isinstance(e, Call)}
-    return {e for e in inside if isinstance(e, Call) and (e not in leaves or e is root)}
+    return inside
 
 
 def _closed(inside: set[Expr], root: Expr, matcher: Matcher) -> bool:
