@@ -43,6 +43,7 @@ class _Instantiation:
         self._constants = constants
         self._choices = choices
         self._dtype = DType.of(sampler.choose(_THEMES))
+        self._special = sampler.chance()  # mostly constants of equal elements: what conditions on values ask for
         self._drawing = Drawing()
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
@@ -104,7 +105,7 @@ class _Instantiation:
         if operand.value is not None:
             return fixed(operand.value)
         array = self._array(operand)
-        return fixed(array) if name in self._constants else d.either(array, 0.35)
+        return fixed(array) if name in self._constants else d.either(array, 0.8 if self._special else 0.25)
 
     def _array(self, operand: Operand) -> np.ndarray:
         d, shape = self._d, operand.shape
@@ -112,7 +113,7 @@ class _Instantiation:
             return d.booleans(shape)
         if operand.kind == "positive":
             return d.positive(shape, self._dtype if self._dtype.is_float else "float32")
-        if d.chance(0.2):
+        if d.chance(0.6 if self._special else 0.1):
             return np.full(shape, d.choose(_FILLS)).astype(self._dtype.numpy)
         if not self._dtype.is_float:
             return d.integers(shape, self._dtype)

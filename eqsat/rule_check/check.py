@@ -16,11 +16,14 @@ from eqsat.rule_check.registration import Choices
 from eqsat.rule_check.trials import Trial
 from eqsat.rules.sampling import Instance, Sampler, draw_instance
 
-TIME_LIMIT_S = 1.0
-"""A check that has found no fault by then has done its work; the first instance always runs."""
+TIME_LIMIT_S = 1.8
+"""Processor time after which a check that has found no fault has done its work, should instances be slow."""
 
 _ENOUGH = 48
 """Instances on which a rule fired and a wrong result would have shown."""
+
+_INSTANCES = 250
+"""Instances after which a check ends even if few of them told something."""
 
 _DRAWS = 2_000
 _GROUP_SAMPLES = 3
@@ -31,7 +34,7 @@ def check_rule(made: AnyRule, choices: Choices | None = None) -> Trial:
 
     Raises `RuleError` with the counterexample, or when the rule fires on no instance.
     """
-    deadline = time.perf_counter() + TIME_LIMIT_S
+    deadline = time.process_time() + TIME_LIMIT_S
     trial = Trial()
     rejected = 0
     for instance in _instances(made, choices or {}):
@@ -41,7 +44,7 @@ def check_rule(made: AnyRule, choices: Choices | None = None) -> Trial:
             failures = trial.run(made, instance)
             if failures:
                 raise RuleError(_counterexample(made, instance, failures[0]))
-        if trial.witnesses >= _ENOUGH or time.perf_counter() > deadline:
+        if trial.witnesses >= _ENOUGH or trial.drawn >= _INSTANCES or time.process_time() > deadline:
             break
     if not trial.fired or not trial.witnesses:
         raise RuleError(_silent(made, trial, rejected))

@@ -3,6 +3,8 @@
 The names are TVM's; docs/dpl.md lists the cases that have no counterpart. Its opaque packed functions are operators here.
 """
 
+# pyright: reportUnusedExpression=false
+
 from __future__ import annotations
 
 import math
