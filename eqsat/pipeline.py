@@ -87,7 +87,6 @@ class Result:
     original: Graph
     program: Program
     report: Report
-
     form: str = "flat"
     encoding: Encoding | None = None
     rules: Sequence[AnyRule] = ()
@@ -398,6 +397,3 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
         yield
     finally:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
-
-
-__all__ = ["Options", "Result", "check_form", "load", "optimize"]

@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "verify",
         "report",
     },
+    "dpl": BASE | {"ir", "backends", "verify"},
     "why": BASE | {"ir", "rewrite", "egraph", "pipeline"},
     "commands": BASE | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "why"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},

@@ -68,7 +68,10 @@ RIGHT: list[Case] = [
         "factor_out",
         ops.Add(ops.Mul(x, y), ops.Mul(x, z)),
         lambda m: ops.Mul(m.x, ops.Add(m.y, m.z)),
-        {"exactness": Exactness.ROUNDING, "where": [eqsat.Condition("finite", lambda m: m.x.dtype.is_integer)]},
+        {
+            "exactness": Exactness.ROUNDING,
+            "where": [eqsat.Condition("integers", lambda m: m.x.dtype.is_integer and not m.x.is_constant)],
+        },
     ),
     (
         "transposes_composed",
