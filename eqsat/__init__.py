@@ -26,14 +26,19 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph, Node
 from eqsat.pipeline import Options, Result, load, optimize
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
+from eqsat.rule_check.registration import group_rule, rule
 
 __all__ = [
     "Comparison",
+    "Condition",
     "EqsatError",
     "Exactness",
     "FeedError",
     "Graph",
     "GraphBuilder",
+    "GroupView",
+    "Match",
     "MemoryBudgetError",
     "ModelError",
     "Node",
@@ -41,14 +46,21 @@ __all__ = [
     "Options",
     "OutputError",
     "ParetoFront",
+    "Ref",
     "Result",
     "RuleError",
     "ShapeError",
+    "Unmet",
     "VerificationError",
     "__version__",
+    "apply",
     "compare",
+    "group_rule",
+    "literal",
     "load",
     "optimize",
     "pareto",
+    "rule",
     "run",
+    "variables",
 ]

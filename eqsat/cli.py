@@ -1,4 +1,4 @@
-"""The command line: ``eqsat optimize | verify | inspect | extract | compare | rules | targets``."""
+"""The command line: ``eqsat optimize | verify | inspect | extract | rules | targets``, and the commands of `eqsat.commands`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from eqsat.commands.common import (
     write_json,
 )
 
-COMMANDS = ("bench", "calibrate", "compare")
+COMMANDS = ("bench", "calibrate", "compare", "explain")
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(

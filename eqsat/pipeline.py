@@ -16,7 +16,7 @@ from eqsat.budget import within_budget
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target, load_target
-from eqsat.egraph.encode import encode
+from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
 from eqsat.egraph.snapshot import take_snapshot
@@ -49,7 +49,8 @@ class Options:
     random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
     program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
     name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
-    by default the host with ``target`` and one accelerator.
+    by default the host with ``target`` and one accelerator. ``keep_egraph``: the result holds the
+    saturated e-graph, for `eqsat.why`.
     """
 
     target: str | Target = "onnxruntime-cpu"
@@ -70,6 +71,7 @@ class Options:
     form: str = "flat"
     devices: Mapping[str, str] = field(default_factory=dict)
     machine: Machine | str | Path | None = None
+    keep_egraph: bool = False
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -87,8 +89,9 @@ class Result:
     original: Graph
     program: Program
     report: Report
-
     form: str = "flat"
+    encoding: Encoding | None = None
+    rules: Sequence[AnyRule] = ()
 
     def save(self, path: str | Path, *, form: str | None = None) -> None:
         """Writes the program as ONNX, atomically, in the form it was optimised for unless another is given.
@@ -260,7 +263,8 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
     """The result, not verified, for one of the programs extracted from ``growth``; ``graph`` is what was loaded."""
     report = _report(source, options, graph, growth, extraction)
     report.seconds = {**growth.seconds, **extraction.seconds}
-    return Result(growth.kept, extraction.program, report, options.form)
+    encoding = growth.saturated.encoding if options.keep_egraph else None
+    return Result(growth.kept, extraction.program, report, options.form, encoding, growth.rules)
 
 
 def _silent(stage: str, detail: str) -> None:
@@ -324,6 +328,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
         placement=extraction.placement,
+        unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )
 
 
@@ -372,6 +377,3 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
         yield
     finally:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
-
-
-__all__ = ["Options", "Result", "check_form", "load", "optimize"]

@@ -76,6 +76,7 @@ class Report:
     stop_reason: str
     rules: dict[str, dict[str, int]]
     memory_budget: dict[str, Any] = field(default_factory=dict)
+    unverified_rules: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -113,6 +114,10 @@ class Report:
             lines.append("  rules      uses in the result (matches)")
             width = max(map(len, used)) + 2
             lines += [f"    {n:<{width}} {c['uses']:>5} ({c['matches']})" for n, c in sorted(used.items())]
+        if self.unverified_rules:
+            lines.append(
+                f"  unverified rule  {', '.join(self.unverified_rules)}: registered without a check, and applied"
+            )
         if self.verification:
             lines.append(f"  verified   {_verification(self.verification)}")
         lines.append("  seconds    " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))

@@ -188,7 +188,8 @@ class Rule:
     result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
     an array for each variable and the attributes of each named node, see ``rules/README.md``. ``domain``: of the operators
     that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
-    spells out; it only runs where the target has no kernel for that.
+    spells out; it only runs where the target has no kernel for that. ``unverified``: registered without the check by random
+    instantiation; reports say so.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Rule:
     sample: Sample | None = None
     domain: str = ""
     legalizes: str = ""
+    unverified: bool = False
 
 
 class GroupView(Protocol):
@@ -241,6 +243,7 @@ class GroupRule:
     sample: Sample | None = None
     domain: str = ""
     legalizes: str = ""
+    unverified: bool = False
 
 
 AnyRule = Rule | GroupRule
@@ -265,13 +268,13 @@ def rule(
     Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern.
     """
 
-    def register(build: RightSide) -> Rule:
+    def decorate(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
         stated = (exactness, family, source, equation, doc, quanta, sample, domain, legalizes)
-        return _register(Rule(name, pattern, build, tuple(where), *stated))
+        return register(Rule(name, pattern, build, tuple(where), *stated))
 
-    return register
+    return decorate
 
 
 def group_rule(
@@ -282,11 +285,11 @@ def group_rule(
     ``sample`` draws a random graph with such a group.
     """
 
-    def register(build: GroupSide) -> GroupRule:
+    def decorate(build: GroupSide) -> GroupRule:
         name, equation, doc = _describe(build)
-        return _register(GroupRule(name, build, exactness, family, source, equation, doc, sample=sample, domain=domain))
+        return register(GroupRule(name, build, exactness, family, source, equation, doc, sample=sample, domain=domain))
 
-    return register
+    return decorate
 
 
 def _describe(function: Callable[..., Any]) -> tuple[str, str, str]:
@@ -310,7 +313,8 @@ def _check_pattern(pattern: Term, name: str) -> None:
         raise RuleError(f"rule {name!r}: a pattern consists of operators and variables, got {pattern!r}")
 
 
-def _register(made: R) -> R:
+def register(made: R) -> R:
+    """Adds a rule to the registry. Raises `RuleError` for a second rule of that name."""
     if made.name in _REGISTRY:
         raise RuleError(f"rule {made.name!r} is registered twice")
     _REGISTRY[made.name] = made

@@ -19,6 +19,9 @@ ALLOWED: dict[str, set[str]] = {
     "frontends": BASE | {"ir"},
     "backends": BASE | {"ir", "frontends"},
     "egraph": BASE | {"ir", "rewrite"},
+    "ops": BASE | {"ir", "rewrite"},
+    "conditions": {"rules"},
+    "rule_check": BASE | {"ir", "rewrite", "rules", "egraph"},
     "cost": BASE | {"ir"},
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},
@@ -37,7 +40,10 @@ ALLOWED: dict[str, set[str]] = {
     "bench": BASE | {"ir", "backends", "cost", "verify", "pipeline"},
     "engines": BASE | {"ir", "backends", "lower"},
     "commands": BASE
-    | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "comparison", "calibrate", "bench"},
+    | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "comparison", "calibrate", "bench"}
+    | {"why"},
+    "dpl": BASE | {"ir", "backends", "verify"},
+    "why": BASE | {"ir", "rewrite", "egraph", "pipeline"},
     "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
 }
 

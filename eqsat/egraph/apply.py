@@ -8,7 +8,7 @@ from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT, Query
 from eqsat.errors import RuleError
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import GroupRule, Match, Ref, Rule, Term, Unmet
+from eqsat.rewrite import GroupRule, GroupView, Match, Ref, Rule, Term, Unmet
 
 
 class RuleApplier:
@@ -89,6 +89,11 @@ def _check_type(egraph: EGraph, name: str, left: int, right: int) -> None:
     a, b = egraph.full_type_of(left), egraph.full_type_of(right)
     if isinstance(a, TensorType) and isinstance(b, TensorType) and a.is_static and b.is_static and a != b:
         raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
+
+
+def view_of(egraph: EGraph) -> GroupView:
+    """The e-graph as it is now, as group rules see it."""
+    return _View(egraph)
 
 
 class _View:

@@ -40,12 +40,16 @@ class Limits:
 
 @dataclass
 class Saturation:
-    """What happened: the reason for stopping, iterations run, and by rule the number of matches that changed something."""
+    """What happened: the reason for stopping, iterations run, and by rule the number of matches that changed something.
+
+    ``reasons``: (rule, why it did not apply) -> at how many matches.
+    """
 
     stop_reason: StopReason
     iterations: int
     seconds: float
     matches: dict[str, int] = field(default_factory=dict)
+    reasons: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def saturate(
@@ -70,7 +74,7 @@ def saturate(
     iteration = 0
 
     def done(reason: StopReason) -> Saturation:
-        return Saturation(reason, iteration, time.perf_counter() - start, matches)
+        return Saturation(reason, iteration, time.perf_counter() - start, matches, applier.reasons)
 
     def exceeded() -> StopReason | None:
         if time.perf_counter() > deadline:

@@ -1,0 +1,53 @@
+"""``eqsat explain``: which rules fired where, and why one did not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eqsat.commands.common import Dims, Json, Model, Quiet, Verbose, errors, parse_dims, print_report, progress
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(explain)
+
+
+def explain(
+    model: Model,
+    rule: Annotated[str, typer.Option(metavar="NAME", help="Explain this rule only.")] = "",
+    near: Annotated[
+        str, typer.Option(metavar="NODE", help="A node or value of MODEL: what fired there, and what nearly did.")
+    ] = "",
+    target: Annotated[str, typer.Option(help="What the program will run on.")] = "onnxruntime-cpu",
+    cost: Annotated[str, typer.Option(help="What to minimise.")] = "kernels",
+    numerics: Annotated[str, typer.Option(help="Weakest class of rewrite: exact, rounding, lsb or lossy.")] = "lsb",
+    form: Annotated[str, typer.Option(help="Form of the model that would be written: flat or onnxruntime.")] = "flat",
+    dim: Dims = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Say which rules fired where in MODEL and what the result owes them; with --near, what nearly fired there and why not.
+
+    Example:
+
+    eqsat explain bert.onnx --rule recognise_softmax --near Softmax_12
+    """
+    with errors():
+        from eqsat.why import explain as run
+
+        with progress(quiet, verbose) as notify:
+            found = run(
+                model,
+                rule=rule,
+                near=near,
+                progress=notify,
+                target=target,
+                cost=cost,
+                numerics=numerics,
+                form=form,
+                dims=parse_dims(dim),
+            )
+        print_report(found, json_path, quiet)

@@ -1,0 +1,343 @@
+"""Expressions: the values of a graph as callbacks read and build them.
+
+An expression is compared by identity; `same` compares structure. Arithmetic works on expressions and numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat.dpl.names import operator_key
+from eqsat.errors import RuleError
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.infer import infer_types
+from eqsat.ir.operator import split_key
+from eqsat.ir.types import TensorType, Type
+
+
+class Expr:
+    """A value. ``type`` is that of a tensor; ``None`` for a tuple (an operator with several outputs, or `Tuple`)."""
+
+    type: Type | None = None
+
+    @property
+    def shape(self) -> tuple[Any, ...] | None:
+        return self.type.shape if isinstance(self.type, TensorType) else None
+
+    @property
+    def dtype(self) -> str:
+        return str(self.type.dtype.numpy) if isinstance(self.type, TensorType) else ""
+
+    @property
+    def parts(self) -> tuple[Expr | None, ...]:
+        """The expressions this one reads."""
+        return ()
+
+    def __add__(self, other: Any) -> Expr:
+        return call("Add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return call("Add", const(other, self), self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return call("Sub", self, other)
+
+    def __mul__(self, other: Any) -> Expr:
+        return call("Mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return call("Mul", const(other, self), self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return call("Div", self, other)
+
+    def __getitem__(self, index: int) -> Expr:
+        return Item(self, index)
+
+    def __iter__(self) -> Iterator[Expr]:
+        raise TypeError("an expression is not iterable: index it")
+
+
+class Var(Expr):
+    """An input of the graph."""
+
+    def __init__(self, name: str, type: Type) -> None:
+        self.name, self.type = name, type
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Const(Expr):
+    """A constant; ``data.numpy()`` gives the elements."""
+
+    def __init__(self, data: Constant, name: str = "") -> None:
+        self.data, self.type, self.name = data, data.type, name
+
+    def __repr__(self) -> str:
+        return str(self.data.numpy().tolist()) if self.data.size <= 4 else repr(self.data)
+
+
+class Call(Expr):
+    """An operator applied to expressions. ``names``: of the values it defines in the graph, where it comes from one."""
+
+    def __init__(self, node: Node, args: tuple[Expr | None, ...], types: tuple[Type, ...]) -> None:
+        self.node, self.args, self.types = node, args, types
+        self.names = node.outputs
+        self.type = types[0] if len(types) == 1 else None
+
+    @property
+    def op(self) -> str:
+        return self.node.key
+
+    @property
+    def attrs(self) -> Attributes:
+        return self.node.attributes
+
+    @property
+    def outputs(self) -> int:
+        return len(self.types)
+
+    @property
+    def parts(self) -> tuple[Expr | None, ...]:
+        return self.args
+
+    def with_args(self, args: tuple[Expr | None, ...]) -> Call:
+        """The same operator on other operands; the types are inferred anew where they differ."""
+        if all(a is None or b is None or a.type == b.type for a, b in zip(args, self.args, strict=True)):
+            types = self.types
+        else:
+            types = self.types if self.node.opaque else _infer(self.node, args)
+        return Call(self.node, args, types)
+
+    def __repr__(self) -> str:
+        operands = (f"{a.op}(...)" if isinstance(a, Call) else repr(a) for a in self.args)
+        return f"{self.op}({', '.join(operands)})"
+
+
+class Item(Expr):
+    """One output of an operator with several, or one field of a tuple."""
+
+    def __init__(self, of: Expr, index: int) -> None:
+        if isinstance(of, Call):
+            count = of.outputs
+        elif isinstance(of, Tuple):
+            count = len(of.fields)
+        else:
+            raise RuleError(f"{of!r} is no tuple: it has no part {index}")
+        if not -count <= index < count:
+            raise IndexError(f"part {index} of a tuple of {count}")
+        self.of, self.index = of, index % count
+        self.type = of.types[self.index] if isinstance(of, Call) else of.parts[self.index].type  # type: ignore[union-attr]
+
+    @property
+    def parts(self) -> tuple[Expr | None, ...]:
+        return (self.of,)
+
+    def __repr__(self) -> str:
+        return f"{self.of!r}[{self.index}]"
+
+
+class Tuple(Expr):
+    """Several values in the place of one: what replaces an operator with several outputs."""
+
+    def __init__(self, fields: Sequence[Expr | None]) -> None:
+        self.fields = tuple(fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @property
+    def parts(self) -> tuple[Expr | None, ...]:
+        return self.fields
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(repr, self.fields))})"
+
+
+def const(value: Any, like: Expr | None = None, dtype: str | None = None) -> Expr:
+    """A constant expression; a plain number takes the element type of ``like``. An expression stays what it is."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Constant):
+        return Const(value)
+    if dtype is None and isinstance(value, int | float) and like is not None and isinstance(like.type, TensorType):
+        return Const(Constant.of(value, like.type.dtype))
+    array = np.asarray(value)
+    return Const(Constant.of(array, dtype or ("float32" if array.dtype == np.float64 else None)))
+
+
+def call(op: str, *args: Any, outputs: int = 1, **attributes: Any) -> Call:
+    """An operator applied to expressions and numbers; the name is ONNX's or one of TVM's (`eqsat.dpl.names`).
+
+    Raises `ShapeError` if the operator rejects its operands.
+    """
+    domain, name = split_key(operator_key(op))
+    like = next((a for a in args if isinstance(a, Expr)), None)
+    operands = tuple(None if a is None else const(a, like) for a in args)
+    node = Node(name, ("",) * len(operands), ("",) * outputs, Attributes(attributes), domain)
+    return Call(node, operands, _infer(node, operands))
+
+
+def _infer(node: Node, args: Sequence[Expr | None]) -> tuple[Type, ...]:
+    types = [None if a is None else a.type for a in args]
+    values = [a.data.numpy() if isinstance(a, Const) and a.data.size <= 1024 else None for a in args]
+    return infer_types(node, types, values)
+
+
+def same(left: Expr | None, right: Expr | None) -> bool:
+    """Whether two expressions have the same structure: operators, attributes, inputs, constant contents."""
+    pending, seen = [(left, right)], set()
+    while pending:
+        a, b = pending.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        seen.add((id(a), id(b)))
+        if type(a) is not type(b) or a is None or b is None or len(a.parts) != len(b.parts):
+            return False
+        if isinstance(a, Var):
+            return False
+        if not _same_head(a, b):
+            return False
+        pending.extend(zip(a.parts, b.parts, strict=True))
+    return True
+
+
+def _same_head(a: Expr, b: Expr) -> bool:
+    """Whether two expressions of one class agree in all but what they read."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.type == b.type and np.array_equal(a.data.numpy(), b.data.numpy())
+    if isinstance(a, Call) and isinstance(b, Call):
+        return (a.op, a.attrs, a.outputs, a.node.opaque) == (b.op, b.attrs, b.outputs, b.node.opaque)
+    return not (isinstance(a, Item) and isinstance(b, Item)) or a.index == b.index
+
+
+def topological(roots: Sequence[Expr | None], stop: Container[Expr] = ()) -> list[Expr]:
+    """Every expression that ``roots`` depend on, operands first; nothing is looked for behind those in ``stop``."""
+    order: dict[Expr, None] = {}
+    stack: list[tuple[Expr | None, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        expr, done = stack.pop()
+        if expr is None or expr in order:
+            continue
+        if done:
+            order[expr] = None
+        else:
+            stack.append((expr, True))
+            if expr not in stop:
+                stack.extend((p, False) for p in reversed(expr.parts))
+    return list(order)
+
+
+def lift(graph: Graph) -> dict[str, Expr]:
+    """The expression of each value of a graph, in the order in which the graph defines them."""
+    values: dict[str, Expr] = {name: Var(name, graph.type_of(name)) for name in graph.inputs}
+    for name, constant in graph.constants.items():
+        values.setdefault(name, Const(constant, name))
+    for node in graph.nodes:
+        made = Call(node, tuple(values[v] if v else None for v in node.inputs), tuple(map(graph.type_of, node.outputs)))
+        for index, value in enumerate(node.outputs):
+            if value:
+                values[value] = made if len(node.outputs) == 1 else Item(made, index)
+    return values
+
+
+def lower(graph: Graph, outputs: Mapping[str, Expr], order: Sequence[Expr]) -> Graph:
+    """A graph that computes ``outputs``; what comes from ``graph`` keeps its names and, where data flow allows, its place."""
+    return _Lowering(graph, outputs).run(order)
+
+
+def graph_of(outputs: Mapping[str, Expr], name: str = "graph") -> Graph:
+    """A graph that computes these expressions; its inputs are the variables they read, in the order they are met."""
+    order = topological(list(outputs.values()))
+    found = {e.name: e for e in order if isinstance(e, Var)}
+    types = {**{n: e.type for n, e in found.items()}, **{n: e.type for n, e in outputs.items()}}
+    known = MappingProxyType({n: t for n, t in types.items() if t is not None})
+    return lower(Graph((), tuple(found), tuple(outputs), known, MappingProxyType({}), name), outputs, order)
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, outputs: Mapping[str, Expr]) -> None:
+        self._graph, self._outputs = graph, outputs
+        self._names: dict[Expr, str] = {}
+        self._call_names: dict[Call, tuple[str, ...]] = {}
+        self._taken: set[str] = {*graph.inputs, *graph.outputs}
+        self._nodes: list[Node] = []
+        self._types: dict[str, Type] = {name: graph.type_of(name) for name in graph.inputs}
+        self._constants: dict[str, Constant] = {}
+
+    def run(self, order: Sequence[Expr]) -> Graph:
+        wanted: dict[Expr, str] = {}
+        for name, expr in self._outputs.items():
+            if isinstance(expr, Call | Item):
+                wanted.setdefault(expr, name)
+        calls = [e for e in order if isinstance(e, Call)]
+        items: dict[Call, dict[int, Item]] = {}
+        for item in order:
+            if isinstance(item, Item) and isinstance(item.of, Call):
+                items.setdefault(item.of, {})[item.index] = item
+        for made in calls:
+            names = []
+            for index in range(made.outputs):
+                value: Expr | None = made if made.outputs == 1 else items.get(made, {}).get(index)
+                names.append(self._name(made, index, wanted.get(value) if value is not None else None))
+            self._call_names[made] = tuple(names)
+        for made in calls:
+            inputs = tuple(self._value(a) for a in made.args)
+            node, names = made.node, self._call_names[made]
+            self._nodes.append(Node(node.op, inputs, names, node.attributes, node.domain, node.name, node.opaque))
+            self._types.update((n, t) for n, t in zip(names, made.types, strict=True) if n)
+        for name, expr in self._outputs.items():
+            if wanted.get(expr) != name and not (isinstance(expr, Var) and expr.name == name):
+                self._nodes.append(Node("Identity", (self._value(expr),), (name,)))
+                self._types[name] = self._graph.type_of(name)
+        return Graph(
+            tuple(self._nodes),
+            self._graph.inputs,
+            self._graph.outputs,
+            MappingProxyType(self._types),
+            MappingProxyType(self._constants),
+            self._graph.name,
+            self._graph.envelope,
+        )
+
+    def _name(self, made: Call, index: int, wanted: str | None) -> str:
+        if wanted is not None:
+            return wanted
+        own = made.names[index] if index < len(made.names) else ""
+        if own and own not in self._taken:
+            self._taken.add(own)
+            return own
+        return self._fresh(own or made.node.op.lower())
+
+    def _fresh(self, stem: str) -> str:
+        known = self._graph.types
+        number = 1
+        while f"{stem}_{number}" in self._taken or f"{stem}_{number}" in known or f"{stem}_{number}" in self._constants:
+            number += 1
+        self._taken.add(f"{stem}_{number}")
+        return f"{stem}_{number}"
+
+    def _value(self, expr: Expr | None) -> str:
+        if expr is None:
+            return ""
+        if isinstance(expr, Var):
+            return expr.name
+        if isinstance(expr, Call):
+            return self._call_names[expr][0]
+        if isinstance(expr, Item) and isinstance(expr.of, Call):
+            return self._call_names[expr.of][expr.index]
+        if not isinstance(expr, Const):
+            raise RuleError(f"a tuple is no operand: {expr!r}")
+        found = self._names.get(expr)
+        if found is None:
+            found = expr.name if expr.name and expr.name not in self._taken else self._fresh(expr.name or "c")
+            self._taken.add(found)
+            self._names[expr] = found
+            self._constants[found] = expr.data
+        return found

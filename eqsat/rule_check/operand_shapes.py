@@ -1,0 +1,280 @@
+"""Shapes, attributes and element types that fit an operator: from a wanted shape of the result to those of the operands.
+
+The plans are hints, not guarantees: the operator's own shape rule decides, and an instance that it rejects is drawn again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.operator import Kind, operator
+from eqsat.rules.sampling import Sampler
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
+
+    ``kind``: ``data`` (of the instance's element type), ``bool``, ``positive``, or ``fixed`` (then ``value`` is a constant).
+    """
+
+    shape: Shape
+    kind: str = "data"
+    value: np.ndarray | None = None
+
+
+def indices(values: Sequence[int]) -> Operand:
+    """A constant vector of int64, as shapes, axes and bounds are given."""
+    array = np.asarray(values, np.int64)
+    return Operand(array.shape, "fixed", array)
+
+
+Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], list[Operand]]
+"""(sampler, wanted shape, number of operands, attributes, shapes already known) -> operands."""
+
+
+def plan_operands(
+    op: str, d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    """Operands of ``op`` whose result has, if possible, the shape ``wanted``."""
+    if op in _PLANS:
+        return _PLANS[op](d, wanted, count, attributes, known)
+    if op.startswith("Reduce"):
+        return _reduce(d, wanted, count, attributes, known)
+    definition = operator(op)
+    if definition is not None and definition.kind is Kind.ELEMENTWISE:
+        return _elementwise(op, d, wanted, count, known)
+    return [Operand(k or wanted) for k in known]
+
+
+def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence[Shape | None]) -> list[Operand]:
+    first = next((k for k in known if k is not None), wanted)
+    full = d.integer(0, count - 1)
+    shapes = []
+    for i, shape in enumerate(known):
+        if shape is not None:
+            shapes.append(shape)
+        elif i == full or first is not wanted:
+            shapes.append(d.broadcast_with(first) if first is not wanted and d.chance(0.3) else first)
+        else:
+            shapes.append(d.broadcast_with(first))
+    kind = "bool" if op in ("And", "Or", "Xor", "Not") else "data"
+    return [Operand(s, "bool" if op == "Where" and i == 0 else kind) for i, s in enumerate(shapes)]
+
+
+def _matmul(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    wanted = wanted if len(wanted) > 1 else d.shape(2, 3)
+    left, right = known
+    inner = left[-1] if left else right[-2] if right and len(right) > 1 else d.integer(2, 6)
+    batch = wanted[:-2]
+    if left is None:
+        left = (*batch, wanted[-2], inner)
+    if right is None:
+        right = (*(() if d.chance() else batch), inner, wanted[-1])
+    return [Operand(left), Operand(right)]
+
+
+def _gemm(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    rows, columns = wanted if len(wanted) == 2 else d.extents(2)
+    inner = d.integer(2, 6)
+    a = (inner, rows) if attributes.get("transA") else (rows, inner)
+    b = (columns, inner) if attributes.get("transB") else (inner, columns)
+    planned = [a, b, d.broadcast_of((rows, columns))][:count]
+    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
+
+
+def _transpose(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    if known[0] is not None:
+        attributes["perm"] = d.permutation(len(known[0]))
+        return [Operand(known[0])]
+    perm = attributes.setdefault("perm", d.permutation(len(wanted)))
+    if len(perm) != len(wanted):
+        wanted = d.extents(len(perm))
+    shape = [0] * len(perm)
+    for to, source in enumerate(perm):
+        shape[source] = wanted[to]
+    return [Operand(tuple(shape))]
+
+
+def _conv(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    group = attributes.get("group", 1)
+    if known[0] is not None and len(known[0]) > 2:
+        x = known[0]
+        kernel = tuple(d.integer(1, min(3, s)) for s in x[2:])
+        out = d.integer(2, 5) * group
+    else:
+        wanted = wanted if len(wanted) > 2 else d.extents(d.integer(3, 4))
+        kernel = tuple(d.integer(1, 3) for _ in wanted[2:])
+        out = wanted[1] * group
+        x = (wanted[0], d.integer(2, 4) * group, *(s + k - 1 for s, k in zip(wanted[2:], kernel, strict=True)))
+    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,)][:count]
+    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
+
+
+def _normalised(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
+    return [Operand(shape), *(Operand(k or shape[-1:]) for k in known[1:])]
+
+
+def _batch_norm(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
+    kinds = ("data", "data", "data", "data", "positive")
+    return [Operand(shape), *(Operand(shape[1:2], kinds[i]) for i in range(1, count))]
+
+
+def _reduce(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or (wanted if wanted else d.shape(1, 3))
+    axis = d.integer(0, max(len(shape) - 1, 0))
+    if known[0] is None and not attributes.get("keepdims", 1):
+        axis = d.integer(0, len(wanted))
+        shape = (*wanted[:axis], d.integer(2, 6), *wanted[axis:])
+    return [Operand(shape), indices([axis - len(shape) if d.chance(0.3) else axis])][:count]
+
+
+def _reshape(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    if known[0] is not None:
+        shape = known[0]
+        return [Operand(shape), indices(d.choose([(math.prod(shape),), (1, *shape), shape]))]
+    cut = d.integer(0, len(wanted))
+    source = d.choose([(math.prod(wanted[:cut]), math.prod(wanted[cut:])), (math.prod(wanted),), (*wanted, 1)])
+    return [Operand(source), indices(wanted)]
+
+
+def _expand(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    return [Operand(known[0] or d.broadcast_of(wanted)), indices(known[0] or wanted)]
+
+
+def _squeeze(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    axis = d.integer(0, len(wanted))
+    return [Operand((*wanted[:axis], 1, *wanted[axis:])), indices([axis])][:count]
+
+
+def _unsqueeze(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or wanted[1:]
+    return [Operand(shape), indices([d.integer(0, len(shape))])]
+
+
+def _concat(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = next((k for k in known if k), wanted or (3,))
+    axis = attributes["axis"] = attributes.get("axis", d.integer(0, len(shape) - 1))
+    at = axis % len(shape)
+    return [Operand(k or (*shape[:at], d.integer(1, 5), *shape[at + 1 :])) for k in known]
+
+
+def _split(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or wanted or (2,)
+    parts = int(attributes.get("num_outputs", 2))
+    axis = attributes.setdefault("axis", d.integer(0, len(shape) - 1)) % len(shape)
+    if count == 1:
+        attributes.setdefault("num_outputs", parts)
+        return [Operand(known[0] or (*shape[:axis], shape[axis] * parts, *shape[axis + 1 :]))]
+    sizes = [d.integer(1, 4) for _ in range(parts)]
+    return [Operand((*shape[:axis], sum(sizes), *shape[axis + 1 :])), indices(sizes)]
+
+
+def _slice(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or wanted or (4,)
+    axis = d.integer(0, len(shape) - 1)
+    start = d.integer(0, shape[axis] - 1)
+    bounds = [indices([start]), indices([d.integer(start + 1, shape[axis])]), indices([axis]), indices([1])]
+    return [Operand(shape), *bounds][:count]
+
+
+def _gather(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or wanted or (4,)
+    axis = attributes.get("axis", 0) % len(shape)
+    return [Operand(shape), indices([d.integer(0, shape[axis] - 1) for _ in range(d.integer(1, 4))])]
+
+
+def _pad(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or wanted
+    return [Operand(shape), indices([d.integer(0, 2) for _ in range(2 * len(shape))]), Operand(())][:count]
+
+
+def _scalar_tail(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    """The first operand has the shape, the others are scalars (Clip; Quantize and Dequantize per tensor)."""
+    return [Operand(known[0] or wanted), *(Operand(()) for _ in known[1:])]
+
+
+_PLANS: dict[str, Plan] = {
+    "MatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "Gemm": _gemm,
+    "Transpose": _transpose,
+    "Conv": _conv,
+    "LayerNormalization": _normalised,
+    "RMSNormalization": _normalised,
+    "BatchNormalization": _batch_norm,
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Gather": _gather,
+    "Pad": _pad,
+    "Clip": _scalar_tail,
+    "QuantizeLinear": _scalar_tail,
+    "DequantizeLinear": _scalar_tail,
+}
+
+
+def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
+    """Attributes of an operator: mostly the defaults, at times others; required ones always."""
+    if op == "Cast":
+        return {"to": d.choose([1, 6, 7, 10, 11])}
+    if op == "Gemm":
+        return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
+    if op.startswith("Reduce") or op in ("ArgMax", "ArgMin"):
+        return {"keepdims": d.integer(0, 1)}
+    if op in ("Softmax", "LogSoftmax", "Hardmax"):
+        return {"axis": d.choose([-1, -1, 0])}
+    if op in ("LeakyRelu", "Elu"):
+        return {"alpha": d.choose([0.25, 0.5, 1.5])}
+    if op == "Conv" and d.chance(0.3):
+        return {"group": 2}
+    if op == "Gather":
+        return {"axis": d.choose([0, -1])}
+    return {}

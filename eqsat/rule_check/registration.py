@@ -1,0 +1,108 @@
+"""A user's own rules: registered like the shipped ones, after a check by random instantiation.
+
+    import eqsat
+    from eqsat.ops import Add, Mul
+
+    x, y, z = eqsat.variables("x y z")
+
+    @eqsat.rule(Add(Mul(x, y), Mul(x, z)), exactness=eqsat.Exactness.ROUNDING)
+    def factor_out_common_operand(m):
+        \"\"\"``x*y + x*z == x*(y + z)``.\"\"\"
+        return Mul(m.x, Add(m.y, m.z))
+
+A wrong equation is refused with a counterexample. What cannot be instantiated is refused, too; ``check=False`` takes it as it
+is, and reports then call it an unverified rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from eqsat import rewrite
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Apply, Condition, GroupRule, GroupSide, RightSide, Rule, Sample
+
+Choices = Mapping[str, Mapping[str, Sequence[Any]]]
+"""Named node -> attribute -> values to choose from."""
+
+R = TypeVar("R", Rule, GroupRule)
+
+
+def rule(
+    pattern: Apply,
+    *,
+    where: Sequence[Condition] = (),
+    exactness: Exactness = Exactness.EXACT,
+    source: str = "user",
+    family: str = "user",
+    quanta: int = 0,
+    sample: Sample | None = None,
+    domain: str = "",
+    attributes: Choices | None = None,
+    check: bool = True,
+) -> Callable[[RightSide], Rule]:
+    """Registers the decorated function as the right side of a rule, if random instances do not refute it.
+
+    ``sample`` draws instances of the left side (rules/README.md); without it they are drawn from the form of the pattern, the
+    attributes of a node named ``n`` from ``attributes={"n": {"axis": [0, -1]}}`` where given, else from usual ones.
+    ``check=False`` skips the check, and reports call the rule unverified.
+
+    Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern, an
+    instance on which the two sides differ, or no instance on which the rule fires.
+    """
+
+    def register(build: RightSide) -> Rule:
+        made = rewrite.rule(
+            pattern,
+            where=where,
+            exactness=exactness,
+            source=source,
+            family=family,
+            quanta=quanta,
+            sample=sample,
+            domain=domain,
+        )(build)
+        return _checked(made, attributes or {}, check)
+
+    return register
+
+
+def group_rule(
+    *,
+    exactness: Exactness = Exactness.EXACT,
+    source: str = "user",
+    family: str = "user",
+    sample: Sample | None = None,
+    domain: str = "",
+    check: bool = True,
+) -> Callable[[GroupSide], GroupRule]:
+    """Registers the decorated generator as a rule over groups of nodes, if random graphs do not refute it.
+
+    ``sample`` draws a graph with such a group; without it the graphs of the shipped rules' samples are tried. Raises as
+    `rule` does.
+    """
+
+    def register(build: GroupSide) -> GroupRule:
+        made = rewrite.group_rule(exactness=exactness, source=source, family=family, sample=sample, domain=domain)(
+            build
+        )
+        return _checked(made, {}, check)
+
+    return register
+
+
+def _checked(made: R, choices: Choices, check: bool) -> R:
+    """The rule once it has passed its check; it is not registered otherwise."""
+    if not check:
+        rewrite.unregister(made.name)
+        return rewrite.register(replace(made, unverified=True))
+    from eqsat.rule_check.check import check_rule  # brings the shipped rules along
+
+    try:
+        check_rule(made, choices)
+    except BaseException:
+        rewrite.unregister(made.name)
+        raise
+    return made

@@ -1,0 +1,80 @@
+"""Running one rule on random instances of its own left side, and saying what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eqsat.egraph.egraph import UnsoundError
+from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.saturate import Limits, StopReason, saturate
+from eqsat.egraph.soundness import check_egraph, evaluate_classes
+from eqsat.errors import RuleError
+from eqsat.rewrite import AnyRule
+from eqsat.rules.sampling import Instance, Sampler, draw_instance
+
+LIMITS = Limits(time_s=20.0, nodes=3_000, iterations=60)
+
+
+class SampleError(Exception):
+    """The sample of a rule draws something that is no instance of its left side."""
+
+
+@dataclass
+class Trial:
+    """What a rule did on a number of random instances."""
+
+    drawn: int = 0
+    fired: int = 0
+    witnesses: int = 0  # instances on which it fired and the value of the left side is not the same everywhere
+    failures: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)  # why it did not fire, where it did not
+
+    def run(self, rule: AnyRule, instance: Instance) -> list[str]:
+        """Saturates one instance with the rule alone and evaluates every e-node; returns what was wrong."""
+        self.drawn += 1
+        return list(self._run(rule, instance))
+
+    def _run(self, rule: AnyRule, instance: Instance) -> Iterator[str]:
+        encoding = encode(instance.graph)
+        try:
+            result = saturate(encoding.egraph, [rule], LIMITS)
+        except (RuleError, UnsoundError) as error:
+            self.fired += 1
+            yield str(error)
+            return
+        if result.stop_reason is not StopReason.SATURATED:
+            yield f"the rule alone does not saturate: {result.stop_reason.value}"
+        if not result.matches[rule.name]:
+            self.reasons.update(reason for _, reason in result.reasons)
+            return
+        self.fired += 1
+        self.witnesses += _is_witness(encoding, instance)
+        yield from map(str, check_egraph(encoding, instance.feeds, [rule]))
+
+
+def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: bool = False) -> Trial:
+    """Runs ``rule`` alone on random instances of its left side and evaluates every e-node."""
+    trial = Trial()
+    for number in range(instances):
+        try:
+            instance = draw_instance(rule, Sampler(1000 * seed + number))
+        except Exception as error:
+            raise SampleError(f"{rule.name}: seed {1000 * seed + number}: {error}") from error
+        trial.failures += [f"instance {number}: {text}\n{instance.graph}" for text in trial.run(rule, instance)]
+        if stop_at_failure and trial.failures:
+            break
+    return trial
+
+
+def _is_witness(encoding: Encoding, instance: Instance) -> bool:
+    """Whether the root's value could tell a wrong right side: not all its elements are equal, or it is a constant."""
+    egraph = encoding.egraph
+    root = egraph.find(encoding.handles[instance.root])
+    value = evaluate_classes(egraph, instance.feeds).get(root)
+    if value is None:
+        return False
+    return egraph.is_constant(root) or np.unique(np.asarray(value).astype(object).ravel().astype(str)).size > 1

@@ -1,0 +1,160 @@
+"""`explain`: optimises a model and says which rules fired where, what the result owes them, and why others did not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eqsat.egraph.encode import Encoding
+from eqsat.errors import OptionError
+from eqsat.pipeline import Result, optimize
+from eqsat.rewrite import AnyRule, GroupRule, registered_rules
+from eqsat.why.groups import group_at
+from eqsat.why.nearest import Miss, NearestMiss
+from eqsat.why.places import Places
+
+_NEAREST = 5
+"""Misses that an explanation lists where the user named no rule."""
+
+_SHOWN = 3
+"""Places of one rule that the text lists when there are several rules; the JSON has all."""
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A rule joined two spellings: ``place`` is the value's name in the original (or how it is computed there), ``found`` what
+    the rule saw, ``added`` what it declared equal."""
+
+    rule: str
+    place: str
+    found: str
+    added: str
+
+
+@dataclass(frozen=True)
+class RuleUse:
+    """What one rule did: where it fired, and the nodes of the result whose equality to the original rests on it."""
+
+    rule: str
+    equation: str
+    exactness: str
+    firings: tuple[Firing, ...]
+    result: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """``uses``: rules that fired (all, or those asked about). ``near``: the node asked about; ``misses``: rules that did not
+    fire there, nearest first, or with outcome ``holds`` those that did."""
+
+    model: str
+    stop_reason: str
+    uses: tuple[RuleUse, ...]
+    near: str = ""
+    misses: tuple[Miss, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        fired = sum(len(use.firings) for use in self.uses)
+        lines = [f"{self.model}: {len(self.uses)} rules fired at {fired} places; stop reason {self.stop_reason}"]
+        for use in self.uses:
+            lines.append(f"{use.rule}  [{use.exactness}]  {use.equation}")
+            shown = use.firings if len(self.uses) == 1 else use.firings[:_SHOWN]
+            lines += [f"    at {f.place}: {f.found} == {f.added}" for f in shown]
+            if len(use.firings) > len(shown):
+                lines.append(f"    and at {len(use.firings) - len(shown)} more places (--rule {use.rule} lists all)")
+            made = (
+                f"{len(use.result)} nodes rely on it: {', '.join(use.result[:_SHOWN])}"
+                if use.result
+                else "not relied on"
+            )
+            lines.append(f"    in the result: {made}{', ...' if len(use.result) > _SHOWN else ''}")
+        if self.near or self.misses:
+            lines.append(f"near {self.near}:" if self.near else "nowhere, nearest:")
+            lines += ["  " + line for miss in self.misses for line in str(miss).split("\n")]
+        return "\n".join(lines)
+
+
+def explain(source: Any, *, rule: str = "", near: str = "", **options: Any) -> Explanation:
+    """Optimises ``source`` without verification and explains what the rules did.
+
+    ``rule``: explain this one only; where it fired nowhere, its nearest misses. ``near``: name of a node or value; rules that
+    did not fire there are listed by how near they came (all but the nearest five are left out unless ``rule`` is given).
+    ``options`` are those of `eqsat.optimize`. Raises `OptionError` for a rule, node or value that does not exist.
+    """
+    result = optimize(source, **{**options, "verify": False, "keep_egraph": True})
+    assert result.encoding is not None
+    chosen = _chosen(result.rules, rule)
+    encoding = result.encoding
+    places = Places(encoding)
+    handle = places.find(near) if near else None
+    fired = _firings(encoding, places, chosen)
+    if handle is not None:
+        cls = encoding.egraph.find(handle)
+        fired = {name: [f for c, f in found if c == cls] for name, found in fired.items()}
+        uses = _uses(chosen, fired, result)
+        misses = _near(chosen, encoding, places, handle, {u.rule for u in uses})
+        misses = misses if rule else [m for m in misses if m.matched][:_NEAREST]
+        return Explanation(result.report.model, result.report.stop_reason, uses, near, tuple(misses))
+    uses = _uses(chosen, {name: [f for _, f in found] for name, found in fired.items()}, result)
+    misses = _anywhere(chosen[0], encoding, places) if rule and not uses else []
+    return Explanation(result.report.model, result.report.stop_reason, uses, "", tuple(misses))
+
+
+def _chosen(rules: Sequence[AnyRule], name: str) -> Sequence[AnyRule]:
+    if not name:
+        return rules
+    found = [r for r in rules if r.name == name]
+    if found:
+        return found
+    known = next((r for r in registered_rules() if r.name == name), None)
+    if known is None:
+        raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists those there are")
+    where = f"introduces operators of domain {known.domain}" if known.domain else f"is of class {known.exactness.label}"
+    raise OptionError(f"rule {name!r} took no part: it {where}; see --numerics, --target and --form")
+
+
+def _firings(encoding: Encoding, places: Places, chosen: Sequence[AnyRule]) -> dict[str, list[tuple[int, Firing]]]:
+    egraph = encoding.egraph
+    found: dict[str, list[tuple[int, Firing]]] = {r.name: [] for r in chosen}
+    for union in egraph.unions:
+        if union.rule in found:
+            cls = egraph.find(union.left)
+            place = places.describe(cls)
+            firing = Firing(union.rule, place, places.spell(union.left), places.spell(union.right))
+            found[union.rule].append((cls, firing))
+    return found
+
+
+def _uses(chosen: Sequence[AnyRule], fired: Mapping[str, Sequence[Firing]], result: Result) -> tuple[RuleUse, ...]:
+    owed: dict[str, list[str]] = {}
+    for kernel in result.program.kernels:
+        for name in kernel.rules:
+            owed.setdefault(name, []).append(f"{kernel.name} ({kernel.template})")
+    return tuple(
+        RuleUse(r.name, r.equation, r.exactness.label, tuple(fired[r.name]), tuple(owed.get(r.name, ())))
+        for r in chosen
+        if fired[r.name]
+    )
+
+
+def _near(chosen: Sequence[AnyRule], encoding: Encoding, places: Places, handle: int, fired: set[str]) -> list[Miss]:
+    search = NearestMiss(encoding.egraph, places)
+    misses = [
+        group_at(r, encoding.egraph, places, handle) if isinstance(r, GroupRule) else search.at(r, handle)
+        for r in chosen
+        if r.name not in fired
+    ]
+    return sorted(misses, key=lambda m: m.rank, reverse=True)
+
+
+def _anywhere(rule: AnyRule, encoding: Encoding, places: Places) -> list[Miss]:
+    """The nearest misses of a rule over all nodes of the model."""
+    handles = dict.fromkeys(map(encoding.egraph.find, encoding.node_handles))
+    misses = [miss for handle in handles for miss in _near([rule], encoding, places, handle, set())]
+    distinct = {(m.place, m.reason): m for m in misses}
+    return sorted(distinct.values(), key=lambda m: m.rank, reverse=True)[:_NEAREST]

@@ -1,0 +1,55 @@
+"""What a group rule did at a place: it has no left side to compare with, but it says which nodes it looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat.egraph.apply import view_of
+from eqsat.egraph.egraph import EGraph
+from eqsat.rewrite import GroupRule, GroupView, Ref, Unmet
+from eqsat.why.nearest import Miss
+from eqsat.why.places import Places
+
+
+class _Recorder:
+    """A view of the e-graph that remembers which e-nodes were handed out."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+        self.classes: set[int] = set()
+        self.operators: dict[str, int] = {}
+
+    def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
+        self.operators.setdefault(op, 0)
+        for ref, inputs in self._view.nodes(op):
+            self.operators[op] += 1
+            self.classes.add(ref.handle)
+            yield ref, inputs
+
+    def spellings(self, ref: Ref) -> Iterator[tuple[str, tuple[Ref | None, ...]]]:
+        return self._view.spellings(ref)
+
+    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
+        return self._view.users(ref)
+
+
+def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Miss:
+    """Whether a group rule offers a merge for the e-class of ``handle`` in the saturated e-graph; if not, what is known."""
+    cls = egraph.find(handle)
+    recorder = _Recorder(view_of(egraph))
+    place = places.describe(cls)
+    offered = 0
+    stopped = ""
+    try:
+        for ref, _ in rule.build(recorder):
+            offered += 1
+            if egraph.find(ref.handle) == cls:
+                return Miss(rule.name, place, "holds", 1, 1, "")
+    except Unmet as unmet:
+        stopped = f"; it stopped at: {unmet}"
+    looked = ", ".join(f"{count} {op}" for op, count in recorder.operators.items()) or "no operator"
+    if cls not in recorder.classes:
+        reason = f"{place} ({places.operators(cls)}) is none of the nodes it looks at ({looked}){stopped}"
+        return Miss(rule.name, place, "pattern", 0, 1, reason)
+    reason = f"it looked at the node (among {looked}) and offered {offered} merges, none of them here{stopped}"
+    return Miss(rule.name, place, "condition", 1, 1, reason)
