@@ -13,6 +13,7 @@ import numpy as np
 from eqsat.backends.onnxruntime import LEVELS
 from eqsat.bench.contest import Contestant, Measured, Protocol, check_peers, contest, levels_of
 from eqsat.bench.profile import Profile, profile_program
+from eqsat.cost.custom import as_cost_model
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target
 from eqsat.errors import ModelError
@@ -122,11 +123,10 @@ def bench_model(
         found = None
         if profile:
             progress("profile", str(path))
-            model = find_cost_model(options.cost) if isinstance(options.cost, str) else options.cost
+            model = as_cost_model(options.cost)
+            target = load_target(options.target) if isinstance(options.target, str) else options.target
             model = model if model.unit == "seconds" else find_cost_model("measured")
-            found = profile_program(
-                result.program.graph, written, feeds, model, load_target(options.target), threads=protocol.threads
-            )
+            found = profile_program(result.program.graph, written, feeds, model, target, threads=protocol.threads)
     return Bench(str(path), tuple(measured), skipped, protocol.threads, found)
 
 

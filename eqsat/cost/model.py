@@ -56,9 +56,14 @@ class CostModel(Protocol):
     def name(self) -> str: ...
     @property
     def unit(self) -> str: ...
+    def kernel_cost(self, work: Work, target: Target) -> float: ...
+
+
+class NamedModel(CostModel, Protocol):
+    """A cost model that comes with the package: ``description`` is a line for a list of them."""
+
     @property
     def description(self) -> str: ...
-    def kernel_cost(self, work: Work, target: Target) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +116,12 @@ COST_MODELS: dict[str, CostModel] = {
 }
 
 
-def cost_models() -> dict[str, CostModel]:
+def cost_models() -> dict[str, NamedModel]:
     """Every cost model by name: the formulas, and the one that looks timings up."""
     return {**COST_MODELS, "measured": find_cost_model("measured")}
 
 
-def find_cost_model(name: str) -> CostModel:
+def find_cost_model(name: str) -> NamedModel:
     """The cost model called ``name``; ``measured=PATH`` is the measured one with the timings of that file.
 
     Raises `OptionError` with the names there are.
