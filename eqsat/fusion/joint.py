@@ -21,8 +21,9 @@ from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.matching import Cone
+from eqsat.fusion.merging import written
 from eqsat.fusion.operation import FusionGraph
-from eqsat.fusion.partition import CHOICE_POOL, group_cone, launches, method_of, plan_kernels, program_with
+from eqsat.fusion.partition import CHOICE_POOL, group_cone, launches, merged_covering, method_of, plan_kernels, program_with
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -38,11 +39,12 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A kernel: its template, the class representative it computes and the handles of its e-nodes."""
+    """A kernel: its template, the class representative it computes, the handles of its e-nodes, further classes it writes."""
 
     template: str
     root: int
     handles: frozenset[int]
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,25 +116,21 @@ def program_of(
     kernels: dict[int, Cone] = {}
     for group in joint.groups:
         members = frozenset(operations[h] for h in group.handles if h in operations)
-        root = source.graph.owner[operations[snapshot_handle(joint, group)]]
-        cone = group_cone(source.graph, members, root, prices)
+        root, *also = (source.graph.owner[operations[joint.choice[c]]] for c in (group.root, *group.also))
+        cone = group_cone(source.graph, members, root, prices, tuple(also))
         cone.template = group.template
         kernels[root] = cone
     made = {i for cone in kernels.values() for i in cone.operations}
+    outputs = written(kernels.values())
     for index, operation in enumerate(source.graph.operations):  # second names of outputs, projections
         cls = source.graph.owner[index]
         if (
             index not in made
-            and cls not in kernels
+            and cls not in outputs
             and (operation.is_view and (operation.source < 0 or cls in source.graph.roots))
         ):
             kernels[cls] = group_cone(source.graph, frozenset((index,)), cls, prices)
     return program_with(program, source, kernels)
-
-
-def snapshot_handle(joint: JointSelection, group: Group) -> int:
-    """Handle of the e-node at the root of a group."""
-    return joint.choice[group.root]
 
 
 class _Joint:
@@ -247,6 +245,7 @@ class _Joint:
             return float("inf")
         if plan.method != "post-dominator":
             self._coverings.append(plan)
+            plan = merged_covering(self._graph.restricted(choice), plan, self._target, self._prices)
         if self._best is None or plan.cost < self._best[0] * (1 - 1e-12):
             self._best = (plan.cost, choice, plan, stage)
         return plan.cost
@@ -278,7 +277,12 @@ class _Joint:
         representatives = {number: cls for cls, number in self._source.classes.items()}
         operations = self._graph.operations
         return tuple(
-            Group(cone.template, representatives[root], frozenset(operations[i].source for i in cone.operations))
+            Group(
+                cone.template,
+                representatives[root],
+                frozenset(operations[i].source for i in cone.operations),
+                tuple(representatives[c] for c in cone.also),
+            )
             for root, cone in plan.kernels.items()
         )
 

@@ -18,11 +18,13 @@ _RANK = {
 }
 
 
-def group_work(graph: FusionGraph, operations: Iterable[int], inputs: Iterable[int], root: int) -> Work:
-    """The work of one kernel that computes class ``root``.
+def group_work(
+    graph: FusionGraph, operations: Iterable[int], inputs: Iterable[int], root: int, also: Iterable[int] = ()
+) -> Work:
+    """The work of one kernel that computes class ``root``, and ``also`` further classes.
 
     ``operations`` are the indices of its operators, ``inputs`` the distinct classes it reads, leaves included. Operations are
-    summed; bytes are those of the inputs, each once, and of the root. The element type is that of the anchor, or of the
+    summed; bytes are those of the inputs, each once, and of the classes written. The element type is that of the anchor, or of the
     operator with the most operations.
     """
     names: list[str] = []
@@ -39,4 +41,5 @@ def group_work(graph: FusionGraph, operations: Iterable[int], inputs: Iterable[i
             dtype, most = operation.dtype, flops
             kind = operation.kind if rank > _RANK[kind] else kind
     read = sum(graph.bytes[c] for c in inputs)
-    return Work(tuple(names), kind, total, read, graph.bytes[root], dtype)
+    wrote = graph.bytes[root] + sum(graph.bytes[c] for c in also)
+    return Work(tuple(names), kind, total, read, wrote, dtype)
