@@ -111,8 +111,6 @@ def plan_kernels(
 
 def merged_covering(graph: FusionGraph, covering: Covering, target: Target, prices: ConePrices) -> Covering:
     """The covering with kernels of several outputs where they are cheaper. The bound stays that of one output each."""
-    if target.fusion == "post-dominator":
-        return covering
     kernels = merge_kernels(graph, covering.kernels, target, prices)
     if len(kernels) == len(covering.kernels):
         return covering
