@@ -24,7 +24,7 @@ from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
 from eqsat.fusion import fuse_program, program_of, select_joint
 from eqsat.fusion.sources import graph_of_program
-from eqsat.fusion.work import group_work
+from eqsat.fusion.work import kernel_work
 from eqsat.ir.graph import Graph
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
@@ -38,14 +38,7 @@ TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm",
 def program_cost(program: Program, model: CostModel, target: Target) -> float:
     """Price of a program, each kernel priced anew from the nodes of the written graph."""
     source = graph_of_program(program.graph, target)
-    operation = {source.graph.operations[i].source: i for i in range(len(source.graph.operations))}
-    total = 0.0
-    for kernel in program.kernels:
-        operations = [operation[i] for i in kernel.nodes]
-        inputs = {source.classes[v] for v in kernel.inputs}
-        root = source.graph.owner[operations[-1]]
-        total += model.kernel_cost(group_work(source.graph, operations, inputs, root), target)
-    return total
+    return sum(model.kernel_cost(kernel_work(source, kernel), target) for kernel in program.kernels)
 
 
 def prepare(graph: Graph, names: tuple[str, ...] | None) -> tuple[Encoding, Snapshot, dict[str, Exactness]]:

@@ -42,9 +42,7 @@ class ConePrices:
             price = self._known[key] = self._price(root, operations, inputs, also)
         return price
 
-    def _price(
-        self, root: int, operations: frozenset[int], inputs: frozenset[int], also: tuple[int, ...]
-    ) -> float:
+    def _price(self, root: int, operations: frozenset[int], inputs: frozenset[int], also: tuple[int, ...]) -> float:
         graph, target = self._graph, self._target
         for index in operations:
             operation = graph.operations[index]

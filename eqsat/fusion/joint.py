@@ -23,7 +23,16 @@ from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.merging import written
 from eqsat.fusion.operation import FusionGraph
-from eqsat.fusion.partition import CHOICE_POOL, group_cone, launches, merged_covering, method_of, plan_kernels, program_with
+from eqsat.fusion.partition import (
+    CHOICE_POOL,
+    group_cone,
+    launches,
+    merged_covering,
+    method_of,
+    plan_kernels,
+    program_with,
+)
+from eqsat.fusion.relaxation import relaxed_bound
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -54,9 +63,9 @@ class JointSelection:
     ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the kernels,
     views and projections too; ``kernels``: how many launch. ``cost``, ``cost_before`` (the original program, fused),
     ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
-    holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those
-    built from the ``cones`` enumerated when it is ``"pool"`` (always where the target forms groups by its own algorithm: nearly
-    all of its groups, but not all, are cones of its templates). ``method``: the stage that found the program.
+    holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
+    (`eqsat.fusion.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
+    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm. ``method``: the stage that found the program.
     """
 
     choice: dict[int, int]
@@ -169,20 +178,17 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        truncated = self._enumerate()
-        bound = 0.0
-        for number in range(_ROUNDS):
-            known = self._best
-            incumbents = [c.kernels for c in self._coverings]
-            found = cover(self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents)
-            bound = found.lower_bound
-            self._coverings.append(found)
-            self._offer(found.choice(self._graph), found.method)
-            assert self._best is not None
-            if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
-                break
-            if self._best[0] <= bound * (1 + 1e-9) or self._left(1.0) <= 0:
-                break
+        relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4))
+        bound = relaxed or 0.0
+        whole = relaxed is not None
+        if not self._proved(bound):
+            truncated = self._enumerate()
+            pooled = self._improve()
+            single = not any(t.several for t in self._target.templates)
+            if single and not truncated and self._target.fusion == "cones":
+                bound, whole = max(bound, pooled), True
+            elif not whole and self._best is not None and pooled <= self._best[0]:
+                bound = pooled
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
@@ -194,13 +200,33 @@ class _Joint:
             before,
             two_phase,
             cost if cost - bound <= 1e-9 * cost else bound,
-            "pool" if truncated or self._target.fusion == "post-dominator" else "e-graph",
+            "e-graph" if whole else "pool",
             method,
             len(self._pool),
             time.perf_counter() - self._started,
             self._target,
             self._model,
         )
+
+    def _proved(self, bound: float) -> bool:
+        return self._best is not None and self._best[0] <= bound * (1 + 1e-9)
+
+    def _improve(self) -> float:
+        """Coverings from the pool, which grows around the best program. Returns the bound over the pool."""
+        bound = 0.0
+        for number in range(_ROUNDS):
+            known = self._best
+            incumbents = [c.kernels for c in self._coverings]
+            found = cover(self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents)
+            bound = found.lower_bound
+            self._coverings.append(found)
+            self._offer(found.choice(self._graph), found.method)
+            assert self._best is not None
+            if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
+                break
+            if self._proved(bound) or self._left(1.0) <= 0:
+                break
+        return bound
 
     def _left(self, share: float) -> float:
         return max(0.0, self._limit_s - (time.perf_counter() - self._started)) * share

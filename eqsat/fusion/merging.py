@@ -1,8 +1,8 @@
 """Kernels with several outputs: kernels of a covering merged where the target has one kernel that writes all their values.
 
 A template with ``several`` says that its kernels may write several values. Each value is computed by a cone of that template,
-and all these cones have the same operators in the stages that take one only; in a template without such a stage the first
-value must be inside the cones of all others (a norm that also writes its quantised result). So a product whose columns
+and all these cones have the same operators in the stages that take one only; in a template without such a stage the
+others are computed from the first value and from leaves (a norm that also writes its quantised result). So a product whose columns
 are queries, keys and values writes each of the three with its own epilogue, and computes nothing twice.
 """
 
@@ -29,9 +29,7 @@ def merge_kernels(
 
 
 class _Merging:
-    def __init__(
-        self, graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices
-    ) -> None:
+    def __init__(self, graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices) -> None:
         self._graph = graph
         self._kernels = dict(kernels)
         self._target = target
@@ -63,7 +61,11 @@ class _Merging:
         for reader, views in readers.items():
             other = self._kernels[reader]
             merged = self._merged(cone, other, views)
-            if merged is not None and merged.price < cone.price + other.price and not self._circular(merged, root, reader):
+            if (
+                merged is not None
+                and merged.price < cone.price + other.price
+                and not self._circular(merged, root, reader)
+            ):
                 return reader, merged
         return None
 
@@ -142,9 +144,16 @@ class _Merging:
                 held = {tuple(c.occupants[t][i] for i in single) for c in cones}
                 if len(held) == 1:
                     return template.name
-            elif all(cones[0].inside <= c.inside for c in cones):
+            elif all(self._continues(cones[0], c) for c in cones):
                 return template.name
         return None
+
+    def _continues(self, first: Cone, further: Cone) -> bool:
+        """Whether a cone computes its value from that of ``first`` and from leaves."""
+        graph = self._graph
+        added = [c for i in further.operations - first.operations for c in graph.inputs_of(i)]
+        within = (further.inside - first.inside) | {first.root}
+        return first.inside <= further.inside and within.issuperset(added)
 
     def _replace(self, root: int, reader: int, merged: Cone) -> None:
         for old in (root, reader):

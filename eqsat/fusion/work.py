@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from eqsat.cost.model import Work
 from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.sources import ProgramGraph
 from eqsat.ir.operator import Kind
+from eqsat.lower.program import Kernel
 
 _RANK = {
     Kind.VIEW: 0,
@@ -43,3 +45,19 @@ def group_work(
     read = sum(graph.bytes[c] for c in inputs)
     wrote = graph.bytes[root] + sum(graph.bytes[c] for c in also)
     return Work(tuple(names), kind, total, read, wrote, dtype)
+
+
+def kernel_work(source: ProgramGraph, kernel: Kernel) -> Work:
+    """The work of a kernel of the program that ``source`` was made from."""
+    graph = source.graph
+    operations = [source.operations[i] for i in kernel.nodes]
+    root, *also = dict.fromkeys(graph.owner[i] for i in operations if _writes(source, i, kernel))
+    return group_work(graph, operations, {source.classes[v] for v in kernel.inputs}, root, also)
+
+
+def _writes(source: ProgramGraph, index: int, kernel: Kernel) -> bool:
+    """Whether a kernel writes the class of an operation; operators with several outputs have one class for all of them."""
+    graph = source.graph
+    if "multiple" in graph.operations[index].labels:
+        return True
+    return graph.owner[index] in {source.classes[v] for v in kernel.outputs if v in source.classes}
