@@ -65,7 +65,8 @@ class JointSelection:
     ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
     holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
     (`eqsat.fusion.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
-    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm. ``method``: the stage that found the program.
+    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm.
+    ``method``: the stage that found the program.
     """
 
     choice: dict[int, int]

@@ -2,8 +2,8 @@
 
 A template with ``several`` says that its kernels may write several values. Each value is computed by a cone of that template,
 and all these cones have the same operators in the stages that take one only; in a template without such a stage the
-others are computed from the first value and from leaves (a norm that also writes its quantised result). So a product whose columns
-are queries, keys and values writes each of the three with its own epilogue, and computes nothing twice.
+others are computed from the first value and from leaves (a norm that also writes its quantised result). So
+a product whose columns are queries, keys and values writes each of the three with its own epilogue, and computes nothing twice.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class _Relaxation:
 
     def _kernels(self, mode: _Mode) -> None:
         """States of all classes in kernels of one template, and the steps between them."""
-        graph, problem = self._graph, self._problem
+        graph = self._graph
         states: dict[int, dict[State, None]] = {}
         seen: set[tuple[int, State, int]] = set()
         work = [i for members in graph.members for i in members if self._usable[i]]
@@ -274,7 +274,24 @@ class _Relaxation:
         return all(o.kind is Kind.ANCHOR for o in self._graph.operations if accepts & o.labels)
 
     def _outside(self, mode: _Mode, cls: int) -> int:
-        return self._problem.key("written" if mode.heavy else "read", cls)
+        """Class of a value that a kernel reads from memory, or of a view there of such values."""
+        problem, graph = self._problem, self._graph
+        own = problem.key("written" if mode.heavy else "read", cls)
+        views = [i for i in graph.members[cls] if self._is_plain_view(i)]
+        if not views:
+            return own
+        name = ("seen", mode.heavy, cls)
+        if name not in problem.numbers:
+            number = problem.key(*name)
+            problem.add(number, [own], 0.0)
+            for index in views:
+                inner = [self._outside(mode, c) for c in graph.operations[index].inputs]
+                problem.add(number, inner, self._rates.view)
+        return problem.key(*name)
+
+    def _is_plain_view(self, index: int) -> bool:
+        operation = self._graph.operations[index]
+        return self._usable[index] and operation.is_view and operation.labels.isdisjoint(("projection", "multiple"))
 
     def _exactly(self, mode: _Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
         """Class of a value inside a kernel, at most at stage ``k``, with exactly so many required stages filled."""

@@ -26,8 +26,8 @@ def group_work(
     """The work of one kernel that computes class ``root``, and ``also`` further classes.
 
     ``operations`` are the indices of its operators, ``inputs`` the distinct classes it reads, leaves included. Operations are
-    summed; bytes are those of the inputs, each once, and of the classes written. The element type is that of the anchor, or of the
-    operator with the most operations.
+    summed; bytes are those of the inputs, each once, and of the classes written. The element type is that of the anchor, or
+    of the operator with the most operations.
     """
     names: list[str] = []
     most = -1.0

@@ -42,7 +42,7 @@ def test_bound_holds_for_kernels_with_several_outputs() -> None:
     machine = replace(machine, templates=tuple(replace(t, several=t.name != "pointwise") for t in machine.templates))
     model = find_cost_model("roofline-launch")
     merged_somewhere = 0
-    for seed in range(300):
+    for seed in range(150):
         graph = random_problem(seed, classes=7)
         prices = ConePrices(graph, model, machine)
         pool = Pool()
@@ -69,7 +69,7 @@ def test_bound_holds_for_kernels_with_several_outputs() -> None:
         bound = relaxed_bound(graph, machine, model, time_limit_s=10.0)
         assert bound is not None
         assert bound <= cost * (1 + 1e-9), seed
-    assert merged_somewhere > 10
+    assert merged_somewhere > 5
 
 
 def test_other_machines_have_no_relaxation() -> None:
