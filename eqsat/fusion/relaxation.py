@@ -100,6 +100,17 @@ class _Mode:
         return bool(self.required) and self.template.stages[self.required[0]].once
 
 
+def _covers(general: Template, special: Template) -> bool:
+    """Whether the kernels of a template are all kernels of another with more stages at its end."""
+    count = len(special.stages)
+    return (
+        len(general.stages) > count
+        and general.stages[:count] == special.stages
+        and not any(s.required for s in general.stages[count:])
+        and general.several >= special.several
+    )
+
+
 State = tuple[int, int]
 """Stage of a class inside a kernel, and how many of the required stages are filled."""
 
@@ -115,7 +126,9 @@ class _Relaxation:
             for i, o in enumerate(graph.operations)
         ]
         heavy = (False, True) if rates.counts_operations else (False,)
-        modes = [_Mode(n, t, h) for n, t in enumerate(target.templates) for h in heavy]
+        templates = target.templates
+        distinct = [t for t in templates if not any(_covers(other, t) for other in templates)]
+        modes = [_Mode(n, t, h) for n, t in enumerate(distinct) for h in heavy]
         self._modes = [m for m in modes if m.anchored or not m.heavy]
         self._peak = max((target.peak(o.dtype) for o in graph.operations), default=1.0)
         anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
@@ -216,9 +229,8 @@ class _Relaxation:
                 yield state, state[1]
             return
         required = mode.required
-        for k, stage in enumerate(mode.template.stages):
-            if not stage.accepts & operation.labels:
-                continue
+        for k in self._stages(mode, operation, {0, *(j for j, _ in inner)}):
+            stage = mode.template.stages[k]
             if stage.row_fits and "row" in operation.labels and operation.row_bytes > self._target.on_chip_bytes:
                 continue
             if k in required and mode.anchored and k == required[0] and mode.heavy != self._bound_by_operations(index):
@@ -235,6 +247,19 @@ class _Relaxation:
                         continue
                     filled = max(filled, before + 1)
                 yield (k, filled), carried
+
+    @staticmethod
+    def _stages(mode: _Mode, operation: Operation, starts: set[int]) -> list[int]:
+        """Stages that may take an operator whose inputs reach one of ``starts``: the first that accepts it, and later ones
+        only where that may refuse it."""
+        found: set[int] = set()
+        for start in starts:
+            for k, stage in enumerate(mode.template.stages[start:], start):
+                if stage.accepts & operation.labels:
+                    found.add(k)
+                    if not (stage.once or stage.entry or stage.same_size or stage.row_fits):
+                        break
+        return sorted(found)
 
     def _add_step(
         self, mode: _Mode, index: int, state: State, carried: int, states: dict[int, dict[State, None]]
