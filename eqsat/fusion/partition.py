@@ -57,7 +57,10 @@ def fuse_program(
 def fuse_with_plan(
     program: Program, target: Target, model: CostModel, *, method: str, time_limit_s: float
 ) -> tuple[Program, Covering]:
-    """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated."""
+    """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated.
+
+    The bound is 0 if the plan has kernels of several outputs, which are not enumerated.
+    """
     program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
@@ -110,12 +113,12 @@ def plan_kernels(
 
 
 def merged_covering(graph: FusionGraph, covering: Covering, target: Target, prices: ConePrices) -> Covering:
-    """The covering with kernels of several outputs where they are cheaper. The bound stays that of one output each."""
+    """The covering with kernels of several outputs where they are cheaper; it then has no bound but 0."""
     kernels = merge_kernels(graph, covering.kernels, target, prices)
     if len(kernels) == len(covering.kernels):
         return covering
     cost = sum(cone.price for cone in kernels.values())
-    return replace(covering, kernels=kernels, cost=cost, method=f"{covering.method}+merge")
+    return replace(covering, kernels=kernels, cost=cost, lower_bound=0.0, method=f"{covering.method}+merge")
 
 
 def _grouped(
