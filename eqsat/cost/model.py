@@ -102,7 +102,7 @@ def _roofline_launch(work: Work, target: Target) -> float:
     return 0.0 if _free(work, target) else target.launch_s + _roofline(work, target)
 
 
-COST_MODELS: dict[str, CostModel] = {
+COST_MODELS: dict[str, NamedModel] = {
     model.name: model
     for model in (
         FormulaModel(

@@ -38,11 +38,12 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Template:
     """A family of kernels: stages in the order of data flow. Operators of a later stage may read those of an earlier one or
-    of their own, never the other way round. Views go anywhere."""
+    of their own, never the other way round. Views go anywhere. ``several``: its kernels may write several values."""
 
     name: str
     source: str
     stages: tuple[Stage, ...]
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
 
 def _template(data: Mapping[str, Any]) -> Template:
     stages = tuple(Stage(**{**stage, "accepts": frozenset(stage["accepts"])}) for stage in data["stages"])
-    return Template(data["name"], data["source"], stages)
+    return Template(data["name"], data["source"], stages, bool(data.get("several", False)))
 
 
 def target_names() -> tuple[str, ...]:

@@ -30,16 +30,19 @@ class ConePrices:
         self._graph = graph
         self._model = model
         self._target = target
-        self._known: dict[tuple[int, frozenset[int], frozenset[int]], float] = {}
+        self._known: dict[tuple[int, frozenset[int], frozenset[int], tuple[int, ...]], float] = {}
 
-    def __call__(self, root: int, operations: frozenset[int], inputs: frozenset[int]) -> float:
-        key = (root, operations, inputs)
+    def __call__(
+        self, root: int, operations: frozenset[int], inputs: frozenset[int], also: tuple[int, ...] = ()
+    ) -> float:
+        """Price of the kernel that computes ``root``, and ``also`` further classes, from ``inputs``."""
+        key = (root, operations, inputs, also)
         price = self._known.get(key)
         if price is None:
-            price = self._known[key] = self._price(root, operations, inputs)
+            price = self._known[key] = self._price(root, operations, inputs, also)
         return price
 
-    def _price(self, root: int, operations: frozenset[int], inputs: frozenset[int]) -> float:
+    def _price(self, root: int, operations: frozenset[int], inputs: frozenset[int], also: tuple[int, ...]) -> float:
         graph, target = self._graph, self._target
         for index in operations:
             operation = graph.operations[index]
@@ -47,7 +50,7 @@ class ConePrices:
                 return float("inf")
             if "projection" in operation.labels:
                 return 0.0
-        return self._model.kernel_cost(group_work(graph, operations, inputs, root), target)
+        return self._model.kernel_cost(group_work(graph, operations, inputs, root, also), target)
 
 
 def cone_of(

@@ -21,8 +21,18 @@ from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.matching import Cone
+from eqsat.fusion.merging import written
 from eqsat.fusion.operation import FusionGraph
-from eqsat.fusion.partition import CHOICE_POOL, group_cone, launches, method_of, plan_kernels, program_with
+from eqsat.fusion.partition import (
+    CHOICE_POOL,
+    group_cone,
+    launches,
+    merged_covering,
+    method_of,
+    plan_kernels,
+    program_with,
+)
+from eqsat.fusion.relaxation import relaxed_bound
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -38,11 +48,12 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A kernel: its template, the class representative it computes and the handles of its e-nodes."""
+    """A kernel: its template, the class representative it computes, the handles of its e-nodes, further classes it writes."""
 
     template: str
     root: int
     handles: frozenset[int]
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,9 +63,10 @@ class JointSelection:
     ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the kernels,
     views and projections too; ``kernels``: how many launch. ``cost``, ``cost_before`` (the original program, fused),
     ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
-    holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``, and for those
-    built from the ``cones`` enumerated when it is ``"pool"`` (always where the target forms groups by its own algorithm: nearly
-    all of its groups, but not all, are cones of its templates). ``method``: the stage that found the program.
+    holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
+    (`eqsat.fusion.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
+    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm.
+    ``method``: the stage that found the program.
     """
 
     choice: dict[int, int]
@@ -114,25 +126,21 @@ def program_of(
     kernels: dict[int, Cone] = {}
     for group in joint.groups:
         members = frozenset(operations[h] for h in group.handles if h in operations)
-        root = source.graph.owner[operations[snapshot_handle(joint, group)]]
-        cone = group_cone(source.graph, members, root, prices)
+        root, *also = (source.graph.owner[operations[joint.choice[c]]] for c in (group.root, *group.also))
+        cone = group_cone(source.graph, members, root, prices, tuple(also))
         cone.template = group.template
         kernels[root] = cone
     made = {i for cone in kernels.values() for i in cone.operations}
+    outputs = written(kernels.values())
     for index, operation in enumerate(source.graph.operations):  # second names of outputs, projections
         cls = source.graph.owner[index]
         if (
             index not in made
-            and cls not in kernels
+            and cls not in outputs
             and (operation.is_view and (operation.source < 0 or cls in source.graph.roots))
         ):
             kernels[cls] = group_cone(source.graph, frozenset((index,)), cls, prices)
     return program_with(program, source, kernels)
-
-
-def snapshot_handle(joint: JointSelection, group: Group) -> int:
-    """Handle of the e-node at the root of a group."""
-    return joint.choice[group.root]
 
 
 class _Joint:
@@ -171,20 +179,17 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        truncated = self._enumerate()
-        bound = 0.0
-        for number in range(_ROUNDS):
-            known = self._best
-            incumbents = [c.kernels for c in self._coverings]
-            found = cover(self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents)
-            bound = found.lower_bound
-            self._coverings.append(found)
-            self._offer(found.choice(self._graph), found.method)
-            assert self._best is not None
-            if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
-                break
-            if self._best[0] <= bound * (1 + 1e-9) or self._left(1.0) <= 0:
-                break
+        relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4))
+        bound = relaxed or 0.0
+        whole = relaxed is not None
+        if not self._proved(bound):
+            truncated = self._enumerate()
+            pooled = self._improve()
+            single = not any(t.several for t in self._target.templates)
+            if single and not truncated and self._target.fusion == "cones":
+                bound, whole = max(bound, pooled), True
+            elif not whole and self._best is not None and pooled <= self._best[0]:
+                bound = pooled
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
@@ -196,13 +201,33 @@ class _Joint:
             before,
             two_phase,
             cost if cost - bound <= 1e-9 * cost else bound,
-            "pool" if truncated or self._target.fusion == "post-dominator" else "e-graph",
+            "e-graph" if whole else "pool",
             method,
             len(self._pool),
             time.perf_counter() - self._started,
             self._target,
             self._model,
         )
+
+    def _proved(self, bound: float) -> bool:
+        return self._best is not None and self._best[0] <= bound * (1 + 1e-9)
+
+    def _improve(self) -> float:
+        """Coverings from the pool, which grows around the best program. Returns the bound over the pool."""
+        bound = 0.0
+        for number in range(_ROUNDS):
+            known = self._best
+            incumbents = [c.kernels for c in self._coverings]
+            found = cover(self._graph, self._pool, self._target, time_limit_s=self._left(0.5), incumbents=incumbents)
+            bound = found.lower_bound
+            self._coverings.append(found)
+            self._offer(found.choice(self._graph), found.method)
+            assert self._best is not None
+            if number and known is not None and self._best[0] >= known[0] * (1 - 1e-9):
+                break
+            if self._proved(bound) or self._left(1.0) <= 0:
+                break
+        return bound
 
     def _left(self, share: float) -> float:
         return max(0.0, self._limit_s - (time.perf_counter() - self._started)) * share
@@ -247,6 +272,7 @@ class _Joint:
             return float("inf")
         if plan.method != "post-dominator":
             self._coverings.append(plan)
+            plan = merged_covering(self._graph.restricted(choice), plan, self._target, self._prices)
         if self._best is None or plan.cost < self._best[0] * (1 - 1e-12):
             self._best = (plan.cost, choice, plan, stage)
         return plan.cost
@@ -278,7 +304,12 @@ class _Joint:
         representatives = {number: cls for cls, number in self._source.classes.items()}
         operations = self._graph.operations
         return tuple(
-            Group(cone.template, representatives[root], frozenset(operations[i].source for i in cone.operations))
+            Group(
+                cone.template,
+                representatives[root],
+                frozenset(operations[i].source for i in cone.operations),
+                tuple(representatives[c] for c in cone.also),
+            )
             for root, cone in plan.kernels.items()
         )
 

@@ -26,7 +26,8 @@ class Cone:
     ``operations`` are indices of operations and ``inside`` their classes (root included). ``inputs`` are all classes read,
     ``cut`` those of them that are no leaves. ``stages[t]`` is the stage of the root in template ``t``, `DEAD` when the cone is
     no part of a kernel of that template. ``template`` names the template of the cone as a kernel, ``""`` if it is none yet.
-    ``price`` is in the unit of the cost model, ``flow`` adds a share of the price of its inputs.
+    ``price`` is in the unit of the cost model, ``flow`` adds a share of the price of its inputs. ``also``: further classes that
+    the kernel writes (`eqsat.fusion.merging`).
     """
 
     root: int
@@ -41,6 +42,12 @@ class Cone:
     row_elements: int = 0
     price: float = float("inf")
     flow: float = float("inf")
+    also: tuple[int, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """All classes that the kernel writes."""
+        return (self.root, *self.also)
 
 
 class Matcher:
@@ -68,6 +75,10 @@ class Matcher:
         if "multiple" in operation.labels or "projection" in operation.labels:
             return False
         return operation.is_view or any(self._stages(operation.labels))
+
+    def complete(self, t: int, cone: Cone) -> bool:
+        """Whether a cone is a kernel of template ``t``."""
+        return cone.stages[t] != DEAD and all(cone.occupants[t][i] >= 0 for i in self._required[t])
 
     def extend(self, index: int, absorbed: Sequence[Cone]) -> tuple[tuple[int, ...], tuple[Occupants, ...], str, int]:
         """State, occupants, template ("" if no complete kernel) and row length of the cone rooted at an operation."""

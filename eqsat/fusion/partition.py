@@ -15,6 +15,7 @@ from eqsat.exactness import Exactness
 from eqsat.fusion.cones import ConePool, ConePrices, cone_of
 from eqsat.fusion.covering import Covering, Pool, cover
 from eqsat.fusion.matching import Cone, Matcher
+from eqsat.fusion.merging import merge_kernels, written
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
 from eqsat.fusion.slices import with_slices
@@ -56,11 +57,16 @@ def fuse_program(
 def fuse_with_plan(
     program: Program, target: Target, model: CostModel, *, method: str, time_limit_s: float
 ) -> tuple[Program, Covering]:
-    """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated."""
+    """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated.
+
+    The bound is 0 if the plan has kernels of several outputs, which are not enumerated.
+    """
     program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
     plan = plan_kernels(source.graph, choice, target, model, method=method, time_limit_s=time_limit_s)
+    if method == "optimal":
+        plan = merged_covering(source.graph, plan, target, ConePrices(source.graph, model, target))
     return program_with(program, source, plan.kernels), plan
 
 
@@ -106,6 +112,15 @@ def plan_kernels(
     return cover(restricted, own, target, time_limit_s=time_limit_s, incumbents=[start] if start else [])
 
 
+def merged_covering(graph: FusionGraph, covering: Covering, target: Target, prices: ConePrices) -> Covering:
+    """The covering with kernels of several outputs where they are cheaper; it then has no bound but 0."""
+    kernels = merge_kernels(graph, covering.kernels, target, prices)
+    if len(kernels) == len(covering.kernels):
+        return covering
+    cost = sum(cone.price for cone in kernels.values())
+    return replace(covering, kernels=kernels, cost=cost, lower_bound=0.0, method=f"{covering.method}+merge")
+
+
 def _grouped(
     graph: FusionGraph, choice: Mapping[int, int], target: Target, prices: ConePrices
 ) -> dict[int, Cone] | None:
@@ -123,8 +138,10 @@ def _grouped(
     return kernels
 
 
-def group_cone(graph: FusionGraph, operations: frozenset[int], root: int, prices: ConePrices) -> Cone:
-    """A given group of operations as a cone."""
+def group_cone(
+    graph: FusionGraph, operations: frozenset[int], root: int, prices: ConePrices, also: tuple[int, ...] = ()
+) -> Cone:
+    """A given group of operations as a cone, which writes ``root`` and ``also`` further classes."""
     inside = frozenset(graph.owner[i] for i in operations)
     inputs = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
     members = [graph.operations[i] for i in operations]
@@ -137,8 +154,8 @@ def group_cone(graph: FusionGraph, operations: frozenset[int], root: int, prices
         kinds = {m.kind for m in members}
         name = next((n for kind, n in _GROUP_NAMES if kind in kinds), "opaque")
     cut = frozenset(c for c in inputs if graph.members[c])
-    price = prices(root, operations, inputs)
-    return Cone(root, operations, inside, inputs, cut, template=name, only_views=only_views, price=price)
+    price = prices(root, operations, inputs, also)
+    return Cone(root, operations, inside, inputs, cut, template=name, only_views=only_views, price=price, also=also)
 
 
 def _only_choice(graph: FusionGraph) -> dict[int, int]:
@@ -160,6 +177,7 @@ class _Rebuilt:
         self._graph: Graph = program.graph
         self._fusion = source.graph
         self._kernels = kernels
+        self._written = written(kernels.values())
         self._old = {i: kernel for kernel in program.kernels for i in kernel.nodes}
         self._types = dict(self._graph.types)
         self._origin = dict(program.origin)
@@ -194,7 +212,7 @@ class _Rebuilt:
         while ready:
             root = heapq.heappop(ready)
             order.append(self._kernels[root])
-            for user in users.get(root, ()):
+            for user in (u for c in self._kernels[root].outputs for u in users.get(c, ())):
                 missing[user] -= 1
                 if not missing[user]:
                     heapq.heappush(ready, user)
@@ -211,7 +229,8 @@ class _Rebuilt:
         placed: list[int] = []
         for index in indices:
             node = self._graph.nodes[index]
-            copy = index in self._emitted or (owner[index] != cone.root and owner[index] in self._kernels)
+            own = owner[index] in cone.outputs
+            copy = index in self._emitted or (not own and owner[index] in self._written)
             if copy:
                 renamed.update((v, self._fresh(v)) for v in node.outputs if v)
             else:
@@ -224,7 +243,8 @@ class _Rebuilt:
             )
         inside = {v for i in placed for v in self._nodes[i].outputs}
         inputs = tuple(dict.fromkeys(v for i in placed for v in self._nodes[i].inputs if v and v not in inside))
-        outputs = tuple(v for v in self._nodes[placed[-1]].outputs if v)
+        results = [i for i, index in zip(placed, indices, strict=True) if owner[index] in cone.outputs]
+        outputs = tuple(v for i in results for v in self._nodes[i].outputs if v)
         old = [self._old[i] for i in indices if i in self._old]
         rules = tuple(sorted(set[str]().union(*(k.rules for k in old))))
         worst = max((k.exactness for k in old), default=Exactness.EXACT)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from eqsat.cost.model import CostModel, Work, work_of
 from eqsat.cost.target import Target
 from eqsat.fusion.sources import application_of, graph_of_program
-from eqsat.fusion.work import group_work
+from eqsat.fusion.work import kernel_work
 from eqsat.lower.program import Program
 from eqsat.lower.selection import NO_KERNEL
 
@@ -31,14 +31,7 @@ def kernel_works(program: Program, target: Target) -> tuple[Work, ...]:
             )
         return tuple(works)
     source = graph_of_program(graph, target)
-    operation_at = {operation.source: i for i, operation in enumerate(source.graph.operations)}
-    works = []
-    for kernel in program.kernels:
-        operations = [operation_at[i] for i in kernel.nodes]
-        inside = {source.graph.owner[i] for i in operations}
-        inputs = {c for i in operations for c in source.graph.operations[i].inputs} - inside
-        works.append(group_work(source.graph, operations, inputs, source.graph.owner[operations[-1]]))
-    return tuple(works)
+    return tuple(kernel_work(source, kernel) for kernel in program.kernels)
 
 
 def price_works(works: Sequence[Work], target: Target, model: CostModel) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +31,11 @@ class ProgramGraph:
 
     graph: FusionGraph
     classes: dict[str, int]
+
+    @cached_property
+    def operations(self) -> dict[int, int]:
+        """Index of a node -> its operation."""
+        return {operation.source: i for i, operation in enumerate(self.graph.operations) if operation.source >= 0}
 
 
 @dataclass

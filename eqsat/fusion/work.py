@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from eqsat.cost.model import Work
 from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.sources import ProgramGraph
 from eqsat.ir.operator import Kind
+from eqsat.lower.program import Kernel
 
 _RANK = {
     Kind.VIEW: 0,
@@ -19,12 +21,14 @@ _RANK = {
 }
 
 
-def group_work(graph: FusionGraph, operations: Iterable[int], inputs: Iterable[int], root: int) -> Work:
-    """The work of one kernel that computes class ``root``.
+def group_work(
+    graph: FusionGraph, operations: Iterable[int], inputs: Iterable[int], root: int, also: Iterable[int] = ()
+) -> Work:
+    """The work of one kernel that computes class ``root``, and ``also`` further classes.
 
     ``operations`` are the indices of its operators, ``inputs`` the distinct classes it reads, leaves included. Operations are
-    summed; bytes are those of the inputs, each once, and of the root. The element type is that of the anchor, or of the
-    operator with the most operations. A kernel of one operator is that operator's own work, types and all.
+    summed; bytes are those of the inputs, each once, and of the classes written. The element type is that of the anchor, or
+    of the operator with the most operations. A kernel of one operator is that operator's own work, types and all.
     """
     names: list[str] = []
     parts: list[Work] = []
@@ -43,6 +47,23 @@ def group_work(graph: FusionGraph, operations: Iterable[int], inputs: Iterable[i
             dtype, most = operation.dtype, flops
             kind = operation.kind if rank > _RANK[kind] else kind
     read = sum(graph.bytes[c] for c in inputs)
+    wrote = graph.bytes[root] + sum(graph.bytes[c] for c in also)
     if len(names) == len(parts) == 1:
-        return replace(parts[0], bytes_read=read, bytes_written=graph.bytes[root])
-    return Work(tuple(names), kind, total, read, graph.bytes[root], dtype, parts=tuple(parts))
+        return replace(parts[0], bytes_read=read, bytes_written=wrote)
+    return Work(tuple(names), kind, total, read, wrote, dtype, parts=tuple(parts))
+
+
+def kernel_work(source: ProgramGraph, kernel: Kernel) -> Work:
+    """The work of a kernel of the program that ``source`` was made from."""
+    graph = source.graph
+    operations = [source.operations[i] for i in kernel.nodes]
+    root, *also = dict.fromkeys(graph.owner[i] for i in operations if _writes(source, i, kernel))
+    return group_work(graph, operations, {source.classes[v] for v in kernel.inputs}, root, also)
+
+
+def _writes(source: ProgramGraph, index: int, kernel: Kernel) -> bool:
+    """Whether a kernel writes the class of an operation; operators with several outputs have one class for all of them."""
+    graph = source.graph
+    if "multiple" in graph.operations[index].labels:
+        return True
+    return graph.owner[index] in {source.classes[v] for v in kernel.outputs if v in source.classes}

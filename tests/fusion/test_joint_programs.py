@@ -15,7 +15,7 @@ from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
 from eqsat.fusion import program_of, select_joint
 from eqsat.fusion.sources import graph_of_program
-from eqsat.fusion.work import group_work
+from eqsat.fusion.work import kernel_work
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
@@ -56,14 +56,7 @@ def price(program: Program, cost: str, target: str) -> float:
     """Price of the written program, kernel by kernel."""
     machine, model = load_target(target), find_cost_model(cost)
     source = graph_of_program(program.graph, machine)
-    operation = {o.source: i for i, o in enumerate(source.graph.operations)}
-    total = 0.0
-    for kernel in program.kernels:
-        operations = [operation[i] for i in kernel.nodes]
-        inputs = {source.classes[v] for v in kernel.inputs}
-        root = source.graph.owner[operations[-1]]
-        total += model.kernel_cost(group_work(source.graph, operations, inputs, root), machine)
-    return total
+    return sum(model.kernel_cost(kernel_work(source, kernel), machine) for kernel in program.kernels)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -137,8 +137,46 @@ def three_users(b: GraphBuilder, x: str) -> tuple[str, str, str]:
 
 def test_products_are_not_computed_twice() -> None:
     graph = build(three_users, x=(4, 8))
-    tvm, optimal, joint = counts(graph, "tensorrt-like")
-    assert (tvm, optimal, joint) == (4, 4, 4)
+    assert counts(graph, "launch-count") == (4, 4, 4)
+
+
+def test_several_users_of_a_product_are_its_outputs() -> None:
+    graph = build(three_users, x=(4, 8))
+    assert counts(graph, "tensorrt-like") == (4, 1, 1)
+    fused = fuse_program(unfused(graph), load_target("tensorrt-like"), KERNELS)
+    assert len(fused.kernels[0].outputs) == 3
+    assert fused.graph.operator_counts()["MatMul"] == 1
+
+
+def columns(b: GraphBuilder, x: str) -> tuple[str, ...]:
+    y = b.op("MatMul", x, b.constant(np.full((8, 24), 0.5, np.float32)))
+    parts = b.op("Split", y, b.constant([8, 8, 8], "int64"), axis=1, outputs=3)
+    biased = [b.op("Add", p, b.constant(np.full(8, n, np.float32))) for n, p in enumerate(parts)]
+    return tuple(b.op("Transpose", v, perm=[1, 0]) for v in biased)
+
+
+def test_columns_of_a_product_are_outputs_with_epilogues_of_their_own() -> None:
+    assert counts(build(columns, x=(4, 8)), "tensorrt-like")[1:] == (1, 1)
+
+
+def norm_and_its_codes(b: GraphBuilder, x: str) -> tuple[str, str]:
+    y = b.op("LayerNormalization", x, b.constant(np.ones(8, np.float32)), axis=-1)
+    return y, b.op("QuantizeLinear", y, b.constant(np.float32(0.1)), b.constant(np.int8(0)))
+
+
+def test_norms_also_write_their_codes() -> None:
+    assert counts(build(norm_and_its_codes, x=(4, 8)), "tensorrt-like") == (2, 1, 1)
+    assert counts(build(norm_and_its_codes, x=(4, 8)), "launch-count")[1:] == (2, 2)
+
+
+def circular(b: GraphBuilder, x: str) -> str:
+    w = b.constant(np.full((8, 8), 0.5, np.float32))
+    y = b.op("MatMul", x, w)
+    return b.op("Add", b.op("MatMul", y, w), b.op("Exp", y))
+
+
+def test_merged_kernels_never_need_themselves() -> None:
+    assert counts(build(circular, x=(4, 8)), "tensorrt-like")[1:] == (2, 2)
 
 
 def shared_sum(b: GraphBuilder, x: str, y: str) -> tuple[str, str]:

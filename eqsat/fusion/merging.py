@@ -1,0 +1,184 @@
+"""Kernels with several outputs: kernels of a covering merged where the target has one kernel that writes all their values.
+
+A template with ``several`` says that its kernels may write several values. Each value is computed by a cone of that template,
+and all these cones have the same operators in the stages that take one only; in a template without such a stage the
+others are computed from the first value and from leaves (a norm that also writes its quantised result). So
+a product whose columns are queries, keys and values writes each of the three with its own epilogue, and computes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eqsat.cost.target import Target
+from eqsat.fusion.cones import ConePrices, cone_of, operands_first
+from eqsat.fusion.matching import Cone, Matcher
+from eqsat.fusion.operation import FusionGraph
+
+
+def merge_kernels(
+    graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices
+) -> dict[int, Cone]:
+    """The kernels with pairs of them merged as long as that makes the sum of their prices smaller.
+
+    ``kernels``: root -> cone that computes it; the keys of the result are the first outputs.
+    """
+    if not any(t.several for t in target.templates):
+        return dict(kernels)
+    return _Merging(graph, kernels, target, prices).run()
+
+
+class _Merging:
+    def __init__(self, graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices) -> None:
+        self._graph = graph
+        self._kernels = dict(kernels)
+        self._target = target
+        self._prices = prices
+        self._matcher = Matcher(graph, target)
+        self._writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
+        self._readers: dict[int, set[int]] = {}
+        for root, cone in kernels.items():
+            for c in cone.cut:
+                self._readers.setdefault(c, set()).add(root)
+
+    def run(self) -> dict[int, Cone]:
+        for root in list(self._kernels):
+            while root in self._kernels and (found := self._first_merge(root)) is not None:
+                reader, merged = found
+                self._replace(root, reader, merged)
+                root = merged.root
+        return self._kernels
+
+    def _first_merge(self, root: int) -> tuple[int, Cone] | None:
+        """The first reader of a kernel that can be merged into it with profit."""
+        cone = self._kernels[root]
+        if cone.only_views:
+            return None
+        readers: dict[int, frozenset[int]] = {}
+        for c in cone.outputs:
+            for reader, views in self._behind_views(c).items():
+                readers[reader] = readers.get(reader, frozenset()) | views
+        for reader, views in readers.items():
+            other = self._kernels[reader]
+            merged = self._merged(cone, other, views)
+            if (
+                merged is not None
+                and merged.price < cone.price + other.price
+                and not self._circular(merged, root, reader)
+            ):
+                return reader, merged
+        return None
+
+    def _behind_views(self, value: int) -> dict[int, frozenset[int]]:
+        """Kernels that read a value, directly or through kernels that are views, each with the operations of these views."""
+        found: dict[int, frozenset[int]] = {}
+        for reader in sorted(self._readers.get(value, ())):
+            cone = self._kernels[reader]
+            if not cone.only_views:
+                found[reader] = frozenset()
+                continue
+            for further, views in self._behind_views(reader).items():
+                found[further] = found.get(further, frozenset()) | views | cone.operations
+        return found
+
+    def _circular(self, merged: Cone, root: int, reader: int) -> bool:
+        """Whether a third kernel needs one of two kernels and is needed by their merger."""
+        stack = [self._writer[c] for c in merged.cut]
+        seen: set[int] = set()
+        while stack:
+            kernel = stack.pop()
+            if kernel in (root, reader):
+                return True
+            if kernel not in seen:
+                seen.add(kernel)
+                stack.extend(self._writer[c] for c in self._kernels[kernel].cut)
+        return False
+
+    def _merged(self, cone: Cone, other: Cone, views: frozenset[int]) -> Cone | None:
+        """One kernel that does the work of both, and of views between them; ``None`` if the target has none."""
+        graph = self._graph
+        operations = cone.operations | other.operations | views
+        inside = frozenset(graph.owner[i] for i in operations)
+        if len(operations) != len(inside):
+            return None
+        gone = {c for c in cone.outputs if not self._stays(c, other.root, inside)}
+        outputs = [*(c for c in cone.outputs if c not in gone), *other.outputs]
+        read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
+        if len(outputs) + sum(not graph.scalar[c] for c in read) > self._target.argument_limit:
+            return None
+        template = self._common_template(operations, outputs)
+        if template is None:
+            return None
+        first, *also = outputs
+        price = self._prices(first, operations, read, tuple(also))
+        cut = frozenset(c for c in read if graph.members[c])
+        return Cone(first, operations, inside, read, cut, template=template, price=price, also=tuple(also))
+
+    def _stays(self, value: int, reader: int, inside: frozenset[int]) -> bool:
+        """Whether a value must be written when its kernel is merged with that of ``reader``."""
+        if value in self._graph.roots:
+            return True
+        for other in self._readers.get(value, ()):
+            view = self._kernels[other].only_views and other in inside
+            if other != reader and not (view and not self._stays(other, reader, inside)):
+                return True
+        return False
+
+    def _common_template(self, operations: frozenset[int], outputs: list[int]) -> str | None:
+        """A template of which the operations are one kernel with these outputs."""
+        graph, matcher = self._graph, self._matcher
+        cones: list[Cone] = []
+        for root in outputs:
+            needed = frozenset(operands_first(graph, operations, root))
+            cone = cone_of(graph, self._target, matcher, self._prices, needed, root)
+            if cone is None:
+                return None
+            cones.append(cone)
+        if frozenset().union(*(c.operations for c in cones)) != operations:
+            return None
+        for t, template in enumerate(self._target.templates):
+            if not (template.several or len(outputs) == 1) or not all(matcher.complete(t, c) for c in cones):
+                continue
+            single = [i for i, stage in enumerate(template.stages) if stage.once]
+            if single:
+                held = {tuple(c.occupants[t][i] for i in single) for c in cones}
+                if len(held) == 1:
+                    return template.name
+            elif all(self._continues(cones[0], c) for c in cones):
+                return template.name
+        return None
+
+    def _continues(self, first: Cone, further: Cone) -> bool:
+        """Whether a cone computes its value from that of ``first`` and from leaves."""
+        graph = self._graph
+        added = [c for i in further.operations - first.operations for c in graph.inputs_of(i)]
+        within = (further.inside - first.inside) | {first.root}
+        return first.inside <= further.inside and within.issuperset(added)
+
+    def _replace(self, root: int, reader: int, merged: Cone) -> None:
+        for old in (root, reader):
+            for c in self._kernels[old].cut:
+                self._readers[c].discard(old)
+            del self._kernels[old]
+        for view in sorted(merged.inside & self._kernels.keys() - {merged.root}):
+            self._drop_unread(view)
+        self._kernels[merged.root] = merged
+        for c in merged.cut:
+            self._readers.setdefault(c, set()).add(merged.root)
+        for c in merged.outputs:
+            self._writer[c] = merged.root
+
+    def _drop_unread(self, view: int) -> None:
+        """Removes a view that no kernel reads any more, and those that only it read."""
+        cone = self._kernels.get(view)
+        if cone is None or not cone.only_views or self._readers.get(view) or view in self._graph.roots:
+            return
+        del self._kernels[view]
+        for c in cone.cut:
+            self._readers[c].discard(view)
+            self._drop_unread(c)
+
+
+def written(kernels: Iterable[Cone]) -> set[int]:
+    """Classes that the kernels write."""
+    return {c for cone in kernels for c in cone.outputs}

@@ -1,0 +1,366 @@
+"""A lower bound over all programs of an e-graph and all kernels of a target, without listing the kernels.
+
+The choice of kernels is relaxed to a DAG extraction. A class can be *written* (in memory), *read* (by a kernel that pays for
+its bytes) or be in a *state*: inside a kernel of one template, at one stage, with the required stages up to one filled. An
+operator leads from states of its inputs to a state of its class, and a state that fills all required stages leads to
+"written". What kernels must pay is shared out among these steps, so that no kernel pays less than its steps:
+
+- the launch at the operator that fills the first required stage that takes one operator only (a kernel has one of them, and
+  operators of such stages are computed once), or else where the first value is written;
+- bytes written where a class is written, bytes read once for each class, however many kernels read it;
+- operations at each operator, instead of the bytes, in kernels around an operator that is bound by its operations.
+
+States forget which other values the kernel holds, so the optimum of the relaxation is never above that of the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.cost.model import VIEW_PRICE, CostModel
+from eqsat.cost.target import Target, Template
+from eqsat.errors import EqsatError
+from eqsat.extract import ExtractionProblem, extract
+from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.ir.operator import Kind
+
+_MOST_NODES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """A cost model as ``launch + operator * operators + max(byte * bytes, operations / peak)``; ``view``: for each view."""
+
+    launch: float
+    operator: float
+    byte: float
+    counts_operations: bool
+    view: float
+
+
+def rates_of(model: CostModel, target: Target) -> Rates | None:
+    """The terms of a cost model, ``None`` if it has no such form."""
+    second = 1 / target.bandwidth_bytes_per_s
+    return {
+        "kernels": Rates(1.0 - VIEW_PRICE, VIEW_PRICE, 0.0, False, VIEW_PRICE),
+        "bytes": Rates(0.0, 0.0, 1.0, False, 0.0),
+        "roofline": Rates(0.0, 0.0, second, True, 0.0),
+        "roofline-launch": Rates(target.launch_s, 0.0, second, True, 0.0),
+    }.get(model.name)
+
+
+def relaxed_bound(graph: FusionGraph, target: Target, model: CostModel, *, time_limit_s: float) -> float | None:
+    """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none."""
+    rates = rates_of(model, target)
+    if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
+        return None
+    built = _Relaxation(graph, target, rates).build()
+    if built is None:
+        return None
+    try:
+        return extract(built, time_limit_s=time_limit_s).lower_bound
+    except EqsatError:
+        return None
+
+
+@dataclass
+class _Problem:
+    """An extraction problem in the making, its classes named by keys."""
+
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    owner: list[int] = field(default_factory=list)
+    children: list[tuple[int, ...]] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+
+    def key(self, *key: object) -> int:
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def add(self, owner: int, children: Sequence[int], cost: float) -> None:
+        self.owner.append(owner)
+        self.children.append(tuple(dict.fromkeys(children)))
+        self.cost.append(cost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """A template, for kernels around operators bound by operations (``heavy``) or for all others."""
+
+    number: int
+    template: Template
+    heavy: bool
+
+    @property
+    def required(self) -> list[int]:
+        return [i for i, s in enumerate(self.template.stages) if s.required]
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the first required stage takes one operator only, which pays the launch."""
+        return bool(self.required) and self.template.stages[self.required[0]].once
+
+
+def _covers(general: Template, special: Template) -> bool:
+    """Whether the kernels of a template are all kernels of another with more stages at its end."""
+    count = len(special.stages)
+    return (
+        len(general.stages) > count
+        and general.stages[:count] == special.stages
+        and not any(s.required for s in general.stages[count:])
+        and general.several >= special.several
+    )
+
+
+State = tuple[int, int]
+"""Stage of a class inside a kernel, and how many of the required stages are filled."""
+
+
+class _Relaxation:
+    def __init__(self, graph: FusionGraph, target: Target, rates: Rates) -> None:
+        self._graph = graph
+        self._target = target
+        self._rates = rates
+        self._problem = _Problem()
+        self._usable = [
+            o.name not in target.unsupported and "unwritable" not in o.labels and graph.owner[i] not in o.inputs
+            for i, o in enumerate(graph.operations)
+        ]
+        heavy = (False, True) if rates.counts_operations else (False,)
+        templates = target.templates
+        distinct = [t for t in templates if not any(_covers(other, t) for other in templates)]
+        modes = [_Mode(n, t, h) for n, t in enumerate(distinct) for h in heavy]
+        self._modes = [m for m in modes if m.anchored or not m.heavy]
+        self._peak = max((target.peak(o.dtype) for o in graph.operations), default=1.0)
+        anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
+        self._anchor_peak = max(anchors, default=self._peak)
+        self._around = {m.number: m.anchored and self._around_anchors(m) for m in self._modes}
+        self._users: dict[int, list[int]] = {}
+        for members in graph.members:
+            for i in members:
+                for c in graph.operations[i].inputs:
+                    self._users.setdefault(c, []).append(i)
+
+    def build(self) -> ExtractionProblem | None:
+        """The relaxed problem, ``None`` if it is too large."""
+        graph, problem = self._graph, self._problem
+        for cls, members in enumerate(graph.members):
+            written = problem.key("written", cls)
+            problem.add(problem.key("read", cls), [written], self._rates.byte * graph.bytes[cls])
+            if not members:
+                problem.add(written, [], 0.0)
+            for index in members:
+                if self._usable[index]:
+                    self._alone(cls, index)
+        for mode in self._modes:
+            self._kernels(mode)
+            if len(problem.owner) > _MOST_NODES:
+                return None
+        roots = tuple(problem.key("written", c) for c in graph.roots)
+        return ExtractionProblem(len(problem.numbers), problem.owner, problem.children, problem.cost, roots)
+
+    def _bound_by_operations(self, index: int) -> bool:
+        graph, operation = self._graph, self._graph.operations[index]
+        moved = sum(graph.bytes[c] for c in operation.inputs) + graph.bytes[graph.owner[index]]
+        peak = self._target.peak(operation.dtype)
+        return self._rates.counts_operations and operation.flops / peak > moved * self._rates.byte
+
+    def _alone(self, cls: int, index: int) -> None:
+        """A kernel of one operator."""
+        problem, rates, operation = self._problem, self._rates, self._graph.operations[index]
+        written = problem.key("written", cls)
+        if "projection" in operation.labels:
+            problem.add(written, [problem.key("written", c) for c in operation.inputs], 0.0)
+        elif operation.is_view:
+            problem.add(written, [problem.key("written", c) for c in operation.inputs], rates.view)
+        elif self._bound_by_operations(index):
+            cost = rates.launch + rates.operator + operation.flops / self._target.peak(operation.dtype)
+            problem.add(written, [problem.key("written", c) for c in operation.inputs], cost)
+        else:
+            cost = rates.launch + rates.operator + rates.byte * self._graph.bytes[cls]
+            problem.add(written, [problem.key("read", c) for c in operation.inputs], cost)
+
+    def _kernels(self, mode: _Mode) -> None:
+        """States of all classes in kernels of one template, and the steps between them."""
+        graph = self._graph
+        states: dict[int, dict[State, None]] = {}
+        seen: set[tuple[int, State, int]] = set()
+        work = [i for members in graph.members for i in members if self._usable[i]]
+        while work:
+            index = work.pop()
+            cls = graph.owner[index]
+            for state, carried in self._steps(mode, index, states):
+                if (index, state, carried) in seen:
+                    continue
+                seen.add((index, state, carried))
+                if state not in states.setdefault(cls, {}):
+                    states[cls][state] = None
+                    work.extend(i for i in self._users.get(cls, ()) if self._usable[i])
+        for index, state, carried in sorted(seen):
+            self._add_step(mode, index, state, carried, states)
+        complete = len(mode.required)
+        for cls, found in states.items():
+            for state in found:
+                if state[1] == complete:
+                    self._write(mode, cls, self._state(mode, cls, state))
+        if mode.template.several and not mode.anchored:
+            self._taps(mode, states)
+
+    def _state(self, mode: _Mode, cls: int, state: State) -> int:
+        return self._problem.key("state", mode.number, mode.heavy, cls, *state)
+
+    def _write(self, mode: _Mode, cls: int, inside: int) -> None:
+        problem, rates = self._problem, self._rates
+        cost = 0.0 if mode.heavy else rates.byte * self._graph.bytes[cls]
+        if mode.anchored:
+            problem.add(problem.key("written", cls), [inside], cost)
+            return
+        first = problem.key("first", mode.number, cls)
+        problem.add(first, [inside], cost + rates.launch)
+        problem.add(problem.key("written", cls), [first], 0.0)
+
+    def _steps(self, mode: _Mode, index: int, states: dict[int, dict[State, None]]) -> Iterator[tuple[State, int]]:
+        """States that an operator can reach, each with the count of filled stages of the input that it continues (-1: none)."""
+        operation = self._graph.operations[index]
+        if "multiple" in operation.labels or "projection" in operation.labels:
+            return
+        inner = {s for c in operation.inputs for s in states.get(c, ())}
+        if operation.is_view:
+            for state in inner:
+                yield state, state[1]
+            return
+        required = mode.required
+        for k in self._stages(mode, operation, {0, *(j for j, _ in inner)}):
+            stage = mode.template.stages[k]
+            if stage.row_fits and "row" in operation.labels and operation.row_bytes > self._target.on_chip_bytes:
+                continue
+            if k in required and mode.anchored and k == required[0] and mode.heavy != self._bound_by_operations(index):
+                continue
+            counts = {-1} if stage.entry else {-1, *(h for j, h in inner if j <= k)}
+            for carried in counts:
+                filled = max(carried, 0)
+                if k in required:
+                    before = required.index(k)
+                    # Single operators lie on one path: those of earlier stages are among what this one reads.
+                    if filled < before and all(mode.template.stages[i].once for i in required[:before]):
+                        continue
+                    if filled > before and stage.once:
+                        continue
+                    filled = max(filled, before + 1)
+                yield (k, filled), carried
+
+    @staticmethod
+    def _stages(mode: _Mode, operation: Operation, starts: set[int]) -> list[int]:
+        """Stages that may take an operator whose inputs reach one of ``starts``: the first that accepts it, and later ones
+        only where that may refuse it."""
+        found: set[int] = set()
+        for start in starts:
+            for k, stage in enumerate(mode.template.stages[start:], start):
+                if stage.accepts & operation.labels:
+                    found.add(k)
+                    if not (stage.once or stage.entry or stage.same_size or stage.row_fits):
+                        break
+        return sorted(found)
+
+    def _add_step(
+        self, mode: _Mode, index: int, state: State, carried: int, states: dict[int, dict[State, None]]
+    ) -> None:
+        """The e-nodes of an operator that reaches a state: one for each input that may be the one it continues."""
+        graph, problem, rates = self._graph, self._problem, self._rates
+        operation, own = graph.operations[index], graph.owner[index]
+        cost = rates.view if operation.is_view else rates.operator
+        if mode.heavy:
+            cost += self._seconds(mode, operation)
+        k = state[0]
+        required = mode.required
+        if mode.anchored and not operation.is_view and k == required[0]:
+            cost += rates.launch
+        target = self._state(mode, own, state)
+        if carried < 0:
+            problem.add(target, [self._outside(mode, c) for c in operation.inputs], cost)
+            return
+        for c in operation.inputs:
+            here = [s for s in states.get(c, ()) if s[1] == carried and s[0] <= k]
+            if not here:
+                continue
+            others = [self._available(mode, d, k, carried, states) for d in operation.inputs if d != c]
+            problem.add(target, [self._exactly(mode, c, k, carried, states), *others], cost)
+
+    def _seconds(self, mode: _Mode, operation: Operation) -> float:
+        """Least time of an operator's operations, at the rate of the kernel's element type: that of its anchor."""
+        if not self._around[mode.number]:
+            return operation.flops / self._peak
+        if operation.kind is Kind.ANCHOR and sum(s.once for s in mode.template.stages) == 1:
+            return operation.flops / self._target.peak(operation.dtype)
+        return operation.flops / self._anchor_peak
+
+    def _around_anchors(self, mode: _Mode) -> bool:
+        """Whether every operator that can fill the first required stage is an anchor."""
+        accepts = mode.template.stages[mode.required[0]].accepts
+        return all(o.kind is Kind.ANCHOR for o in self._graph.operations if accepts & o.labels)
+
+    def _outside(self, mode: _Mode, cls: int) -> int:
+        """Class of a value that a kernel reads from memory, or of a view there of such values."""
+        problem, graph = self._problem, self._graph
+        own = problem.key("written" if mode.heavy else "read", cls)
+        views = [i for i in graph.members[cls] if self._is_plain_view(i)]
+        if not views:
+            return own
+        name = ("seen", mode.heavy, cls)
+        if name not in problem.numbers:
+            number = problem.key(*name)
+            problem.add(number, [own], 0.0)
+            for index in views:
+                inner = [self._outside(mode, c) for c in graph.operations[index].inputs]
+                problem.add(number, inner, self._rates.view)
+        return problem.key(*name)
+
+    def _is_plain_view(self, index: int) -> bool:
+        operation = self._graph.operations[index]
+        return self._usable[index] and operation.is_view and operation.labels.isdisjoint(("projection", "multiple"))
+
+    def _exactly(self, mode: _Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
+        """Class of a value inside a kernel, at most at stage ``k``, with exactly so many required stages filled."""
+        name = ("exactly", mode.number, mode.heavy, cls, k, filled)
+        if name not in self._problem.numbers:
+            number = self._problem.key(*name)
+            for s in states[cls]:
+                if s[0] <= k and s[1] == filled:
+                    self._problem.add(number, [self._state(mode, cls, s)], 0.0)
+        return self._problem.key(*name)
+
+    def _available(self, mode: _Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
+        """Class of a value in memory or inside a kernel, there at most at stage ``k`` with at most ``filled`` stages filled."""
+        inner = [s for s in states.get(cls, ()) if s[0] <= k and s[1] <= filled]
+        if not inner:
+            return self._outside(mode, cls)
+        name = ("available", mode.number, mode.heavy, cls, k, filled)
+        if name not in self._problem.numbers:
+            number = self._problem.key(*name)
+            self._problem.add(number, [self._outside(mode, cls)], 0.0)
+            for s in inner:
+                self._problem.add(number, [self._state(mode, cls, s)], 0.0)
+        return self._problem.key(*name)
+
+    def _taps(self, mode: _Mode, states: dict[int, dict[State, None]]) -> None:
+        """Further values of a kernel whose first value is written: they launch nothing."""
+        graph, problem, rates = self._graph, self._problem, self._rates
+        complete = len(mode.required)
+        reached = {c for c, found in states.items() if any(h == complete for _, h in found)}
+        for cls in sorted(reached):
+            tap = problem.key("tap", mode.number, cls)
+            problem.add(tap, [problem.key("first", mode.number, cls)], 0.0)
+            problem.add(problem.key("written", cls), [tap], rates.byte * graph.bytes[cls])
+            for index in graph.members[cls]:
+                operation = graph.operations[index]
+                if not self._usable[index] or not self._accepted(mode, operation):
+                    continue
+                computed = graph.inputs_of(index)
+                if not computed or not reached.issuperset(computed):
+                    continue
+                leaves = [problem.key("read", c) for c in operation.inputs if not graph.members[c]]
+                cost = rates.view if operation.is_view else rates.operator
+                problem.add(tap, [*(problem.key("tap", mode.number, c) for c in computed), *leaves], cost)
+
+    @staticmethod
+    def _accepted(mode: _Mode, operation: Operation) -> bool:
+        return operation.is_view or any(s.accepts & operation.labels for s in mode.template.stages)
