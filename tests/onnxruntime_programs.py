@@ -51,7 +51,7 @@ def quantised_block() -> Graph:
 
 
 def float_block() -> Graph:
-    """A projection, a scaled score, an activation with bias, a residual norm."""
+    """Attention of one head, an activation with bias, a residual norm."""
     b = GraphBuilder()
     x = b.input("x", "float32", (2, 6, 16))
     scores = b.op("Mul", b.op("MatMul", x, b.op("Transpose", x, perm=(0, 2, 1))), b.constant(np.float32(0.25)))
@@ -63,6 +63,14 @@ def float_block() -> Graph:
     normed = b.op("LayerNormalization", total, b.constant(_floats(16)), b.constant(_floats(16)), axis=-1, epsilon=1e-5)
     gated = b.op("Mul", normed, b.op("Sigmoid", b.op("Mul", normed, b.constant(np.float32(1.702)))))
     return b.finish({"y": b.op("Add", gated, total)})
+
+
+def scores() -> Graph:
+    """A scaled product with a transposed operand."""
+    b = GraphBuilder()
+    x, z = (b.input(n, "float32", (2, 6, 16)) for n in "xz")
+    product = b.op("MatMul", x, b.op("Transpose", z, perm=(0, 2, 1)))
+    return b.finish({"y": b.op("Tanh", b.op("Mul", product, b.constant(np.float32(0.25))))})
 
 
 def convolutions() -> Graph:
@@ -96,15 +104,15 @@ PROGRAMS = {
     "float block": (
         float_block(),
         {
-            "FusedMatMul": 1,
-            "Softmax": 1,
-            "MatMul": 3,
+            "Attention": 1,
+            "MatMul": 2,
             "BiasGelu": 1,
             "SkipLayerNormalization": 1,
             "QuickGelu": 1,
             "Add": 1,
         },
     ),
+    "scores": (scores(), {"FusedMatMul": 1, "Tanh": 1}),
     "convolutions": (convolutions(), {"FusedConv": 2, "FusedGemm": 1}),
     "attention": (attention(), {"MultiHeadAttention": 1}),
 }

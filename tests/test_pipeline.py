@@ -49,6 +49,7 @@ KEYS = [
     "stop_reason",
     "rules",
     "memory_budget",
+    "unverified_rules",
     "seconds",
     "verification",
     "placement",
@@ -199,7 +200,7 @@ def test_query_key_value_are_merged(real_model: Callable[[str], Path]) -> None:
         {k: d.get(k, 0) for k in ("MatMul", "Gemm")} for d in (report.operators_before, report.operators_after)
     )
     assert sum(before.values()) == 97
-    assert sum(after.values()) == 73
+    assert sum(after.values()) == 49  # 24 of the 73 are inside the attention operators
 
 
 def _ignore_narrow_range() -> None:

@@ -9,7 +9,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import TensorType
-from eqsat.lower.program import Program
+from eqsat.lower.program import Kernel, Program
 
 VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 
@@ -42,7 +42,7 @@ def price_by_hand(program: Program, target_name: str, model: str) -> float:
     """Price of a program from the formulas in docs/compare.md and the types of its values."""
     target = load_target(target_name)
     prepared = _prepared(program.graph) if target.templates else set()
-    return sum(_kernel_price(program, k.nodes, target, model, prepared) for k in program.kernels)
+    return sum(_kernel_price(program, k, target, model, prepared) for k in program.kernels)
 
 
 def _prepared(graph: Graph) -> set[str]:
@@ -54,14 +54,15 @@ def _prepared(graph: Graph) -> set[str]:
     return found
 
 
-def _kernel_price(program: Program, indices: tuple[int, ...], target: Target, model: str, prepared: set[str]) -> float:
+def _kernel_price(program: Program, kernel: Kernel, target: Target, model: str, prepared: set[str]) -> float:
     graph = program.graph
-    nodes = [graph.nodes[i] for i in indices]
+    nodes = [graph.nodes[i] for i in kernel.nodes]
     inside = {v for n in nodes for v in n.outputs}
     read = [v for n in nodes for v in n.inputs if v and v not in inside]
     if target.templates:
         read = list(dict.fromkeys(read))
-    moved = sum(_size(graph, v) for v in read) + sum(_size(graph, v) for v in nodes[-1].outputs if v)
+    written = {v for n in nodes for v in n.outputs if v and not set(n.outputs).isdisjoint(kernel.outputs)}
+    moved = sum(_size(graph, v) for v in read) + sum(_size(graph, v) for v in written)
     loaded = [n.outputs[0] in prepared for n in nodes]
     flops = [0.0 if early else _flops(graph, n) for n, early in zip(nodes, loaded, strict=True)]
     view = all(n.op in VIEWS or early for n, early in zip(nodes, loaded, strict=True))

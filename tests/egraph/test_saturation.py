@@ -171,7 +171,7 @@ def test_outputs_have_their_own_types_and_values() -> None:
 def test_small_constants_fold_and_large_ones_wait() -> None:
     def build(b: Any, x: str) -> Any:
         small = b.op("Add", b.constant([1.0, 2.0], "float32"), b.constant(1.0, "float32"))
-        large = b.op("Add", b.constant(np.ones((64, 64), np.float32)), b.constant(1.0, "float32"))
+        large = b.op("Add", b.constant(np.ones((64, 65), np.float32)), b.constant(1.0, "float32"))
         return b.op("Add", x, small), large
 
     encoding = encode(graph(build, x=(2,)))
