@@ -236,6 +236,9 @@ def _requantised(d: Sampler) -> dict[str, Any]:
     found.pop("c")
     columns = found["w"].array.shape[-1]
     small = np.float32(2.0**-6)
+    if d.chance(0.4):
+        found["sw"] = fixed(d.positive((columns,)))
+        found |= {"zw": fixed(np.zeros(columns, found["w"].array.dtype))} if d.chance(0.4) else {"zw": None}
     found |= {"sa": fixed(found["sa"].array.reshape(()) * small), "sw": fixed(found["sw"].array * small)}
     found["bias"] = fixed(d.floats((columns,)))
     found["sy"] = fixed(d.positive(d.choose(((), (1,)))))
@@ -279,7 +282,10 @@ def add_bias_to_accumulator(m: Match) -> Term:
     scale, zero = _columns(m)
     rounded = apply("Round", apply("Div", bias, mul(m.sa, m.sw)))
     integers = apply("Cast", rounded, to=int(DType.INT32))
-    points = (number(m.za, DType.UINT8), zero if zero is not None else literal(0, m.w.dtype), number(m.zy, DType.UINT8))
+    if zero is None:  # the kernel wants as many zero points as scales
+        extents = () if math.prod(m.sw.static_shape) == 1 else m.sw.static_shape
+        zero = literal(np.zeros(extents, m.w.dtype.numpy))
+    points = (number(m.za, DType.UINT8), zero, number(m.zy, DType.UINT8))
     matrix = m.a if m.a.rank == 2 else apply("Reshape", m.a, int64s((-1, int(m.w.static_shape[0]))))
     product = apply(
         f"{DOMAIN}::QGemm",

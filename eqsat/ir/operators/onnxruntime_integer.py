@@ -55,6 +55,9 @@ def _qgemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequ
     only_attributes("QGemm", attributes, "alpha", "transA", "transB")
     if attributes.get("alpha", 1.0) != 1.0:
         raise ShapeError("QGemm: attribute 'alpha' other than 1 is not covered by the definition")
+    scale, zero = (b.type_of(inputs[i]).size for i in (4, 5))
+    if None not in (scale, zero) and scale != zero:
+        raise ShapeError(f"QGemm: {scale} scales, but {zero} zero points of input 3; the kernel wants as many")
     a, w = inputs[0], inputs[3]
     if attributes.get("transA", 0):
         a = b.op("Transpose", a, perm=(1, 0))
