@@ -78,11 +78,15 @@ class Values(Protocol):
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: that would triple the time to make one, and there are many
 class Ref:
-    """A matched value: an e-class with its type and what is known about its elements. Never changed once made."""
+    """A matched value: an e-class with its type and what is known about its elements. Never changed once made.
+
+    ``enode``: where a group rule looked at one e-node of the class, that e-node.
+    """
 
     handle: int
     values: Values = field(compare=False, repr=False)
     attributes: Attributes = NO_ATTRIBUTES
+    enode: int = field(default=-1, compare=False, repr=False)
 
     @property
     def type(self) -> TensorType:

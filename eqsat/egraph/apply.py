@@ -30,7 +30,7 @@ class RuleApplier:
         if key in self._seen:
             return False
         self._seen.add(key)
-        return self._rewrite(rule, self._match(query, row, root))
+        return self._rewrite(rule, self._match(query, row, root), query, row)
 
     def _match(self, query: Query, row: tuple[int, ...], root: int) -> Match:
         egraph = self._egraph
@@ -41,7 +41,7 @@ class RuleApplier:
             bindings[name] = egraph.ref(row[column], egraph.attributes_by_number(row[attributes]))
         return Match(bindings, egraph.ref(root))
 
-    def _rewrite(self, rule: Rule, match: Match) -> bool:
+    def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph
         before = len(egraph.nodes)
         try:
@@ -56,7 +56,36 @@ class RuleApplier:
             return False
         handle = egraph.add_term(term, rule.name)
         _check_type(egraph, rule.name, match.root.handle, handle)
-        return egraph.union(match.root.handle, handle, rule.name) or len(egraph.nodes) > before
+        if egraph.find(handle) == egraph.find(match.root.handle):
+            return len(egraph.nodes) > before
+        left, premises = self._matched(query, row, match.root.handle)
+        return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
+
+    def _matched(self, query: Query, row: tuple[int, ...], root: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """The e-node that matched the root of the pattern, and what must be equal for the whole pattern to match it: each
+        child of a matched e-node, and the e-node matched in its class or the handle bound to the variable."""
+        egraph = self._egraph
+        found: list[int] = []
+        for spot in query.enodes:
+            number = row[spot.attributes] if spot.attributes >= 0 else -1 - spot.attributes
+            children = [ABSENT_INPUT if c is None else row[c] for c in spot.children]
+            handle = egraph.enode_of(spot.op, spot.domain, number, spot.outputs, children)
+            if handle is None and len(children) == 2:  # a commutative operator, matched the other way round
+                handle = egraph.enode_of(spot.op, spot.domain, number, spot.outputs, children[::-1])
+            if handle is None:
+                return root, ()
+            found.append(handle)
+        premises: list[tuple[int, int]] = []
+        for handle, spot in zip(found, query.enodes, strict=True):
+            targets = [
+                ABSENT_INPUT if c is None else found[i] if i is not None else egraph.find(row[c])
+                for c, i in zip(spot.children, spot.inner, strict=True)
+            ]
+            own = egraph.nodes[handle].children
+            if any(egraph.find(a) != egraph.find(b) for a, b in zip(own, targets, strict=True)):
+                targets.reverse()
+            premises.extend((a, b) for a, b in zip(own, targets, strict=True) if a != b)
+        return found[0], tuple(premises)
 
     def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
         """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
@@ -67,7 +96,7 @@ class RuleApplier:
         for name, ref, term in found:
             handle = egraph.add_term(term, name)
             _check_type(egraph, name, ref.handle, handle)
-            if egraph.union(ref.handle, handle, name):
+            if egraph.union(ref.handle if ref.enode < 0 else ref.enode, handle, name):
                 matches[name] += 1
                 changed = True
         return changed
@@ -134,7 +163,9 @@ class _View:
         if found is None:
             egraph = self._egraph
             inputs = tuple(map(self._input, egraph.canonical_children(handle)))
-            found = self._nodes[handle] = (egraph.ref(handle, egraph.nodes[handle].attributes), inputs)
+            ref = egraph.ref(handle, egraph.nodes[handle].attributes)
+            ref.enode = handle
+            found = self._nodes[handle] = (ref, inputs)
         return found
 
     def _input(self, cls: int) -> Ref | None:

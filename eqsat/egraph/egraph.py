@@ -42,11 +42,15 @@ class TupleType:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One merge that a rule asked for: the handles whose values it proved equal."""
+    """One merge that a rule asked for: the handles whose values it proved equal.
+
+    ``premises``: handles whose equality, known before, the rule relied on: what it matched inside e-classes.
+    """
 
     left: int
     right: int
     rule: str
+    premises: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -269,14 +273,18 @@ class EGraph:
 
     # ---- merging
 
-    def union(self, left: int, right: int, rule: str) -> bool:
+    def enode_of(self, op: str, domain: str, number: int, outputs: int, children: Sequence[int]) -> int | None:
+        """The handle of an e-node by what it consists of, if there is one."""
+        return self._memo.get((op, domain, number, outputs, *map(self.find, children)))
+
+    def union(self, left: int, right: int, rule: str, premises: tuple[tuple[int, int], ...] = ()) -> bool:
         """Declares two values equal on the authority of ``rule``. Returns whether that was news.
 
         Raises `UnsoundError` if their types contradict each other.
         """
         if self.find(left) == self.find(right):
             return False
-        self.unions.append(Union(left, right, rule))
+        self.unions.append(Union(left, right, rule, premises))
         self.pending.unions.append((left, right))
         self.merge(left, right, rule)
         return True

@@ -1,16 +1,98 @@
 """Which rules prove that a selected program equals the original one.
 
 Every union has a rule, or follows by congruence from unions below. A proof that two e-nodes of one class are equal is a path
-of unions and congruences between them; the rules on it are what a user must trust.
+of unions and congruences between them; the rules on it are what a user must trust. A congruence may only rest on what was equal
+before: ``x == x * 1`` makes ``x`` congruent to anything ``y`` with ``y == y * 1`` once they are equal, which proves nothing. So
+`History` replays the unions in their order and says when two e-nodes became equal.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.ir.operator import operator
+
+Pairs = tuple[tuple[int, int], ...]
+"""Children of two e-nodes, each beside the one it must be equal to."""
+
+
+class History:
+    """When the e-nodes of an e-graph became equal: congruence closure, one union after the other."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self._nodes = egraph.nodes
+        count = len(egraph.nodes)
+        self._parent = list(range(count))  # a forest of merges, never shortened: times grow towards the root
+        self._time = [0] * count
+        self._short = list(range(count))  # the same, shortened
+        self._users: dict[int, list[int]] = {}
+        self._table: dict[tuple[object, ...], int] = {}
+        self._clock = 0
+        for handle, node in enumerate(egraph.nodes):
+            for child in set(node.children):
+                self._users.setdefault(child, []).append(handle)
+            self._table.setdefault(self._signature(handle), handle)
+        self.times = [self._merge(union.left, union.right) for union in egraph.unions]
+        """For each union of the e-graph, when what it said was true: it may have followed from earlier ones."""
+
+    def time(self, left: int, right: int) -> int:
+        """When two e-nodes of one class became equal; 0 for one and the same."""
+        parent, time = self._parent, self._time
+        latest = 0
+        while left != right:
+            a = time[left] if parent[left] != left else None
+            b = time[right] if parent[right] != right else None
+            assert a is not None or b is not None, "two e-nodes of different classes"
+            if b is None or (a is not None and a < b):
+                assert a is not None
+                latest, left = a, parent[left]
+            else:
+                latest, right = b, parent[right]
+        return latest
+
+    def _find(self, handle: int) -> int:
+        short = self._short
+        while short[handle] != handle:
+            short[handle] = short[short[handle]]
+            handle = short[handle]
+        return handle
+
+    def _signature(self, handle: int) -> tuple[object, ...]:
+        node = self._nodes[handle]
+        children = list(map(self._find, node.children))
+        if is_commutative(node.key, len(children)):
+            children.sort()
+        return (node.op, node.domain, node.attribute_number, node.outputs, *children)
+
+    def _merge(self, left: int, right: int) -> int:
+        """Merges two classes and what becomes congruent by that; the time of the first merge."""
+        first = self._clock + 1
+        waiting = deque([(left, right)])
+        while waiting:
+            a, b = map(self._find, waiting.popleft())
+            if a == b:
+                continue
+            if len(self._users.get(a, ())) > len(self._users.get(b, ())):
+                a, b = b, a
+            self._clock += 1
+            self._parent[a] = self._short[a] = b
+            self._time[a] = self._clock
+            moved = self._users.pop(a, [])
+            self._users.setdefault(b, []).extend(moved)
+            for user in moved:
+                other = self._table.setdefault(self._signature(user), user)
+                if self._find(other) != self._find(user):
+                    waiting.append((user, other))
+        return first
+
+
+def is_commutative(key: str, inputs: int) -> bool:
+    """Whether the two inputs of an operator may be exchanged."""
+    definition = operator(key) if inputs == 2 else None
+    return definition is not None and definition.commutative
 
 
 class Explainer:
@@ -18,10 +100,8 @@ class Explainer:
 
     def __init__(self, egraph: EGraph) -> None:
         self._egraph = egraph
-        self._unions: dict[int, list[tuple[int, str]]] = {}
-        for union in egraph.unions:
-            self._unions.setdefault(union.left, []).append((union.right, union.rule))
-            self._unions.setdefault(union.right, []).append((union.left, union.rule))
+        self._history: History | None = None
+        self._unions: dict[int, list[tuple[int, str, int, Pairs]]] = {}
         self._groups: dict[int, dict[tuple[object, ...], list[int]]] = {}
         self._proved: dict[tuple[int, int], frozenset[str]] = {}
 
@@ -32,36 +112,60 @@ class Explainer:
         key = (left, right) if left < right else (right, left)
         found = self._proved.get(key)
         if found is None:
-            self._proved[key] = frozenset()  # a cycle of congruences proves nothing more than its entry
             found = self._proved[key] = frozenset(self._search(left, right))
         return found
 
+    def _when(self) -> History:
+        if self._history is None:
+            self._history = History(self._egraph)
+            for union, time in zip(self._egraph.unions, self._history.times, strict=True):
+                self._unions.setdefault(union.left, []).append((union.right, union.rule, time, union.premises))
+                self._unions.setdefault(union.right, []).append((union.left, union.rule, time, union.premises))
+        return self._history
+
     def _search(self, left: int, right: int) -> set[str]:
-        came: dict[int, tuple[int, str | None]] = {left: (left, None)}
+        history = self._when()
+        equal_since = history.time(left, right)
+        came: dict[int, tuple[int, str, Pairs]] = {left: (left, "", ())}
         queue = deque([left])
         while queue and right not in came:
             here = queue.popleft()
-            for there, rule in self._unions.get(here, ()):
-                if there not in came:
-                    came[there] = (here, rule)
+            for there, rule, time, premises in self._unions.get(here, ()):
+                if there not in came and time <= equal_since:
+                    came[there] = (here, rule, premises)
                     queue.append(there)
             for there in self._congruent(here):
                 if there not in came:
-                    came[there] = (here, None)
-                    queue.append(there)
+                    pairs = self._pairs(here, there, equal_since)
+                    if pairs is not None:
+                        came[there] = (here, "", pairs)
+                        queue.append(there)
         assert right in came, "no proof between two e-nodes of one class"
         rules: set[str] = set()
         here = right
         while here != left:
-            before, rule = came[here]
-            if rule is not None:
+            here, rule, pairs = came[here]
+            if rule:
                 rules.add(rule)
-            else:
-                nodes = self._egraph.nodes
-                for a, b in zip(nodes[before].children, nodes[here].children, strict=True):
-                    rules |= self.rules_between(a, b)
-            here = before
+            for a, b in pairs:
+                rules |= self.rules_between(a, b)
         return rules
+
+    def _pairs(self, left: int, right: int, before: int) -> Pairs | None:
+        """The children that make two e-nodes congruent, if all were equal before the given time."""
+        history = self._when()
+        find = self._egraph.find
+        for pairs in self._pairings(left, right):
+            if all(find(a) == find(b) and (a == b or history.time(a, b) < before) for a, b in pairs):
+                return pairs
+        return None
+
+    def _pairings(self, left: int, right: int) -> Iterator[Pairs]:
+        nodes = self._egraph.nodes
+        a, b = nodes[left].children, nodes[right].children
+        yield tuple(zip(a, b, strict=True))
+        if is_commutative(nodes[left].key, len(a)):
+            yield tuple(zip(a, b[::-1], strict=True))
 
     def _congruent(self, handle: int) -> Iterable[int]:
         cls = self._egraph.find(handle)
@@ -74,24 +178,23 @@ class Explainer:
 
     def _signature(self, handle: int) -> tuple[object, ...]:
         node = self._egraph.nodes[handle]
-        return (node.op, node.domain, node.attribute_number, node.outputs, *self._egraph.canonical_children(handle))
+        children: Sequence[int] = self._egraph.canonical_children(handle)
+        if is_commutative(node.key, len(children)):
+            children = sorted(children)
+        return (node.op, node.domain, node.attribute_number, node.outputs, *children)
 
-    def original_of(self, handle: int) -> int | None:
-        """The oldest e-node of the class that the original program contains."""
+    def reference_of(self, handle: int) -> int:
+        """The e-node that stands for the class: the oldest that the original program contains, or the oldest of all."""
         nodes = self._egraph.nodes
-        return next((m for m in self._egraph.members(handle) if not nodes[m].rule), None)
+        members = self._egraph.members(handle)
+        return next((m for m in members if not nodes[m].rule), members[0])
 
     def rules_of(self, chosen: int) -> frozenset[str]:
-        """Rules by which the e-node ``chosen``, on the original's inputs, gives the original's value of its class."""
+        """Rules by which the e-node ``chosen``, on what stands for its inputs, gives what stands for its class."""
         node = self._egraph.nodes[chosen]
         rules: set[str] = {node.rule} if node.rule else set()
-        original = self.original_of(chosen)
-        if original is not None:
-            rules |= self.rules_between(original, chosen)
+        rules |= self.rules_between(self.reference_of(chosen), chosen)
         for child in node.children:
-            if child == ABSENT_INPUT:
-                continue
-            original = self.original_of(child)
-            if original is not None:
-                rules |= self.rules_between(original, child)
+            if child != ABSENT_INPUT:
+                rules |= self.rules_between(self.reference_of(child), child)
         return frozenset(rules)

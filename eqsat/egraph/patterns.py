@@ -22,8 +22,9 @@ class Query:
     """Conjunction of facts over egglog variables, and the columns that a match reports.
 
     ``columns[0]`` is the root. A column is an e-class or, where `is_attribute_column` says so, the number of attributes.
-    ``bindings`` maps each variable to its column; ``nodes`` maps each named node to (column of its class, column of its
-    attributes). ``absent`` names the optional variables that this query takes as absent.
+    ``enodes`` are the e-nodes of the pattern, the root first. ``bindings`` maps each variable to its column; ``nodes`` maps
+    each named node to (column of its class, column of its attributes). ``absent`` names the optional variables that this
+    query takes as absent.
     """
 
     facts: tuple[str, ...]
@@ -32,6 +33,24 @@ class Query:
     nodes: tuple[tuple[str, int, int], ...]
     absent: tuple[str, ...]
     constructors: tuple[str, ...]
+    enodes: tuple[Spot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a match reports one e-node of its pattern.
+
+    ``attributes``: the column of its attributes' number; for a projection the number itself, negative less one. ``children``:
+    the columns of its children, ``None`` for one that is absent. ``inner``: for each child its place among the e-nodes of the
+    pattern, ``None`` for a variable.
+    """
+
+    op: str
+    domain: str
+    outputs: int
+    attributes: int
+    children: tuple[int | None, ...]
+    inner: tuple[int | None, ...]
 
 
 def is_attribute_column(column: str) -> bool:
@@ -85,6 +104,7 @@ class _Compiler:
         self._bindings: dict[str, int] = {}
         self._nodes: list[tuple[str, int, int]] = []
         self._constructors: list[str] = []
+        self._spots: list[tuple[str, str, int, str | int, tuple[str, ...]]] = []
         self._count = 0
 
     def compile(self, term: Term) -> Query:
@@ -99,7 +119,13 @@ class _Compiler:
             tuple(self._nodes),
             self._absent,
             tuple(dict.fromkeys(self._constructors)),
+            tuple(self._spot(*spot) for spot in self._spots),
         )
+
+    def _spot(self, op: str, domain: str, outputs: int, attributes: str | int, children: tuple[str, ...]) -> Spot:
+        column = self._columns.index(attributes) if isinstance(attributes, str) else -1 - attributes
+        places = tuple(None if c == "(N 0)" else self._columns.index(c) for c in children)
+        return Spot(op, domain, outputs, column, places, tuple(int(c[1:]) if c[0] == "e" else None for c in children))
 
     def _term(self, term: Term) -> str:
         if isinstance(term, Variable):
@@ -114,9 +140,12 @@ class _Compiler:
         self._count += 1
         name, attributes = f"e{number}", f"a{number}"
         column = self._class(name)
+        self._spots.append(("", "", 0, 0, ()))  # known when its children are
         if term.op == PROJECTION:
             index = term.attributes["index"]
+            assert isinstance(index, int)
             inner = self._term(term.args[0])
+            self._spots[number] = (PROJECTION, "", 1, index, (inner,))
             self._constructors.append("Proj_1")
             self._facts.append(f"(= {name} (Proj_1 {index} {inner}))")
             return name
@@ -128,6 +157,7 @@ class _Compiler:
             args.pop()
         children = [self._term(a) for a in args]
         domain, op = split_key(term.op)
+        self._spots[number] = (op, domain, term.outputs, attributes, tuple(children))
         constructor = constructor_name(op, domain, len(args), term.outputs)
         self._constructors.append(constructor)
         self._facts.append(f"(= {name} ({constructor} {attributes} {' '.join(children)}))")

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import eqsat.rules  # noqa: F401  # registers the shipped rules
+import eqsat
+import eqsat.rules
+from eqsat.egraph.encode import encode
+from eqsat.egraph.explain import Explainer
 from eqsat.egraph.proof import proves
+from eqsat.egraph.saturate import saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import registered_rules
@@ -149,3 +153,29 @@ def test_rules_prove(name: str) -> None:
 def test_rules_do_not_prove(name: str) -> None:
     start, goal, shapes = DIFFERENT[name]
     assert not proves(registered_rules(), _graph(start, shapes), _graph(goal, shapes))
+
+
+def test_a_proof_does_not_rest_on_what_it_proves() -> None:
+    """``x * 3 * (1/3)`` is ``x`` by two rules; once it is, ``x * 1`` is congruent to itself times 1, which proves nothing."""
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float32", (2, 3)))
+    y = b.op("Mul", b.op("Mul", x, b.constant(np.float32(3))), b.constant(np.float32(1 / 3)))
+    encoding = encode(b.finish({"y": y, "z": x}))
+    saturate(encoding.egraph, registered_rules())
+    left, right = encoding.handles["y"], encoding.handles["z"]
+    assert encoding.egraph.find(left) == encoding.egraph.find(right)
+    found = Explainer(encoding.egraph).rules_between(left, right)
+    assert {"merge_constant_factors", "remove_factor_one"} <= found
+
+
+def test_classes_that_only_rules_made_have_proofs_too() -> None:
+    """The multiplication by ``1/s`` becomes a division inside a value that the original does not have: not exact."""
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float32", (2, 3, 4)))
+    scaled = b.op("Mul", b.op("Reshape", x, b.constant([6, 4])), b.constant(np.float32(1) / np.float32(0.0474)))
+    clipped = b.op("Clip", b.op("Round", scaled), b.constant(np.float32(-127)), b.constant(np.float32(127)))
+    result = eqsat.optimize(b.finish({"y": b.op("Cast", clipped, to=3)}))
+    rules = {name for kernel in result.program.kernels for name in kernel.rules}
+    quantized = next(n for n in result.program.graph.nodes if n.op == "QuantizeLinear")
+    scale = result.program.graph.constants[quantized.inputs[1]].numpy()
+    assert ("divide_in_quantize_instead_of_multiplying" in rules) is bool(scale != 1)
