@@ -49,9 +49,11 @@ class Saturated:
         from eqsat.ir.versions import first_version
 
         graph = self.encoding.graph
-        raised = cache(lambda op: op not in expanded and can_be_raised(graph, first_version(op)))
+        raised = cache(lambda op: can_be_raised(graph, first_version(op)))
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
+            if key in expanded:
+                return False
             domain, op = split_key(key)
             return raised(op) if not domain else domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
 

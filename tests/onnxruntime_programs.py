@@ -113,7 +113,7 @@ PROGRAMS = {
         },
     ),
     "scores": (scores(), {"FusedMatMul": 1, "Tanh": 1}),
-    "convolutions": (convolutions(), {"FusedConv": 2, "FusedGemm": 1}),
+    "convolutions": (convolutions(), {"Conv": 2, "Relu": 1, "Add": 1, "Clip": 1, "FusedGemm": 1}),
     "attention": (attention(), {"MultiHeadAttention": 1}),
 }
 """A program and the operators, views aside, that ONNX Runtime runs it with."""

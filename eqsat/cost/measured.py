@@ -24,6 +24,7 @@ from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
 from eqsat.ir.operator import Application, Kind, split_key
+from eqsat.ir.types import TensorType
 
 _REACH = math.log(4.0)
 """Distance, in logarithms of operations, bytes and innermost extent, at which a timing counts as much as the law alone."""
@@ -67,9 +68,10 @@ class Fitted:
         """Sorts the timings of these operators into families, unless that is done: a program has few of all operators."""
         for key in keys:
             for timing in self._timings.pop(key, ()):
-                work = work_of_timing(timing)
+                work = without_bias(work_of_timing(timing))
                 families = families_of(work)
-                self._timed[_identity(work, families[0])] = timing.seconds
+                identity = _identity(work, families[0])
+                self._timed[identity] = min(timing.seconds, self._timed.get(identity, math.inf))
                 point = _Point(features(work), work.flops, work.bytes, timing.seconds)
                 for family in families:
                     self._members[family].append(point)
@@ -87,6 +89,7 @@ class Fitted:
 
     def estimate(self, work: Work) -> Estimate | None:
         """What a kernel of one operator takes; ``None`` where no timing tells."""
+        work = without_bias(work)
         families = families_of(work)
         self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
@@ -124,6 +127,23 @@ def work_of_timing(timing: Timing) -> Work:
     values = [None] * len(timing.types)
     app = Application(timing.key, timing.attributes, timing.types, values, len(timing.results))
     return work_of(op, domain, app, timing.results)
+
+
+_WITH_BIAS = frozenset(("Conv", "Gemm"))
+
+
+def without_bias(work: Work) -> Work:
+    """A product of floats as it would be without a vector for its columns or channels.
+
+    The kernels add that on the way, in less time than timings scatter; told apart, noise would decide whether to fold a bias.
+    """
+    key = work.operators[0]
+    if key not in _WITH_BIAS or len(work.types) != 3:
+        return work
+    bias = work.types[2]
+    if not isinstance(bias, TensorType) or len(bias.shape or ()) != 1:
+        return work
+    return work_of(key, "", Application(key, work.attributes, work.types[:2], [None, None], 1), work.results)
 
 
 def _identity(work: Work, family: Family) -> tuple[object, ...]:
