@@ -164,20 +164,47 @@ class _Relaxation:
         peak = self._target.peak(operation.dtype)
         return self._rates.counts_operations and operation.flops / peak > moved * self._rates.byte
 
+    def _implied(self, index: int, heavy: bool) -> list[int]:
+        """What every kernel with an operator needs, whatever the template: e-nodes of several states share it, so that a
+        linear relaxation cannot split it between them. Bytes of leaves and, in ``heavy`` kernels, operations are paid there.
+        """
+        graph, problem = self._graph, self._problem
+        operation = graph.operations[index]
+        computed = problem.key("computed", graph.owner[index])
+        name = ("use", index, heavy)
+        if name not in problem.numbers:
+            use = problem.key(*name)
+            problem.add(computed, [use], 0.0)
+            below = [problem.key("computed", c) for c in operation.inputs if graph.members[c]]
+            if not heavy and not operation.is_view:
+                below += [problem.key("read", c) for c in operation.inputs if not graph.members[c]]
+            problem.add(use, below, self._least_seconds(operation) if heavy else 0.0)
+        return [computed, problem.key(*name)]
+
+    def _least_seconds(self, operation: Operation) -> float:
+        """Least time of an operator's operations in any kernel that is bound by them."""
+        if not operation.flops:
+            return 0.0
+        taken = [m for m in self._modes if m.heavy and self._accepted(m, operation)]
+        return operation.flops / max([self._target.peak(operation.dtype), *(self._rate(m, operation) for m in taken)])
+
     def _alone(self, cls: int, index: int) -> None:
         """A kernel of one operator."""
         problem, rates, operation = self._problem, self._rates, self._graph.operations[index]
         written = problem.key("written", cls)
+        bound = self._bound_by_operations(index)
+        below = self._implied(index, bound)
         if "projection" in operation.labels:
-            problem.add(written, [problem.key("written", c) for c in operation.inputs], 0.0)
+            problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], 0.0)
         elif operation.is_view:
-            problem.add(written, [problem.key("written", c) for c in operation.inputs], rates.view)
-        elif self._bound_by_operations(index):
-            cost = rates.launch + rates.operator + operation.flops / self._target.peak(operation.dtype)
-            problem.add(written, [problem.key("written", c) for c in operation.inputs], cost)
+            problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], rates.view)
+        elif bound:
+            seconds = operation.flops / self._target.peak(operation.dtype) - self._least_seconds(operation)
+            cost = rates.launch + rates.operator + max(0.0, seconds)
+            problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], cost)
         else:
             cost = rates.launch + rates.operator + rates.byte * self._graph.bytes[cls]
-            problem.add(written, [problem.key("read", c) for c in operation.inputs], cost)
+            problem.add(written, [*below, *(problem.key("read", c) for c in operation.inputs)], cost)
 
     def _kernels(self, mode: _Mode) -> None:
         """States of all classes in kernels of one template, and the steps between them."""
@@ -269,29 +296,30 @@ class _Relaxation:
         operation, own = graph.operations[index], graph.owner[index]
         cost = rates.view if operation.is_view else rates.operator
         if mode.heavy:
-            cost += self._seconds(mode, operation)
+            cost += max(0.0, operation.flops / self._rate(mode, operation) - self._least_seconds(operation))
         k = state[0]
         required = mode.required
         if mode.anchored and not operation.is_view and k == required[0]:
             cost += rates.launch
         target = self._state(mode, own, state)
+        below = self._implied(index, mode.heavy)
         if carried < 0:
-            problem.add(target, [self._outside(mode, c) for c in operation.inputs], cost)
+            problem.add(target, [*below, *(self._outside(mode, c) for c in operation.inputs)], cost)
             return
         for c in operation.inputs:
             here = [s for s in states.get(c, ()) if s[1] == carried and s[0] <= k]
             if not here:
                 continue
             others = [self._available(mode, d, k, carried, states) for d in operation.inputs if d != c]
-            problem.add(target, [self._exactly(mode, c, k, carried, states), *others], cost)
+            problem.add(target, [*below, self._exactly(mode, c, k, carried, states), *others], cost)
 
-    def _seconds(self, mode: _Mode, operation: Operation) -> float:
-        """Least time of an operator's operations, at the rate of the kernel's element type: that of its anchor."""
+    def _rate(self, mode: _Mode, operation: Operation) -> float:
+        """Most operations a second of an operator inside a kernel: at the rate of the element type of the kernel's anchor."""
         if not self._around[mode.number]:
-            return operation.flops / self._peak
+            return self._peak
         if operation.kind is Kind.ANCHOR and sum(s.once for s in mode.template.stages) == 1:
-            return operation.flops / self._target.peak(operation.dtype)
-        return operation.flops / self._anchor_peak
+            return self._target.peak(operation.dtype)
+        return self._anchor_peak
 
     def _around_anchors(self, mode: _Mode) -> bool:
         """Whether every operator that can fill the first required stage is an anchor."""
