@@ -11,12 +11,12 @@ _MAX_BITS = 4_000_000_000
 def required_classes(core: Core, deadline: float = float("inf")) -> list[int] | None:
     """Return for each class the bitset of the classes in all its derivations, itself included.
 
-    None past ``deadline``, and if the bitsets of all classes and nodes could take more than about 0.5 GB.
+    None past ``deadline``, and if the bitsets could take more than about 0.5 GB.
 
     The greatest solution of ``R(c) = {c} + intersection over nodes of the union of R(child)``, component by component,
     children first. A component that does not settle gets the trivial answer, which is always sound.
     """
-    if len(core.nodes) * (len(core.nodes) + len(core.owner)) > _MAX_BITS:
+    if len(core.nodes) ** 2 > _MAX_BITS:
         return None
     required = [0] * len(core.nodes)
     everything = -1  # all bits set: not yet known to be derivable without what is being computed
@@ -53,6 +53,11 @@ def required_classes(core: Core, deadline: float = float("inf")) -> list[int] | 
                 required[current] = 1 << current
         start = stop
     return required
+
+
+def has_large_requirements(core: Core) -> bool:
+    """Tell whether the bitsets of all classes and nodes could take more than about 0.5 GB."""
+    return len(core.nodes) * (len(core.nodes) + len(core.owner)) > _MAX_BITS
 
 
 def requirements_of_nodes(core: Core, required: list[int]) -> list[int]:

@@ -12,7 +12,7 @@ from eqsat.extract.landmarks import CriticalValues, Landmarks, landmark_bound
 from eqsat.extract.milp import Bracket, MilpSearch, near_choice
 from eqsat.extract.problem import ExtractionProblem
 from eqsat.extract.reduce import reduce_core
-from eqsat.extract.required import required_classes, requirements_of_nodes
+from eqsat.extract.required import has_large_requirements, required_classes, requirements_of_nodes
 
 _BRANCH_STEPS = 500
 _MAX_DEPTH = 6
@@ -66,7 +66,7 @@ def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
 def _search_part(part: Core, deadline: float, depth: int) -> Bracket:
     """Bracket one connected component."""
     bracket = Bracket(*area_choice(part, deadline))
-    required = required_classes(part, deadline)
+    required = None if has_large_requirements(part) else required_classes(part, deadline)
     if required is None:
         values = CriticalValues(part, part.cost).value
         bracket.raise_bound(max([values[root] for root in part.roots]))

@@ -188,8 +188,8 @@ class _Joint:
             single = not any(t.several for t in self._target.templates)
             if single and not truncated and self._target.fusion == "cones":
                 bound, whole = max(bound, pooled), True
-            elif not whole and self._best is not None and pooled <= self._best[0]:
-                bound = pooled
+            elif not whole and self._best is not None and (single or pooled <= self._best[0]):
+                bound = pooled  # none of the pool is cheaper than a program that lies outside of it
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)

@@ -15,39 +15,19 @@ States forget which other values the kernel holds, so the optimum of the relaxat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import VIEW_PRICE, CostModel
+from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target, Template
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
 from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.rates import Rates, rates_of
 from eqsat.ir.operator import Kind
 
 _MOST_NODES = 400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """A cost model as ``launch + operator * operators + max(byte * bytes, operations / peak)``; ``view``: for each view."""
-
-    launch: float
-    operator: float
-    byte: float
-    counts_operations: bool
-    view: float
-
-
-def rates_of(model: CostModel, target: Target) -> Rates | None:
-    """The terms of a cost model, ``None`` if it has no such form."""
-    second = 1 / target.bandwidth_bytes_per_s
-    return {
-        "kernels": Rates(1.0 - VIEW_PRICE, VIEW_PRICE, 0.0, False, VIEW_PRICE),
-        "bytes": Rates(0.0, 0.0, 1.0, False, 0.0),
-        "roofline": Rates(0.0, 0.0, second, True, 0.0),
-        "roofline-launch": Rates(target.launch_s, 0.0, second, True, 0.0),
-    }.get(model.name)
 
 
 def relaxed_bound(graph: FusionGraph, target: Target, model: CostModel, *, time_limit_s: float) -> float | None:
@@ -55,11 +35,12 @@ def relaxed_bound(graph: FusionGraph, target: Target, model: CostModel, *, time_
     rates = rates_of(model, target)
     if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
         return None
-    built = _Relaxation(graph, target, rates).build()
+    started = time.perf_counter()
+    built = _Relaxation(graph, target, rates, started + time_limit_s / 2).build()
     if built is None:
         return None
     try:
-        return extract(built, time_limit_s=time_limit_s).lower_bound
+        return extract(built, time_limit_s=max(0.0, started + time_limit_s - time.perf_counter())).lower_bound
     except EqsatError:
         return None
 
@@ -89,15 +70,14 @@ class _Mode:
     number: int
     template: Template
     heavy: bool
+    required: tuple[int, ...]
+    anchored: bool
+    """Whether the first required stage takes one operator only, which pays the launch."""
 
-    @property
-    def required(self) -> list[int]:
-        return [i for i, s in enumerate(self.template.stages) if s.required]
 
-    @property
-    def anchored(self) -> bool:
-        """Whether the first required stage takes one operator only, which pays the launch."""
-        return bool(self.required) and self.template.stages[self.required[0]].once
+def _mode(number: int, template: Template, heavy: bool) -> _Mode:
+    required = tuple(i for i, s in enumerate(template.stages) if s.required)
+    return _Mode(number, template, heavy, required, bool(required) and template.stages[required[0]].once)
 
 
 def _covers(general: Template, special: Template) -> bool:
@@ -116,7 +96,8 @@ State = tuple[int, int]
 
 
 class _Relaxation:
-    def __init__(self, graph: FusionGraph, target: Target, rates: Rates) -> None:
+    def __init__(self, graph: FusionGraph, target: Target, rates: Rates, deadline: float = float("inf")) -> None:
+        self._deadline = deadline
         self._graph = graph
         self._target = target
         self._rates = rates
@@ -128,11 +109,11 @@ class _Relaxation:
         heavy = (False, True) if rates.counts_operations else (False,)
         templates = target.templates
         distinct = [t for t in templates if not any(_covers(other, t) for other in templates)]
-        modes = [_Mode(n, t, h) for n, t in enumerate(distinct) for h in heavy]
-        self._modes = [m for m in modes if m.anchored or not m.heavy]
+        modes = [_mode(n, t, h) for n, t in enumerate(distinct) for h in heavy]
         self._peak = max((target.peak(o.dtype) for o in graph.operations), default=1.0)
         anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
         self._anchor_peak = max(anchors, default=self._peak)
+        self._modes = [m for m in modes if (m.anchored or not m.heavy) and self._possible(m)]
         self._around = {m.number: m.anchored and self._around_anchors(m) for m in self._modes}
         self._users: dict[int, list[int]] = {}
         for members in graph.members:
@@ -141,7 +122,7 @@ class _Relaxation:
                     self._users.setdefault(c, []).append(i)
 
     def build(self) -> ExtractionProblem | None:
-        """The relaxed problem, ``None`` if it is too large."""
+        """The relaxed problem, ``None`` if it is too large or time is up."""
         graph, problem = self._graph, self._problem
         for cls, members in enumerate(graph.members):
             written = problem.key("written", cls)
@@ -153,7 +134,7 @@ class _Relaxation:
                     self._alone(cls, index)
         for mode in self._modes:
             self._kernels(mode)
-            if len(problem.owner) > _MOST_NODES:
+            if len(problem.owner) > _MOST_NODES or time.perf_counter() > self._deadline:
                 return None
         roots = tuple(problem.key("written", c) for c in graph.roots)
         return ExtractionProblem(len(problem.numbers), problem.owner, problem.children, problem.cost, roots)
@@ -212,7 +193,7 @@ class _Relaxation:
         states: dict[int, dict[State, None]] = {}
         seen: set[tuple[int, State, int]] = set()
         work = [i for members in graph.members for i in members if self._usable[i]]
-        while work:
+        while work and time.perf_counter() < self._deadline:
             index = work.pop()
             cls = graph.owner[index]
             for state, carried in self._steps(mode, index, states):
@@ -222,15 +203,39 @@ class _Relaxation:
                 if state not in states.setdefault(cls, {}):
                     states[cls][state] = None
                     work.extend(i for i in self._users.get(cls, ()) if self._usable[i])
-        for index, state, carried in sorted(seen):
-            self._add_step(mode, index, state, carried, states)
         complete = len(mode.required)
+        useful = self._useful(seen, states, complete)
+        states = {cls: {s: None for s in found if (cls, s) in useful} for cls, found in states.items()}
+        for index, state, carried in sorted(seen):
+            if (graph.owner[index], state) in useful:
+                self._add_step(mode, index, state, carried, states)
         for cls, found in states.items():
             for state in found:
                 if state[1] == complete:
                     self._write(mode, cls, self._state(mode, cls, state))
         if mode.template.several and not mode.anchored:
             self._taps(mode, states)
+
+    def _useful(
+        self, steps: Iterable[tuple[int, State, int]], states: dict[int, dict[State, None]], complete: int
+    ) -> set[tuple[int, State]]:
+        """States that a kernel of which all required stages are filled can contain."""
+        graph = self._graph
+        leading: dict[tuple[int, State], list[tuple[int, int]]] = {}
+        for index, state, carried in steps:
+            leading.setdefault((graph.owner[index], state), []).append((index, carried))
+        stack = [(cls, s) for cls, found in states.items() for s in found if s[1] == complete]
+        useful = set(stack)
+        while stack:
+            key = stack.pop()
+            k = key[1][0]
+            for index, carried in leading.get(key, ()):
+                for c in graph.operations[index].inputs:
+                    for s in states.get(c, ()):
+                        if s[0] <= k and s[1] <= carried and (c, s) not in useful:
+                            useful.add((c, s))
+                            stack.append((c, s))
+        return useful
 
     def _state(self, mode: _Mode, cls: int, state: State) -> int:
         return self._problem.key("state", mode.number, mode.heavy, cls, *state)
@@ -320,6 +325,16 @@ class _Relaxation:
         if operation.kind is Kind.ANCHOR and sum(s.once for s in mode.template.stages) == 1:
             return self._target.peak(operation.dtype)
         return self._anchor_peak
+
+    def _possible(self, mode: _Mode) -> bool:
+        """Whether some operator can fill each required stage."""
+        operations = self._graph.operations
+        for n, k in enumerate(mode.required):
+            accepts = mode.template.stages[k].accepts
+            fit = (i for i, o in enumerate(operations) if self._usable[i] and accepts & o.labels)
+            if not any(n or not mode.anchored or mode.heavy == self._bound_by_operations(i) for i in fit):
+                return False
+        return True
 
     def _around_anchors(self, mode: _Mode) -> bool:
         """Whether every operator that can fill the first required stage is an anchor."""
