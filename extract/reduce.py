@@ -9,6 +9,7 @@ from eqsat.extract.required import required_classes
 _MAX_ROUNDS = 20
 _MAX_COMPARED = 200
 _SEARCH_BUDGET = 400
+_STEPS_BETWEEN_LOOKS = 1024
 
 
 def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
@@ -16,7 +17,7 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
 
     ``base + optimum(result) == base + optimum(core)``, and a choice of the result expands to one of the original.
     """
-    fold(core)
+    fold(core, deadline)
     core = core.compacted()
     for _ in range(_MAX_ROUNDS):
         if time.perf_counter() > deadline:
@@ -28,7 +29,7 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
         drop_cyclic_nodes(core, required)
         drop_dominated_nodes(core, required)
         add_mandatory_roots(core, required)
-        fold(core)
+        fold(core, deadline)
         core = core.compacted()
         if core.size() == before:
             break
@@ -124,8 +125,8 @@ def add_mandatory_roots(core: Core, required: list[int]) -> None:
                 core.children[node] = tuple(child for child in children if child not in free)
 
 
-def fold(core: Core) -> None:
-    """Contract classes with one node where that loses nothing, and inline classes with one user; in place.
+def fold(core: Core, deadline: float = float("inf")) -> None:
+    """Contract classes with one node where that loses nothing, and inline classes with one user; in place, until ``deadline``.
 
     A root with one node is paid into ``base`` and its children become roots. A class with one node joins its users if
     it costs nothing or all its users are in one class (only one of them is chosen). A class with several nodes and one
@@ -154,7 +155,11 @@ def fold(core: Core) -> None:
         push(owner[node])
 
     later: list[int] = []  # heap of -class: inlining from the top moves each node once
+    steps = 0
     while queue or later:
+        steps += 1
+        if not steps % _STEPS_BETWEEN_LOOKS and time.perf_counter() > deadline:
+            return
         if queue:
             current = queue.pop()
             queued[current] = 0

@@ -44,6 +44,8 @@ _EXHAUSTIVE = 2048
 _EXHAUSTIVE_TOTAL = 12_000
 _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
+_LEAST_SHARE = 0.2
+"""Share of the time limit that a search in the pool needs to come to something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,8 @@ class _Joint:
         relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4))
         bound = relaxed or 0.0
         whole = relaxed is not None
-        if not self._proved(bound):
+        enough = self._left(1.0) > _LEAST_SHARE * self._limit_s
+        if not self._proved(bound) and (enough or not whole):
             truncated = self._enumerate()
             pooled = self._improve()
             single = not any(t.several for t in self._target.templates)

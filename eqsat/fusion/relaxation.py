@@ -28,6 +28,8 @@ from eqsat.fusion.rates import Rates, rates_of
 from eqsat.ir.operator import Kind
 
 _MOST_NODES = 400_000
+_LOADING_S = 1.5e-5
+"""Seconds for each e-node that an extraction takes whatever its limit."""
 
 
 def relaxed_bound(graph: FusionGraph, target: Target, model: CostModel, *, time_limit_s: float) -> float | None:
@@ -39,8 +41,11 @@ def relaxed_bound(graph: FusionGraph, target: Target, model: CostModel, *, time_
     built = _Relaxation(graph, target, rates, started + time_limit_s / 2).build()
     if built is None:
         return None
+    left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
+    if left <= 0:
+        return None
     try:
-        return extract(built, time_limit_s=max(0.0, started + time_limit_s - time.perf_counter())).lower_bound
+        return extract(built, time_limit_s=left).lower_bound
     except EqsatError:
         return None
 
@@ -106,6 +111,7 @@ class _Relaxation:
             o.name not in target.unsupported and "unwritable" not in o.labels and graph.owner[i] not in o.inputs
             for i, o in enumerate(graph.operations)
         ]
+        self._leave_out_twins()
         heavy = (False, True) if rates.counts_operations else (False,)
         templates = target.templates
         distinct = [t for t in templates if not any(_covers(other, t) for other in templates)]
@@ -144,6 +150,15 @@ class _Relaxation:
         moved = sum(graph.bytes[c] for c in operation.inputs) + graph.bytes[graph.owner[index]]
         peak = self._target.peak(operation.dtype)
         return self._rates.counts_operations and operation.flops / peak > moved * self._rates.byte
+
+    def _leave_out_twins(self) -> None:
+        """Of operators that differ in the order of their inputs only, one is enough."""
+        seen: set[tuple[object, ...]] = set()
+        for i, o in enumerate(self._graph.operations):
+            same = (self._graph.owner[i], o.name, o.labels, frozenset(o.inputs), o.flops, o.dtype, o.row_bytes)
+            self._usable[i] = self._usable[i] and same not in seen
+            if self._usable[i]:
+                seen.add(same)
 
     def _implied(self, index: int, heavy: bool) -> list[int]:
         """What every kernel with an operator needs, whatever the template: e-nodes of several states share it, so that a
