@@ -10,6 +10,10 @@ operator leads from states of its inputs to a state of its class, and a state th
 - bytes written where a class is written, bytes read once for each class, however many kernels read it;
 - operations at each operator, instead of the bytes, in kernels around an operator that is bound by its operations.
 
+Every step of an operator also needs *computed*, its class, and *use*, the operator: e-nodes without a kernel around them, with
+the leaves that any kernel with the operator reads, and the time of its operations. They change the optimum little and its linear
+relaxation much, which would otherwise take a part of each of several states, and a part of what they read.
+
 States forget which other values the kernel holds, so the optimum of the relaxation is never above that of the problem.
 """
 
@@ -20,9 +24,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel
-from eqsat.cost.target import Target, Template
+from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
+from eqsat.fusion.modes import Mode, distinct_templates, mode_of
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.ir.operator import Kind
@@ -68,34 +73,6 @@ class _Problem:
         self.cost.append(cost)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mode:
-    """A template, for kernels around operators bound by operations (``heavy``) or for all others."""
-
-    number: int
-    template: Template
-    heavy: bool
-    required: tuple[int, ...]
-    anchored: bool
-    """Whether the first required stage takes one operator only, which pays the launch."""
-
-
-def _mode(number: int, template: Template, heavy: bool) -> _Mode:
-    required = tuple(i for i, s in enumerate(template.stages) if s.required)
-    return _Mode(number, template, heavy, required, bool(required) and template.stages[required[0]].once)
-
-
-def _covers(general: Template, special: Template) -> bool:
-    """Whether the kernels of a template are all kernels of another with more stages at its end."""
-    count = len(special.stages)
-    return (
-        len(general.stages) > count
-        and general.stages[:count] == special.stages
-        and not any(s.required for s in general.stages[count:])
-        and general.several >= special.several
-    )
-
-
 State = tuple[int, int]
 """Stage of a class inside a kernel, and how many of the required stages are filled."""
 
@@ -113,9 +90,7 @@ class _Relaxation:
         ]
         self._leave_out_twins()
         heavy = (False, True) if rates.counts_operations else (False,)
-        templates = target.templates
-        distinct = [t for t in templates if not any(_covers(other, t) for other in templates)]
-        modes = [_mode(n, t, h) for n, t in enumerate(distinct) for h in heavy]
+        modes = [mode_of(n, t, h) for n, t in enumerate(distinct_templates(target.templates)) for h in heavy]
         self._peak = max((target.peak(o.dtype) for o in graph.operations), default=1.0)
         anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
         self._anchor_peak = max(anchors, default=self._peak)
@@ -161,9 +136,7 @@ class _Relaxation:
                 seen.add(same)
 
     def _implied(self, index: int, heavy: bool) -> list[int]:
-        """What every kernel with an operator needs, whatever the template: e-nodes of several states share it, so that a
-        linear relaxation cannot split it between them. Bytes of leaves and, in ``heavy`` kernels, operations are paid there.
-        """
+        """What every kernel with an operator needs, whatever its template and stage."""
         graph, problem = self._graph, self._problem
         operation = graph.operations[index]
         computed = problem.key("computed", graph.owner[index])
@@ -202,7 +175,7 @@ class _Relaxation:
             cost = rates.launch + rates.operator + rates.byte * self._graph.bytes[cls]
             problem.add(written, [*below, *(problem.key("read", c) for c in operation.inputs)], cost)
 
-    def _kernels(self, mode: _Mode) -> None:
+    def _kernels(self, mode: Mode) -> None:
         """States of all classes in kernels of one template, and the steps between them."""
         graph = self._graph
         states: dict[int, dict[State, None]] = {}
@@ -252,10 +225,10 @@ class _Relaxation:
                             stack.append((c, s))
         return useful
 
-    def _state(self, mode: _Mode, cls: int, state: State) -> int:
+    def _state(self, mode: Mode, cls: int, state: State) -> int:
         return self._problem.key("state", mode.number, mode.heavy, cls, *state)
 
-    def _write(self, mode: _Mode, cls: int, inside: int) -> None:
+    def _write(self, mode: Mode, cls: int, inside: int) -> None:
         problem, rates = self._problem, self._rates
         cost = 0.0 if mode.heavy else rates.byte * self._graph.bytes[cls]
         if mode.anchored:
@@ -265,7 +238,7 @@ class _Relaxation:
         problem.add(first, [inside], cost + rates.launch)
         problem.add(problem.key("written", cls), [first], 0.0)
 
-    def _steps(self, mode: _Mode, index: int, states: dict[int, dict[State, None]]) -> Iterator[tuple[State, int]]:
+    def _steps(self, mode: Mode, index: int, states: dict[int, dict[State, None]]) -> Iterator[tuple[State, int]]:
         """States that an operator can reach, each with the count of filled stages of the input that it continues (-1: none)."""
         operation = self._graph.operations[index]
         if "multiple" in operation.labels or "projection" in operation.labels:
@@ -296,7 +269,7 @@ class _Relaxation:
                 yield (k, filled), carried
 
     @staticmethod
-    def _stages(mode: _Mode, operation: Operation, starts: set[int]) -> list[int]:
+    def _stages(mode: Mode, operation: Operation, starts: set[int]) -> list[int]:
         """Stages that may take an operator whose inputs reach one of ``starts``: the first that accepts it, and later ones
         only where that may refuse it."""
         found: set[int] = set()
@@ -309,7 +282,7 @@ class _Relaxation:
         return sorted(found)
 
     def _add_step(
-        self, mode: _Mode, index: int, state: State, carried: int, states: dict[int, dict[State, None]]
+        self, mode: Mode, index: int, state: State, carried: int, states: dict[int, dict[State, None]]
     ) -> None:
         """The e-nodes of an operator that reaches a state: one for each input that may be the one it continues."""
         graph, problem, rates = self._graph, self._problem, self._rates
@@ -333,7 +306,7 @@ class _Relaxation:
             others = [self._available(mode, d, k, carried, states) for d in operation.inputs if d != c]
             problem.add(target, [*below, self._exactly(mode, c, k, carried, states), *others], cost)
 
-    def _rate(self, mode: _Mode, operation: Operation) -> float:
+    def _rate(self, mode: Mode, operation: Operation) -> float:
         """Most operations a second of an operator inside a kernel: at the rate of the element type of the kernel's anchor."""
         if not self._around[mode.number]:
             return self._peak
@@ -341,7 +314,7 @@ class _Relaxation:
             return self._target.peak(operation.dtype)
         return self._anchor_peak
 
-    def _possible(self, mode: _Mode) -> bool:
+    def _possible(self, mode: Mode) -> bool:
         """Whether some operator can fill each required stage."""
         operations = self._graph.operations
         for n, k in enumerate(mode.required):
@@ -351,12 +324,12 @@ class _Relaxation:
                 return False
         return True
 
-    def _around_anchors(self, mode: _Mode) -> bool:
+    def _around_anchors(self, mode: Mode) -> bool:
         """Whether every operator that can fill the first required stage is an anchor."""
         accepts = mode.template.stages[mode.required[0]].accepts
         return all(o.kind is Kind.ANCHOR for o in self._graph.operations if accepts & o.labels)
 
-    def _outside(self, mode: _Mode, cls: int) -> int:
+    def _outside(self, mode: Mode, cls: int) -> int:
         """Class of a value that a kernel reads from memory, or of a view there of such values."""
         problem, graph = self._problem, self._graph
         own = problem.key("written" if mode.heavy else "read", cls)
@@ -376,7 +349,7 @@ class _Relaxation:
         operation = self._graph.operations[index]
         return self._usable[index] and operation.is_view and operation.labels.isdisjoint(("projection", "multiple"))
 
-    def _exactly(self, mode: _Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
+    def _exactly(self, mode: Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
         """Class of a value inside a kernel, at most at stage ``k``, with exactly so many required stages filled."""
         name = ("exactly", mode.number, mode.heavy, cls, k, filled)
         if name not in self._problem.numbers:
@@ -386,7 +359,7 @@ class _Relaxation:
                     self._problem.add(number, [self._state(mode, cls, s)], 0.0)
         return self._problem.key(*name)
 
-    def _available(self, mode: _Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
+    def _available(self, mode: Mode, cls: int, k: int, filled: int, states: dict[int, dict[State, None]]) -> int:
         """Class of a value in memory or inside a kernel, there at most at stage ``k`` with at most ``filled`` stages filled."""
         inner = [s for s in states.get(cls, ()) if s[0] <= k and s[1] <= filled]
         if not inner:
@@ -399,7 +372,7 @@ class _Relaxation:
                 self._problem.add(number, [self._state(mode, cls, s)], 0.0)
         return self._problem.key(*name)
 
-    def _taps(self, mode: _Mode, states: dict[int, dict[State, None]]) -> None:
+    def _taps(self, mode: Mode, states: dict[int, dict[State, None]]) -> None:
         """Further values of a kernel whose first value is written: they launch nothing."""
         graph, problem, rates = self._graph, self._problem, self._rates
         complete = len(mode.required)
@@ -420,5 +393,5 @@ class _Relaxation:
                 problem.add(tap, [*(problem.key("tap", mode.number, c) for c in computed), *leaves], cost)
 
     @staticmethod
-    def _accepted(mode: _Mode, operation: Operation) -> bool:
+    def _accepted(mode: Mode, operation: Operation) -> bool:
         return operation.is_view or any(s.accepts & operation.labels for s in mode.template.stages)

@@ -77,3 +77,8 @@ def test_other_machines_have_no_relaxation() -> None:
     machine = replace(target(LIGHT, 16), fusion="post-dominator")
     assert relaxed_bound(graph, machine, find_cost_model("kernels"), time_limit_s=1.0) is None
     assert relaxed_bound(graph, target(LIGHT, 16), find_cost_model("flops"), time_limit_s=1.0) is None
+
+
+def test_no_time_means_no_bound() -> None:
+    machine, model = target(LIGHT, 16), find_cost_model("roofline")
+    assert relaxed_bound(random_problem(0), machine, model, time_limit_s=0.0) is None

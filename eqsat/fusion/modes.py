@@ -1,0 +1,41 @@
+"""The templates of a target as the relaxed problem sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.cost.target import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A template, for kernels around operators bound by operations (``heavy``) or for all others."""
+
+    number: int
+    template: Template
+    heavy: bool
+    required: tuple[int, ...]
+    anchored: bool
+    """Whether the first required stage takes one operator only, which pays the launch."""
+
+
+def mode_of(number: int, template: Template, heavy: bool) -> Mode:
+    required = tuple(i for i, s in enumerate(template.stages) if s.required)
+    return Mode(number, template, heavy, required, bool(required) and template.stages[required[0]].once)
+
+
+def _covers(general: Template, special: Template) -> bool:
+    """Whether the kernels of a template are all kernels of another with more stages at its end."""
+    count = len(special.stages)
+    return (
+        len(general.stages) > count
+        and general.stages[:count] == special.stages
+        and not any(s.required for s in general.stages[count:])
+        and general.several >= special.several
+    )
+
+
+def distinct_templates(templates: Sequence[Template]) -> list[Template]:
+    """The templates without those whose kernels are all kernels of another."""
+    return [t for t in templates if not any(_covers(other, t) for other in templates)]
