@@ -65,7 +65,7 @@ def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
     graph = layer()
     encoding, snapshot, classes = saturated(graph)
     joint = select_joint(encoding, snapshot, find_cost_model(cost), load_target(target), time_limit_s=5.0)
-    assert joint.lower_bound <= joint.cost * (1 + 1e-9)
+    assert 0 < joint.lower_bound <= joint.cost * (1 + 1e-9)
     assert joint.cost <= min(joint.cost_two_phase, joint.cost_before) * (1 + 1e-9)
     program = program_of(encoding, snapshot, joint, classes)
     program.graph.check()
