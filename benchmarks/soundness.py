@@ -21,6 +21,7 @@ from benchmarks.random_graphs import random_graph
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph
+from eqsat.errors import EqsatError
 from eqsat.rewrite import registered_rules
 from eqsat.rules.sampling import Instance, Sampler, draw_instance
 
@@ -34,7 +35,10 @@ def check(number: int, seed: int = 0) -> Outcome:
     """Saturates graph ``number`` with all rules and evaluates every e-node."""
     instance = _instance(number, seed)
     encoding = encode(instance.graph)
-    result = saturate(encoding.egraph, registered_rules(), LIMITS)
+    try:
+        result = saturate(encoding.egraph, registered_rules(), LIMITS)
+    except EqsatError as error:
+        return len(encoding.egraph.nodes), {}, [f"graph {number}: {error}\n{instance.graph}"]
     wrong = [str(violation) for violation in check_egraph(encoding, instance.feeds)]
     if result.stop_reason is not StopReason.SATURATED:
         wrong.append(f"not saturated: {result.stop_reason.value}")

@@ -64,9 +64,10 @@ def _swapped(side: str) -> Any:
 
 
 def _factor(m: Match) -> float:
-    """The number that a product is multiplied by. Raises `Unmet` if it is not one finite number."""
+    """The number that a product of matrices is multiplied by. Raises `Unmet` if it is not one finite number."""
+    m.require(m.a.rank >= 2 and m.b.rank >= 2, "a vector")
     m.require(
-        math.prod(m.c.static_shape) == 1 and m.c.rank <= m.root.rank, "no scalar, or one that enlarges the result"
+        math.prod(m.c.static_shape) == 1 and m.c.rank <= m.product.rank, "no scalar, or one that enlarges the result"
     )
     factor = float(m.c.value.reshape(()))
     m.require(math.isfinite(factor) and factor not in (0.0, 1.0), "neutral, zero or infinite factor")
@@ -75,16 +76,17 @@ def _factor(m: Match) -> float:
 
 def _as_file(number: float) -> float:
     """Rounded as files store attributes."""
-    return float(np.float32(number))
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 @rule(
-    mul(matmul(a, b), c),
+    mul(matmul(a, b).named("product"), c),
     where=[constant("c")],
     exactness=Exactness.ROUNDING,
     source="linearity of the matrix product",
     family="E33",
-    sample=_scaled,
+    sample=lambda d: {**_scaled(d), "product": {}},
     domain=DOMAIN,
 )
 def fold_scale_into_fused_matmul(m: Match) -> Term:
