@@ -31,10 +31,15 @@ class History:
         self._users: dict[int, list[int]] = {}
         self._table: dict[tuple[object, ...], int] = {}
         self._clock = 0
+        exchanged: list[tuple[int, int]] = []  # commutative operators whose inputs stand the other way round
         for handle, node in enumerate(egraph.nodes):
             for child in set(node.children):
                 self._users.setdefault(child, []).append(handle)
-            self._table.setdefault(self._signature(handle), handle)
+            first = self._table.setdefault(self._signature(handle), handle)
+            if first != handle:
+                exchanged.append((first, handle))
+        for first, handle in exchanged:
+            self._merge(first, handle)
         self.times = [self._merge(union.left, union.right) for union in egraph.unions]
         """For each union of the e-graph, when what it said was true: it may have followed from earlier ones."""
 
