@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.exactness import Exactness
@@ -213,10 +214,26 @@ def remove_relu_of_relu(m: Match) -> Term:
     return m.n
 
 
+def _range(value: Ref) -> tuple[float, float]:
+    """Bounds on the elements: those known of the value, within those of an integer type."""
+    low, high = value.interval
+    if not value.dtype.is_integer:
+        return low, high
+    info = ml_dtypes.iinfo(value.dtype.numpy)
+    return max(low, int(info.min)), min(high, int(info.max))
+
+
 @condition("bounds beyond the elements")
 def _beyond(m: Match) -> bool:
-    low, high = m.x.interval
+    low, high = _range(m.x)
     return (m.a is None or m.a.interval[1] <= low) and (m.b is None or high <= m.b.interval[0])
+
+
+def _clip_sample(d: Sampler) -> dict[str, Any]:
+    if d.chance(0.7):
+        return {"x": _known(d), **_bounds(d, "a", "b")}
+    low, high = d.choose(((0, 255), (0, 254), (1, 255)))
+    return {"x": d.integers(d.shape(), "uint8"), "a": fixed(low, "uint8"), "b": fixed(high, "uint8")}
 
 
 @rule(
@@ -225,7 +242,7 @@ def _beyond(m: Match) -> bool:
     exactness=EXACT,
     source="definition of Clip",
     family="E18",
-    sample=lambda d: {"x": _known(d), **_bounds(d, "a", "b")},
+    sample=_clip_sample,
 )
 def remove_clip_beyond_range(m: Match) -> Term:
     """``Clip(x, a, b) == x`` where no element of ``x`` lies beyond a bound."""

@@ -17,6 +17,8 @@ from eqsat.rules.alignment import (
     elements_along,
     finite_product,
     floating,
+    largest,
+    limit,
     not_all,
     reshaped,
     reshaped_term,
@@ -25,7 +27,7 @@ from eqsat.rules.alignment import (
 from eqsat.rules.drawing import convolution, extremes, gemm, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.scale_folding import scale_group_channels
-from eqsat.rules.terms import add, condition, constant, matmul, mul
+from eqsat.rules.terms import add, condition, constant, div, matmul, mul
 
 x, w, b, s, c = variables("x w b? s c")
 
@@ -139,6 +141,34 @@ def fold_scale_into_following_conv(m: Match) -> Term:
     group = m.conv.attr("group", 1)
     weights = scale_group_channels(m.w, m.s, n, group)
     return Apply("Conv", (m.x, weights, *_rest(m)), m.conv.attributes)
+
+
+def _scaled_and_shifted_conv_sample(d: Sampler) -> dict[str, Any]:
+    found = _conv_sample(d)
+    large = np.float32(1e20 if d.chance(0.1) else 1)
+    return found | {"c": fixed(d.floats(_kept(d, found["x"].shape, 1)) * large)}
+
+
+@condition("s of one sign and c / s finite")
+def _quotient_finite(m: Match) -> bool:
+    low, high = m.s.interval
+    return (low > 0 or high < 0) and largest(m.c) / min(abs(low), abs(high)) < limit(m.c)
+
+
+@rule(
+    apply("Conv", add(mul(x, s).named("before"), c), w, b).named("conv"),
+    where=[*_folds(), constant("c"), floating("s", "c"), _quotient_finite],
+    exactness=Exactness.ROUNDING,
+    source=SCALE_SOURCE,
+    family="E13",
+    sample=_scaled_and_shifted_conv_sample,
+)
+def fold_scale_before_shift_into_following_conv(m: Match) -> Term:
+    """``Conv(x * s + c, w, b) == Conv(x + c / s, s' * w, b)`` for ``s`` and ``c`` along the channels, under padding, too."""
+    n = elements_along(m.s, m.x, 1)
+    elements_along(m.c, m.x, 1)
+    weights = scale_group_channels(m.w, m.s, n, m.conv.attr("group", 1))
+    return Apply("Conv", (add(m.x, div(m.c, m.s)), weights, *_rest(m)), m.conv.attributes)
 
 
 @rule(

@@ -109,6 +109,18 @@ def compose_casts(m: Match) -> Term:
     return m.x if DType(m.q.attr("to")) is m.x.dtype else Apply("Cast", (m.x,), m.q.attributes)
 
 
+def _cast_like(d: Sampler) -> dict[str, Any]:
+    source, target = DType.of(d.choose(_CASTS)), DType.of(d.choose(_CASTS))
+    return {"x": d.integers(d.shape(), "int8", 0, 100).astype(source.numpy), "t": np.zeros(d.shape(), target.numpy)}
+
+
+@rule(apply("CastLike", x, t).named("n"), exactness=EXACT, source="ONNX CastLike", family="E18", sample=_cast_like)
+def cast_like_as_cast(m: Match) -> Term:
+    """``CastLike(x, t) == Cast(x)`` to the type of ``t``; ``x`` itself if it has that type."""
+    m.require(m.t.dtype is not DType.UNDEFINED, "the type is unknown")
+    return m.x if m.t.dtype is m.x.dtype else Apply("Cast", (m.x,), m.n.attributes.updated(to=int(m.t.dtype)))
+
+
 # --- slices --------------------------------------------------------------------------------------------------------------
 
 

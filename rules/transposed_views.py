@@ -1,15 +1,15 @@
-"""Transposes that meet across a view or a part of a value (E18): between two of them a Reshape regroups, a Slice cuts."""
+"""Transposes that meet across a view, a part or a joint of values (E18): a Reshape regroups, a Slice cuts, a Concat joins."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Match, Ref, Term, Unmet, apply, rule, variables
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.movement import draw_slice, slice_ranges, slice_term
-from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s, permutation_of, transpose
 
 SOURCE = "each element keeps its place among those of its block of axes"
@@ -106,3 +106,36 @@ def take_slice_before_transpose(m: Match) -> Term:
     perm = permutation_of(m.p)
     ranges = slice_ranges(m.p, m.s, m.t, m.a, m.b)
     return transpose(slice_term(m.x, {perm[axis]: taken for axis, taken in ranges.items()}), perm)
+
+
+def _joint(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape(2, 4)
+    perm = d.permutation(len(shape))
+    axis = d.integer(0, len(shape) - 1)
+    parts = []
+    for _ in range(d.integer(2, 4)):
+        extents = [d.integer(1, 5) if i == perm[axis] else n for i, n in enumerate(shape)]
+        if d.chance(0.1):  # a permutation of its own
+            parts.append(drawing.value(d.floats([extents[p] for p in perm])))
+        else:
+            parts.append(drawing.op("Transpose", drawing.value(d.floats(extents)), perm=perm))
+    return drawing.finish(drawing.op("Concat", *parts, axis=d.choose((axis, axis - len(shape)))))
+
+
+@group_rule(exactness=Exactness.EXACT, source=SOURCE, family="E18", sample=_joint)
+def sink_equal_transposes_below_concat(view: GroupView) -> Iterator[Merge]:
+    """``Concat(Transpose(x, p), Transpose(y, p), ..., a) == Transpose(Concat(x, y, ..., p[a]), p)``."""
+    sources: dict[int, dict[tuple[int, ...], Ref]] = {}
+    for node, inputs in view.nodes("Transpose"):
+        if inputs[0] is not None and not node.is_constant:
+            sources.setdefault(node.handle, {}).setdefault(permutation_of(node), inputs[0])
+    for root, inputs in list(view.nodes("Concat")):
+        found = [sources.get(i.handle) if i is not None else None for i in inputs]
+        if len(found) < 2 or found[0] is None:
+            continue
+        for perm in found[0]:
+            values = [f[perm] for f in found if f is not None and perm in f]
+            if len(values) == len(found) and root.rank == len(perm):
+                axis = perm[root.attr("axis") % len(perm)]
+                yield root, transpose(apply("Concat", *values, axis=axis), perm)

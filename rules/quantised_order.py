@@ -1,0 +1,118 @@
+"""Dequantisation by a positive scale keeps the order of integers (E4): what only compares elements runs on the integers.
+
+So does a border of zeros, which is a border of zero points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Apply, Match, Rule, Term, apply, literal, rule, variables
+from eqsat.rules.quantisation import BYTES, dequantize, like, positive_scale, q, unblocked, whole_tensor, zero_of
+from eqsat.rules.quantised_drawing import parameters, values
+from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.terms import condition, constant
+
+pads, axes, value = variables("pads axes? value?")
+
+SOURCE = "monotone dequantisation"
+
+
+@condition("8-bit type")
+def _bytes(m: Match) -> bool:
+    return m.q.dtype in BYTES and unblocked(m.dq.attributes)
+
+
+@condition("no integer dequantises to infinity")
+def _finite(m: Match) -> bool:
+    return float(m.s.interval[1]) * 256 < float(np.finfo(m.s.dtype.numpy).max)
+
+
+@condition("no empty axis")
+def _occupied(m: Match) -> bool:
+    return 0 not in m.q.static_shape
+
+
+def _drawn(d: Sampler, *, empty: float = 0) -> tuple[dict[str, Any], tuple[int, ...]]:
+    shape = d.shape(1, 4)
+    if d.chance(empty):
+        shape = (0, *shape[1:])
+    drawn = parameters(d, shape, per_axis=0.2)
+    return {"q": d.integers(shape, drawn["dtype"]), **values(drawn), "dq": drawn["attributes"]}, shape
+
+
+def _position_sample(d: Sampler) -> dict[str, Any]:
+    found, shape = _drawn(d)
+    attributes = {"axis": d.integer(-len(shape), len(shape) - 1), "keepdims": d.integer(0, 1)}
+    return found | {"n": attributes | ({"select_last_index": 1} if d.chance(0.3) else {})}
+
+
+def _extreme_sample(d: Sampler) -> dict[str, Any]:
+    found, shape = _drawn(d, empty=0.15)
+    if d.chance(0.7):
+        found["axes"] = fixed(d.subset(range(len(shape))) or [0], "int64")
+    return found | {"n": {"keepdims": d.integer(0, 1)}}
+
+
+def _pad_sample(d: Sampler) -> dict[str, Any]:
+    found, shape = _drawn(d)
+    found["pads"] = fixed([d.integer(0, 2) for _ in range(2 * len(shape))], "int64")
+    if d.chance():
+        found["value"] = fixed(0.0 if d.chance(0.8) else 1.5, "float32")
+    return found
+
+
+def _define_position(op: str) -> Rule:
+    def moved(m: Match) -> Term:
+        return Apply(op, (m.q,), m.n.attributes)
+
+    moved.__name__ = f"{op.lower()}_of_integers"
+    moved.__doc__ = f"""``{op}(DQ(q, s, z)) == {op}(q)`` for one positive scale; no two integers have one value."""
+    where = [positive_scale, whole_tensor, _bytes, _finite]
+    return _rule(apply(op, dequantize(q)).named("n"), where, _position_sample)(moved)
+
+
+def _define_extreme(op: str) -> Rule:
+    def moved(m: Match) -> Term:
+        args = (m.q,) if m.axes is None else (m.q, m.axes)
+        return like(m.dq, "DequantizeLinear", Apply(op, args, m.n.attributes), m.s, m.z)
+
+    moved.__name__ = f"move_dequantize_behind_{op.lower()}"
+    moved.__doc__ = f"""``{op}(DQ(q, s, z)) == DQ({op}(q), s, z)`` for one positive scale."""
+    where = [positive_scale, whole_tensor, _bytes, _occupied]
+    return _rule(apply(op, dequantize(q), axes).named("n"), where, _extreme_sample)(moved)
+
+
+def _rule(pattern: Any, where: list[Any], sample: Callable[[Sampler], dict[str, Any]]) -> Callable[[Any], Rule]:
+    return rule(pattern, where=where, exactness=Exactness.EXACT, source=SOURCE, family="E4", sample=sample)
+
+
+for _op in ("ArgMax", "ArgMin"):
+    _define_position(_op)
+for _op in ("ReduceMax", "ReduceMin"):
+    _define_extreme(_op)
+
+
+@condition("a border of zeros")
+def _zeros(m: Match) -> bool:
+    return m.n.attr("mode", "constant") == "constant" and (m.value is None or m.value.interval == (0, 0))
+
+
+@rule(
+    apply("Pad", dequantize(q), pads, value).named("n"),
+    where=[constant("s", "z", "value"), whole_tensor, _bytes, _zeros],
+    exactness=Exactness.EXACT,
+    source="the zero point dequantises to 0",
+    family="E4",
+    sample=_pad_sample,
+)
+def move_dequantize_behind_pad(m: Match) -> Term:
+    """``Pad(DQ(q, s, z), p, 0) == DQ(Pad(q, p, z), s, z)``."""
+    low, high = m.s.interval
+    m.require(abs(low) < np.inf and abs(high) < np.inf, "the scale is not finite")
+    zero = literal(zero_of(m, m.q.dtype), m.q.dtype)
+    return like(m.dq, "DequantizeLinear", Apply("Pad", (m.q, m.pads, zero), m.n.attributes), m.s, m.z)

@@ -1,0 +1,159 @@
+"""A positive constant scale passes rectifiers, pools and sums on its way to the weights that absorb it (E15).
+
+Both directions are offered: forwards to the operator that follows, backwards to the one before. Each passes one operator at a
+time and adds one product at most, which is chosen only where it meets weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Rule, Term, Unmet, apply, group_rule, rule, variables
+from eqsat.rules.alignment import FLOATS, elements_along, floating, not_all
+from eqsat.rules.drawing import shape_along
+from eqsat.rules.sampling import Drawing, Instance, Sampler
+from eqsat.rules.terms import add, condition, constant, mul
+
+x, s = variables("x s")
+
+SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
+
+PASSABLE = {
+    "Relu": Exactness.EXACT,
+    "LeakyRelu": Exactness.ROUNDING,
+    "MaxPool": Exactness.EXACT,
+    "AveragePool": Exactness.ROUNDING,
+    "GlobalMaxPool": Exactness.EXACT,
+    "GlobalAveragePool": Exactness.ROUNDING,
+}
+"""Operators with ``op(x * s) == op(x) * s`` for a positive ``s``, and how exactly it holds: rounding is monotone."""
+
+
+def _is_positive(value: Ref) -> bool:
+    low, high = value.interval
+    return low > 0 and math.isfinite(high)
+
+
+@condition("s positive and finite")
+def _positive(m: Match) -> bool:
+    return _is_positive(m.s)
+
+
+def _require_channels(m: Match, op: str, value: Ref) -> None:
+    """Windows span the spatial axes, along which ``s`` must not vary."""
+    if op.endswith("Pool"):
+        m.require(value.rank >= 3, "the value has no spatial axes")
+        elements_along(m.s, value, 1)
+
+
+def _sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
+    def draw(d: Sampler) -> dict[str, Any]:
+        if not op.endswith("Pool"):
+            x = d.floats(d.shape(), infinite=d.chance(0.2))
+            scale = d.scale(d.broadcast_with(x.shape))
+            return {"x": x, "s": d.either(scale, 0.9), "n": {"alpha": 0.25} if op == "LeakyRelu" else {}}
+        batch, channels = d.extents(2)
+        x = d.floats((batch, channels, d.integer(3, 5), d.integer(4, 6)))
+        scale = d.scale(_kept(d, x.shape))
+        attributes: dict[str, Any] = {}
+        if not op.startswith("Global"):
+            attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
+        return {"x": x, "s": d.either(scale, 0.9), "n": attributes}
+
+    return draw
+
+
+def _kept(d: Sampler, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape mostly along the channels, which never enlarges a value of ``shape``."""
+    found = shape_along(d, shape, 1)
+    return found if np.broadcast_shapes(found, shape) == shape else d.broadcast_of(shape)
+
+
+def _define(op: str, exactness: Exactness) -> tuple[Rule, Rule]:
+    """The two rules of one operator."""
+    conditions = [constant("s"), floating("x", "s"), not_all("s", 1), _positive]
+    options: dict[str, Any] = {"where": conditions, "exactness": exactness, "source": SOURCE, "family": "E15"}
+
+    def behind(m: Match) -> Term:
+        _require_channels(m, op, m.x)
+        return mul(Apply(op, (m.x,), m.n.attributes), m.s)
+
+    behind.__name__ = f"move_scale_behind_{op.lower()}"
+    behind.__doc__ = f"""``{op}(x * s) == {op}(x) * s`` for a positive ``s``{_ALONG if op.endswith("Pool") else ""}."""
+    first = rule(apply(op, mul(x, s)).named("n"), sample=_sample(op), **options)(behind)
+
+    def before(m: Match) -> Term:
+        _require_channels(m, op, m.n)
+        return Apply(op, (mul(m.x, m.s),), m.n.attributes)
+
+    before.__name__ = f"move_scale_before_{op.lower()}"
+    before.__doc__ = f"""``{op}(x) * s == {op}(x * s)`` for a positive ``s``{_ALONG if op.endswith("Pool") else ""}."""
+    second = rule(mul(apply(op, x).named("n"), s), sample=_sample(op), **options)(before)
+    return first, second
+
+
+_ALONG = " along the channels"
+
+for _op, _exactness in PASSABLE.items():
+    _define(_op, _exactness)
+
+
+# --- sums ----------------------------------------------------------------------------------------------------------------
+
+
+def _absorbing(view: GroupView) -> set[int]:
+    """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
+    found = {
+        node.handle
+        for op in ("Conv", "ConvTranspose", "MatMul", "Gemm")
+        for node, inputs in view.nodes(op)
+        if inputs[1] is not None and inputs[1].is_constant
+    }
+    size = -1
+    while size < len(found):
+        size = len(found)
+        for op in ("Relu", "LeakyRelu", "Add"):
+            for node, inputs in view.nodes(op):
+                if all(i is not None and (i.handle in found or (op == "Add" and i.is_constant)) for i in inputs):
+                    found.add(node.handle)
+    return found
+
+
+def _draw_sum(d: Sampler) -> Instance:
+    drawing = Drawing()
+    m, k, n = d.extents(3)
+    parts = []
+    for _ in range(2):
+        part = drawing.op("MatMul", drawing.value(d.floats((m, k))), drawing.value(d.either(d.floats((k, n)), 0.9)))
+        parts.append(drawing.op("Relu", part) if d.chance() else part)
+    total = drawing.op("Add", *parts)
+    scale = d.either(d.scale(d.broadcast_with((m, n))), 0.9)
+    return drawing.finish(drawing.op("Mul", total, drawing.value(scale)), *d.subset(parts, 0.2))
+
+
+@group_rule(exactness=Exactness.ROUNDING, source="distributivity; TVM FoldScaleAxis", family="E15", sample=_draw_sum)
+def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
+    """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""
+    absorbing = _absorbing(view)
+    sums: dict[int, list[tuple[Ref, Ref]]] = {}
+    for node, (p, q) in view.nodes("Add"):
+        if p is not None and q is not None and p.handle in absorbing and q.handle in absorbing:
+            sums.setdefault(node.handle, []).append((p, q))
+    for node, (p, q) in view.nodes("Mul"):
+        if p is None or q is None or p.is_constant == q.is_constant:
+            continue
+        value, scale = (q, p) if p.is_constant else (p, q)
+        for a, b in sums.get(value.handle, ()):
+            try:
+                if value.handle != node.handle and scale.dtype in FLOATS and _is_positive(scale):
+                    yield node, add(mul(a, scale), mul(b, scale))
+            except Unmet:
+                continue
+
+
+__all__ = ["PASSABLE", "distribute_scale_over_absorbing_sum"]
