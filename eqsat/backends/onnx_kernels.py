@@ -82,9 +82,7 @@ def call_kernels(
     crossing.update(v for v in graph.outputs if v in owner)
     known = set(owner)
     devices = spread_devices(form.nodes, graph.devices, known)
-    bodies = [
-        _body(kernels[i], groups[i], program, graph, form, crossing, devices) for i in _in_order(groups, owner)
-    ]
+    bodies = [_body(kernels[i], groups[i], program, graph, form, crossing, devices) for i in _in_order(groups, owner)]
     alike: dict[tuple[object, ...], list[_Body]] = {}
     for body in bodies:
         alike.setdefault(body.key, []).append(body)
@@ -120,7 +118,9 @@ def _nodes_by_kernel(program: Graph, kernels: Sequence[Kernel], form: Form) -> d
     defined = {v: str(i) for i, k in enumerate(kernels) for n in k.nodes for v in program.nodes[n].outputs if v}
     for node in program.nodes:
         if not device_of(node, defined):
-            raise OutputError(f"{node.key} {node.name!r}: is in no kernel; the form functions takes an optimised program")
+            raise OutputError(
+                f"{node.key} {node.name!r}: is in no kernel; the form functions takes an optimised program"
+            )
     # Nodes that came about in spelling out belong to what reads them, as with devices.
     owner = spread_devices(form.nodes, defined, set(defined))
     groups: dict[int, list[Node]] = {}
@@ -216,7 +216,9 @@ def _bits(constant: Constant) -> tuple[int, tuple[int, ...], bytes]:
 def _disagreed(same: Sequence[_Body], form: Form) -> list[str]:
     """Scalars, by their names in the function, whose values the kernels that share it do not agree on."""
     rows = ([_bits(form.constants[v]) for v in body.scalars] for body in same)
-    return [own for own, bits in zip(same[0].scalars.values(), zip(*rows, strict=True), strict=False) if len({*bits}) > 1]
+    return [
+        own for own, bits in zip(same[0].scalars.values(), zip(*rows, strict=True), strict=False) if len({*bits}) > 1
+    ]
 
 
 def _function(
