@@ -29,7 +29,7 @@ EMBED_LIMIT_BYTES = 8 << 20
 _MESSAGE_LIMIT_BYTES = (2 << 30) - (1 << 20)  # protobuf messages end at 2 GiB
 _DOMAIN_VERSIONS = {"ai.onnx.ml": 3}
 _IR_OF_CONSTANTS = 4  # before it, constants had to be listed as inputs
-_IR_OF_FUNCTIONS = 8  # before it, models had no functions
+_IR_OF_FUNCTIONS = 10  # before it, functions did not say the types of their values
 _IR_OF_METADATA = 10  # before it, nodes had no metadata
 _IR_OF_DTYPE = {
     DType.UINT4: 10,

@@ -20,7 +20,7 @@ from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_devices
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.types import UNKNOWN, DType, TensorType
+from eqsat.ir.types import UNKNOWN, DType, Type
 
 KERNEL_DOMAIN = "eqsat.kernel"
 """Domain of the functions."""
@@ -43,8 +43,8 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class Calls:
-    """``nodes`` of the main graph, in order, the ``functions`` they call, ``values`` that cross from kernel to kernel, the
-    ``constants`` that are passed, and the other domains that the functions use."""
+    """``nodes`` of the main graph, in order, the ``functions`` they call, ``values`` that cross from kernel to kernel, and the
+    ``constants`` that are passed."""
 
     nodes: tuple[onnx.NodeProto, ...]
     functions: tuple[onnx.FunctionProto, ...]
@@ -63,6 +63,7 @@ class _Body:
     inside: dict[str, str]
     scalars: dict[str, str]
     nodes: tuple[onnx.NodeProto, ...]
+    types: tuple[onnx.ValueInfoProto, ...]
     key: tuple[object, ...]
     doc: str
     device: str
@@ -194,19 +195,25 @@ def _body(
         if on := device_of(node, devices):
             proto.metadata_props.add(key=METADATA_KEY, value=on)
         written.append(proto)
+    types = tuple(
+        onnx.ValueInfoProto(name=own, type=write_type(found))
+        for value, own in names.items()
+        if value and value not in inside and (found := _type(form, graph, value)) != UNKNOWN
+    )
     key = (
         kernel.template,
         tuple(n.SerializeToString(deterministic=True) for n in written),
-        tuple((own, _type(form, graph, v)) for v, own in (*inputs.items(), *scalars.items(), *outputs.items())),
+        tuple(t.SerializeToString(deterministic=True) for t in types),
         tuple((own, *_bits(form.constants[v])) for v, own in inside.items()),
     )
     origin = ", ".join(program.nodes[n].name or program.nodes[n].op for n in kernel.nodes)
-    return _Body(kernel, inputs, outputs, inside, scalars, tuple(written), key, f"{kernel.template}: {origin}", device)
+    return _Body(
+        kernel, inputs, outputs, inside, scalars, tuple(written), types, key, f"{kernel.template}: {origin}", device
+    )
 
 
-def _type(form: Form, graph: Graph, value: str) -> str:
-    found = form.constants[value].type if value in form.constants else graph.type_of(value)
-    return f"{found.dtype.name}{found.shape}" if isinstance(found, TensorType) else repr(found)
+def _type(form: Form, graph: Graph, value: str) -> Type:
+    return form.constants[value].type if value in form.constants else graph.type_of(value)
 
 
 def _bits(constant: Constant) -> tuple[int, tuple[int, ...], bytes]:
@@ -237,6 +244,7 @@ def _function(
                 write_tensor(own, form.constants[value])
             )
     proto.node.extend(first.nodes)
+    proto.value_info.extend(first.types)
     proto.opset_import.add(domain="", version=form.opset)
     for domain in sorted(_domains(first.nodes)):
         proto.opset_import.add(domain=domain, version=imports[domain])
