@@ -85,7 +85,8 @@ def run_at(path: Path, level: str, feeds: dict[str, np.ndarray]) -> list[np.ndar
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    return list(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds))
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(value) for value in session.run(None, feeds)]
 
 
 @pytest.mark.parametrize("target", ["launch-count", "tensorrt-like"])
@@ -104,11 +105,11 @@ def test_one_node_per_kernel_and_the_same_outputs_everywhere(name: str, target: 
     assert {v for n in model.graph.node for v in n.output} <= named
     feeds = random_feeds(result.original, 3)
     expected = run_at(tmp_path / "flat.onnx", "ORT_DISABLE_ALL", feeds)
-    reference = ReferenceEvaluator(str(tmp_path / "functions.onnx")).run(None, feeds)
+    reference = [np.asarray(v) for v in ReferenceEvaluator(str(tmp_path / "functions.onnx")).run(None, feeds)]
     for found, value in zip(run_at(tmp_path / "functions.onnx", "ORT_DISABLE_ALL", feeds), expected, strict=True):
         np.testing.assert_array_equal(found, value)
     for found in (*(run_at(tmp_path / "functions.onnx", level, feeds) for level in LEVELS), reference):
-        for output, value in zip(found, expected, strict=True):  # type: ignore[arg-type]
+        for output, value in zip(found, expected, strict=True):
             whole = value.dtype.kind in "iu"  # a sum in another order may fall on the other side of a rounding
             np.testing.assert_allclose(output, value, rtol=0 if whole else 1e-5, atol=1 if whole else 1e-5)
 
