@@ -103,7 +103,7 @@ class Result:
         form = form or self.form
         check_form(form)
         with _timed(self.report.seconds, "save"), collector_off():
-            save_onnx(self.program.graph, path, form=form)
+            save_onnx(self.program.graph, path, form=form, kernels=self.program.kernels)
 
     def __repr__(self) -> str:
         return str(self.report)

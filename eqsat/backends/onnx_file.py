@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 
 from eqsat.backends.onnx_form import Form, choose_form, in_form
+from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
 from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
@@ -27,6 +29,7 @@ EMBED_LIMIT_BYTES = 8 << 20
 _MESSAGE_LIMIT_BYTES = (2 << 30) - (1 << 20)  # protobuf messages end at 2 GiB
 _DOMAIN_VERSIONS = {"ai.onnx.ml": 3}
 _IR_OF_CONSTANTS = 4  # before it, constants had to be listed as inputs
+_IR_OF_FUNCTIONS = 10  # before it, functions did not say the types of their values
 _IR_OF_METADATA = 10  # before it, nodes had no metadata
 _IR_OF_DTYPE = {
     DType.UINT4: 10,
@@ -67,12 +70,14 @@ def save_onnx(
     path: str | Path,
     *,
     form: str = "flat",
+    kernels: Sequence[Kernel] = (),
     external_threshold_bytes: int = 1024,
     embed_limit_bytes: int = EMBED_LIMIT_BYTES,
 ) -> None:
     """Writes ``graph`` to ``path``, at the opset it came with or the first newer one that can express it.
 
-    ``form``: one of `eqsat.backends.onnx_form.FORMS`.
+    ``form``: one of `eqsat.backends.onnx_form.FORMS`; ``kernels``: of the program whose graph this is, for the form
+    ``functions``.
 
     If all constants together take more than ``embed_limit_bytes``, those of at least ``external_threshold_bytes`` go to
     a second file ``<name>.data`` next to it. Both files are replaced after they are complete, so that a model may be
@@ -84,9 +89,13 @@ def save_onnx(
         raise OutputError(f"{path}: is a folder; give the name of a file in it")
     if not path.parent.is_dir():
         raise OutputError(f"{path}: the folder {path.parent} does not exist")
-    graph = in_form(graph, form)
+    program, graph = graph, in_form(graph, form)
     chosen = choose_form(graph)
     envelope = _envelope(graph)
+    calls = None
+    if form == "functions":
+        calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, envelope))
+        chosen = replace(chosen, constants=calls.constants)
     constants = [c for _, c in sorted(chosen.constants.items())] + list(envelope.defaults.values())
     total = sum({id(c): c.bytes for c in constants}.values())
     layout = lay_out(constants if total > embed_limit_bytes else (), external_threshold_bytes)
@@ -97,7 +106,7 @@ def save_onnx(
             return external_tensor(name, constant, location, layout.offsets[id(constant)])
         return write_tensor(name, constant)
 
-    model = _model(graph, write, chosen)
+    model = _model(graph, write, chosen, calls)
     try:
         message = model.SerializeToString(deterministic=True)
     except Exception as error:  # protobuf has no error of its own for messages above 2 GiB
@@ -128,37 +137,56 @@ def _write_files(files: Mapping[Path, Callable[[BufferedWriter], object]]) -> No
 
 
 def _model(
-    graph: Graph, write: Callable[[str, Constant], onnx.TensorProto], form: Form | None = None
+    graph: Graph,
+    write: Callable[[str, Constant], onnx.TensorProto],
+    form: Form | None = None,
+    calls: Calls | None = None,
 ) -> onnx.ModelProto:
     form = form or choose_form(graph)
     envelope = _envelope(graph)
     proto = onnx.GraphProto(name=graph.name, doc_string=envelope.graph_doc)
     taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
-    proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
+    if calls is None:
+        proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
+    else:
+        proto.node.extend(calls.nodes)
+        proto.value_info.extend(calls.values)
+        taken = {*form.constants, *graph.inputs, *(o for n in calls.nodes for o in n.output)}
     proto.input.extend(write_value_info(v, graph.type_of(v), envelope.inputs.get(v)) for v in graph.inputs)
     proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
     proto.initializer.extend(write(k, c) for k, c in sorted(form.constants.items()))
     proto.initializer.extend(write(k, c) for k, c in envelope.defaults.items() if k in graph.inputs)
     if graph.devices:
-        _name_devices(proto, graph, form)
+        devices = spread_devices(form.nodes, graph.devices, {v for n in graph.nodes for v in n.outputs})
+        if calls is None:
+            _name_devices_of_nodes(proto, form, devices)
+        _name_devices_of_inputs(proto, devices)
     for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
         if annotation.tensor_name in taken:
             proto.quantization_annotation.append(annotation)
     _set_properties(proto, envelope.graph_metadata)
-    least = _IR_OF_METADATA if graph.devices else _IR_OF_CONSTANTS
+    least = _IR_OF_METADATA if graph.devices else _IR_OF_FUNCTIONS if calls else _IR_OF_CONSTANTS
     model = onnx.ModelProto(ir_version=_ir_version(form, envelope, least), graph=proto)
     model.producer_name, model.producer_version = envelope.producer
     model.domain, model.model_version, model.doc_string = envelope.domain, envelope.model_version, envelope.doc
     _set_properties(model, envelope.metadata)
     model.functions.extend(map(onnx.FunctionProto.FromString, envelope.functions))
     model.opset_import.add(domain="", version=form.opset)
-    imports = dict(envelope.imports)
+    for domain, version in _imports(form, envelope).items():
+        model.opset_import.add(domain=domain, version=version)
+    if calls is not None:
+        model.functions.extend(calls.functions)
+        model.opset_import.add(domain=KERNEL_DOMAIN, version=1)
+    return model
+
+
+def _imports(form: Form, envelope: Envelope) -> dict[str, int]:
+    """Version of every domain but the default one and that of kernels."""
+    imports = {domain: version for domain, version in envelope.imports.items() if domain != KERNEL_DOMAIN}
     for node in form.nodes:
         if node.domain:
             imports.setdefault(node.domain, _DOMAIN_VERSIONS.get(node.domain, 1))
-    for domain, version in imports.items():
-        model.opset_import.add(domain=domain, version=version)
-    return model
+    return imports
 
 
 def _envelope(graph: Graph) -> Envelope:
@@ -171,13 +199,14 @@ def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
     return max(envelope.ir_version, least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
 
 
-def _name_devices(proto: onnx.GraphProto, graph: Graph, form: Form) -> None:
-    """Writes the devices of nodes and inputs into their metadata."""
-    devices = spread_devices(form.nodes, graph.devices, {v for n in graph.nodes for v in n.outputs})
+def _name_devices_of_nodes(proto: onnx.GraphProto, form: Form, devices: Mapping[str, str]) -> None:
     for message, node in zip(proto.node, form.nodes, strict=True):
         device = device_of(node, devices)
         if device:
             message.metadata_props.add(key=METADATA_KEY, value=device)
+
+
+def _name_devices_of_inputs(proto: onnx.GraphProto, devices: Mapping[str, str]) -> None:
     for info in proto.input:
         kept = [p for p in info.metadata_props if p.key != METADATA_KEY]
         if info.name in devices or len(kept) != len(info.metadata_props):

@@ -52,6 +52,7 @@ def newest_opset() -> int:
 
 FORMS = {
     "flat": ("operators of ONNX only, and what the original used", frozenset[str]()),
+    "functions": ("the same, a function per kernel, which the main graph calls", frozenset[str]()),
     "onnxruntime": ("fused operators of ONNX Runtime, too", frozenset({"com.microsoft"})),
 }
 """Form of a written model -> what that is, and the domains beside the default one that it may use."""

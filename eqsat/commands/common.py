@@ -41,7 +41,10 @@ Numerics = Annotated[
 ]
 Form = Annotated[
     str,
-    typer.Option(help="Form of the written model: flat (ONNX operators), onnxruntime (its fused operators, too)."),
+    typer.Option(
+        help="Form of the written model: flat (ONNX operators), functions (the same, one per kernel), onnxruntime (its fused "
+        "operators, too)."
+    ),
 ]
 TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]
 NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]

@@ -23,7 +23,9 @@ def explain(
     target: Annotated[str, typer.Option(help="What the program will run on.")] = "onnxruntime-cpu",
     cost: Annotated[str, typer.Option(help="What to minimise.")] = "kernels",
     numerics: Annotated[str, typer.Option(help="Weakest class of rewrite: exact, rounding, lsb or lossy.")] = "lsb",
-    form: Annotated[str, typer.Option(help="Form of the model that would be written: flat or onnxruntime.")] = "flat",
+    form: Annotated[
+        str, typer.Option(help="Form of the model that would be written: flat, functions or onnxruntime.")
+    ] = "flat",
     dim: Dims = None,
     json_path: Json = None,
     quiet: Quiet = False,
