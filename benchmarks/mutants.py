@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.ir.operator import operator
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import (
     PROJECTION,
     AnyRule,
@@ -28,6 +28,7 @@ from eqsat.rewrite import (
     Rule,
     Term,
     Unmet,
+    Variable,
     literal,
 )
 
@@ -52,6 +53,13 @@ _PAIRS = (
 )
 _SIMILAR = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 _SIMILAR |= {"Neg": "Abs", "Round": "Floor", "Sqrt": "Abs", "Exp": "Abs", "Erf": "Tanh", "Reciprocal": "Neg"}
+_TYPE_PAIRS = (
+    (DType.FLOAT, DType.DOUBLE),
+    (DType.INT8, DType.UINT8),
+    (DType.INT16, DType.UINT16),
+    (DType.INT32, DType.INT64),
+)
+_TYPES = dict(_TYPE_PAIRS) | {b: a for a, b in _TYPE_PAIRS} | {DType.FLOAT16: DType.FLOAT}
 _STRINGS = {"none": "tanh", "tanh": "none", "DCR": "CRD", "CRD": "DCR", "constant": "edge"}
 
 Path = tuple[int, ...]
@@ -89,7 +97,7 @@ class Mutant:
     def _single(self, match: Match) -> Term | None:
         assert isinstance(self.rule, Rule)
         term = self.rule.build(match)
-        return None if term is None else self._change(term, _values_of(match))
+        return None if term is None else self._change(term, _values_of(self.rule, match))
 
     def _group(self, view: GroupView) -> Iterator[Merge]:
         assert isinstance(self.rule, GroupRule)
@@ -121,7 +129,7 @@ class Recorder:
         assert isinstance(self._rule, Rule)
         term = self._rule.build(match)
         if term is not None:
-            self._record(term, _values_of(match))
+            self._record(term, _values_of(self._rule, match))
         return term
 
     def _group(self, view: GroupView) -> Iterator[Merge]:
@@ -134,10 +142,16 @@ class Recorder:
         self.found |= {found: None for found, _ in _places(term, term, (), _named(term, others))}
 
 
-def _values_of(match: Match) -> dict[str, Ref]:
-    """The matched values by name; the root is there so that it is not taken for another operand."""
-    bound: dict[str, Ref] = {name: ref for name, ref in match._bindings.items() if ref is not None and _is_tensor(ref)}
-    return {"root": match.root, **bound}
+def _values_of(rule: Rule, match: Match) -> dict[str, Ref]:
+    """What the variables of the pattern matched; the root is there so that it is not taken for another operand."""
+    bound = {name: match[name] for name in sorted(_variables(rule.pattern))}
+    return {"root": match.root} | {name: ref for name, ref in bound.items() if ref is not None and _is_tensor(ref)}
+
+
+def _variables(pattern: Term) -> set[str]:
+    if isinstance(pattern, Apply):
+        return {name for arg in pattern.args for name in _variables(arg)}
+    return {pattern.name} if isinstance(pattern, Variable) else set()
 
 
 def _named(term: Term, others: Mapping[str, Ref]) -> dict[str, Ref]:
@@ -245,7 +259,12 @@ def _changes_of_operator(term: Apply) -> Iterator[Change]:
     definition = operator(term.op)
     args = term.args
     if len(args) > 1 and not (definition is not None and definition.commutative) and args[1] is not None:
-        yield "operands", term.op, "with its first two operands swapped", replace(term, args=(args[1], args[0], *args[2:]))
+        yield (
+            "operands",
+            term.op,
+            "with its first two operands swapped",
+            replace(term, args=(args[1], args[0], *args[2:])),
+        )
     for name, value in term.attributes.items():
         for how, changed in _changed_values(name, value):
             attributes = term.attributes.updated(**{name: changed})
@@ -261,7 +280,10 @@ def _changed_values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield "doubled", value * 2
         yield "negated", -value
     elif isinstance(value, int):
-        if name == "axis":
+        if name in ("to", "output_dtype"):
+            if DType(value) in _TYPES:
+                yield "another", int(_TYPES[DType(value)])
+        elif name == "axis":
             yield "another", value - 1 if value else 1
         else:
             yield "changed by one", 1 - value if value in (0, 1) else value + 1

@@ -111,9 +111,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
         caught = found["caught"] + found["refused"]
         total = caught + found["survived"]
         score = f"{100 * caught / total:.1f} %" if total else "-"
-        lines.append(
-            f"{name:<16}{total:>8}{found['refused']:>9}{found['caught']:>9}{found['survived']:>9}{score:>8}"
-        )
+        lines.append(f"{name:<16}{total:>8}{found['refused']:>9}{found['caught']:>9}{found['survived']:>9}{score:>8}")
     return "\n".join(lines)
 
 
