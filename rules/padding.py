@@ -148,7 +148,7 @@ def _integer_conv_sample(d: Sampler) -> dict[str, Any]:
 
 def _with_ceil_mode(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
     """At times with windows that may begin behind the input; where the border is a Pad, they count."""
-    if d.chance(0.3):
+    if d.chance(0.25):
         window = drawn["window"]
         window |= {"ceil_mode": 1, "strides": (2,) * len(window["kernel_shape"])}
     return drawn
@@ -163,7 +163,7 @@ def _average_sample(d: Sampler) -> dict[str, Any]:
 
 
 def _max_sample(d: Sampler) -> dict[str, Any]:
-    found = _pad_sample(d, d.choose((-np.inf, -np.inf, -np.inf, 0.0, None, -3.0)))
+    found = _pad_sample(d, d.choose((*(-np.inf,) * 5, 0.0, None, -3.0)))
     found["window"] = _window_sample(d, found["x"].ndim)
     if d.chance():
         found["x"] = fixed(found["x"])
