@@ -9,6 +9,7 @@ of its left side, every e-node evaluated.
 - *caught*: an instance shows a wrong value or type, the right side is refused where it is built (*refused*: operators reject
   their operands, or its type is not that of the left side), or the rule no longer saturates alone.
 - *survived*: nothing of this on any instance.
+  Survivors that build the same value in another spelling are explained in `benchmarks.explained_mutants`.
 - *not counted*: alterations that build the same term, and those that on no instance build another one.
 
 Conditions that only ask for constants say where a rule pays, not where it holds, and are not dropped.
@@ -28,6 +29,7 @@ from multiprocessing import Pool
 import numpy as np
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.explained_mutants import reason_for
 from benchmarks.mutants import KINDS, Mutant, Recorder, choose
 from eqsat.rewrite import AnyRule, registered_rules
 from eqsat.rule_check.trials import Trial, try_rule
@@ -115,6 +117,11 @@ def table(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def _explanation(outcome: Outcome) -> str:
+    reason = None if outcome.kind == CONDITION else reason_for(outcome.rule, outcome.alteration)
+    return f" ({reason})" if reason else ""
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rules", default="", help="names, separated by commas; all by default")
@@ -132,9 +139,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
             outcomes += found
             for outcome in found:
                 if outcome.verdict == "survived":
-                    print(f"survived: {outcome.rule}: {outcome.alteration}", flush=True)
+                    print(f"survived: {outcome.rule}: {outcome.alteration}{_explanation(outcome)}", flush=True)
     print(f"{len(names)} rules, {sum(o.verdict == 'unaltered' for o in outcomes)} alterations not counted")
     print(table(outcomes))
+    alterations = [o for o in outcomes if o.kind != CONDITION and o.verdict != "unaltered"]
+    counted = [o for o in alterations if o.verdict != "survived" or not _explanation(o)]
+    caught = sum(o.verdict != "survived" for o in counted)
+    print(f"{len(alterations) - len(counted)} survivors build the same value; without them {caught} of {len(counted)}")
     print(f"{time.perf_counter() - start:.0f} s")
     return 0
 
