@@ -47,7 +47,7 @@ def overflowing_bias(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
     if d.chance(0.8) or drawn.get("b") is None:
         return drawn
     large = {name: fixed(np.full_like(drawn[name].array, 2.5e38)) for name in ("b", "c")}
-    return drawn | large | {"x": np.clip(drawn["x"], -2, 2) * np.float32(2e37)}
+    return drawn | large | {"x": np.clip(drawn["x"], -2, 2) * np.float32(4e37)}
 
 
 def convolution(d: Sampler, *, transposed: bool = False, square: bool = False) -> dict[str, Any]:
