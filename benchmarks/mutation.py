@@ -9,7 +9,7 @@ of its left side, every e-node evaluated.
 - *caught*: an instance shows a wrong value or type, the right side is refused where it is built (*refused*: operators reject
   their operands, or its type is not that of the left side), or the rule no longer saturates alone.
 - *survived*: nothing of this on any instance.
-  Survivors that build the same value in another spelling are explained in `benchmarks.explained_mutants`.
+  Most survivors build the same value in another spelling: `benchmarks.explained_mutants` says why each survives.
 - *not counted*: alterations that build the same term, and those that on no instance build another one.
 
 Conditions that only ask for constants say where a rule pays, not where it holds, and are not dropped.
@@ -145,7 +145,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     alterations = [o for o in outcomes if o.kind != CONDITION and o.verdict != "unaltered"]
     counted = [o for o in alterations if o.verdict != "survived" or not _explanation(o)]
     caught = sum(o.verdict != "survived" for o in counted)
-    print(f"{len(alterations) - len(counted)} survivors build the same value; without them {caught} of {len(counted)}")
+    print(f"{len(alterations) - len(counted)} survivors are explained; without them {caught} of {len(counted)}")
     print(f"{time.perf_counter() - start:.0f} s")
     return 0
 
