@@ -290,11 +290,12 @@ def _changed_values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, str) and value in _STRINGS:
         yield "another", _STRINGS[value]
     elif isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
-        yield "reversed", value[::-1]
-        if len(value) > 1:
-            yield "with its last two elements swapped", (*value[:-2], value[-1], value[-2])
+        numbers: list[int] = list(value)
+        yield "reversed", tuple(reversed(numbers))
+        if len(numbers) > 1:
+            yield "with its last two elements swapped", (*numbers[:-2], numbers[-1], numbers[-2])
         if name != "perm":
-            yield "plus one in its first element", (value[0] + 1, *value[1:])
+            yield "plus one in its first element", (numbers[0] + 1, *numbers[1:])
 
 
 def choose(found: Iterable[Alteration], count: int, rng: np.random.Generator) -> list[Alteration]:
