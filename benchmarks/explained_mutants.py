@@ -42,8 +42,13 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "an absent zero point that is off by one moves a result by a quantum, which class LSB allows: a blind spot",
-        "quantise_.*",
+        "quantise_.*|add_bias_to_accumulator",
         "constant: u?int8 constant plus one in its first element at .*",
+    ),
+    (
+        "a bias in accumulator units that is cut off instead of rounded is off by less than one unit, far below a quantum",
+        "add_bias_to_accumulator",
+        "omission: Round left out at 6.0",
     ),
 )
 """Reason, pattern of rule names, pattern of alterations."""
