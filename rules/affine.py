@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
 from eqsat.rules.alignment import elements_along, finite_sum, floating, largest, limit, not_all, spread
-from eqsat.rules.drawing import convolution, gemm, shape_along
+from eqsat.rules.drawing import convolution, gemm, or_integers, overflowing_bias, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, matmul, mul
 
@@ -25,7 +25,8 @@ def _optional(array: np.ndarray | None) -> dict[str, Any]:
 def _conv_sample(d: Sampler, *, transposed: bool = False) -> dict[str, Any]:
     drawn = convolution(d, transposed=transposed, square=True)
     shift = d.floats(shape_along(d, drawn["result"], 1))
-    return {"x": drawn["x"], "w": drawn["w"], "c": fixed(shift), "conv": drawn["attributes"]} | _optional(drawn["b"])
+    found = {"x": drawn["x"], "w": drawn["w"], "c": fixed(shift), "conv": drawn["attributes"]} | _optional(drawn["b"])
+    return or_integers(d, overflowing_bias(d, found))
 
 
 def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:
@@ -46,13 +47,15 @@ def _gemm_sample(d: Sampler) -> dict[str, Any]:
 
 def _factors_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=True)
-    return {"x": drawn["x"], "w": fixed(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    found = {"x": drawn["x"], "w": fixed(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    return or_integers(d, found)
 
 
 def _biased_gemm_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=d.chance(0.3))
     shift = d.floats(d.broadcast_with(drawn["result"]))
-    return {"x": drawn["x"], "w": drawn["w"], "c": fixed(shift), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    found = {"x": drawn["x"], "w": drawn["w"], "c": fixed(shift), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    return or_integers(d, overflowing_bias(d, found))
 
 
 def _bias_with(m: Match, elements: int) -> Term:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, group_rule
@@ -42,7 +44,7 @@ def _draw(d: Sampler, op: str | None) -> Instance:
     result = d.shape(2, 4, ones=0.05)
     small = (*d.broadcast_of(result[:-2]), *result[-2:]) if op == "MatMul" and d.chance(0.8) else d.broadcast_of(result)
     if d.chance(0.5):
-        expanded = drawing.op("Expand", drawing.value(d.floats(small)), drawing.value(fixed(result, "int64")))
+        expanded = drawing.op("Expand", drawing.value(np.round(d.floats(small))), drawing.value(fixed(result, "int64")))
     else:
         repeats = [d.choose((1, n)) for n in result]
         source = [1 if r > 1 and d.chance(0.9) else n // r for n, r in zip(result, repeats, strict=True)]
@@ -53,7 +55,8 @@ def _draw(d: Sampler, op: str | None) -> Instance:
         if d.chance(0.6):
             other = (*result[:-2], *other[-2:])
         return drawing.finish(drawing.op(op, expanded, drawing.value(d.floats(other))))
-    other = drawing.value(d.floats(result if d.chance(0.7) else d.broadcast_of(result)))
+    numbers = d.floats(result if d.chance(0.7) else d.broadcast_of(result))
+    other = drawing.value(np.round(numbers) if d.chance() else numbers)
     operands = [expanded, other] if d.chance() else [other, expanded]
     chosen = d.choose(("Add", "Sub", "Mul", "Less", "Where"))
     if chosen == "Where":

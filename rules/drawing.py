@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.rules.sampling import Sampler
+from eqsat.rules.sampling import Fixed, Sampler, fixed
 
 
 def shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -26,6 +26,28 @@ def extremes(d: Sampler) -> tuple[np.float32, np.float32, np.float32]:
     """Factors for input, weights and scale: mostly ones, else such that weights times scale alone overflow."""
     found = (1e-30, 1e20, 1e25) if d.chance(0.1) else (1.0, 1.0, 1.0)
     return np.float32(found[0]), np.float32(found[1]), np.float32(found[2])
+
+
+def or_integers(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
+    """The drawn variables, at times as integers other than 0, which a rule for floats must leave alone."""
+    return {name: _as_integers(value) for name, value in drawn.items()} if d.chance(0.08) else drawn
+
+
+def _as_integers(value: Any) -> Any:
+    if isinstance(value, Fixed):
+        return fixed(_as_integers(value.array))
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        near = np.clip(np.rint(value), -99, 99).astype(np.int32)
+        return np.where(near == 0, np.int32(1), near)
+    return value
+
+
+def overflowing_bias(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
+    """The drawn ``x``, ``w``, ``b`` and ``c``, at times so large that ``b + c`` overflows where the whole sum does not."""
+    if d.chance(0.8) or drawn.get("b") is None:
+        return drawn
+    large = {name: fixed(np.full_like(drawn[name].array, 2.5e38)) for name in ("b", "c")}
+    return drawn | large | {"x": np.clip(drawn["x"], -2, 2) * np.float32(4e37)}
 
 
 def convolution(d: Sampler, *, transposed: bool = False, square: bool = False) -> dict[str, Any]:
@@ -68,7 +90,7 @@ def _result(x: np.ndarray, w: np.ndarray, attributes: dict[str, Any], transposed
 
 def gemm(d: Sampler, *, factors: bool = False) -> dict[str, Any]:
     """Operands, maybe a bias and the attributes of a Gemm, and the shape of its result."""
-    m, k, n = d.extents(3, ones=0.15)
+    m, k, n = d.extents(3, ones=0.15) if d.chance(0.85) else (d.integer(2, 4),) * 3  # square: operands of one type
     attributes: dict[str, Any] = {name: 1 for name in ("transA", "transB") if d.chance(0.4)}
     if factors and d.chance(0.7):
         attributes |= {name: d.choose((0.5, 3.0, -1.25)) for name in ("alpha", "beta")}

@@ -24,7 +24,7 @@ from eqsat.rules.alignment import (
     reshaped_term,
     spread,
 )
-from eqsat.rules.drawing import convolution, extremes, gemm, shape_along
+from eqsat.rules.drawing import convolution, extremes, gemm, or_integers, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.scale_folding import scale_group_channels
 from eqsat.rules.terms import add, condition, constant, div, matmul, mul
@@ -40,7 +40,7 @@ def _another(m: Match) -> bool:
 
 
 def _folds() -> list[Any]:
-    return [constant("s", "w"), floating("x", "s", "w"), finite_product("s", "w"), not_all("s", 1), _another]
+    return [constant("s", "w"), floating("x", "s", "w"), finite_product("s", "w"), _another]
 
 
 def _optional(array: np.ndarray | None) -> dict[str, Any]:
@@ -53,13 +53,19 @@ def _matmul_sample(d: Sampler) -> dict[str, Any]:
     w = d.floats(d.choose(((k, n), (k, n), (batch, k, n), (k,))))
     small, large, larger = extremes(d)
     scale = d.scale(_kept(d, x.shape, -1))
-    return {"x": x * small, "w": fixed(w * large), "s": fixed(scale * larger)}
+    return or_integers(d, {"x": x * small, "w": fixed(w * large), "s": fixed(scale * larger)})
 
 
 def _shift_sample(d: Sampler) -> dict[str, Any]:
     found = _matmul_sample(d)
-    large = np.float32(1e20 if abs(found["w"].array).max() > 1e15 else 1)
-    return {"x": found["x"], "w": found["w"], "c": fixed(d.floats(found["s"].array.shape) * large)}
+    x, w, shape = found["x"], found["w"].array, found["s"].array.shape
+    if x.dtype.kind == "i":
+        return {"x": x, "w": fixed(w), "c": fixed(d.integers(shape, "int32", -9, 9))}
+    if d.chance(0.15):  # the shift alone overflows, the sum does not
+        x, w = np.full_like(x, -1.9e20), d.positive(w.shape) * np.float32(1e18)
+        return {"x": x, "w": fixed(w), "c": fixed(np.full(shape, 2e20, np.float32))}
+    large = np.float32(1e20 if abs(w).max() > 1e15 else 1)
+    return {"x": x, "w": fixed(w), "c": fixed(d.floats(shape) * large)}
 
 
 def _kept(d: Sampler, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -73,7 +79,7 @@ def _gemm_sample(d: Sampler) -> dict[str, Any]:
     scale = d.scale(_kept(d, drawn["x"].shape, d.choose((0, 1))))
     small, large, larger = extremes(d)
     found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "s": fixed(scale * larger)}
-    return found | {"gemm": drawn["attributes"]} | _optional(drawn["b"])
+    return or_integers(d, found | {"gemm": drawn["attributes"]} | _optional(drawn["b"]))
 
 
 def _conv_sample(d: Sampler, *, transposed: bool = False, scale: bool = True) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def _conv_sample(d: Sampler, *, transposed: bool = False, scale: bool = True) ->
     small, large, larger = extremes(d)
     factor = {"s": fixed(d.scale(shape) * larger)} if scale else {"c": fixed(d.floats(shape) * larger)}
     found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "conv": drawn["attributes"]}
-    return found | factor | _optional(drawn["b"])
+    return or_integers(d, found | factor | _optional(drawn["b"]))
 
 
 def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:

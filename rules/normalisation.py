@@ -26,6 +26,8 @@ def _sample(d: Sampler) -> dict[str, Any]:
     dtype = d.choose(("float32", "float32", "float64"))
     vectors = {name: d.either(d.floats((shape[1],), dtype)) for name in ("gamma", "beta", "mean")}
     attributes: dict[str, Any] = {} if d.chance() else {"epsilon": d.choose((1e-3, 0.5))}
+    if d.chance(0.1):
+        attributes["training_mode"] = 1
     variance = d.either(d.positive((shape[1],), dtype))
     return {"x": d.floats(shape, dtype), **vectors, "var": variance, "norm": attributes}
 

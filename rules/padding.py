@@ -97,7 +97,7 @@ def _pad_sample(d: Sampler, value: Any, dtype: str = "float32") -> dict[str, Any
     if value is not None:
         found["value"] = fixed(np.asarray(value, dtype))
     if d.chance(0.15):
-        found["pad"] = {"mode": "edge"}
+        found["pad"] = {"mode": "edge" if min(both) < 0 else d.choose(("edge", "reflect"))}
     return found
 
 
@@ -146,24 +146,28 @@ def _integer_conv_sample(d: Sampler) -> dict[str, Any]:
     return found
 
 
+def _with_ceil_mode(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
+    """At times with windows that may begin behind the input; where the border is a Pad, they count."""
+    if d.chance(0.25):
+        window = drawn["window"]
+        window |= {"ceil_mode": 1, "strides": (2,) * len(window["kernel_shape"])}
+    return drawn
+
+
 def _average_sample(d: Sampler) -> dict[str, Any]:
     found = _pad_sample(d, d.choose((None, 0.0, 0.0, 0.0, -1.0)))
     found["window"] = _window_sample(d, found["x"].ndim, dilated=False)
     if d.chance():
         found["window"]["count_include_pad"] = 1
-    if d.chance(0.15):
-        found["window"]["ceil_mode"] = 1
-    return found
+    return _with_ceil_mode(d, found)
 
 
 def _max_sample(d: Sampler) -> dict[str, Any]:
-    found = _pad_sample(d, d.choose((-np.inf, -np.inf, 0.0, None, -3.0)))
+    found = _pad_sample(d, d.choose((*(-np.inf,) * 5, 0.0, None, -3.0)))
     found["window"] = _window_sample(d, found["x"].ndim)
     if d.chance():
         found["x"] = fixed(found["x"])
-    if d.chance(0.2):
-        found["window"]["ceil_mode"] = 1
-    return found
+    return _with_ceil_mode(d, found)
 
 
 @rule(

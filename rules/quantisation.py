@@ -118,6 +118,9 @@ def zero_of(m: Match, dtype: DType) -> int:
 def _pair_sample(d: Sampler) -> dict[str, Any]:
     shape = d.shape()
     first = parameters(d, shape)
+    if d.chance(0.1):  # negative scales beyond which dequantised values overflow
+        scale = np.full_like(first["scale"], -3e36)
+        first = {**first, "s": fixed(scale), "scale": scale}
     second = first if d.chance(0.8) else parameters(d, shape)
     if second is first and d.chance(0.2):
         second = {**first, "s": fixed(first["scale"] * np.float32(d.choose((1.25, 1.0000001, 1 + 1e-6, 1.0001))))}
@@ -153,6 +156,8 @@ def _dequantize_sample(d: Sampler) -> dict[str, Any]:
 
 def _pool(d: Sampler) -> dict[str, Any]:
     pads = tuple(d.integer(0, 1) for _ in range(4))
+    if d.chance(0.1):
+        pads = (3, *pads[1:])  # the first windows cover nothing but border
     return {"kernel_shape": (3, 2), "pads": pads, "strides": (d.integer(1, 2), 1)} | (
         {"ceil_mode": 1} if d.chance(0.2) else {}
     )

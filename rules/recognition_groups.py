@@ -125,9 +125,12 @@ def _normalised(d: Sampler) -> dict[str, Any]:
     value = d.scale(d.choose(shapes))
     attributes = {"num_groups": groups, "epsilon": d.choose((1e-5, 0.5))}
     scale = d.floats((channels,))
-    if d.chance(0.1):  # of images all alike nothing remains, whatever the scale
+    if d.chance(0.2):  # of images all alike nothing remains, whatever the scale
         x, scale, value = np.zeros_like(x), scale * np.float32(1e30), np.float32(1e30)
-    parts = {"s": d.either(scale, 0.9), "b": d.either(d.floats((channels,)), 0.9)}
+    shift = d.floats((channels,))
+    if d.chance(0.2):  # the shift alone overflows, the sum does not
+        scale, shift, value = np.full_like(scale, 3e19), np.full_like(shift, 4e19), np.float32(1e19)
+    parts = {"s": d.either(scale, 0.9), "b": d.either(shift, 0.9)}
     return {"x": x, **parts, "w": d.either(np.asarray(value), 0.9), "norm": attributes}
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Term, apply, literal, rule, variables
-from eqsat.rules.alignment import along, elements_along, finite_product, floating, not_all, reshaped, reshaped_term
-from eqsat.rules.drawing import convolution, extremes, gemm, shape_along
+from eqsat.rules.alignment import along, elements_along, finite_product, floating, reshaped, reshaped_term
+from eqsat.rules.drawing import convolution, extremes, gemm, or_integers, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, condition, constant, div, matmul, mul
 
@@ -29,16 +29,17 @@ def _another(m: Match) -> bool:
 
 def _folds(*names: str) -> list[Any]:
     """What every rule of this module asks of the scale ``s`` and the values ``names`` that absorb it."""
-    return [constant("s", *names), floating("s", *names), finite_product("s", *names), not_all("s", 1), _another]
+    return [constant("s", *names), floating("s", *names), finite_product("s", *names), _another]
 
 
 def _filled(d: Sampler, drawn: dict[str, Any], scale: np.ndarray) -> dict[str, Any]:
-    """Variables of a pattern from a drawn operator and a scale, some of them extreme."""
+    """Variables of a pattern from a drawn operator and a scale, some of them extreme, some scales neutral."""
+    scale = np.ones_like(scale) if d.chance(0.05) else scale
     small, large, larger = extremes(d)
     found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "s": fixed(scale * larger)}
     if drawn.get("b") is not None:
         found["b"] = fixed(drawn["b"] * small)
-    return found | {"linear": drawn.get("attributes", {})}
+    return or_integers(d, found | {"linear": drawn.get("attributes", {})})
 
 
 def _conv_sample(d: Sampler, *, transposed: bool = False) -> dict[str, Any]:
@@ -64,7 +65,8 @@ def _biased_sample(d: Sampler) -> dict[str, Any]:
     bias = d.floats(shape_along(d, (m, n), d.choose((0, 1))))
     scale = d.scale(shape_along(d, (m, n), 1))
     found = _filled(d, {"x": d.floats((m, k)), "w": d.floats((k, n))}, scale)
-    return found | {"c": fixed(bias * found["x"].flat[0])}
+    integers = found["x"].dtype.kind == "i"
+    return found | {"c": fixed(np.rint(bias).astype(np.int32) if integers else bias * found["x"].flat[0])}
 
 
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def _gemm_sample(d: Sampler) -> dict[str, Any]:
 
 def _quotient_sample(d: Sampler) -> dict[str, Any]:
     shape = d.shape()
-    return {"x": d.floats(shape, wild=True), "s": fixed(d.scale(d.broadcast_with(shape)))}
+    return or_integers(d, {"x": d.floats(shape, wild=True), "s": fixed(d.scale(d.broadcast_with(shape)))})
 
 
 def _bias(m: Match, scale: Term) -> Term | None:

@@ -47,9 +47,6 @@ def test_fold_fwd_simple(spatial: int) -> None:
     assert found == {"Relu": 1, "Add": 1, "Conv": 1}
 
 
-@pytest.mark.xfail(
-    reason="naming the rules of the result fails: egraph/explain.py, two e-nodes of different classes", strict=False
-)
 def test_fold_fwd_dual_path() -> None:
     """One scaled value feeds two depthwise convolutions with padding."""
     b = GraphBuilder()

@@ -47,7 +47,10 @@ def _pow(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
         if exponent.dtype.kind in "iu" and bool(np.all(exponent >= 0)):
             return (narrow(np.power(base, exponent.astype(base.dtype)), base),)
         return (narrow(np.power(base.astype(np.float64), exponent.astype(np.float64)), base),)
-    return (narrow(np.power(wide(base), exponent.astype(wide(base).dtype)), base),)
+    # Each base with an exponent of its own: for a single one of 0.5 NumPy takes Sqrt, which differs at minus infinity.
+    bases, exponents = np.broadcast_arrays(wide(base), exponent.astype(wide(base).dtype))
+    power = np.power(bases.ravel(), np.array(exponents, order="C").ravel()).reshape(bases.shape)
+    return (narrow(power, base),)
 
 
 def _mod(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
