@@ -165,9 +165,7 @@ def scale_an_operand(w: Writer, n: Node) -> Values:
         kind = w.choose(("left", "right", "both"))
         if kind == "both":
             number = math.sqrt(number)
-        scaled = [
-            v if kind == other else w.op("Mul", v, w.like(v, number)) for v, other in ((a, "right"), (b, "left"))
-        ]
+        scaled = [v if kind == other else w.op("Mul", v, w.like(v, number)) for v, other in ((a, "right"), (b, "left"))]
         return w.op("MatMul", *scaled)
     return None
 
