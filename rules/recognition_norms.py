@@ -279,3 +279,22 @@ def subtract_mean_before_quotient(m: Match) -> Term:
     m.require(m.x.dtype is DType.FLOAT, "no float32")
     m.require(np.array_equal(m.g.value, -m.h.value), "the second factor is not the first one negated")
     return add(mul(div(sub(m.x, m.mean), m.s), m.g), m.c)
+
+
+def _scaled_difference(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4, ones=0.05))
+    return {"x": x, **_axes(d, x.ndim), "y": d.positive(d.broadcast_with(x.shape))}
+
+
+@rule(
+    sub(mul(x, y), mul(apply("ReduceMean", x, axes).named("mean"), y)),
+    where=[constant("axes")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E27",
+    sample=_scaled_difference,
+)
+def subtract_mean_before_factor(m: Match) -> Term:
+    """``x * y - ReduceMean(x) * y == (x - ReduceMean(x)) * y``."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    return mul(sub(m.x, m.mean), m.y)
