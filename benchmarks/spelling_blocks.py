@@ -96,16 +96,21 @@ def projections(kind: int) -> Graph:
     """Queries, keys and values from one value, as heads; rows by batch, or as one matrix."""
     g = _Block("qkv", 4)
     x = g.b.input("x", "float32", (BATCH, ROWS, WIDTH) if kind % 2 else (ROWS, WIDTH))
-    parts = g.op("Split", g.projected(x, 3 * WIDTH), outputs=3, num_outputs=3, axis=-1)
+    if kind % 2:
+        packed = g.projected(x, 3 * WIDTH)
+    else:
+        packed = g.op("Gemm", x, g.weight(WIDTH, 3 * WIDTH), g.weight(3 * WIDTH))
+    parts = g.op("Split", packed, outputs=3, num_outputs=3, axis=-1)
     return g.finish(*(g.op(op, p) for op, p in zip(("Tanh", "Relu", "Abs"), parts, strict=True)))
 
 
 def convolution(kind: int) -> Graph:
-    """Convolution (with a border, or in groups), batch normalisation, with or without Relu."""
+    """Convolution (with a border; with a bias; in groups), batch normalisation, with or without Relu."""
     g = _Block("conv", 5)
     x = g.b.input("x", "float32", (1, 4, 7, 9))
     groups = 2 if kind % 4 > 1 else 1
-    y = g.op("Conv", x, g.weight(6, 4 // groups, 3, 3), pads=(1, 1, 1, 1), group=groups)
+    weights = (g.weight(6, 4 // groups, 3, 3), *((g.weight(6),) if kind % 4 in (1, 2) else ()))
+    y = g.op("Conv", x, *weights, pads=(1, 1, 1, 1), group=groups)
     positive = g.b.constant(g.rng.uniform(0.5, 2, 6).astype(np.float32))
     y = g.op("BatchNormalization", y, g.weight(6), g.weight(6), g.weight(6), positive)
     return g.finish(g.op("Relu", y) if kind % 2 else y)
@@ -140,7 +145,7 @@ BLOCKS: dict[str, tuple[Callable[[int], Graph], int]] = {
 
 
 def variant(block: str, seed: int) -> tuple[Graph, Graph]:
-    """A block in its plain spelling, and the same in a random one."""
+    """A block in its plain spelling, and the same in a random one: a dozen seeds of one round, then of two, of three."""
     build, kinds = BLOCKS[block]
     plain = build(seed % kinds)
-    return plain, respell(plain, seed)
+    return plain, respell(plain, seed, rounds=1 + seed // 12 % 3)

@@ -144,9 +144,7 @@ class Tally:
         if kind not in self._plain:
             self._plain[kind] = eqsat.optimize(plain, verify=False)
         best, result = self._plain[kind], eqsat.optimize(graph, verify=False)
-        counts = {node.op: 0 for node in result.program.graph.nodes}
-        for node in result.program.graph.nodes:
-            counts[node.op] += 1
+        counts = Counter(node.op for node in result.program.graph.nodes)
         recognised = FOUND[self.block](counts, kind)
         lean = result.report.kernels_after <= best.report.kernels_after
         self.found["ours"] += recognised
