@@ -96,10 +96,8 @@ def projections(kind: int) -> Graph:
     """Queries, keys and values from one value, as heads; rows by batch, or as one matrix."""
     g = _Block("qkv", 4)
     x = g.b.input("x", "float32", (BATCH, ROWS, WIDTH) if kind % 2 else (ROWS, WIDTH))
-    if kind % 2:
-        packed = g.projected(x, 3 * WIDTH)
-    else:
-        packed = g.op("Gemm", x, g.weight(WIDTH, 3 * WIDTH), g.weight(3 * WIDTH))
+    weight, bias = g.weight(WIDTH, 3 * WIDTH), g.weight(3 * WIDTH)
+    packed = g.op("Add", g.op("MatMul", x, weight), bias) if kind % 2 else g.op("Gemm", x, weight, bias)
     parts = g.op("Split", packed, outputs=3, num_outputs=3, axis=-1)
     return g.finish(*(g.op(op, p) for op, p in zip(("Tanh", "Relu", "Abs"), parts, strict=True)))
 

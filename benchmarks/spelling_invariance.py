@@ -22,6 +22,7 @@ import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +88,14 @@ def _onnxruntime(level: str) -> Callable[[Any], Counts]:
 
 
 def _onnxscript(model: Any) -> Counts:
-    from onnxscript import optimizer, rewriter
-
+    optimizer, rewriter = (import_module(f"onnxscript.{name}") for name in ("optimizer", "rewriter"))
     return _counted(rewriter.rewrite(optimizer.optimize(model)))
 
 
 def _onnxscript_for_onnxruntime(model: Any) -> Counts:
     import onnx_ir
-    from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
-    found = optimize_for_ort(onnx_ir.from_proto(model))
+    found = import_module("onnxscript.rewriter.ort_fusions").optimize_for_ort(onnx_ir.from_proto(model))
     return _counted(onnx_ir.to_proto(found[0] if isinstance(found, tuple) else found))
 
 

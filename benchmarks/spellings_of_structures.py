@@ -183,15 +183,14 @@ def spelled_quantize(w: Writer, n: Node) -> Values:
         return None
     limits = np.iinfo(zero.dtype)
     divided = w.op("Div", x, s) if w.chance() else w.commuted("Mul", x, w.constant(1 / scale))
-    low, high = (w.constant(np.float32(v)) for v in (limits.min - int(zero), limits.max - int(zero)))
-    clip_first = w.chance(0.3)
-    rounded = w.op("Clip", divided, low, high) if clip_first else w.op("Round", divided)
-    if clip_first:
-        rounded = w.op("Round", rounded)
-    elif w.chance():
-        rounded = w.op("Clip", rounded, low, high)
+    low = w.constant(np.float32(limits.min - int(zero)))
+    high = w.constant(np.float32(limits.max - int(zero)))
+    kind = w.choose(("clip", "clip first", "bounds"))
+    if kind == "clip first":
+        rounded = w.op("Round", w.op("Clip", divided, low, high))
     else:
-        rounded = w.op("Max", w.op("Min", rounded, high), low)
+        rounded = w.op("Round", divided)
+        rounded = w.op("Clip", rounded, low, high) if kind == "clip" else w.op("Max", w.op("Min", rounded, high), low)
     if int(zero):
         rounded = w.commuted("Add", rounded, w.constant(np.float32(zero)))
     return w.op("Cast", rounded, to=3 if zero.dtype == np.int8 else 2)
