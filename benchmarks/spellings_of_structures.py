@@ -165,9 +165,10 @@ def separate_padding(w: Writer, n: Node) -> Values:
 @spelling("Conv")
 def scaled_convolution(w: Writer, n: Node) -> Values:
     """``Conv(x, c) == Conv(x, c / 2) * 2`` without a bias."""
-    if len(n.inputs) > 2 and n.inputs[2]:
+    if any(n.inputs[2:]):
         return None
-    halved = w.op("Conv", n.inputs[0], w.constant(_array(w, n.inputs[1]) / 2), **dict(n.attributes))
+    x, weights = n.inputs[:2]
+    halved = w.op("Conv", x, w.constant(_array(w, weights) / 2), **dict(n.attributes))
     return w.op("Mul", halved, w.like(halved, 2))
 
 
