@@ -144,6 +144,26 @@ def subtract_instead_of_adding_negation(m: Match) -> Term:
     return sub(m.x, m.y)
 
 
+def _negated_summand(d: Sampler) -> dict[str, Any]:
+    drawn = _pair(d)
+    factor = np.full(d.choose(((), (1,), (1,) * (drawn["y"].ndim + 2))), d.choose((-1, -1, -1, -2)), drawn["y"].dtype)
+    return drawn | {"c": fixed(factor)}
+
+
+@rule(
+    add(x, mul(y, c)),
+    where=[constant("c"), every_element("c", -1)],
+    exactness=EXACT,
+    source=IEEE,
+    family="E18",
+    sample=_negated_summand,
+)
+def subtract_instead_of_adding_opposite(m: Match) -> Term:
+    """``x + y * -1 == x - y``."""
+    m.require(m.c.rank <= m.y.rank and not m.y.is_constant, "the factor adds axes, or both are constant")
+    return sub(m.x, m.y)
+
+
 @rule(sub(x, apply("Neg", y)), exactness=EXACT, source=IEEE, family="E18", sample=_pair)
 def add_instead_of_subtracting_negation(m: Match) -> Term:
     """``x - -y == x + y``."""

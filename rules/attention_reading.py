@@ -113,14 +113,16 @@ class Reader:
         return self._probabilities[value.handle]
 
     def _read_probabilities(self, value: Ref) -> Probabilities | None:
+        """The reading with the fewest steps: a softmax may have been given a shift that it does not need."""
+        readings: list[Probabilities] = []
         for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div"):
             try:
                 found = self._read_edge(value, *node)
             except Unmet:
                 continue
             if found is not None:
-                return found
-        return None
+                readings.append(found)
+        return min(readings, key=lambda r: len(r.steps) + len(r.scores.steps), default=None)
 
     def _read_edge(self, value: Ref, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
         source = inputs[0]

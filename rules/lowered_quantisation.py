@@ -104,6 +104,23 @@ def recognise_quantize_with_zero_point(m: Match) -> Term:
     return _quantized(m, _whole_number(m, m.c))
 
 
+@rule(
+    add(apply("Clip", apply("Round", x), low, high), c),
+    where=[constant("low", "high", "c")],
+    exactness=EXACT,
+    source="sums of whole numbers below 2^24 are exact, and larger ones lie beyond the bounds",
+    family="E1",
+    sample=_shifted_range,
+)
+def add_zero_point_before_clip(m: Match) -> Term:
+    """``Clip(Round(x), low, high) + c == Clip(Round(x) + c, low + c, high + c)`` for whole numbers of at most 16 bits."""
+    m.require(m.x.dtype is DType.FLOAT and m.root.shape == m.x.shape, "no float32, or a constant enlarges the result")
+    first, last, shift = (_whole_number(m, value) for value in (m.low, m.high, m.c))
+    m.require(first <= last and max(map(abs, (first, last, shift))) < 1 << 16, "bounds out of order or range")
+    low, high = literal(np.float32(first + shift)), literal(np.float32(last + shift))
+    return apply("Clip", add(apply("Round", m.x), m.c), low, high)
+
+
 def _clip_inside(d: Sampler) -> dict[str, Any]:
     bounds = {"low": d.choose((-7, 0, 7.5, -128)), "high": d.choose((7, 255, 6.5))}
     return {"x": _near_ties(d) / np.float32(d.choose((1, 16)))} | {k: fixed(np.float32(v)) for k, v in bounds.items()}

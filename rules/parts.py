@@ -77,7 +77,7 @@ def _parts_of_split(node: Ref, inputs: tuple[Ref | None, ...], outputs: dict[int
         yield output, Part(whole, axis, offsets[index], offsets[index + 1])
 
 
-def _slices(view: GroupView) -> Iterator[tuple[Ref, Part]]:
+def slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     """Every Slice that cuts one axis in steps of 1, and which part of its input it is."""
     for node, (whole, starts, ends, *rest) in view.nodes("Slice"):
         assert whole is not None
@@ -141,7 +141,7 @@ def _part_of_concat(d: Sampler) -> Instance:
 def take_part_from_operand_of_concat(view: GroupView) -> Iterator[Merge]:
     """``Slice(Concat(..., x, ...)) == Slice(x)`` for a part, of a Slice or a Split, that lies in one operand."""
     concats = _concats(view)
-    for ref, part in itertools.chain(_projections(view), _slices(view)):
+    for ref, part in itertools.chain(_projections(view), slices_of(view)):
         for axis, operands in concats.get(part.whole.handle, ()):
             if axis != part.axis:
                 continue
@@ -185,7 +185,7 @@ def _concat_of_parts(d: Sampler) -> Instance:
 def join_adjacent_parts(view: GroupView) -> Iterator[Merge]:
     """``Concat(x[a:b], x[b:c], ...) == x[a:...]`` for adjacent parts of one value, in order."""
     parts: dict[int, list[Part]] = {}
-    for ref, part in itertools.chain(_projections(view), _slices(view)):
+    for ref, part in itertools.chain(_projections(view), slices_of(view)):
         parts.setdefault(ref.handle, []).append(part)
     for node, inputs in view.nodes("Concat"):
         first = inputs[0]
@@ -235,7 +235,7 @@ def _slice_of_split(d: Sampler) -> Instance:
 def compose_slice_of_split(view: GroupView) -> Iterator[Merge]:
     """``Slice(Split(x)[i]) == Slice(x)``."""
     outputs = {ref.handle: part for ref, part in _projections(view)}
-    for ref, part in _slices(view):
+    for ref, part in slices_of(view):
         outer = outputs.get(part.whole.handle)
         if outer is None:
             continue

@@ -78,6 +78,27 @@ def move_half_from_value_into_gate(m: Match) -> Term:
     return _move_half(m)
 
 
+def _expanded(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape())
+    y = d.floats(d.broadcast_with(x.shape))
+    return {"x": x, "y": Applied(d.choose(("Tanh", "Erf")), y) if d.chance(0.9) else y}
+
+
+@rule(
+    add(x, mul(x, y)),
+    exactness=ROUNDING,
+    source="distributivity over the reals",
+    family="E28",
+    sample=_expanded,
+)
+def gather_gated_value(m: Match) -> Term:
+    """``x + x * y == x * (1 + y)`` for ``y`` from -1 to 1, where nothing overflows."""
+    low, high = m.y.interval
+    m.require(m.x.dtype is DType.FLOAT and not m.x.is_constant and not m.y.is_constant, "no float32, or constant")
+    m.require(low >= -1 and high <= 1, "y may be outside -1 to 1")
+    return mul(m.x, add(m.y, literal(1, m.x.dtype)))
+
+
 def _tanh_gate(d: Sampler) -> dict[str, Any]:
     u = d.floats(d.shape(), d.choose(("float32", "float32", "float16")))
     return {"u": u} | _one_and_half(d, u)
@@ -139,6 +160,21 @@ def move_coefficient_behind_square(m: Match) -> Term:
 
 
 @rule(
+    mul(mul(x, x), mul(x, a)),
+    where=[constant("a")],
+    exactness=ROUNDING,
+    source="associativity over the reals",
+    family="E28",
+    sample=_cubic(lambda d, x: {}),
+)
+def move_coefficient_behind_cube(m: Match) -> Term:
+    """``(x * x) * (x * a) == x ^ 3 * a`` for the cubic coefficient ``a`` of the approximate Gelu."""
+    m.require(m.x.dtype is DType.FLOAT, "Gelu has a kernel in float32 only")
+    m.require(about("a", CUBIC).holds(m), "another coefficient")
+    return mul(apply("Pow", m.x, literal(3, m.x.dtype)), m.a)
+
+
+@rule(
     mul(mul(x, c), add(mul(mul(x, x), a), one)),
     where=[constant("a", "c", "one"), every_element("one", 1)],
     exactness=ROUNDING,
@@ -153,6 +189,28 @@ def expand_cubic(m: Match) -> Term:
     m.require(about("a", CUBIC).holds(m) and about("c", 0.5 * TWICE_ROOT).holds(m), "other coefficients")
     cube = apply("Pow", m.x, literal(3, m.x.dtype))
     return mul(add(m.x, mul(cube, m.a)), m.c)
+
+
+@rule(
+    add(mul(x, c), mul(apply("Pow", x, e), a)),
+    where=[constant("a", "c", "e"), same_type("x")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E28",
+    sample=_cubic(
+        lambda d, x: {
+            "a": _number(d, x, CUBIC * 0.5 * TWICE_ROOT, 3.0),
+            "c": _number(d, x, 0.5 * TWICE_ROOT, 3.0),
+            "e": _number(d, x, 3.0, 2.0),
+        }
+    ),
+)
+def factor_cubic(m: Match) -> Term:
+    """``x * c + x ^ e * (a * c) == (x + x ^ e * a) * c`` for the coefficients of the approximate Gelu."""
+    m.require(m.x.dtype is DType.FLOAT, "Gelu has a kernel in float32 only")
+    factor = 0.5 * TWICE_ROOT
+    m.require(about("a", CUBIC * factor).holds(m) and about("c", factor).holds(m), "other coefficients")
+    return mul(add(m.x, mul(apply("Pow", m.x, m.e), literal(CUBIC, m.x.dtype))), m.c)
 
 
 def _erf_gelu(d: Sampler) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import about, add, constant, every_element, mul, same_type
 
 ROUNDING = Exactness.ROUNDING
-x, c, three, low, high, sixth = variables("x c three low high sixth")
+x, c, one, three, low, high, sixth = variables("x c one three low high sixth")
 
 
 def _check(m: Match) -> None:
@@ -40,6 +40,29 @@ def recognise_silu(m: Match) -> Term:
     """``x * Sigmoid(x) == Swish(x)``."""
     _check(m)
     return apply("Swish", m.x, alpha=1.0)
+
+
+def _logistic(d: Sampler) -> dict[str, Any]:
+    drawn = _input(d)
+    dtype = drawn["x"].dtype
+    return drawn | {
+        "c": fixed(np.asarray(d.choose((-1, -1, -1, -1, -2)), dtype)),
+        "one": fixed(np.full(d.choose(((), (1,), (1,) * (drawn["x"].ndim + 1))), 1 if d.chance(0.85) else 2, dtype)),
+    }
+
+
+@rule(
+    apply("Reciprocal", add(apply("Exp", mul(x, c)), one)),
+    where=[constant("c", "one"), every_element("c", -1), every_element("one", 1), same_type("x")],
+    exactness=ROUNDING,
+    source="ONNX Sigmoid",
+    family="E28",
+    sample=_logistic,
+)
+def recognise_sigmoid(m: Match) -> Term:
+    """``Reciprocal(Exp(-x) + 1) == Sigmoid(x)``; where the exponential overflows, both are 0."""
+    _check(m)
+    return apply("Sigmoid", m.x)
 
 
 def _with_factor(d: Sampler) -> dict[str, Any]:

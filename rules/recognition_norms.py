@@ -19,7 +19,7 @@ from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, div, every_element, mul, same_type, sub
 
 ROUNDING = Exactness.ROUNDING
-x, s, g, c, eps, e, y = variables("x s g c eps e y")
+x, s, g, h, c, eps, e, y = variables("x s g h c eps e y")
 (axes,) = variables("axes?")
 
 
@@ -224,6 +224,20 @@ def divide_before_gain(m: Match) -> Term:
     return mul(div(m.x, apply("Sqrt", m.y)), m.g)
 
 
+@rule(
+    div(mul(x, g), apply("Sqrt", y)),
+    where=[constant("g")],
+    exactness=ROUNDING,
+    source="associativity over the reals",
+    family="E27",
+    sample=_gained,
+)
+def divide_product_before_gain(m: Match) -> Term:
+    """``(x * g) / Sqrt(y) == (x / Sqrt(y)) * g``."""
+    m.require(m.x.dtype is DType.FLOAT and not m.y.is_constant, "no float32, or a constant root")
+    return mul(div(m.x, apply("Sqrt", m.y)), m.g)
+
+
 def _kept_mean(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.shape(1, 4, ones=0.05))
     gain = d.positive(d.broadcast_with(x.shape))
@@ -242,3 +256,45 @@ def subtract_mean_before_gain(m: Match) -> Term:
     """``x * y + (c - ReduceMean(x) * y) == (x - ReduceMean(x)) * y + c``."""
     m.require(m.x.dtype is DType.FLOAT, "no float32")
     return add(mul(sub(m.x, m.mean), m.y), m.c)
+
+
+def _separate_gains(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4, ones=0.05))
+    gain = d.floats(x.shape[-1:])
+    other = -gain if d.chance(0.8) else gain * np.float32(1.5)
+    found = {"x": x, **_axes(d, x.ndim), "s": d.positive(d.broadcast_of(x.shape)), "g": fixed(gain), "h": fixed(other)}
+    return found | {"c": d.either(d.floats(d.broadcast_of(x.shape)))}
+
+
+@rule(
+    add(mul(div(x, s), g), add(mul(div(apply("ReduceMean", x, axes).named("mean"), s), h), c)),
+    where=[constant("axes", "g", "h")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E27",
+    sample=_separate_gains,
+)
+def subtract_mean_before_quotient(m: Match) -> Term:
+    """``(x / s) * g + ((ReduceMean(x) / s) * -g + c) == ((x - ReduceMean(x)) / s) * g + c``."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    m.require(np.array_equal(m.g.value, -m.h.value), "the second factor is not the first one negated")
+    return add(mul(div(sub(m.x, m.mean), m.s), m.g), m.c)
+
+
+def _scaled_difference(d: Sampler) -> dict[str, Any]:
+    x = d.floats(d.shape(1, 4, ones=0.05))
+    return {"x": x, **_axes(d, x.ndim), "y": d.positive(d.broadcast_with(x.shape))}
+
+
+@rule(
+    sub(mul(x, y), mul(apply("ReduceMean", x, axes).named("mean"), y)),
+    where=[constant("axes")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E27",
+    sample=_scaled_difference,
+)
+def subtract_mean_before_factor(m: Match) -> Term:
+    """``x * y - ReduceMean(x) * y == (x - ReduceMean(x)) * y``."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    return mul(sub(m.x, m.mean), m.y)

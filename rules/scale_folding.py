@@ -186,8 +186,10 @@ def divide_by_constant_as_multiplication(m: Match) -> Term:
     """``x / s == x * (1 / s)`` for a constant ``s`` whose reciprocals are normal numbers."""
     m.require(not m.x.is_constant, "the quotient is constant")
     low, high = m.s.interval
-    m.require(low > 0 or high < 0, "the divisor may be zero")
     smallest, biggest = sorted((abs(low), abs(high)))
+    if low <= 0 <= high:
+        smallest = float(np.abs(m.s.value.astype(np.float64)).min(initial=np.inf))
+    m.require(smallest > 0, "the divisor may be zero")
     info = np.finfo(m.s.dtype.numpy)
     m.require(smallest > 1 / float(info.max), "a reciprocal overflows")
     m.require(biggest < 1 / float(info.smallest_normal), "a reciprocal is subnormal")

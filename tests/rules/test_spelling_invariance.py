@@ -1,0 +1,88 @@
+"""Random spellings of a block are equal to it, and the optimiser does not care which it is given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import eqsat
+from benchmarks.respelling import SPELLINGS, Writer, respell
+from benchmarks.spelling_blocks import BLOCKS, variant
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+from eqsat.ir.types import TensorType
+
+PER_BLOCK = 5
+_NO_PROOF = pytest.mark.xfail(
+    raises=AssertionError, strict=True, reason="the proof history loses an equality of the e-graph"
+)
+_UNPROVED = {("attention", 19), ("attention", 21)}
+_ALL = [(block, 7 * i + 12 * (i % 3)) for block in BLOCKS for i in range(PER_BLOCK)]
+SEEDS = [pytest.param(*case, marks=_NO_PROOF if case in _UNPROVED else ()) for case in _ALL]
+
+
+def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+    """Random inputs; those named mask hold zeros and ones."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        found = graph.type_of(name)
+        assert isinstance(found, TensorType)
+        shape = tuple(d for d in found.shape or () if isinstance(d, int))
+        array = rng.integers(0, 2, shape) if name == "mask" else rng.normal(size=shape)
+        feeds[name] = array.astype(found.dtype.numpy)
+    return feeds
+
+
+def _agree(a: Graph, b: Graph, seed: int) -> None:
+    feeds = _feeds(a, seed)
+    want, got = run(a, feeds), run(b, feeds)
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=2e-4, atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_variants_equal_the_plain_spelling(block: str) -> None:
+    for seed in range(40):
+        plain, graph = variant(block, seed)
+        _agree(plain, graph, seed)
+
+
+def test_every_spelling_is_used_and_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function of the generator alone, on every block it applies to: it writes something, and that is equal."""
+    written: set[str] = set()
+    copied = Writer.copy
+
+    def copy(self, node, spellings):  # type: ignore[no-untyped-def]
+        def noted(function):  # type: ignore[no-untyped-def]
+            def write(writer, node):  # type: ignore[no-untyped-def]
+                found = function(writer, node)
+                if found is not None:
+                    written.add(function.__name__)
+                return found
+
+            return write
+
+        copied(self, node, [noted(s) for s in spellings])
+
+    monkeypatch.setattr(Writer, "copy", copy)
+    for build, kinds in BLOCKS.values():
+        for seed in range(50):
+            plain = build(seed % kinds)
+            _agree(plain, respell(plain, 1000 + seed, rounds=2, probability=0.35), seed)
+    assert written == {s.__name__ for spellings in SPELLINGS.values() for s in spellings}
+
+
+def test_equal_seeds_give_equal_graphs() -> None:
+    assert variant("attention", 17)[1].same_as(variant("attention", 17)[1])
+    assert not variant("attention", 17)[1].same_as(variant("attention", 22)[1])
+
+
+@pytest.mark.parametrize(("block", "seed"), SEEDS)
+def test_every_spelling_ends_in_the_same_structures(block: str, seed: int) -> None:
+    plain, graph = variant(block, seed)
+    best, result = (eqsat.optimize(g, verify=False) for g in (plain, graph))
+    assert result.report.recognized == best.report.recognized
+    assert result.report.kernels_after <= best.report.kernels_after
+    assert result.report.stop_reason == "saturated"
+    _agree(plain, result.program.graph, seed)
