@@ -152,7 +152,9 @@ def fold_scale_into_following_conv(m: Match) -> Term:
 def _scaled_and_shifted_conv_sample(d: Sampler) -> dict[str, Any]:
     found = _conv_sample(d)
     large = np.float32(1e20 if d.chance(0.1) else 1)
-    return found | {"c": fixed(d.floats(_kept(d, found["x"].shape, 1)) * large)}
+    dtype = found["x"].dtype
+    shift = d.floats(_kept(d, found["x"].shape, 1)) * large
+    return found | {"c": fixed(shift if dtype.kind == "f" else np.ones(shift.shape, dtype))}
 
 
 @condition("s of one sign and c / s finite")

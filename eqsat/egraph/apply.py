@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
-from eqsat.egraph.patterns import ABSENT_INPUT, Query
+from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.errors import RuleError
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import GroupRule, GroupView, Match, Ref, Rule, Term, Unmet
@@ -70,7 +70,8 @@ class RuleApplier:
             number = row[spot.attributes] if spot.attributes >= 0 else -1 - spot.attributes
             children = [ABSENT_INPUT if c is None else row[c] for c in spot.children]
             handle = egraph.enode_of(spot.op, spot.domain, number, spot.outputs, children)
-            if handle is None and len(children) == 2:  # a commutative operator, matched the other way round
+            commutes = is_commutative(constructor_name(spot.op, spot.domain, len(children), spot.outputs))
+            if handle is None and commutes:  # matched the other way round
                 handle = egraph.enode_of(spot.op, spot.domain, number, spot.outputs, children[::-1])
             if handle is None:
                 return root, ()
@@ -82,7 +83,8 @@ class RuleApplier:
                 for c, i in zip(spot.children, spot.inner, strict=True)
             ]
             own = egraph.nodes[handle].children
-            if any(egraph.find(a) != egraph.find(b) for a, b in zip(own, targets, strict=True)):
+            commutes = is_commutative(constructor_name(spot.op, spot.domain, len(own), spot.outputs))
+            if commutes and any(egraph.find(a) != egraph.find(b) for a, b in zip(own, targets, strict=True)):
                 targets.reverse()
             premises.extend((a, b) for a, b in zip(own, targets, strict=True) if a != b)
         return found[0], tuple(premises)
