@@ -66,27 +66,26 @@ class RuleApplier:
         child of a matched e-node, and the e-node matched in its class or the handle bound to the variable."""
         egraph = self._egraph
         found: list[int] = []
+        order: list[int] = []
         for spot in query.enodes:
             number = row[spot.attributes] if spot.attributes >= 0 else -1 - spot.attributes
             children = [ABSENT_INPUT if c is None else row[c] for c in spot.children]
-            handle = egraph.enode_of(spot.op, spot.domain, number, spot.outputs, children)
-            commutes = is_commutative(constructor_name(spot.op, spot.domain, len(children), spot.outputs))
-            if handle is None and commutes:  # matched the other way round
-                handle = egraph.enode_of(spot.op, spot.domain, number, spot.outputs, children[::-1])
+            parts = (spot.op, spot.domain, number, spot.outputs)
+            handle, step = egraph.enode_of(*parts, children), 1
+            if handle is None and is_commutative(constructor_name(spot.op, spot.domain, len(children), spot.outputs)):
+                handle, step = egraph.enode_of(*parts, children[::-1]), -1
             if handle is None:
                 return root, ()
             found.append(handle)
+            order.append(step)
         premises: list[tuple[int, int]] = []
-        for handle, spot in zip(found, query.enodes, strict=True):
+        for handle, step, spot in zip(found, order, query.enodes, strict=True):
             targets = [
                 ABSENT_INPUT if c is None else found[i] if i is not None else egraph.find(row[c])
                 for c, i in zip(spot.children, spot.inner, strict=True)
             ]
             own = egraph.nodes[handle].children
-            commutes = is_commutative(constructor_name(spot.op, spot.domain, len(own), spot.outputs))
-            if commutes and any(egraph.find(a) != egraph.find(b) for a, b in zip(own, targets, strict=True)):
-                targets.reverse()
-            premises.extend((a, b) for a, b in zip(own, targets, strict=True) if a != b)
+            premises.extend((a, b) for a, b in zip(own, targets[::step], strict=True) if a != b)
         return found[0], tuple(premises)
 
     def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:

@@ -87,9 +87,8 @@ def test_an_interrupted_calibration_goes_on(tmp_path: Path, monkeypatch: pytest.
     assert rest.known == len(first.timings)
     assert rest.known + rest.timed + rest.failed == len(GRID)
     assert rest.table.complete
-    assert {t.case: t.seconds for t in load_table(path).timings}.items() >= {
-        t.case: t.seconds for t in first.timings
-    }.items()
+    kept = {t.case: t.seconds for t in load_table(path).timings}
+    assert all(kept[t.case] <= t.seconds for t in first.timings)  # an unsteady kernel may be timed again, never worse
     nothing = calibrate("onnxruntime-cpu", GRID, path, how=QUICK)
     assert (nothing.timed, nothing.known) == (0, len(rest.table.timings))
 
