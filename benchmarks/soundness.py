@@ -22,6 +22,7 @@ from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph
 from eqsat.errors import EqsatError
+from eqsat.ir.interpret import run
 from eqsat.rewrite import registered_rules
 from eqsat.rules.sampling import Instance, Sampler, draw_instance
 
@@ -34,6 +35,10 @@ Outcome = tuple[int, dict[str, int], list[str]]
 def check(number: int, seed: int = 0) -> Outcome:
     """Saturates graph ``number`` with all rules and evaluates every e-node."""
     instance = _instance(number, seed)
+    try:
+        run(instance.graph, instance.feeds)
+    except ValueError:
+        return 0, {}, []  # numpy refuses the graph itself, such as a mirror of an empty axis
     encoding = encode(instance.graph)
     try:
         result = saturate(encoding.egraph, registered_rules(), LIMITS)
@@ -64,11 +69,12 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(None if arguments is None else list(arguments))
     start = time.perf_counter()
-    enodes, fired, wrong = 0, Counter[str](), list[str]()
+    graphs, enodes, fired, wrong = 0, 0, Counter[str](), list[str]()
     with Pool(options.processes) as pool:
         work = ((number, options.seed) for number in range(options.graphs))
         for count, matches, messages in pool.imap_unordered(_check_with, work, chunksize=20):
             enodes += count
+            graphs += count > 0
             fired.update(matches)
             wrong += messages
     for message in sorted(wrong)[:20]:
