@@ -34,11 +34,11 @@ Outcome = tuple[int, dict[str, int], list[str]]
 
 def check(number: int, seed: int = 0) -> Outcome:
     """Saturates graph ``number`` with all rules and evaluates every e-node."""
-    instance = _instance(number, seed)
     try:
+        instance = _instance(number, seed)
         run(instance.graph, instance.feeds)
-    except ValueError:
-        return 0, {}, []  # numpy refuses the graph itself, such as a mirror of an empty axis
+    except (EqsatError, ValueError):
+        return 0, {}, []  # what was drawn is no graph: shapes that do not broadcast, a mirror of an empty axis
     encoding = encode(instance.graph)
     try:
         result = saturate(encoding.egraph, registered_rules(), LIMITS)

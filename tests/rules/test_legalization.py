@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from graph_checks import counts, optimized
 
+import eqsat
+from eqsat.backends.onnx_file import to_model
 from eqsat.cost.target import load_target
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
@@ -112,3 +114,13 @@ def test_hard_swish_in_the_spellings_of_exporters() -> None:
     one = b.finish([b.op("Div", b.op("Mul", x, ramp), six)])
     assert counts(optimized(one, target=EVERYTHING)) == {"HardSwish": 1}
     assert "HardSwish" not in counts(optimized(one, target="onnxruntime-cpu"))
+
+
+def test_a_program_with_swish_runs_and_is_written() -> None:
+    """ONNX Runtime has no kernel for Swish: programs for targets that have one are spelled out to be run and written."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3))
+    result = eqsat.optimize(b.finish([b.op("Mul", x, b.op("Sigmoid", x))]), target="tensorrt-like")
+    assert counts(result) == {"Swish": 1}
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    assert {n.op_type for n in to_model(result.program.graph).graph.node} == {"Sigmoid", "Mul"}

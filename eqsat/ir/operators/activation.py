@@ -69,6 +69,14 @@ def _swish(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     return x * sigmoid(attributes.get("alpha", 1.0) * x)
 
 
+def _spelled_swish(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    """As files have it: ONNX Runtime loads the opset of Swish, but has neither a kernel for it nor expands it."""
+    x = inputs[0]
+    alpha = attributes.get("alpha", 1.0)
+    scaled = x if alpha == 1 else b.op("Mul", x, b.constant(np.array(alpha, b.type_of(x).dtype.numpy)))
+    return [b.op("Mul", x, b.op("Sigmoid", scaled))]
+
+
 def _leaky_relu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     """``x`` where x >= 0, else ``alpha*x``"""
     return np.where(x >= 0, x, attributes.get("alpha", 0.01) * x)
@@ -118,7 +126,7 @@ define_elementwise("Shrink", _in_wide(_shrink), flops=2)
 define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4)
 define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4)
 define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5)
-define_elementwise("Swish", _in_wide(_swish), flops=5)
+define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish)
 define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3)
 define_elementwise("Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3)
 define_elementwise("Mish", _in_wide(lambda x, a: x * np.tanh(softplus(x))), flops=5)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Evaluate, Flops, InferRule, Kind, define
+from eqsat.ir.operator import Application, Evaluate, Expand, Flops, InferRule, Kind, define
 from eqsat.ir.operators.dims import broadcast, common_dtype, count
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -118,6 +118,7 @@ def define_elementwise(
     flops: float = 1,
     bit_exact: bool = False,
     commutative: bool = False,
+    expand: Expand | None = None,
 ) -> None:
     """Registers an elementwise operator that does ``flops`` operations an element."""
     define(
@@ -128,4 +129,5 @@ def define_elementwise(
         flops=one_per_element if flops == 1 else flops_per_element(flops),
         bit_exact=bit_exact,
         commutative=commutative,
+        expand=expand,
     )
