@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,21 +16,14 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.rewrite import (
     Apply,
-    Condition,
     GroupView,
-    Match,
     Merge,
     Ref,
-    Term,
     Unmet,
     apply,
     group_rule,
-    rule,
-    variables,
 )
-from eqsat.rules.alignment import floating
 from eqsat.rules.sampling import Drawing, Fixed, Instance, Sampler, fixed
-from eqsat.rules.terms import add, constant, mul
 
 _SPELLINGS = 4
 """Products (or sums) with a constant that one class may contain."""
@@ -124,66 +116,3 @@ def merge_constant_factors(view: GroupView) -> Iterator[Merge]:
 def merge_constant_summands(view: GroupView) -> Iterator[Merge]:
     """``(x + c1) + c2 == x + (c1 + c2)`` for constants of ordinary size."""
     return _merged(view, "Add", _ordinary_summand)
-
-
-# --- sums and products in turn -------------------------------------------------------------------------------------------
-
-x, a, c, k, e = variables("x a c k e")
-
-
-def _ordinary(factors: str, summands: str) -> Condition:
-    def holds(m: Match) -> bool:
-        return all(_ordinary_factor(m[n]) for n in factors) and all(_ordinary_summand(m[n]) for n in summands)
-
-    return Condition("constants of ordinary size", holds)
-
-
-def _require_small(m: Match, *constants: Ref) -> None:
-    """No outer product of a row and a column, and no value that is a multiple of itself."""
-    m.require(m.root.handle != m.x.handle, "the value is computed from itself")
-    together = math.prod(np.broadcast_shapes(*(v.static_shape for v in constants)))
-    m.require(together <= max(math.prod(v.static_shape) for v in constants), "the constants would grow")
-
-
-def _affine_sample(names: str) -> Callable[[Sampler], dict[str, Any]]:
-    def draw(d: Sampler) -> dict[str, Any]:
-        shape = d.shape()
-        found: dict[str, Any] = {"x": d.floats(shape)}
-        form = d.choose(((), d.broadcast_of(shape), d.broadcast_with(shape)))
-        for name in names:
-            array = d.floats(form if d.chance(0.8) else d.broadcast_of(shape))
-            if name in "ak":
-                array = d.positive(array.shape) * np.float32(d.choose((1, 1, -1)))
-            huge = np.float32(12582912.0 * 1e12 if name in "ak" else 12582912.0) if d.chance(0.08) else np.float32(1)
-            found[name] = fixed(array * huge)
-        return found
-
-    return draw
-
-
-@rule(
-    add(mul(add(x, c), k), e),
-    where=[constant("c", "k", "e"), floating("x", "c", "k", "e"), _ordinary("k", "ce")],
-    exactness=Exactness.ROUNDING,
-    source="distributivity over the reals; TVM SimplifyExpr",
-    family="E18",
-    sample=_affine_sample("cke"),
-)
-def merge_summands_across_factor(m: Match) -> Term:
-    """``(x + c) * k + e == x * k + (c * k + e)`` for constants of ordinary size."""
-    _require_small(m, m.c, m.k, m.e)
-    return add(mul(m.x, m.k), add(mul(m.c, m.k), m.e))
-
-
-@rule(
-    mul(add(mul(x, a), c), k),
-    where=[constant("a", "c", "k"), floating("x", "a", "c", "k"), _ordinary("ak", "c")],
-    exactness=Exactness.ROUNDING,
-    source="distributivity over the reals; TVM SimplifyExpr",
-    family="E18",
-    sample=_affine_sample("ack"),
-)
-def merge_factors_across_summand(m: Match) -> Term:
-    """``(x * a + c) * k == x * (a * k) + c * k`` for constants of ordinary size."""
-    _require_small(m, m.a, m.c, m.k)
-    return add(mul(m.x, mul(m.a, m.k)), mul(m.c, m.k))

@@ -66,6 +66,7 @@ def _swapped(side: str) -> Any:
 def _factor(m: Match) -> float:
     """The number that a product of matrices is multiplied by. Raises `Unmet` if it is not one finite number."""
     m.require(m.a.rank >= 2 and m.b.rank >= 2, "a vector")
+    m.require(m.root.handle != m.product.handle, "the product is the scaled value itself")
     m.require(
         math.prod(m.c.static_shape) == 1 and m.c.rank <= m.product.rank, "no scalar, or one that enlarges the result"
     )
