@@ -2,7 +2,7 @@
 
     python -m benchmarks.summary --models FOLDER
 
-``FOLDER`` holds inflated models (`benchmarks.inflate`). Prints a Markdown table; nothing is verified (see `benchmarks.all_models`).
+``FOLDER`` holds inflated models (`benchmarks.inflate`). Prints a Markdown table; `benchmarks.all_models` verifies, too.
 """
 
 from __future__ import annotations
