@@ -52,7 +52,10 @@ _DEPTH = 12
 
 
 _Memo = dict[tuple[int, int], Interval]
-"""Bounds found so far, by class and depth: without it, spellings that share operands are walked again and again."""
+"""Bounds found so far, by class and depth: without it, spellings that share operands are walked again and again.
+
+They hold until two classes are merged; a new e-node is a new class, which nothing reads yet.
+"""
 
 
 def bound_elements(egraph: EGraph, cls: int, depth: int = _DEPTH, memo: _Memo | None = None) -> Interval:

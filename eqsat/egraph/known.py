@@ -42,6 +42,7 @@ class KnownValues:
         self._constant: set[int] = set()
         self._values: dict[int, np.ndarray] = {}
         self._intervals: dict[int, tuple[float, float]] = {}
+        self._bounds: dict[tuple[int, int], tuple[float, float]] = {}
         self._queue: list[int] = []
 
     def is_constant(self, cls: int) -> bool:
@@ -74,6 +75,7 @@ class KnownValues:
             values.setdefault(keep, values.pop(lose))
         self._intervals.pop(lose, None)
         self._intervals.pop(keep, None)
+        self._bounds.clear()
         was_keep, was_lose = keep in self._constant, lose in self._constant
         self._constant.discard(lose)
         if was_lose and not was_keep:
@@ -180,5 +182,5 @@ class KnownValues:
         if found is None:
             from eqsat.egraph.intervals import bound_elements
 
-            found = self._intervals[cls] = bound_elements(self._egraph, cls)
+            found = self._intervals[cls] = bound_elements(self._egraph, cls, memo=self._bounds)
         return found
