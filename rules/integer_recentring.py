@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.operators.recenter import RECENTER
+from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import (
     PROJECTION,
@@ -40,7 +40,6 @@ from eqsat.rules.terms import constant
 EXACT = Exactness.EXACT
 SOURCE = "adding 128 to the integer and to its zero point"
 low, high = variables("low? high?")
-_OTHER = {DType.INT8: DType.UINT8, DType.UINT8: DType.INT8}
 
 
 def recenter(value: Term) -> Apply:
@@ -52,7 +51,7 @@ def recentred(zero: Ref | None, dtype: DType, like_scale: Ref) -> Term:
     """A zero point for recentred integers; ``dtype`` is the type of the integers before. Raises `Unmet` if it is not known."""
     elements = np.zeros(like_scale.static_shape, np.int64) if zero is None else zero.value.astype(np.int64)
     moved = elements + (128 if dtype is DType.INT8 else -128)
-    return literal(moved.astype(_OTHER[dtype].numpy))
+    return literal(moved.astype(OTHER_SIGN[dtype].numpy))
 
 
 def _byte(d: Sampler) -> str:

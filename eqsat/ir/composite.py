@@ -19,7 +19,17 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
-from eqsat.ir.operator import Application, Expand, Flops, Kind, Operator, define, definition_of
+from eqsat.ir.operator import (
+    Application,
+    Evaluate,
+    Expand,
+    Flops,
+    InferRule,
+    Kind,
+    Operator,
+    define,
+    definition_of,
+)
 from eqsat.ir.types import DType, TensorType, Type, tensor_type
 
 OWN_DOMAIN = "eqsat"
@@ -27,12 +37,20 @@ OWN_DOMAIN = "eqsat"
 
 
 def define_composite(
-    key: str, expand: Expand, kind: Kind, *, flops: Flops | None = None, commutative: bool = False
+    key: str,
+    expand: Expand,
+    kind: Kind,
+    *,
+    infer: InferRule | None = None,
+    evaluate: Evaluate | None = None,
+    flops: Flops | None = None,
+    commutative: bool = False,
 ) -> Operator:
     """Registers an operator that means what ``expand`` builds.
 
     ``expand(builder, attributes, inputs)`` gets the names of its inputs (``None`` for an absent one) in a `GraphBuilder`,
-    which knows their types, and returns the names of its outputs. ``flops`` are those of the parts together unless given.
+    which knows their types, and returns the names of its outputs. Types, values and ``flops`` are those of the parts unless
+    given: to build the parts takes a while, which counts for an operator that rules introduce thousands of times.
     Raises `RuleError` for a second definition of one key.
     """
 
@@ -40,11 +58,11 @@ def define_composite(
         graph = _build(expand, app.attributes, app.types, app.values)
         return sum(_flops(node, graph) for node in graph.nodes)
 
-    def infer(app: Application) -> tuple[Type, ...]:
+    def infer_parts(app: Application) -> tuple[Type, ...]:
         graph = _build(expand, app.attributes, app.types, app.values)
         return tuple(graph.type_of(v) for v in graph.outputs)
 
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def evaluate_parts(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
         types = tuple(None if x is None else tensor_type(DType.of(np.asarray(x).dtype), np.shape(x)) for x in inputs)
         small = [x if x is not None and np.size(x) <= VALUE_SIZE_LIMIT else None for x in inputs]
         feeds = {f"i{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None and small[i] is None}
@@ -53,8 +71,8 @@ def define_composite(
 
     return define(
         key,
-        infer=infer,
-        evaluate=evaluate,
+        infer=infer or infer_parts,
+        evaluate=evaluate or evaluate_parts,
         kind=kind,
         flops=flops or work_of_parts,
         commutative=commutative,

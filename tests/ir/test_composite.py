@@ -85,3 +85,16 @@ def test_a_rule_may_introduce_one_where_the_target_has_it() -> None:
     finally:
         unregister("double_relu")
     assert operator(KEY) is not None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_recentring_computed_at_once_is_what_it_is_built_from(dtype: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", dtype, ("n", 2))
+    graph = b.finish({"y": b.op("Recenter", x, domain=OWN_DOMAIN)})
+    info = np.iinfo(dtype)
+    every = np.arange(info.min, info.max + 1).astype(dtype).reshape(-1, 2)[::-1]
+    found, spelled = run(graph, {"x": every})["y"], run(expanded(graph), {"x": every})["y"]
+    assert found.dtype == spelled.dtype
+    np.testing.assert_array_equal(found, spelled)
+    assert str(graph.type_of("y")) == str(expanded(graph).type_of("y"))
