@@ -151,8 +151,9 @@ class EGraph:
         """The e-node of a constant; one for each content."""
         constant = self.pool.intern(constant)
         number = self._leaf_numbers.get(constant)
-        if number is None:
-            number = self._leaf_numbers[constant] = len(self._leaf_numbers)
+        if number is not None:
+            return self._memo[CONSTANT, "", number, 1]
+        number = self._leaf_numbers[constant] = len(self._leaf_numbers)
         return self._add(CONSTANT, "", Attributes({"value": constant}), number, (), 1, rule, constant.type)
 
     def add_node(self, node: Node, children: Sequence[int], types: Sequence[Type]) -> int:
