@@ -185,11 +185,11 @@ def matmuls(view: GroupView) -> Iterator[Branch]:
     """The matrix products that may be merged with others."""
     for node, inputs in view.nodes("MatMul"):
         x, w = inputs[0], inputs[1]
-        if x is not None and w is not None and is_candidate(x, w, node):
+        if x is not None and w is not None and _is_candidate(x, w, node):
             yield x, node, w
 
 
-def is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
+def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
     """Whether a product of matrices of floats with a known number of columns."""
     try:
         matrix = x.rank >= 2 and w.rank >= 2

@@ -10,7 +10,7 @@ from typing import Any
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, apply, group_rule
-from eqsat.rules.parallel import Branch, Products, computed_from, is_candidate, matmuls
+from eqsat.rules.parallel import Branch, Products, computed_from, matmuls
 from eqsat.rules.sampling import Drawing, Sampler, fixed
 from eqsat.rules.terms import int64s
 
@@ -75,12 +75,10 @@ def merge_matmuls_of_one_matrix(view: GroupView) -> Iterator[Merge]:
     The inputs agree in all extents but the rows, and none is computed from another, or from one of the products.
     """
     alike: dict[Hashable, dict[int, Branch]] = {}
-    for node, inputs in view.nodes("MatMul"):
-        x, w = inputs[0], inputs[1]
-        if x is None or w is None or not is_candidate(x, w, node) or not _has_rows(x, w):
-            continue
-        key = (w.handle, x.shape[:-2], x.dtype)
-        alike.setdefault(key, {}).setdefault(node.handle, (x, node, w))
+    for x, node, w in matmuls(view):
+        if _has_rows(x, w):
+            key = (w.handle, x.shape[:-2], x.dtype)
+            alike.setdefault(key, {}).setdefault(node.handle, (x, node, w))
     for branches in alike.values():
         group = _independent(view, list(branches.values()))
         if len(group) > 1:

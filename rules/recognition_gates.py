@@ -137,16 +137,19 @@ def _ramp(d: Sampler) -> dict[str, Any]:
     return drawn | ends | {"three": number(3, 2), "sixth": number(1 / 6, 0.2)}
 
 
+_IS_RAMP = (
+    constant("three", "low", "high", "sixth"),
+    every_element("three", 3),
+    every_element("low", 0),
+    every_element("high", 6),
+    about("sixth", 1 / 6),
+    same_type("x"),
+)
+
+
 @rule(
     mul(apply("Clip", add(x, three), low, high), sixth),
-    where=[
-        constant("three", "low", "high", "sixth"),
-        every_element("three", 3),
-        every_element("low", 0),
-        every_element("high", 6),
-        about("sixth", 1 / 6),
-        same_type("x"),
-    ],
+    where=_IS_RAMP,
     exactness=ROUNDING,
     source="ONNX HardSigmoid",
     family="E28",
@@ -160,14 +163,7 @@ def recognise_hard_sigmoid(m: Match) -> Term:
 
 @rule(
     mul(mul(x, apply("Clip", add(x, three), low, high)), sixth),
-    where=[
-        constant("three", "low", "high", "sixth"),
-        every_element("three", 3),
-        every_element("low", 0),
-        every_element("high", 6),
-        about("sixth", 1 / 6),
-        same_type("x"),
-    ],
+    where=_IS_RAMP,
     exactness=ROUNDING,
     source="associativity over the reals",
     family="E28",
