@@ -9,11 +9,10 @@ before: ``x == x * 1`` makes ``x`` congruent to anything ``y`` with ``y == y * 1
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
-from eqsat.egraph.egraph import EGraph
-from eqsat.egraph.patterns import ABSENT_INPUT
-from eqsat.ir.operator import operator
+from eqsat.egraph.egraph import EGraph, ENode
+from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_commutative
 
 Pairs = tuple[tuple[int, int], ...]
 """Children of two e-nodes, each beside the one it must be equal to."""
@@ -66,11 +65,7 @@ class History:
         return handle
 
     def _signature(self, handle: int) -> tuple[object, ...]:
-        node = self._nodes[handle]
-        children = list(map(self._find, node.children))
-        if is_commutative(node.key, len(children)):
-            children.sort()
-        return (node.op, node.domain, node.attribute_number, node.outputs, *children)
+        return _signature(self._nodes[handle], self._find)
 
     def _merge(self, left: int, right: int) -> int:
         """Merges two classes and what becomes congruent by that; the time of the first merge."""
@@ -94,10 +89,16 @@ class History:
         return first
 
 
-def is_commutative(key: str, inputs: int) -> bool:
-    """Whether the two inputs of an operator may be exchanged."""
-    definition = operator(key) if inputs == 2 else None
-    return definition is not None and definition.commutative
+def _signature(node: ENode, find: Callable[[int], int]) -> tuple[object, ...]:
+    """What two e-nodes share that are congruent, their inputs exchanged if that makes no difference."""
+    children = list(map(find, node.children))
+    if _is_commutative(node):
+        children.sort()
+    return (node.op, node.domain, node.attribute_number, node.outputs, *children)
+
+
+def _is_commutative(node: ENode) -> bool:
+    return is_commutative(constructor_name(node.op, node.domain, len(node.children), node.outputs))
 
 
 class Explainer:
@@ -169,24 +170,17 @@ class Explainer:
         nodes = self._egraph.nodes
         a, b = nodes[left].children, nodes[right].children
         yield tuple(zip(a, b, strict=True))
-        if is_commutative(nodes[left].key, len(a)):
+        if _is_commutative(nodes[left]):
             yield tuple(zip(a, b[::-1], strict=True))
 
     def _congruent(self, handle: int) -> Iterable[int]:
-        cls = self._egraph.find(handle)
-        groups = self._groups.get(cls)
+        nodes, find = self._egraph.nodes, self._egraph.find
+        groups = self._groups.get(find(handle))
         if groups is None:
-            groups = self._groups[cls] = {}
-            for member in self._egraph.members(cls):
-                groups.setdefault(self._signature(member), []).append(member)
-        return groups[self._signature(handle)]
-
-    def _signature(self, handle: int) -> tuple[object, ...]:
-        node = self._egraph.nodes[handle]
-        children: Sequence[int] = self._egraph.canonical_children(handle)
-        if is_commutative(node.key, len(children)):
-            children = sorted(children)
-        return (node.op, node.domain, node.attribute_number, node.outputs, *children)
+            groups = self._groups[find(handle)] = {}
+            for member in self._egraph.members(handle):
+                groups.setdefault(_signature(nodes[member], find), []).append(member)
+        return groups[_signature(nodes[handle], find)]
 
     def reference_of(self, handle: int) -> int:
         """The e-node that stands for the class: the oldest that the original program contains, or the oldest of all."""
