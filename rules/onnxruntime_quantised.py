@@ -8,6 +8,7 @@ operators that it stands for; nor has QLinearWhere, whose kernel (1.31) reads be
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,9 @@ from eqsat.rules.terms import int64s
 DOMAIN = "com.microsoft"
 SOURCE = "contrib operators of ONNX Runtime"
 a, b, sa, sb, sy, za, zb, zy = variables("a b sa sb sy za? zb? zy?")
-
-
-def left(name: str = "left") -> Apply:
-    """Pattern: what the integers ``a`` stand for."""
-    return apply("DequantizeLinear", a, sa, za).named(name)
-
-
-def right() -> Apply:
-    """Pattern: what the integers ``b`` stand for."""
-    return apply("DequantizeLinear", b, sb, zb).named("right")
+_byte_rule = partial(rule, exactness=Exactness.LSB, quanta=1, source=SOURCE, domain=DOMAIN)
+left = apply("DequantizeLinear", a, sa, za).named("left")
+right = apply("DequantizeLinear", b, sb, zb).named("right")
 
 
 def quantized(term: Any) -> Apply:
@@ -120,85 +114,37 @@ def _unary(m: Match, op: str, attributes: Attributes) -> Term:
     return Apply(f"{DOMAIN}::{op}", operands, attributes)
 
 
-@rule(
-    quantized(apply("Add", left(), right())),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    family="E8",
-    sample=_pair,
-    domain=DOMAIN,
-)
+@_byte_rule(quantized(apply("Add", left, right)), family="E8", sample=_pair)
 def quantise_sum(m: Match) -> Term:
     """``Q(DQ(a) + DQ(b)) == QLinearAdd(a, b)``."""
     return _binary(m, "QLinearAdd")
 
 
-@rule(
-    quantized(apply("Mul", left(), right())),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    family="E8",
-    sample=_pair,
-    domain=DOMAIN,
-)
+@_byte_rule(quantized(apply("Mul", left, right)), family="E8", sample=_pair)
 def quantise_product(m: Match) -> Term:
     """``Q(DQ(a) * DQ(b)) == QLinearMul(a, b)``."""
     return _binary(m, "QLinearMul")
 
 
-@rule(
-    quantized(apply("Sigmoid", left())),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    family="E10b",
-    sample=_whole,
-    domain=DOMAIN,
-)
+@_byte_rule(quantized(apply("Sigmoid", left)), family="E10b", sample=_whole)
 def quantise_sigmoid(m: Match) -> Term:
     """``Q(Sigmoid(DQ(a))) == QLinearSigmoid(a)``."""
     return _unary(m, "QLinearSigmoid", Attributes({}))
 
 
-@rule(
-    quantized(apply("LeakyRelu", left()).named("leaky")),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    family="E10b",
-    sample=_whole,
-    domain=DOMAIN,
-)
+@_byte_rule(quantized(apply("LeakyRelu", left).named("leaky")), family="E10b", sample=_whole)
 def quantise_leaky_relu(m: Match) -> Term:
     """``Q(LeakyRelu(DQ(a))) == QLinearLeakyRelu(a)``."""
     return _unary(m, "QLinearLeakyRelu", m.leaky.attributes)
 
 
-@rule(
-    quantized(apply("GlobalAveragePool", left())),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    family="E8",
-    sample=_image,
-    domain=DOMAIN,
-)
+@_byte_rule(quantized(apply("GlobalAveragePool", left)), family="E8", sample=_image)
 def quantise_global_average_pool(m: Match) -> Term:
     """``Q(GlobalAveragePool(DQ(a))) == QLinearGlobalAveragePool(a)``."""
     return _unary(m, "QLinearGlobalAveragePool", Attributes({}))
 
 
-@rule(
-    quantized(apply("AveragePool", left()).named("pool")),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    family="E8",
-    sample=_image,
-    domain=DOMAIN,
-)
+@_byte_rule(quantized(apply("AveragePool", left).named("pool")), family="E8", sample=_image)
 def quantise_average_pool(m: Match) -> Term:
     """``Q(AveragePool(DQ(a))) == QLinearAveragePool(a)`` for windows without holes that end inside the padded input."""
     attributes = m.pool.attributes
