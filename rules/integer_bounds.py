@@ -37,6 +37,13 @@ def check_operands(m: Match, left: Ref, right: Ref) -> None:
     m.require(all(v is None or v.is_constant for v in (m.za, m.zw)), "the zero points are not constant")
 
 
+def check_columns(m: Match, axis: int = 1) -> None:
+    """Raises `Unmet` unless the right operand has one scale, or is a matrix with one for each index of ``axis``."""
+    m.require(m.a.rank >= 2 and m.w.rank >= 2, "a vector")
+    if not per_tensor(m.sw, m.zw):
+        m.require(m.w.rank == 2 and m.right.attr("axis", 1) % 2 == axis, "the scales are not those of the columns")
+
+
 def check_sums(m: Match, length: object, largest_bias: float = 0.0) -> float:
     """Largest sum of ``length`` products. Raises `Unmet` if it may exceed int32, or its scaled value leave float32."""
     if not isinstance(length, int):

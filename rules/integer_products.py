@@ -16,6 +16,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, literal, rule, variables
 from eqsat.rules.alignment import reshaped
 from eqsat.rules.integer_bounds import (
+    check_columns,
     check_operands,
     check_requantisation,
     check_sums,
@@ -68,13 +69,6 @@ def _requantised(d: Sampler) -> dict[str, Any]:
     return found | {"zy": fixed(d.integers((), dtype))}
 
 
-def _column_scales(m: Match) -> None:
-    """Raises `Unmet` unless the right operand has one scale, or is a matrix with one for each column."""
-    m.require(m.a.rank >= 2 and m.w.rank >= 2, "a vector")
-    if not per_tensor(m.sw, m.zw):
-        m.require(m.w.rank == 2 and m.right.attr("axis", 1) % 2 == 1, "the scales are not those of the columns")
-
-
 @rule(
     apply("QuantizeLinear", apply("MatMul", left, right), sy, zy).named("quantized"),
     exactness=Exactness.LSB,
@@ -89,7 +83,7 @@ def multiply_integers(m: Match) -> Term:
     ``sw`` is one scale or one for each column, the others are single; no sum overflows int32.
     """
     check_operands(m, m.left, m.right)
-    _column_scales(m)
+    check_columns(m)
     m.require(m.root.dtype is DType.UINT8 and per_tensor(m.sa, m.za), "a signed result, or several scales on the left")
     total = check_sums(m, m.a.shape[-1])
     check_requantisation(m, m.a.static_shape[-1] if isinstance(m.a.shape[-1], int) else 0, total)
@@ -112,7 +106,7 @@ def multiply_integers_to_float(m: Match) -> Term:
     ``sa`` is one scale or one for each row, ``sw`` one or one for each column; no sum overflows int32.
     """
     check_operands(m, m.left, m.right)
-    _column_scales(m)
+    check_columns(m)
     check_sums(m, m.a.shape[-1])
     row_scale: Term = m.sa
     if not per_tensor(m.sa):

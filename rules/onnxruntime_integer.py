@@ -13,19 +13,18 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
+from eqsat.rules.integer_bounds import check_columns, check_operands, check_sums
+from eqsat.rules.integer_products import left, right
 from eqsat.rules.onnxruntime_quantised import number
-from eqsat.rules.quantisation import BYTES, integer_range, per_tensor, positive, unblocked
+from eqsat.rules.quantisation import per_tensor, positive, unblocked
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, int64s, mul, transpose
 
 DOMAIN = "com.microsoft"
 SOURCE = "contrib operators of ONNX Runtime; Jacob et al. 2017"
 TO_FLOAT = f"{DOMAIN}::MatMulIntegerToFloat"
-INT32_MAX = 2**31 - 1
 x, a, w, sa, sw, sy, za, zw, zy, c = variables("x a w sa sw sy za? zw? zy? c")
 bias = variables("bias?")[0]
-left = apply("DequantizeLinear", a, sa, za).named("left")
-right = apply("DequantizeLinear", w, sw, zw).named("right")
 
 
 def _drawn_weight(d: Sampler, inner: int, columns: int, *, swapped: bool = False) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def _drawn_weight(d: Sampler, inner: int, columns: int, *, swapped: bool = False
     found: dict[str, Any] = {"w": fixed(d.integers(shape, dtype)), "sw": fixed(d.positive(extent))}
     if d.chance(0.6):
         found["zw"] = fixed(d.integers(extent, dtype, 0, 3))
-    elif (dtype == "int8" and vector) or dtype == "int8":
+    elif dtype == "int8":
         found["zw"] = fixed(np.zeros(extent, dtype))
     return found | {"right": {"axis": axis - (2 if d.chance() else 0)} if vector else {}}
 
@@ -62,44 +61,6 @@ def _check_scales(m: Match) -> None:
     m.require(all(positive(s) and s.dtype is DType.FLOAT for s in (m.sa, m.sw)), "no positive constant scales")
     m.require(per_tensor(m.sa, m.za), "several scales on the left")
     m.require(all(z is None or z.is_constant for z in (m.za, m.zw)), "an unknown zero point")
-
-
-def _check_types(m: Match) -> None:
-    _check_scales(m)
-    m.require(
-        m.a.dtype is DType.UINT8 and m.w.dtype in BYTES, "the left integers are not unsigned, or the right no bytes"
-    )
-    m.require(unblocked(m.left.attributes, m.right.attributes), "blocks or another precision")
-
-
-def _column_axis(m: Match, axis: int) -> None:
-    """Raises `Unmet` unless the right operand has one scale or one for each slice of ``axis``."""
-    if per_tensor(m.sw, m.zw):
-        return
-    m.require(m.w.rank == 2 and m.right.attr("axis", 1) % 2 == axis, "the scales are not those of the columns")
-
-
-def _no_overflow(m: Match, inner: object, largest_bias: float = 0.0) -> None:
-    """Raises `Unmet` unless sums of ``inner`` products fit into int32, and their scaled values into float32."""
-    if not isinstance(inner, int):
-        m.require(False, "the length of the sums is unknown")
-        return
-    total = inner * _reach(m.a, m.za) * _reach(m.w, m.zw) + largest_bias
-    m.require(total <= INT32_MAX, "a sum may overflow")
-    scale = [m.sa.interval[i] * m.sw.interval[i] for i in (0, 1)]
-    info = np.finfo(np.float32)
-    m.require(
-        scale[0] >= float(info.smallest_normal) and scale[1] * total < float(info.max), "the scales over- or underflow"
-    )
-
-
-def _reach(value: Ref, zero: Ref | None) -> float:
-    """Largest ``|q - zero|``."""
-    least, greatest = integer_range(value.dtype)
-    low, high = value.interval
-    low, high = max(low, least), min(high, greatest)
-    point = (0.0, 0.0) if zero is None else zero.interval
-    return max(abs(high - point[0]), abs(low - point[1]), abs(high - point[1]), abs(low - point[0]))
 
 
 def _column(value: Ref | None) -> Term | None:
@@ -128,10 +89,10 @@ def _columns(m: Match) -> tuple[Term | None, Term | None]:
 )
 def fuse_integer_product(m: Match) -> Term:
     """``DQ(a) @ DQ(w) == MatMulIntegerToFloat(a, w)`` where no sum overflows."""
-    _check_types(m)
-    m.require(m.a.rank >= 2 and m.w.rank >= 2, "a vector")
-    _column_axis(m, 1)
-    _no_overflow(m, m.a.shape[-1])
+    check_operands(m, m.left, m.right)
+    m.require(per_tensor(m.sa, m.za), "several scales on the left")
+    check_columns(m)
+    check_sums(m, m.a.shape[-1])
     scale, zero = _columns(m)
     return apply(TO_FLOAT, m.a, m.w, _scalar(m.sa), scale, _scalar(m.za), zero)
 
@@ -156,13 +117,14 @@ def _gemm(d: Sampler) -> dict[str, Any]:
 )
 def fuse_integer_product_with_bias(m: Match) -> Term:
     """``Gemm(DQ(a), DQ(w), bias) == MatMulIntegerToFloat(a, w, bias)`` for a vector ``bias`` where no sum overflows."""
-    _check_types(m)
+    check_operands(m, m.left, m.right)
+    m.require(per_tensor(m.sa, m.za), "several scales on the left")
     node = m.gemm
     m.require(node.attr("alpha", 1.0) == 1.0 and node.attr("beta", 1.0) == 1.0, "scaled")
     m.require(not node.attr("transA", 0), "the left operand is transposed")
     swapped = bool(node.attr("transB", 0))
-    _column_axis(m, 0 if swapped else 1)
-    _no_overflow(m, m.a.shape[-1])
+    check_columns(m, 0 if swapped else 1)
+    check_sums(m, m.a.shape[-1])
     if m.bias is not None:
         m.require(m.bias.rank == 1 and m.bias.static_shape[0] == m.root.shape[-1], "no vector for the columns")
     scale, zero = _columns(m)
@@ -277,8 +239,7 @@ def add_bias_to_accumulator(m: Match) -> Term:
     )
     largest = max(map(abs, bias.interval)) / fine
     m.require(largest < 2**30, "the bias does not fit into int32")
-    inner = m.w.shape[0]
-    _no_overflow(m, inner, largest + 1)
+    check_sums(m, m.w.shape[0], largest + 1)
     scale, zero = _columns(m)
     rounded = apply("Round", apply("Div", bias, mul(m.sa, m.sw)))
     integers = apply("Cast", rounded, to=int(DType.INT32))
