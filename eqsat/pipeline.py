@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.budget import within_budget
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel
-from eqsat.cost.target import Target, load_target
+from eqsat.cost.target import Target, as_target
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
@@ -139,7 +139,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     """
     chosen = Options(**options)
     chosen.check()
-    target = load_target(chosen.target) if isinstance(chosen.target, str) else chosen.target
+    target = as_target(chosen.target)
     model = as_cost_model(chosen.cost)
     notify = progress or _silent
     seconds: dict[str, float] = {}

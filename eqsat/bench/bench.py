@@ -15,7 +15,7 @@ from eqsat.bench.contest import Contestant, Measured, Protocol, check_peers, con
 from eqsat.bench.profile import Profile, profile_program
 from eqsat.cost.custom import as_cost_model
 from eqsat.cost.model import find_cost_model
-from eqsat.cost.target import load_target
+from eqsat.cost.target import as_target
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
 from eqsat.pipeline import Options, load, optimize
@@ -124,7 +124,7 @@ def bench_model(
         if profile:
             progress("profile", str(path))
             model = as_cost_model(options.cost)
-            target = load_target(options.target) if isinstance(options.target, str) else options.target
+            target = as_target(options.target)
             model = model if model.unit == "seconds" else find_cost_model("measured")
             found = profile_program(result.program.graph, written, feeds, model, target, threads=protocol.threads)
     return Bench(str(path), tuple(measured), skipped, protocol.threads, found)

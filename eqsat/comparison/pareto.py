@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.comparison.measures import TIME_MODEL, Measures, finite, measure
-from eqsat.comparison.run import Budget, Growths, comparison_options, find_target
+from eqsat.comparison.run import Budget, Growths, comparison_options
 from eqsat.cost.custom import LargeValueModel, WeightedModel
 from eqsat.cost.model import COST_MODELS, CostModel
-from eqsat.cost.target import Target
+from eqsat.cost.target import Target, as_target
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.lower.schedule import with_least_memory
 from eqsat.pipeline import Progress, Result, collector_off, result_of
@@ -131,7 +131,7 @@ def pareto(
     `ModelError` and `OptionError` for bad input.
     """
     started = time.perf_counter()
-    machine = find_target(target)
+    machine = as_target(target)
     chosen = comparison_options(options)
     candidates: dict[frozenset[ChosenKernel], tuple[dict[str, float], Measures, Extraction]] = {}
     count = 0

@@ -14,7 +14,7 @@ from eqsat.comparison.measures import Measures, measure
 from eqsat.comparison.table import Comparison, Row
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel
-from eqsat.cost.target import Target, load_target
+from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.fusion import kernel_works, price_works
@@ -49,7 +49,7 @@ def compare(
         raise OptionError(
             "two cost models have the same name; name each once, and give each function a name of its own"
         )
-    targets = {t.name: t for t in map(find_target, _several("target", target))}
+    targets = {t.name: t for t in map(as_target, _several("target", target))}
     if len(targets) < len(target):
         raise OptionError("two targets have the same name; name each once")
     chosen = comparison_options(options)
@@ -106,11 +106,6 @@ def _best_of_all(target: Target, found: Mapping[str, Extraction]) -> dict[tuple[
         better = prices[cheapest] < extraction.selection.cost * (1 - 1e-9)
         best[target.name, name] = extraction.with_choice_of(found[cheapest], prices[cheapest]) if better else extraction
     return best
-
-
-def find_target(target: str | Target) -> Target:
-    """A target, by name or as it is."""
-    return load_target(target) if isinstance(target, str) else target
 
 
 def _several(what: str, given: Sequence[Any]) -> Sequence[Any]:

@@ -95,6 +95,11 @@ def load_target(name: str) -> Target:
     return parse_target(name, tomllib.loads(path.read_text()))
 
 
+def as_target(target: str | Target) -> Target:
+    """The target that ``target`` names or is. Raises `OptionError` for an unknown name."""
+    return load_target(target) if isinstance(target, str) else target
+
+
 def parse_target(name: str, data: Mapping[str, Any]) -> Target:
     """A target from the data of its TOML file. Raises `OptionError` for a missing key or an unknown way of fusion.
 

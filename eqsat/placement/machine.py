@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.cost.model import CostModel, Work
-from eqsat.cost.target import Target, load_target
+from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.devices import DEVICE_COPY
@@ -70,8 +70,7 @@ class Machine:
 
     def target(self, device: str) -> Target:
         """The target of a device."""
-        target = self.devices[device]
-        return load_target(target) if isinstance(target, str) else target
+        return as_target(self.devices[device])
 
     def link(self, one: str, other: str) -> Link | None:
         """The link between two devices."""
