@@ -6,7 +6,6 @@ main graph and are passed; what tells shapes and axes, and scalars that all kern
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_devices
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import UNKNOWN, DType, Type
 
 KERNEL_DOMAIN = "eqsat.kernel"
@@ -133,21 +133,7 @@ def _nodes_by_kernel(program: Graph, kernels: Sequence[Kernel], form: Form) -> d
 def _in_order(groups: Mapping[int, Sequence[Node]], owner: Mapping[str, int]) -> list[int]:
     """Kernels, each after those it reads from; otherwise as they come."""
     before = {i: {owner[v] for n in nodes for v in n.inputs if v in owner} - {i} for i, nodes in groups.items()}
-    users: dict[int, list[int]] = {}
-    for i, needed in before.items():
-        for j in needed:
-            users.setdefault(j, []).append(i)
-    missing = {i: len(needed) for i, needed in before.items()}
-    ready = [i for i, count in missing.items() if not count]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for user in users.get(i, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, user)
+    order = dependency_order(before)
     if len(order) != len(groups):
         raise OutputError("kernels of the program wait for each other; they cannot be called one after the other")
     return order

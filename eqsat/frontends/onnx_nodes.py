@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from eqsat.errors import ModelError
 from eqsat.frontends.onnx_tensors import ExternalFiles, read_tensor
 from eqsat.ir.constants import ConstantPool
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
+from eqsat.ir.order import dependency_order
 from eqsat.ir.versions_bodies import captures_of, graphs_of
 
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS, _GRAPHS = range(1, 11)
@@ -130,10 +130,9 @@ def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:
             if name in producer or name in defined:
                 raise ModelError(f"{node.label}: output {name!r} is defined twice; every value has one definition")
             producer[name] = i
-    waiting: list[int] = []
-    users: dict[int, list[int]] = {}
+    before: dict[int, set[int]] = {}
     for i, node in enumerate(nodes):
-        sources = set()
+        sources = before[i] = set()
         for name in (*node.inputs, *node.captures):
             if name and name not in defined:
                 source = producer.get(name)
@@ -142,25 +141,13 @@ def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:
                         f"{node.label}: input {name!r} is no graph input, no initializer and no node's output"
                     )
                 sources.add(source)
-        waiting.append(len(sources))
-        for source in sources:
-            users.setdefault(source, []).append(i)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(nodes[i])
-        for user in users.get(i, ()):
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                heapq.heappush(ready, user)
+    order = dependency_order(before)
     if len(order) < len(nodes):
-        stuck = next(nodes[i] for i, count in enumerate(waiting) if count > 0)
+        stuck = nodes[min(before.keys() - set(order))]
         raise ModelError(
             f"{stuck.label}: depends on its own output; the graph has a cycle ({len(nodes) - len(order)} nodes cannot be ordered)"
         )
-    return order
+    return [nodes[i] for i in order]
 
 
 def live(nodes: Sequence[RawNode], outputs: Iterable[str]) -> tuple[list[RawNode], set[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, kind_of
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import Type
 from eqsat.lower.materialize import Materializer
 from eqsat.lower.program import Kernel, Program
@@ -128,21 +128,7 @@ class Lowering:
             children = [c for c in dict.fromkeys(egraph.canonical_children(choice[cls])) if c in choice]
             needed[cls] = children
             stack.extend(children)
-        users: dict[int, list[int]] = {}
-        missing = {cls: len(children) for cls, children in needed.items()}
-        for cls, children in needed.items():
-            for child in children:
-                users.setdefault(child, []).append(cls)
-        ready = [(choice[cls], cls) for cls, count in missing.items() if count == 0]
-        heapq.heapify(ready)
-        order: list[int] = []
-        while ready:
-            _, cls = heapq.heappop(ready)
-            order.append(cls)
-            for user in users.get(cls, ()):
-                missing[user] -= 1
-                if missing[user] == 0:
-                    heapq.heappush(ready, (choice[user], user))
+        order = dependency_order(needed, choice.__getitem__)
         assert len(order) == len(needed), "the selection is cyclic"
         self._projected: dict[int, dict[int, int]] = {}
         for cls in order:

@@ -6,7 +6,6 @@ from values that cross kernels, so no kernel of one part can wait for another pa
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Kernel, Program
 from eqsat.placement.machine import Machine, copy_price
@@ -105,30 +105,16 @@ def _joined(
     """One program of all units, each after those it reads, otherwise in the order of ``program``."""
     position = {v: i for i, n in enumerate(program.graph.nodes) for v in n.outputs if v}
     maker = {v: i for i, unit in enumerate(units) for n in unit.nodes for v in n.outputs if v}
-    users: dict[int, list[int]] = {}
-    missing: list[int] = []
-    keys: list[tuple[int, int]] = []
-    for i, unit in enumerate(units):
-        before = {maker[v] for v in unit.kernel.inputs if v in maker} - {i}
-        missing.append(len(before))
-        for j in before:
-            users.setdefault(j, []).append(i)
-        keys.append((max((position[v] for n in unit.nodes for v in n.outputs if v in position), default=0), i))
-    ready = [key for key, count in zip(keys, missing, strict=True) if not count]
-    heapq.heapify(ready)
+    before = {i: {maker[v] for v in unit.kernel.inputs if v in maker} - {i} for i, unit in enumerate(units)}
+    last = [max((position[v] for n in u.nodes for v in n.outputs if v in position), default=0) for u in units]
     nodes: list[Node] = []
     kernels: list[Kernel] = []
     devices: dict[str, str] = {}
-    while ready:
-        i = heapq.heappop(ready)[1]
+    for i in dependency_order(before, last.__getitem__):
         unit = units[i]
         kernels.append(replace(unit.kernel, nodes=tuple(range(len(nodes), len(nodes) + len(unit.nodes)))))
         nodes.extend(unit.nodes)
         devices.update((v, unit.device) for n in unit.nodes for v in n.outputs if v)
-        for user in users.get(i, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, keys[user])
     assert len(kernels) == len(units), "the kernels depend on each other in a circle"
     used = {v for n in nodes for v in n.inputs} | set(program.graph.outputs)
     defined = devices.keys() | set(program.graph.inputs)
