@@ -18,7 +18,7 @@ from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import METADATA_KEY, device_of, spread_devices
+from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import DType
 from eqsat.ir.versions_envelope import Envelope
@@ -157,7 +157,7 @@ def _model(
     proto.initializer.extend(write(k, c) for k, c in sorted(form.constants.items()))
     proto.initializer.extend(write(k, c) for k, c in envelope.defaults.items() if k in graph.inputs)
     if graph.devices:
-        devices = spread_devices(form.nodes, graph.devices, {v for n in graph.nodes for v in n.outputs})
+        devices = spread_to_parts(form.nodes, graph.devices, {v for n in graph.nodes for v in n.outputs})
         if calls is None:
             _name_devices_of_nodes(proto, form, devices)
         _name_devices_of_inputs(proto, devices)

@@ -11,7 +11,7 @@ import numpy as np
 from eqsat.errors import OutputError
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import spread_devices
+from eqsat.ir.devices import spread_to_parts
 from eqsat.ir.graph import Graph, Node, Subgraph
 from eqsat.ir.operator import OPSET
 from eqsat.ir.types import DType, TensorType, Type
@@ -66,7 +66,7 @@ def in_form(graph: Graph, form: str) -> Graph:
     if not graph.devices or found is graph:
         return found
     known = {v for node in graph.nodes for v in node.outputs}
-    return replace(found, devices=spread_devices(found.nodes, graph.devices, known))
+    return replace(found, devices=spread_to_parts(found.nodes, graph.devices, known))
 
 
 @dataclass(frozen=True)

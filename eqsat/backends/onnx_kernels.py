@@ -17,7 +17,7 @@ from eqsat.backends.onnx_form import Form
 from eqsat.backends.onnx_nodes import tensor_bytes, write_node, write_tensor, write_type
 from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
-from eqsat.ir.devices import METADATA_KEY, device_of, spread_devices
+from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.order import dependency_order
 from eqsat.ir.types import UNKNOWN, DType, Type
@@ -82,7 +82,7 @@ def call_kernels(
     crossing = {v for i, nodes in groups.items() for n in nodes for v in n.inputs if owner.get(v, i) != i}
     crossing.update(v for v in graph.outputs if v in owner)
     known = set(owner)
-    devices = spread_devices(form.nodes, graph.devices, known)
+    devices = spread_to_parts(form.nodes, graph.devices, known)
     bodies = [_body(kernels[i], groups[i], program, graph, form, crossing, devices) for i in _in_order(groups, owner)]
     alike: dict[tuple[object, ...], list[_Body]] = {}
     for body in bodies:
@@ -123,7 +123,7 @@ def _nodes_by_kernel(program: Graph, kernels: Sequence[Kernel], form: Form) -> d
                 f"{node.key} {node.name!r}: is in no kernel; the form functions takes an optimised program"
             )
     # Nodes that came about in spelling out belong to what reads them, as with devices.
-    owner = spread_devices(form.nodes, defined, set(defined))
+    owner = spread_to_parts(form.nodes, defined, set(defined))
     groups: dict[int, list[Node]] = {}
     for node in form.nodes:
         groups.setdefault(int(device_of(node, owner)), []).append(node)

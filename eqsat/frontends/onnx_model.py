@@ -16,7 +16,7 @@ from eqsat.frontends.onnx_stored_types import fill_stored_types
 from eqsat.frontends.onnx_tensors import ExternalFiles, read_constant_node, read_sparse, read_tensor
 from eqsat.frontends.onnx_types import check_dims, fix_dims, read_type
 from eqsat.ir.constants import Constant, ConstantPool
-from eqsat.ir.devices import METADATA_KEY, spread_devices
+from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import UNKNOWN, Type
 from eqsat.ir.versions_bodies import bodies_in, locals_of
@@ -99,7 +99,7 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
         MappingProxyType(reader.constants),
         text(proto.name) or "graph",
         envelope,
-        spread_devices(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
+        spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
     )
 
 

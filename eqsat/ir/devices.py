@@ -17,18 +17,18 @@ def device_of(node: Node, devices: Mapping[str, str]) -> str:
     return next((devices[v] for v in node.outputs if v in devices), "")
 
 
-def spread_devices(nodes: Sequence[Node], devices: Mapping[str, str], known: AbstractSet[str]) -> Mapping[str, str]:
-    """``devices`` with those of nodes that came about when others were brought to another form: a node none of whose outputs
-    is ``known`` has the device of the node that reads it."""
-    if not devices:
-        return devices
-    found = dict(devices)
+def spread_to_parts(nodes: Sequence[Node], owners: Mapping[str, str], known: AbstractSet[str]) -> Mapping[str, str]:
+    """``owners`` (the device or kernel of a value) with those of nodes that came about when others were brought to another form:
+    a node none of whose outputs is ``known`` belongs to what the node that reads it belongs to."""
+    if not owners:
+        return owners
+    found = dict(owners)
     reader: dict[str, str] = {}
     for node in reversed(nodes):
-        device = device_of(node, found)
-        if not device and known.isdisjoint(node.outputs):
-            device = next((reader[v] for v in node.outputs if v in reader), "")
-            found.update((v, device) for v in node.outputs if v and device)
+        owner = device_of(node, found)
+        if not owner and known.isdisjoint(node.outputs):
+            owner = next((reader[v] for v in node.outputs if v in reader), "")
+            found.update((v, owner) for v in node.outputs if v and owner)
         for value in node.inputs:
-            reader.setdefault(value, device)
+            reader.setdefault(value, owner)
     return MappingProxyType(found)
