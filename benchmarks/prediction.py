@@ -28,7 +28,7 @@ from eqsat.bench.bench import feeds_of
 from eqsat.bench.profile import LEAST_S, Profile, predicted_s, profile_program
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target
-from eqsat.pipeline import Options
+from eqsat.options import Options
 
 
 def run_program(path: Path, cost: str, form: str, runs: int, threads: int) -> tuple[dict[str, Any], Profile]:

@@ -22,7 +22,7 @@ from eqsat.bench.contest import Protocol
 from eqsat.bench.statistics import geometric_mean
 from eqsat.cost.timings import this_machine
 from eqsat.errors import EqsatError
-from eqsat.pipeline import Options
+from eqsat.options import Options
 
 LEVELS = ("disable", "basic", "extended", "all")
 

@@ -25,7 +25,8 @@ from eqsat.errors import (
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph, Node
-from eqsat.pipeline import Options, Result, load, optimize
+from eqsat.options import Options
+from eqsat.pipeline import Result, load, optimize
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
 from eqsat.rule_check.registration import group_rule, rule
 

@@ -107,8 +107,9 @@ def optimize(
     """
     with errors():
         import eqsat.pipeline as pipeline
+        from eqsat.options import check_form
 
-        pipeline.check_form(form)
+        check_form(form)
         if output is not None:
             check_writable(output)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]

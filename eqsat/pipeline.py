@@ -6,15 +6,12 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from eqsat.budget import within_budget
-from eqsat.cost.custom import CostFunction, as_cost_model
-from eqsat.cost.model import CostModel
+from eqsat.cost.custom import as_cost_model
 from eqsat.cost.target import Target, as_target
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
@@ -28,6 +25,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
+from eqsat.options import Options, check_form
 from eqsat.report import Report, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
@@ -36,50 +34,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, str], None]
 """Called with (stage, detail) as the work proceeds."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to optimise. The defaults are those of the command line.
-
-    ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
-    of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
-    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
-    of the result (docs/compare.md). ``feeds``: inputs to verify on instead of
-    random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
-    program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
-    name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
-    by default the host with ``target`` and one accelerator. ``keep_egraph``: the result holds the
-    saturated e-graph, for `eqsat.why`.
-    """
-
-    target: str | Target = "onnxruntime-cpu"
-    cost: str | CostModel | CostFunction = "kernels"
-    numerics: str = "lsb"
-    dims: Mapping[str, int] = field(default_factory=dict)
-    time_limit_s: float = 30.0
-    node_limit: int = 200_000
-    memory_limit_bytes: int | None = None
-    memory_budget_bytes: int | None = None
-    only_rules: Sequence[str] | None = None
-    disabled_rules: Sequence[str] = ()
-    keep: Sequence[str] = ()
-    seed: int = 0
-    verify: bool = True
-    verification_runs: int = 2
-    feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
-    form: str = "flat"
-    devices: Mapping[str, str] = field(default_factory=dict)
-    machine: Machine | str | Path | None = None
-    keep_egraph: bool = False
-
-    def check(self) -> None:
-        """Raises `OptionError` for a value out of range."""
-        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise OptionError(f"{name} is {value}; it must be positive")
-        check_form(self.form)
 
 
 @dataclass
@@ -110,14 +64,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
-
-
-def check_form(form: str) -> None:
-    """Raises `OptionError` for a form of output that does not exist."""
-    from eqsat.backends.onnx_form import FORMS
-
-    if form not in FORMS:
-        raise OptionError(f"form {form!r} is not available; choose one of {', '.join(FORMS)}")
 
 
 def load(source: Any, dims: Mapping[str, int] | None = None) -> Graph:

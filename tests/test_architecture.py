@@ -32,20 +32,23 @@ ALLOWED: dict[str, set[str]] = {
     "inspect": BASE | {"ir", "cost", "lower"},
     "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "fusion"},
     "budget": BASE | {"cost", "lower", "fusion", "extraction"},
-    "pipeline": BASE
-    | {"ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report"}
-    | {"extraction", "budget", "placement"},
-    "comparison": BASE | {"ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "pipeline"},
+    "options": BASE | {"cost", "backends", "placement"},
+    "pipeline": BASE | {
+        "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report", "extraction",
+        "budget", "placement", "options",
+    },
+    "comparison": BASE | {"ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "options", "pipeline"},
     "calibrate": BASE | {"ir", "backends", "cost"},
-    "bench": BASE | {"ir", "backends", "cost", "verify", "pipeline"},
+    "bench": BASE | {"ir", "backends", "cost", "verify", "options", "pipeline"},
     "engines": BASE | {"ir", "backends", "lower"},
-    "commands": BASE
-    | {"rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline", "comparison", "calibrate", "bench"}
-    | {"why"},
+    "commands": BASE | {
+        "rewrite", "rules", "cost", "extract", "verify", "inspect", "options", "pipeline", "comparison", "calibrate", "bench",
+        "why",
+    },
     "dpl": BASE | {"ir", "backends", "verify"},
     "why": BASE | {"ir", "rewrite", "egraph", "pipeline"},
-    "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "pipeline"},
-}
+    "cli": BASE | {"commands", "rewrite", "rules", "cost", "extract", "verify", "inspect", "options", "pipeline"},
+}  # fmt: skip
 
 
 def _modules() -> list[tuple[str, Path]]:

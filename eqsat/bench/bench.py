@@ -18,7 +18,8 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import as_target
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
-from eqsat.pipeline import Options, load, optimize
+from eqsat.options import Options
+from eqsat.pipeline import load, optimize
 from eqsat.verify.feeds import random_feeds, size_candidates
 from eqsat.verify.original import Original
 

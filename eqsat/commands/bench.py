@@ -68,7 +68,7 @@ def bench(
         from eqsat.bench.bench import bench_files, bench_model
         from eqsat.bench.contest import LEVELS, Protocol
         from eqsat.errors import OptionError
-        from eqsat.pipeline import Options
+        from eqsat.options import Options
 
         protocol = Protocol(runs, processes, threads)
         protocol.check()

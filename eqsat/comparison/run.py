@@ -18,7 +18,8 @@ from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.fusion import kernel_works, price_works
-from eqsat.pipeline import Growth, Options, Progress, RuleScope, collector_off, grow, load, result_of, rule_scope
+from eqsat.options import Options
+from eqsat.pipeline import Growth, Progress, RuleScope, collector_off, grow, load, result_of, rule_scope
 
 COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")
 """The cost models compared unless others are asked for."""

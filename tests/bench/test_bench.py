@@ -16,7 +16,7 @@ from eqsat.bench.contest import Contestant, Protocol, contest, levels_of
 from eqsat.bench.statistics import geometric_mean, ratio_of_medians
 from eqsat.cli import app
 from eqsat.errors import ModelError, OptionError
-from eqsat.pipeline import Options
+from eqsat.options import Options
 
 SHORT = Protocol(runs=2, processes=1, threads=1)
 

@@ -1,0 +1,70 @@
+"""Options of a run, and what values they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat.cost.custom import CostFunction
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.errors import OptionError
+
+if TYPE_CHECKING:
+    from eqsat.placement import Machine
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to optimise. The defaults are those of the command line.
+
+    ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
+    of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
+    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
+    of the result (docs/compare.md). ``feeds``: inputs to verify on instead of
+    random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
+    program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
+    name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
+    by default the host with ``target`` and one accelerator. ``keep_egraph``: the result holds the
+    saturated e-graph, for `eqsat.why`.
+    """
+
+    target: str | Target = "onnxruntime-cpu"
+    cost: str | CostModel | CostFunction = "kernels"
+    numerics: str = "lsb"
+    dims: Mapping[str, int] = field(default_factory=dict)
+    time_limit_s: float = 30.0
+    node_limit: int = 200_000
+    memory_limit_bytes: int | None = None
+    memory_budget_bytes: int | None = None
+    only_rules: Sequence[str] | None = None
+    disabled_rules: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    seed: int = 0
+    verify: bool = True
+    verification_runs: int = 2
+    feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
+    form: str = "flat"
+    devices: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine | str | Path | None = None
+    keep_egraph: bool = False
+
+    def check(self) -> None:
+        """Raises `OptionError` for a value out of range."""
+        for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise OptionError(f"{name} is {value}; it must be positive")
+        check_form(self.form)
+
+
+def check_form(form: str) -> None:
+    """Raises `OptionError` for a form of output that does not exist."""
+    from eqsat.backends.onnx_form import FORMS
+
+    if form not in FORMS:
+        raise OptionError(f"form {form!r} is not available; choose one of {', '.join(FORMS)}")
