@@ -22,6 +22,12 @@ def shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return full[d.integer(0, axis) :]
 
 
+def kept_shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    """A shape mostly along an axis that broadcasts with ``shape`` without enlarging it."""
+    found = shape_along(d, shape, axis)
+    return found if np.broadcast_shapes(found, tuple(shape)) == tuple(shape) else d.broadcast_of(tuple(shape))
+
+
 def extremes(d: Sampler) -> tuple[np.float32, np.float32, np.float32]:
     """Factors for input, weights and scale: mostly ones, else such that weights times scale alone overflow."""
     found = (1e-30, 1e20, 1e25) if d.chance(0.1) else (1.0, 1.0, 1.0)

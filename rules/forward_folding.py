@@ -24,7 +24,7 @@ from eqsat.rules.alignment import (
     reshaped_term,
     spread,
 )
-from eqsat.rules.drawing import convolution, extremes, gemm, or_integers, shape_along
+from eqsat.rules.drawing import convolution, extremes, gemm, kept_shape_along, or_integers
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.scale_folding import scale_group_channels
 from eqsat.rules.terms import add, condition, constant, div, matmul, mul
@@ -52,7 +52,7 @@ def _matmul_sample(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.choose(((m, k), (batch, m, k), (k,))))
     w = d.floats(d.choose(((k, n), (k, n), (batch, k, n), (k,))))
     small, large, larger = extremes(d)
-    scale = d.scale(_kept(d, x.shape, -1))
+    scale = d.scale(kept_shape_along(d, x.shape, -1))
     return or_integers(d, {"x": x * small, "w": fixed(w * large), "s": fixed(scale * larger)})
 
 
@@ -68,15 +68,9 @@ def _shift_sample(d: Sampler) -> dict[str, Any]:
     return {"x": x, "w": fixed(w), "c": fixed(d.floats(shape) * large)}
 
 
-def _kept(d: Sampler, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """A shape along an axis that never changes the extents of the scaled value that the operator depends on."""
-    found = shape_along(d, shape, axis)
-    return found if np.broadcast_shapes(found, shape) == shape else d.broadcast_of(shape)
-
-
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=True)
-    scale = d.scale(_kept(d, drawn["x"].shape, d.choose((0, 1))))
+    scale = d.scale(kept_shape_along(d, drawn["x"].shape, d.choose((0, 1))))
     small, large, larger = extremes(d)
     found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "s": fixed(scale * larger)}
     return or_integers(d, found | {"gemm": drawn["attributes"]} | _optional(drawn["b"]))
@@ -84,7 +78,7 @@ def _gemm_sample(d: Sampler) -> dict[str, Any]:
 
 def _conv_sample(d: Sampler, *, transposed: bool = False, scale: bool = True) -> dict[str, Any]:
     drawn = convolution(d, transposed=transposed)
-    shape = _kept(d, drawn["x"].shape, 1)
+    shape = kept_shape_along(d, drawn["x"].shape, 1)
     small, large, larger = extremes(d)
     factor = {"s": fixed(d.scale(shape) * larger)} if scale else {"c": fixed(d.floats(shape) * larger)}
     found = {"x": drawn["x"] * small, "w": fixed(drawn["w"] * large), "conv": drawn["attributes"]}
@@ -153,7 +147,7 @@ def _scaled_and_shifted_conv_sample(d: Sampler) -> dict[str, Any]:
     found = _conv_sample(d)
     large = np.float32(1e20 if d.chance(0.1) else 1)
     dtype = found["x"].dtype
-    shift = d.floats(_kept(d, found["x"].shape, 1)) * large
+    shift = d.floats(kept_shape_along(d, found["x"].shape, 1)) * large
     return found | {"c": fixed(shift if dtype.kind == "f" else np.ones(shift.shape, dtype))}
 
 

@@ -18,7 +18,7 @@ from eqsat.ir.operators.onnxruntime_products import ACTIVATIONS
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
-from eqsat.rules.terms import constant, matmul, mul, permutation_of
+from eqsat.rules.terms import constant, last_axes_exchanged, matmul, mul, permutation_of
 
 DOMAIN = "com.microsoft"
 SOURCE = "contrib operators of ONNX Runtime"
@@ -54,7 +54,7 @@ def _swapped(side: str) -> Any:
     def draw(d: Sampler) -> dict[str, Any]:
         found = _matrices(d)
         rank = found[side].ndim
-        swap = (*range(rank - 2), rank - 1, rank - 2)
+        swap = last_axes_exchanged(rank)
         perm = swap if rank == 2 or d.chance(0.8) else d.permutation(rank)
         stored = found[side].transpose([perm.index(i) for i in range(rank)])
         attributes = {"alpha": -0.5} if d.chance(0.5) else {}
@@ -116,7 +116,7 @@ def fold_scale_into_scaled_matmul(m: Match) -> Term:
 def _flipped(m: Match, side: str) -> Attributes:
     perm = permutation_of(m.moved)
     rank = len(perm)
-    m.require(rank >= 2 and perm == (*range(rank - 2), rank - 1, rank - 2), "other axes than the last two move")
+    m.require(rank >= 2 and perm == last_axes_exchanged(rank), "other axes than the last two move")
     m.require(m.root.dtype in (DType.FLOAT, DType.DOUBLE), "no kernel for the element type")
     attributes = m.product.attributes
     m.require(not (m.a.rank < 2 or m.b.rank < 2), "a vector")

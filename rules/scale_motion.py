@@ -10,12 +10,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Rule, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import FLOATS, elements_along, floating, not_all
-from eqsat.rules.drawing import shape_along
+from eqsat.rules.drawing import kept_shape_along
 from eqsat.rules.sampling import Drawing, Instance, Sampler
 from eqsat.rules.terms import add, condition, constant, mul
 
@@ -59,19 +57,13 @@ def _sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
             return {"x": x, "s": d.either(scale, 0.9), "n": {"alpha": 0.25} if op == "LeakyRelu" else {}}
         batch, channels = d.extents(2)
         x = d.floats((batch, channels, d.integer(3, 5), d.integer(4, 6)))
-        scale = d.scale(_kept(d, x.shape))
+        scale = d.scale(kept_shape_along(d, x.shape, 1))
         attributes: dict[str, Any] = {}
         if not op.startswith("Global"):
             attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
         return {"x": x, "s": d.either(scale, 0.9), "n": attributes}
 
     return draw
-
-
-def _kept(d: Sampler, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape mostly along the channels, which never enlarges a value of ``shape``."""
-    found = shape_along(d, shape, 1)
-    return found if np.broadcast_shapes(found, shape) == shape else d.broadcast_of(shape)
 
 
 def _define(op: str, exactness: Exactness) -> tuple[Rule, Rule]:

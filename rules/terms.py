@@ -120,6 +120,11 @@ def permutation_of(node: Ref) -> tuple[int, ...]:
     return tuple(range(node.rank))[::-1] if perm is None else tuple(perm)
 
 
+def last_axes_exchanged(rank: int) -> tuple[int, ...]:
+    """The permutation that exchanges the last two axes of a value with ``rank`` axes, two or more."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
 def int64s(values: Iterable[int]) -> Literal:
     """A vector of int64, as shapes, axes and bounds are given."""
     return literal(np.array(list(values), np.int64))

@@ -11,14 +11,9 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, rule, variables
 from eqsat.rules.sampling import Sampler
-from eqsat.rules.terms import matmul, permutation_of, transpose
+from eqsat.rules.terms import last_axes_exchanged, matmul, permutation_of, transpose
 
 x, y = variables("x y")
-
-
-def _exchange(rank: int) -> tuple[int, ...]:
-    """The permutation that exchanges the last two axes."""
-    return (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _stack(side: str) -> Any:
@@ -27,7 +22,7 @@ def _stack(side: str) -> Any:
         lead = (batch, heads)[: d.integer(1, 2)]
         shapes = {"x": (*lead, rows, inner), "y": (*lead, inner, columns)}
         rank = len(lead) + 2
-        perm: Any = _exchange(rank) if d.chance(0.8) else tuple(range(rank))
+        perm: Any = last_axes_exchanged(rank) if d.chance(0.8) else tuple(range(rank))
         shape = shapes[side]
         shapes[side] = tuple(shape[i] for i in perm)
         found: dict[str, Any] = {name: d.floats(shape) for name, shape in shapes.items()}
@@ -39,7 +34,7 @@ def _stack(side: str) -> Any:
 def _turned(m: Match, operand: Ref, other: Ref) -> None:
     rank = operand.rank
     m.require(rank >= 3 and other.rank == rank, "no stacks of matrices of one rank")
-    m.require(permutation_of(m.p) == _exchange(rank), "not the last two axes are exchanged")
+    m.require(permutation_of(m.p) == last_axes_exchanged(rank), "not the last two axes are exchanged")
     m.require(operand.dtype is DType.FLOAT and not m.x.is_constant and not m.y.is_constant, "no float32, or a constant")
 
 
@@ -53,7 +48,7 @@ def _turned(m: Match, operand: Ref, other: Ref) -> None:
 def exchange_operands_of_product_by_transposed(m: Match) -> Term:
     """``x @ y' == (y @ x')'`` for stacks of matrices."""
     _turned(m, m.y, m.x)
-    perm = _exchange(m.y.rank)
+    perm = last_axes_exchanged(m.y.rank)
     return transpose(matmul(m.y, transpose(m.x, perm)), perm)
 
 
@@ -67,7 +62,7 @@ def exchange_operands_of_product_by_transposed(m: Match) -> Term:
 def exchange_operands_of_transposed_product(m: Match) -> Term:
     """``x' @ y == (y' @ x)'`` for stacks of matrices."""
     _turned(m, m.x, m.y)
-    perm = _exchange(m.x.rank)
+    perm = last_axes_exchanged(m.x.rank)
     return transpose(matmul(transpose(m.y, perm), m.x), perm)
 
 
