@@ -25,6 +25,8 @@ class Stage:
     ``accepts``: names of operators and labels (`eqsat.fusion.operation`). ``once``: at most one operator. ``required``: at
     least one. ``entry``: reads nothing that the same kernel computes, views aside. ``same_size``: what it reads from an
     anchor of the kernel has as many elements as what it computes. ``row_fits``: a row of the operator must fit on the chip.
+    ``from_input``: the single operator of a later stage reads its values as inputs from this one on only: 3 for what the mask
+    of an attention is computed from.
     """
 
     accepts: frozenset[str]
@@ -33,6 +35,7 @@ class Stage:
     entry: bool = False
     same_size: bool = False
     row_fits: bool = False
+    from_input: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Matcher:
             if k < start:
                 continue
             stage = template.stages[k]
-            if stage.once and occupied[k] >= 0:
+            if stage.once and (occupied[k] >= 0 or self._reads_too_early(t, index, absorbed)):
                 continue
             if stage.entry and not all(cone.only_views for cone in absorbed):
                 continue
@@ -141,6 +141,12 @@ class Matcher:
                 occupied = (*occupied[:k], index, *occupied[k + 1 :])
             return k, occupied
         return DEAD, none
+
+    def _reads_too_early(self, t: int, index: int, absorbed: Sequence[Cone]) -> bool:
+        """Whether the operation reads a value of a stage with a least input as an earlier one."""
+        inputs = self._graph.operations[index].inputs  # distinct ones: at most as far behind as among all
+        stages = self._templates[t].stages
+        return any(inputs.index(cone.root) < stages[cone.stages[t]].from_input for cone in absorbed)
 
     def _joined(self, t: int, left: Occupants, right: Occupants) -> Occupants | None:
         """Occupants of two cones that meet, ``None`` if they cannot: the single operators must lie on one path."""
