@@ -72,6 +72,7 @@ class Values(Protocol):
 
     def type_of(self, handle: int) -> Type: ...
     def value_of(self, handle: int) -> np.ndarray | None: ...
+    def literal_of(self, handle: int) -> np.ndarray | None: ...
     def is_constant(self, handle: int) -> bool: ...
     def interval_of(self, handle: int) -> tuple[float, float]: ...
 
@@ -126,6 +127,14 @@ class Ref:
         value = self.values.value_of(self.handle)
         if value is None:
             raise Unmet("the elements are not known at compile time")
+        return value
+
+    @property
+    def elements(self) -> np.ndarray:
+        """Elements of a literal constant of any size; raises `Unmet` for any other value."""
+        value = self.values.literal_of(self.handle)
+        if value is None:
+            raise Unmet("the value is no literal constant")
         return value
 
     @property

@@ -12,32 +12,54 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def draw_attention(d: Sampler) -> Instance:
-    """A product, steps on the scores in any order, a softmax and a product with values."""
+    """A product, steps on the scores in any order, a softmax, now and then with a guard, and a product with values."""
     drawing = Drawing()
+    half = d.chance(0.15)
     lead, rows = _lead(d), d.extents(4)
     queries, keys, size, width = rows
     shared = len(lead) > 1 and d.chance(0.15)
     own = (*lead[:-1], 1) if shared else lead
-    q = drawing.value(d.floats((*lead, queries, size)))
+    q = drawing.value(_floats(d, (*lead, queries, size), half))
     if d.chance(0.4):
-        k = drawing.value(d.floats((*own, size, keys)))
+        k = drawing.value(_floats(d, (*own, size, keys), half))
     else:
         stored = (*own, keys, size)
         perm = (*range(len(own)), len(own) + 1, len(own))
-        k = drawing.op("Transpose", drawing.value(d.floats(stored)), perm=perm)
-    if d.chance(0.3):
+        k = drawing.op("Transpose", drawing.value(_floats(d, stored, half)), perm=perm)
+    if d.chance(0.3) and not half:
         q = drawing.op("Mul", q, _number(d, drawing, len(lead)))
-    if d.chance(0.3):
+    if d.chance(0.3) and not half:
         k = drawing.op("Div", k, _number(d, drawing, 0))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
+    if half and d.chance(0.3):
+        scores = drawing.op("Add", scores, drawing.value(_forbidding(d, shape, np.float16)))
+    if half:
+        scores = drawing.op("Cast", scores, to=1)
     for _ in range(d.integer(0, 3)):
         scores, shape = _step(d, drawing, scores, shape)
     axis = -1 if d.chance(0.9) else len(shape) - 2
     chances = drawing.op("Softmax", scores, axis=axis)
+    if d.chance(0.25):
+        zero = drawing.value(fixed(0.0, "float32"))
+        chances = drawing.op("Where", drawing.op("IsNaN", chances), zero, chances)
+    if half:
+        chances = drawing.op("Cast", chances, to=10)
     same = own if shared and shape[:-2] == lead else shape[:-2]
-    v = drawing.value(d.floats((*same, keys, width)))
+    v = drawing.value(_floats(d, (*same, keys, width), half))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
+
+
+def _floats(d: Sampler, shape: tuple[int, ...], half: bool) -> np.ndarray:
+    return d.rng.normal(size=shape).astype(np.float16) if half else d.floats(shape)
+
+
+def _forbidding(d: Sampler, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A constant mask that forbids later keys or some at random, now and then all of a row."""
+    queries, keys = shape[-2:]
+    pattern = np.tril(np.ones((queries, keys))) if d.chance() else d.rng.random((queries, keys)) < 0.7
+    low = d.choose((-np.inf, -1e9, -1e4, LOWEST)) if dtype == np.float32 else d.choose((-np.inf, -65504.0))
+    return fixed(np.where(pattern, 0, low).astype(dtype))
 
 
 def _lead(d: Sampler) -> tuple[int, ...]:
@@ -50,7 +72,7 @@ def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
 
 
 def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    kind = d.integer(0, 5)
+    kind = d.integer(0, 6)
     rank = len(shape)
     if kind == 0:
         return drawing.op(d.choose(("Mul", "Div")), scores, _number(d, drawing, rank)), shape
@@ -65,11 +87,13 @@ def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> 
         return drawing.op("Add", mask, scores), shape
     if kind == 3:
         allowed = drawing.value(d.booleans(d.broadcast_of(shape)))
-        low = drawing.value(fixed(d.choose((LOWEST, -1e32, -3.0)), "float32"))
+        low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -np.inf, -3.0)), "float32"))
         operands = (scores, low) if d.chance() else (low, scores)
         return drawing.op("Where", allowed, *operands), shape
     if kind == 4:
         return drawing.op("Tanh", scores), shape
+    if kind == 5:
+        return drawing.op("Add", scores, drawing.value(_forbidding(d, shape, np.float32))), shape
     if rank == 3 and not d.chance(0.3):
         return scores, shape
     grouped = (1, *shape) if rank == 3 else (shape[0] * shape[1], *shape[2:])

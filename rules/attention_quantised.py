@@ -141,6 +141,8 @@ class _Edges:
             raise Unmet("heads are shared")
         if len(scores.lead) > 2:
             raise Unmet("more than batch and heads")
+        if found.guarded or any(step.op in ("Widen", "Narrow") for step in (*scores.steps, *found.steps)):
+            raise Unmet("NaN replaced, or in two precisions")
         self._reader = reader
         self._lead = scores.lead
         keys, self._stored = self._keys_as_stored(scores.k)
@@ -189,7 +191,7 @@ class _Edges:
                 attributes[edge] = tuple("WhereNot" if s.swapped else s.op for s in steps)
             for step in steps:
                 operands += [*step.operands, *[None] * (STEPS[step.op] - len(step.operands))]
-        return result_of(apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes), root)
+        return result_of(apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes), root, self._lead)
 
 
 def _draw_rows(d: Sampler) -> Instance:

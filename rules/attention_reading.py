@@ -19,6 +19,7 @@ _READ = (
     "Clip",
     "DequantizeLinear",
     "Div",
+    "IsNaN",
     "MatMul",
     "MatMulInteger",
     "Max",
@@ -37,7 +38,10 @@ Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
 @dataclass(frozen=True)
 class Step:
-    """One operator applied to the scores: its name and its other inputs. ``swapped``: the scores are its last input."""
+    """One operator applied to the scores: its name and its other inputs. ``swapped``: the scores are its last input.
+
+    Widen and Narrow are casts from float16 to float32 and back.
+    """
 
     op: str
     operands: tuple[Ref | None, ...] = ()
@@ -64,10 +68,11 @@ class Scores:
 
 @dataclass(frozen=True)
 class Probabilities:
-    """``steps`` applied to the softmax of ``scores`` over the keys."""
+    """``steps`` applied to the softmax of ``scores`` over the keys. ``guarded``: NaN among them was replaced by zero."""
 
     scores: Scores
     steps: tuple[Step, ...] = ()
+    guarded: bool = False
 
 
 @dataclass
@@ -115,7 +120,7 @@ class Reader:
     def _read_probabilities(self, value: Ref) -> Probabilities | None:
         """The reading with the fewest steps: a softmax may have been given a shift that it does not need."""
         readings: list[Probabilities] = []
-        for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div"):
+        for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div", "Cast", "Where"):
             try:
                 found = self._read_edge(value, *node)
             except Unmet:
@@ -134,6 +139,11 @@ class Reader:
             return self.probabilities(source) if _only_leading_axes(source, value) else None
         if op in ("Mul", "Div"):
             return self._scaled_probabilities(value, op, inputs)
+        if op == "Cast":
+            found = self.probabilities(source) if _kinds(source, value) == (DType.FLOAT, DType.FLOAT16) else None
+            return None if found is None else replace(found, steps=(*found.steps, Step("Narrow")))
+        if op == "Where":
+            return self._guarded_probabilities(value, inputs)
         for quantised, steps in self.quantised(node, inputs):
             found = self.probabilities(quantised)
             if found is not None:
@@ -149,6 +159,19 @@ class Reader:
             if found is not None:
                 return replace(found, steps=(*found.steps, Step(op, (c,))))
         return None
+
+    def _guarded_probabilities(self, value: Ref, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+        """``Where(IsNaN(p), 0, p)``"""
+        condition, zero, p = inputs
+        assert condition is not None
+        assert zero is not None
+        assert p is not None
+        if not (zero.is_constant and zero.interval == (0.0, 0.0) and p.type == value.type):
+            return None
+        if not any(x is not None and x.handle == p.handle for _, _, (x, *_) in self.nodes(condition, "IsNaN")):
+            return None
+        found = self.probabilities(p)
+        return None if found is None else replace(found, guarded=True)
 
     def quantised(self, node: Ref, inputs: tuple[Ref | None, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
         """What a DequantizeLinear quantised before: the value, and the steps that quantise, clip and dequantise it."""
@@ -197,6 +220,10 @@ def _per_tensor(parameters: list[Ref | None]) -> bool:
     return all(p is None or _one(p) for p in parameters)
 
 
+def _kinds(source: Ref, result: Ref) -> tuple[DType, DType]:
+    return (source.dtype, result.dtype)
+
+
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
     """Whether a view leaves the last two axes as they are."""
     return source.static_shape[-2:] == result.static_shape[-2:] and min(source.rank, result.rank) >= 3
@@ -216,7 +243,7 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
     assert k is not None
     if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
         return None
-    if op == "MatMul" and q.dtype is not DType.FLOAT:
+    if op == "MatMul" and q.dtype not in (DType.FLOAT, DType.FLOAT16):
         return None
     return Scores(q, k, (), value.shape[:-2], op)
 
@@ -242,7 +269,7 @@ def _masked(reader: Reader, value: Ref, node: Node) -> Scores | None:
     for x, mask in ((a, b), (b, a)):
         if x.type == value.type and not x.is_constant:
             found = reader.scores(x)
-            if found is not None:
+            if found is not None and found.lead == value.shape[:-2]:
                 return found.then("Add", mask)
     return None
 
@@ -256,7 +283,7 @@ def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
     for x, other, swapped in ((a, b, False), (b, a, True)):
         if x.type == value.type and _one(other):
             found = reader.scores(x)
-            if found is not None:
+            if found is not None and found.lead == value.shape[:-2]:
                 return found.then("Where", condition, other, swapped=swapped)
     return None
 
@@ -270,22 +297,23 @@ def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
 
 
 def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    """``Cast(scores)`` of an integer product."""
+    """``Cast(scores)`` of an integer product, or from float16 to float32."""
     source = node[2][0]
     assert source is not None
-    found = reader.scores(source) if value.dtype is DType.FLOAT and source.dtype is DType.INT32 else None
-    return None if found is None else found.then("Cast")
+    op = {(DType.INT32, DType.FLOAT): "Cast", (DType.FLOAT16, DType.FLOAT): "Widen"}.get(_kinds(source, value))
+    found = reader.scores(source) if op is not None else None
+    return None if found is None or op is None else found.then(op)
 
 
 def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    """``Reshape(scores)`` that leaves queries and keys as they are, before anything that varies along other axes."""
+    """``Reshape(scores)`` that leaves queries and keys as they are; behind a mask the scores are read as they were there."""
     source = node[2][0]
     assert source is not None
     if not _only_leading_axes(source, value):
         return None
     found = reader.scores(source)
     if found is None or any(step.op in ("Add", "Where") for step in found.steps):
-        return None
+        return found
     return replace(found, lead=value.shape[:-2])
 
 

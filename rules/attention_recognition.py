@@ -1,136 +1,68 @@
-"""Attention in float (E30): what `attention_reading` reads becomes one operator where that computes the same.
-
-Attention with a row of the mask that forbids everything gives zeros, softmax gives NaN, or the mean where the mask is a large
-number: so a mask must be finite, and numbers from `MASK_FLOOR` on, which ONNX Runtime takes for minus infinity, are raised to
-it. What a mask adds to the scores is then the same to the last bit as long as these stay below 1e30.
-"""
+"""Attention on floats (E30): what `attention_reading` reads becomes one operator where that computes the same."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.alignment import reshaped_term
 from eqsat.rules.attention_drawing import draw_attention
-from eqsat.rules.attention_reading import Reader, Scores, Step
-from eqsat.rules.terms import add, int64s, mul
+from eqsat.rules.attention_masks import LARGEST, Mask, added_mask, selecting_mask
+from eqsat.rules.attention_reading import Probabilities, Reader, Scores, Step
+from eqsat.rules.terms import int64s
 
-MASK_FLOOR = -1e38
-"""Least number of a mask that is emitted."""
-
-_LARGEST = float(np.finfo(np.float32).max)
-_FORBIDDING = -1e30
-"""A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
-
-
-@dataclass(frozen=True)
-class _Mask:
-    """What is added to the scores, and its bounds."""
-
-    term: Term
-    shape: tuple[Dim, ...]
-    low: float
-    high: float
+FLOATS = (DType.FLOAT, DType.FLOAT16)
 
 
 @dataclass(frozen=True)
 class _Core:
-    """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0."""
+    """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0. ``widened``: in float32,
+    though the products are in float16."""
 
     scale: float = 1.0
     cap: float = 0.0
-    mask: _Mask | None = None
+    mask: Mask | None = None
+    widened: bool = False
 
     def after(self, step: Step, reader: Reader) -> _Core:
         """The core with one more step. Raises `Unmet` where the operator cannot express it."""
         if step.op in ("Mul", "Div"):
             return self._scaled(_number(step.operands[0], step.op))
         if step.op == "Tanh" and self.mask is None and not self.cap:
-            return _Core(self.scale, 1.0)
+            return replace(self, cap=1.0)
         if step.op == "Add":
             mask = step.operands[0]
             assert mask is not None
-            return self._masked(_bounded(mask, _with_floor(mask, reader)))
+            return self._masked(added_mask(reader, mask))
         if step.op == "Where":
-            return self._masked(_selection(step))
+            return self._masked(selecting_mask(reader, step))
+        if step.op == "Widen" and (self.mask is None or self.mask.dtype is DType.FLOAT16):
+            wide = None if self.mask is None else self.mask.widened()
+            return replace(self, mask=wide, widened=True)
         raise Unmet(f"{step.op} among the scores")
 
     def _scaled(self, factor: float) -> _Core:
-        if not 0 < abs(factor) < _LARGEST:
+        if not 0 < abs(factor) < LARGEST:
             raise Unmet("a scale of zero, or none")
-        mask = self.mask
-        if mask is not None and factor != 1:
-            bounds = sorted((mask.low * factor, mask.high * factor))
-            if max(map(abs, bounds)) > _LARGEST:
-                raise Unmet("the scaled mask overflows")
-            mask = _Mask(mul(mask.term, literal(np.float32(factor))), mask.shape, *bounds)
-        if self.cap:  # factor * cap * tanh(s / cap) is a cap of its own size over scores that are as much larger
-            return _Core(self.scale * factor, self.cap * abs(factor), mask)
-        return _Core(self.scale * factor, 0.0, mask)
+        mask = None if self.mask is None or factor == 1 else self.mask.scaled(factor)
+        # factor * cap * tanh(s / cap) is a cap of its own size over scores that are as much larger
+        return replace(self, scale=self.scale * factor, cap=self.cap * abs(factor), mask=mask or self.mask)
 
-    def _masked(self, mask: _Mask) -> _Core:
-        if self.mask is not None:
-            low, high = self.mask.low + mask.low, self.mask.high + mask.high
-            shape = mask.shape if len(mask.shape) >= len(self.mask.shape) else self.mask.shape
-            ranks = len(mask.shape), len(self.mask.shape)
-            if ranks[0] == ranks[1]:
-                shape = tuple(b if a == 1 else a for a, b in zip(mask.shape, self.mask.shape, strict=True))
-            else:
-                raise Unmet("masks of different rank")
-            mask = _Mask(add(self.mask.term, mask.term), shape, low, high)
-        if not -_LARGEST <= mask.low <= mask.high <= _LARGEST:
-            raise Unmet("the mask may be infinite")
-        return _Core(self.scale, self.cap, mask)
+    def _masked(self, mask: Mask) -> _Core:
+        return replace(self, mask=mask if self.mask is None else self.mask.plus(mask))
 
 
 def _number(value: Ref | None, op: str) -> float:
     assert value is not None
     number = float(value.value.reshape(()))
     return number if op == "Mul" else 1 / number if number else 0.0
-
-
-def _bounded(mask: Ref, term: Term) -> _Mask:
-    low, high = mask.interval
-    if math.isnan(low) or math.isnan(high):
-        raise Unmet("the mask may be NaN")
-    return _Mask(term, mask.shape, low, high)
-
-
-def _with_floor(mask: Ref, reader: Reader) -> Term:
-    """``mask``, but a choice between two numbers with the lower one raised to the floor at once."""
-    if mask.is_constant or mask.interval[0] >= MASK_FLOOR:
-        return mask
-    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
-        assert condition is not None
-        assert a is not None
-        assert b is not None
-        if a.is_constant and b.is_constant:
-            return apply("Where", condition, _raised(a), _raised(b))
-    return mask
-
-
-def _raised(term: Term) -> Apply:
-    return apply("Max", term, literal(np.float32(MASK_FLOOR)))
-
-
-def _selection(step: Step) -> _Mask:
-    """``Where(c, s, v) == s + Where(c, 0, v)`` for a ``v`` so low that nothing of ``s`` is left beside it."""
-    condition, number = step.operands
-    assert condition is not None
-    assert number is not None
-    value = float(number.value.reshape(()))
-    if not -_LARGEST <= value <= _FORBIDDING:
-        raise Unmet("the scores are replaced by a number that may matter")
-    zero, floor = literal(np.float32(0)), literal(np.float32(max(value, MASK_FLOOR)))
-    branches = (floor, zero) if step.swapped else (zero, floor)
-    return _Mask(apply("Where", condition, *branches), condition.shape, max(value, MASK_FLOOR), 0.0)
 
 
 # --- shapes --------------------------------------------------------------------------------------------------------------
@@ -150,12 +82,9 @@ def _batch_and_heads(lead: Sequence[Dim]) -> tuple[int, int]:
     return (math.prod(sizes[:-1]), sizes[-1]) if sizes else (1, 1)
 
 
-def _mask_term(mask: _Mask, lead: Sequence[Dim], queries: Dim, keys: Dim) -> Term:
-    """The mask as the kernel takes it: no lower than the floor, over all queries and keys, over batch and heads by
-    broadcasting."""
-    if not isinstance(queries, int) or not isinstance(keys, int):
-        raise Unmet("the extents of the mask are unknown")
-    term = mask.term if mask.low >= MASK_FLOOR else _raised(mask.term)
+def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim) -> Term:
+    """The mask as the kernel takes it: over all queries and keys, over batch and heads by broadcasting."""
+    term = mask.term
     full = (1,) * (len(lead) + 2 - len(mask.shape)) + mask.shape
     front = full[:-2]
     if len(lead) != 2:
@@ -183,7 +112,7 @@ def _unscaled(reader: Reader, value: Ref) -> tuple[Ref, float]:
         for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
             if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
                 factor = _number(c, op)
-                if 0 < abs(factor) < _LARGEST:
+                if 0 < abs(factor) < LARGEST:
                     return x, factor
     return value, 1.0
 
@@ -193,8 +122,8 @@ def check_operands(scores: Scores, p: Ref, v: Ref) -> None:
 
     ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then.
     """
-    if v.dtype is not DType.FLOAT:
-        raise Unmet("no float32")
+    if not v.dtype is scores.q.dtype is scores.k.dtype:
+        raise Unmet("queries, keys and values of different types")
     check_batches(scores, p, v)
 
 
@@ -225,9 +154,9 @@ def keys_of(scores: Scores) -> Term:
     )
 
 
-def result_of(term: Apply, root: Ref) -> Term:
-    """The operator's result, regrouped as the original's."""
-    return term if root.rank == 4 else reshaped_term(term, root.static_shape)
+def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
+    """The operator's result, regrouped as the original's; ``lead``: the leading extents of the scores."""
+    return term if len(lead) == 2 and root.shape[:-2] == tuple(lead) else reshaped_term(term, root.static_shape)
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------------
@@ -246,31 +175,42 @@ def recognise_attention(view: GroupView) -> Iterator[Merge]:
         assert p is not None
         assert v is not None
         try:
-            found = _attention(reader, root, p, v)
+            found = reader.probabilities(p) if root.dtype in FLOATS else None
+            if found is not None:
+                for term in _spellings(reader, found, p, v):
+                    yield root, result_of(term, root, found.scores.lead)
         except Unmet:
             continue
-        if found is not None:
-            yield root, found
 
 
-def _attention(reader: Reader, root: Ref, p: Ref, v: Ref) -> Term | None:
-    found = reader.probabilities(p) if root.dtype is DType.FLOAT else None
-    if found is None or found.steps or found.scores.product != "MatMul":
-        return None
+def _spellings(reader: Reader, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
+    """The operator with the mask in each form that it may have."""
     scores = found.scores
     core = _Core()
     for step in scores.steps:
         core = core.after(step, reader)
+    if tuple(step.op for step in found.steps) != (("Narrow",) if core.widened else ()) or scores.product != "MatMul":
+        raise Unmet("steps on the probabilities")
     q, left = _unscaled(reader, scores.q)
     k, right = _unscaled(reader, scores.k)
-    scores = Scores(q, k, scores.steps, scores.lead)
+    scores = replace(scores, q=q, k=k)
     check_operands(scores, p, v)
     scale = core.scale * left * right
     if not 1e-30 < abs(scale) < 1e30:
         raise Unmet("a scale out of range")
     queries = grouped(q, scores.lead)
     operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores), values_of(v, scores)]
-    if core.mask is not None:
-        operands.append(_mask_term(core.mask, scores.lead, q.shape[-2], k.shape[-1]))
-    attributes: dict[str, Any] = {"softcap": float(np.float32(core.cap))} if core.cap else {}
-    return result_of(apply("Attention", *operands, scale=float(np.float32(abs(scale))), **attributes), root)
+    attributes: dict[str, Any] = {"scale": float(np.float32(abs(scale)))}
+    if core.cap:
+        attributes["softcap"] = float(np.float32(core.cap))
+    if core.widened:
+        attributes["softmax_precision"] = int(DType.FLOAT)
+    if core.mask is None:
+        yield apply("Attention", *operands, **attributes)
+        return
+    rows, columns = q.shape[-2], k.shape[-1]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unmet("the extents of the mask are unknown")
+    for mask, more in core.mask.forms(v.dtype, rows, columns, guarded=found.guarded):
+        masks = [] if mask is None else [_mask_operand(mask, scores.lead, rows, columns)]
+        yield apply("Attention", *operands, *masks, **attributes, **more)

@@ -113,6 +113,18 @@ class EGraph:
         """Elements of the e-class if constant and few, else ``None``."""
         return self.known.small_value(self.find(handle))
 
+    def literal_of(self, handle: int) -> np.ndarray | None:
+        """Elements of the e-class, however many, if it holds a literal constant, else ``None``."""
+        value = self.value_of(handle)
+        if value is not None or not self.is_constant(handle):
+            return value
+        for member in self.members(handle):
+            node = self.nodes[member]
+            constant = node.attributes["value"] if node.op == CONSTANT and not node.domain else None
+            if isinstance(constant, Constant):
+                return constant.numpy()
+        return None
+
     def is_constant(self, handle: int) -> bool:
         return self.known.is_constant(self.find(handle))
 

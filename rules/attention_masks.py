@@ -1,0 +1,252 @@
+"""Masks of attention (E30): what is added to the scores, what is known of its elements, and the forms that the operator takes.
+
+A row in which the mask forbids every key gives zeros in Attention, NaN in a softmax over minus infinities, and the mean of the
+values where each score was replaced by one large number. So minus infinities must leave something open in every row, or NaN
+must have been replaced by zeros behind the softmax. Finite numbers stay finite; those from `MASK_FLOOR` on, which ONNX Runtime
+takes for minus infinity, are raised to it if they are all the same, and what is added is then the same to the last bit as
+long as the scores stay below 1e30. In float16 there is no room for that: a mask is small there, or leaves every row open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.types import Dim, DType
+from eqsat.rewrite import Apply, Ref, Term, Unmet, apply, literal
+from eqsat.rules.attention_elements import Levels, bounds_of, elements_of, levels_of, paired
+from eqsat.rules.attention_reading import Reader, Step
+from eqsat.rules.terms import add, mul
+
+MASK_FLOOR = -1e38
+"""Least number of a float32 mask that is emitted."""
+
+LARGEST = float(np.finfo(np.float32).max)
+
+_FORBIDDING = {DType.FLOAT: -1e9, DType.FLOAT16: -1e4}
+"""A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
+
+_ABSORBING = -1e30
+"""Added to a score of ordinary size this leaves nothing of it, as if the score had been replaced."""
+
+_ABSORBED = -1e22
+"""Least number of which nothing is left beside `_ABSORBING`."""
+
+_SMALL = 64.0
+"""Numbers of a float16 mask up to this size leave the scores as precise as they are."""
+
+Form = tuple["Mask | None", dict[str, Any]]
+"""The mask that the operator is given, if any, and attributes."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What is added to the scores.
+
+    ``least``, ``high``: bounds on the finite elements. ``infinite``: elements may be minus infinity. ``array``: the elements,
+    if known; ``levels``: the few numbers that they may be. ``is_open``: every row is known to have an element that does not
+    forbid. ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
+    ``replaces``: the scores are replaced by a finite number, not added to. ``raised``: the mask with that number, or the
+    lowest of two, where the operator takes it.
+    """
+
+    term: Term
+    shape: tuple[Dim, ...]
+    dtype: DType
+    least: float
+    high: float
+    infinite: bool = False
+    array: np.ndarray | None = None
+    levels: Levels | None = None
+    is_open: bool = False
+    allowed: Term | None = None
+    replaces: bool = False
+    raised: Term | None = None
+
+    def scaled(self, factor: float) -> Mask:
+        """The mask times a number. Raises `Unmet` where that overflows or turns minus infinities round."""
+        least, high = sorted((self.least * factor, self.high * factor))
+        if max(abs(least), abs(high)) > LARGEST or (factor < 0 and self.infinite):
+            raise Unmet("the scaled mask overflows")
+        if self.replaces and least > _FORBIDDING[self.dtype]:
+            raise Unmet("the scores are replaced by a number that may matter")
+        return replace(
+            self,
+            term=mul(self.term, literal(factor, self.dtype)),
+            least=least,
+            high=high,
+            array=None if self.array is None else self.array * np.float32(factor),
+            levels=None if self.levels is None else paired(np.multiply, self.levels, frozenset((factor,))),
+            raised=self.raised if self.replaces and factor > 0 else None,
+        )
+
+    def widened(self) -> Mask:
+        """The mask in float32."""
+        if self.replaces:
+            raise Unmet("the scores are replaced before they are converted")
+        return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
+
+    def plus(self, other: Mask) -> Mask:
+        """The sum of two masks. Raises `Unmet` for two element types."""
+        if self.dtype is not other.dtype:
+            raise Unmet("masks of two types")
+        rank = max(len(self.shape), len(other.shape))
+        a, b = ((1,) * (rank - len(m.shape)) + tuple(m.shape) for m in (self, other))
+        shape = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+        term = add(self.term, other.term)
+        if self.array is not None and other.array is not None:
+            with np.errstate(over="ignore"):
+                found = mask_of_elements(term, shape, self.dtype, self.array + other.array)
+            if found.is_open:
+                return found
+        if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
+            raise Unmet("the scores are replaced beside another mask")
+        levels = None if self.levels is None or other.levels is None else paired(np.add, self.levels, other.levels)
+        least, high = self.least + other.least, self.high + other.high
+        infinite = self.infinite or other.infinite
+        if levels is not None:
+            least, high, forbids = bounds_of(np.array(sorted(levels)))
+            infinite = infinite or forbids
+        if not -LARGEST <= least <= high <= LARGEST:
+            raise Unmet("the mask may be infinite")
+        is_open = least >= MASK_FLOOR and any(x.is_open and not y.infinite for x, y in ((self, other), (other, self)))
+        both = None if self.allowed is None or other.allowed is None else apply("And", self.allowed, other.allowed)
+        replaces = self.replaces or other.replaces
+        return Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, both, replaces)
+
+    def forms(self, dtype: DType, queries: int, keys: int, *, guarded: bool) -> Iterator[Form]:
+        """The mask as an operator on elements of ``dtype`` may take it: as numbers, as truth values, or as causality.
+
+        ``guarded``: rows in which every key is forbidden give zeros. Raises `Unmet` unless there is a form.
+        """
+        if self.infinite and not (self.is_open or guarded):
+            raise Unmet("a row of the mask may forbid everything")
+        numbers = self._with_infinities(dtype) if self.infinite else self._finite(dtype)
+        forms: list[Form] = [] if numbers is None else [(numbers, {})]
+        if self.allowed is not None and self.infinite:
+            forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
+        if self.array is not None and _is_causal(self.array, queries, keys, _FORBIDDING[self.dtype]):
+            forms.append((None, {"is_causal": 1}))
+        if not forms:
+            raise Unmet("the mask has no form in this precision")
+        yield from forms
+
+    def _finite(self, dtype: DType) -> Mask | None:
+        if dtype is not DType.FLOAT:
+            return self._finite_half(dtype)
+        if self.least >= MASK_FLOOR and not (self.replaces and self.least > _ABSORBING):
+            return self
+        low = self.levels if self.array is None else frozenset(np.unique(self.array[self.array <= MASK_FLOOR]).tolist())
+        if not self.is_open and (low is None or sum(x <= MASK_FLOOR for x in low) > 1):
+            return None
+        floor = literal(np.float32(MASK_FLOOR))
+        return replace(self, term=apply("Max", self.term, floor) if self.raised is None else self.raised)
+
+    def _finite_half(self, dtype: DType) -> Mask | None:
+        if max(abs(self.least), abs(self.high)) <= _SMALL:
+            return self._cast(dtype)
+        if self.array is None or not self.is_open:
+            return None
+        array = np.where(self.array <= _FORBIDDING[DType.FLOAT16], -np.inf, self.array)
+        forbidding = mask_of_elements(literal(array, dtype), self.shape, dtype, array)
+        return forbidding._with_infinities(dtype) if forbidding.is_open else None
+
+    def _with_infinities(self, dtype: DType) -> Mask | None:
+        if dtype is not DType.FLOAT:
+            return self._cast(dtype) if max(abs(self.least), abs(self.high)) <= _SMALL else None
+        return self if self.least >= MASK_FLOOR or (self.is_open and self.array is not None) else None
+
+    def _cast(self, dtype: DType) -> Mask:
+        return self if self.dtype is dtype else replace(self, term=apply("Cast", self.term, to=int(dtype)), dtype=dtype)
+
+
+def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np.ndarray, **more: Any) -> Mask:
+    """A mask whose elements are known. Raises `Unmet` for NaN, infinity, and where everything is forbidden."""
+    least, high, infinite = bounds_of(array)
+    if least > high:
+        raise Unmet("the mask forbids everything")
+    array = array.astype(np.float32)
+    is_open = bool((np.atleast_1d(array) >= MASK_FLOOR).any(axis=-1).all())
+    return Mask(term, shape, dtype, least, high, infinite, array, is_open=is_open, **more)
+
+
+def added_mask(reader: Reader, mask: Ref) -> Mask:
+    """A value that is added to the scores. Raises `Unmet` unless its elements are known to be finite or minus infinity."""
+    array = elements_of(reader, mask)
+    if array is not None:
+        return mask_of_elements(mask, mask.shape, mask.dtype, array)
+    levels = levels_of(reader, mask)
+    low, high = mask.interval
+    if math.isnan(low) or math.isnan(high):
+        raise Unmet("the mask may be NaN")
+    least, high, infinite = (low, high, False) if levels is None else bounds_of(np.array(sorted(levels)))
+    if not -LARGEST <= least <= high <= LARGEST:
+        raise Unmet("the mask may be infinite, or forbids everything")
+    raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
+    allowed = _truth_values(reader, mask) if infinite else None
+    return Mask(mask, mask.shape, mask.dtype, least, high, infinite, None, levels, allowed=allowed, raised=raised)
+
+
+def selecting_mask(reader: Reader, step: Step) -> Mask:
+    """``Where(c, s, v) == s + Where(c, 0, v)`` for a ``v`` so low that nothing of ``s`` is left beside it."""
+    condition, number = step.operands
+    assert condition is not None
+    assert number is not None
+    value, dtype = float(number.value.reshape(())), number.dtype
+    if dtype not in _FORBIDDING or not value <= _FORBIDDING[dtype]:
+        raise Unmet("the scores are replaced by a number that may matter")
+    infinite = value == -math.inf
+    term = _choice(condition, value, dtype, step.swapped)
+    raised = term if infinite else _choice(condition, max(min(value, _ABSORBING), MASK_FLOOR), dtype, step.swapped)
+    holds = elements_of(reader, condition)
+    if holds is not None:
+        array = np.where(holds, value, 0.0) if step.swapped else np.where(holds, 0.0, value)
+        return mask_of_elements(term, condition.shape, dtype, array, replaces=not infinite, raised=raised)
+    levels = frozenset((0.0, value))
+    if not infinite:
+        return Mask(term, condition.shape, dtype, value, 0.0, levels=levels, replaces=True, raised=raised)
+    allowed = apply("Not", condition) if step.swapped else condition
+    return Mask(term, condition.shape, dtype, 0.0, 0.0, True, levels=levels, allowed=allowed)
+
+
+def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:
+    zero, low = literal(0.0, dtype), literal(value, dtype)
+    return apply("Where", condition, *((low, zero) if swapped else (zero, low)))
+
+
+def _truth_values(reader: Reader, mask: Ref) -> Term | None:
+    """``c`` of ``Where(c, 0, -inf)``, negated if the branches are exchanged, where it has all axes of the mask."""
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        assert condition is not None
+        assert a is not None
+        assert b is not None
+        if condition.shape == mask.shape and {a.interval, b.interval} == {(0.0, 0.0), (-math.inf, -math.inf)}:
+            return condition if b.interval[0] < 0 else apply("Not", condition)
+    return None
+
+
+def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
+    """A choice between two numbers with the lower one raised to the floor at once."""
+    floor = literal(np.float32(MASK_FLOOR))
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        assert condition is not None
+        assert a is not None
+        assert b is not None
+        if a.is_constant and b.is_constant:
+            return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))
+    return None
+
+
+def _is_causal(array: np.ndarray, queries: int, keys: int, forbidding: float) -> bool:
+    """Whether every row allows the keys up to its own place, adding nothing, and forbids all others."""
+    if array.ndim < 2 or array.shape[-2:] != (queries, keys):
+        return False
+    earlier = np.tril(np.ones((queries, keys), np.bool_))
+    return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
+
+
+__all__ = ["LARGEST", "MASK_FLOOR", "Mask", "added_mask", "selecting_mask"]
