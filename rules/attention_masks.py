@@ -30,6 +30,9 @@ LARGEST = float(np.finfo(np.float32).max)
 _FORBIDDING = {DType.FLOAT: -1e9, DType.FLOAT16: -1e4}
 """A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
 
+_SHRINKING = 100.0
+"""Least factor, inverted, after which such a number is still far enough from the scores, which shrink as it does."""
+
 _ABSORBING = -1e30
 """Added to a score of ordinary size this leaves nothing of it, as if the score had been replaced."""
 
@@ -72,7 +75,7 @@ class Mask:
         least, high = sorted((self.least * factor, self.high * factor))
         if max(abs(least), abs(high)) > LARGEST or (factor < 0 and self.infinite):
             raise Unmet("the scaled mask overflows")
-        if self.replaces and least > _FORBIDDING[self.dtype]:
+        if self.replaces and least > _FORBIDDING[self.dtype] / _SHRINKING:
             raise Unmet("the scores are replaced by a number that may matter")
         return replace(
             self,
@@ -125,12 +128,14 @@ class Mask:
         """
         if self.infinite and not (self.is_open or guarded):
             raise Unmet("a row of the mask may forbid everything")
-        numbers = self._with_infinities(dtype) if self.infinite else self._finite(dtype)
-        forms: list[Form] = [] if numbers is None else [(numbers, {})]
-        if self.allowed is not None and self.infinite:
-            forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
+        forms: list[Form] = []  # of equally good ones the first is taken
         if self.array is not None and _is_causal(self.array, queries, keys, _FORBIDDING[self.dtype]):
             forms.append((None, {"is_causal": 1}))
+        if self.allowed is not None and self.infinite:
+            forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
+        numbers = self._with_infinities(dtype) if self.infinite else self._finite(dtype)
+        if numbers is not None:
+            forms.append((numbers, {}))
         if not forms:
             raise Unmet("the mask has no form in this precision")
         yield from forms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
-from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.sampling import Applied, Sampler, fixed
 from eqsat.rules.terms import add, int64s, transpose
 
 DOMAIN = "com.microsoft"
@@ -30,12 +31,21 @@ def _attention(rank: int) -> Any:
             attributes |= {"q_num_heads": heads, "kv_num_heads": heads}
         found: dict[str, Any] = {name: _tame(d, shape) for name, shape in zip("qkv", shapes, strict=True)}
         if d.chance():
-            lead = (d.choose((1, batch)), d.choose((1, heads)))
-            found["mask"] = _tame(d, (*lead, queries, keys)) if d.chance(0.9) else d.booleans((queries, keys))
+            shape = (d.choose((1, batch)), d.choose((1, heads)), queries, keys)
+            found["mask"] = _tame(d, shape) if d.chance(0.9) else d.booleans((queries, keys))
+            if d.chance(0.8):
+                found["mask"] = Applied("Tanh", found["mask"]) if d.chance() else fixed(_open(d, found["mask"]))
         extra = d.choose(({}, {}, {}, {}, {"is_causal": 1}, {"softcap": 2.0}))
         return {**found, "attention": {**attributes, **extra}}
 
     return draw
+
+
+def _open(d: Sampler, mask: np.ndarray) -> np.ndarray:
+    """The mask with minus infinities, now and then all of a row."""
+    if mask.dtype == np.float32:
+        mask[d.rng.random(mask.shape) < 0.3] = -np.inf
+    return mask
 
 
 def _tame(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
@@ -54,8 +64,15 @@ def _check(m: Match, *operands: Ref) -> dict[str, Any]:
         queries, keys = operands[0].static_shape[-2], operands[1].static_shape[-2]
         m.require(m.mask.dtype is DType.FLOAT and m.mask.rank == 4, "no mask of floats with four axes")
         m.require(m.mask.static_shape[2:] == (queries, keys), "the mask broadcasts over queries or keys")
+        m.require(_leaves_rows_open(m.mask), "a row of the mask may forbid everything, which gives NaN here")
     scale = node.attr("scale")
     return {} if scale is None else {"scale": scale}
+
+
+def _leaves_rows_open(mask: Ref) -> bool:
+    if mask.interval[0] > -math.inf:
+        return True
+    return mask.is_constant and bool((mask.elements > -math.inf).any(axis=-1).all())
 
 
 @rule(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_graphs import LOWEST, B, H, N, S, Steps, T, W, core, ints, number, plus, scaled
 from graph_checks import counts, optimized
 
 import eqsat
@@ -16,52 +17,9 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 
-B, N, S, T, H, W = 2, 3, 5, 7, 4, 6
-LOWEST = float(np.finfo(np.float32).min)
-Steps = Callable[[GraphBuilder, Any], Any]
-
-
-def number(b: GraphBuilder, value: float) -> str:
-    return b.constant(np.float32(value))
-
-
-def ints(b: GraphBuilder, *values: int) -> str:
-    return b.constant(list(values), "int64")
-
-
-def core(
-    steps: Steps = lambda b, s: s,
-    *,
-    lead: tuple[Any, ...] = (B, N),
-    on_query: Steps = lambda b, q: q,
-    on_key: Steps = lambda b, k: k,
-    after: Steps = lambda b, p: p,
-    keys: int = T,
-    axis: int = -1,
-    keep: bool = False,
-) -> Graph:
-    """Attention of Q (..., S, H), K (..., keys, H) and V (..., keys, W), with steps on its edges."""
-    b = GraphBuilder()
-    q, k, v = (
-        b.input(n, "float32", (*lead, *shape)) for n, shape in (("q", (S, H)), ("k", (keys, H)), ("v", (keys, W)))
-    )
-    perm = (*range(len(lead)), len(lead) + 1, len(lead))
-    k = on_key(b, b.op("Transpose", k, perm=perm))
-    chances = after(b, b.op("Softmax", steps(b, b.op("MatMul", on_query(b, q), k)), axis=axis))
-    y = b.op("MatMul", chances, v)
-    return b.finish({"y": y, "p": chances} if keep else {"y": y})
-
 
 def found(graph: Graph, **options: Any) -> dict[str, int]:
     return counts(optimized(graph, **options))
-
-
-def scaled(op: str, value: float) -> Steps:
-    return lambda b, x: b.op(op, x, number(b, value))
-
-
-def plus(mask: np.ndarray) -> Steps:
-    return lambda b, s: b.op("Add", b.constant(mask.astype(np.float32)), s)
 
 
 CAUSAL = np.where(np.tril(np.ones((S, T))), 0, -1e9)

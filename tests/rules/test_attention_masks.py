@@ -1,0 +1,284 @@
+"""Masks of attention: minus infinity, truth values, causality, guards against NaN, float16; and where these are not equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attention_graphs import LOWEST, B, N, S, Steps, T, core, ints, number, plus, scaled
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import saturate
+from eqsat.exactness import Exactness
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.interpret import run
+from eqsat.rewrite import select_rules
+
+INFINITE = -np.inf
+EARLIER = np.tril(np.ones((S, T), np.bool_))
+SCATTERED = np.random.default_rng(1).random((S, T)) < 0.8
+FULL_ROW = np.where(np.arange(S)[:, None] == 2, INFINITE, np.zeros((S, T)))
+
+
+def guard(b: GraphBuilder, p: Any) -> Any:
+    return b.op("Where", b.op("IsNaN", p), number(b, 0.0), p)
+
+
+def truth(b: GraphBuilder, *shape: int, name: str = "allowed") -> str:
+    return b.input(name, "bool", shape or (B, 1, S, T))
+
+
+def selected(low: float, *, swapped: bool = False) -> Steps:
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        return b.op("Where", truth(b), *((number(b, low), s) if swapped else (s, number(b, low))))
+
+    return steps
+
+
+def biased(low: float, *shape: int, name: str = "allowed") -> Steps:
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        return b.op("Add", s, b.op("Where", truth(b, *shape, name=name), number(b, 0.0), number(b, low)))
+
+    return steps
+
+
+def inverted(dtype: str, low: float, *, late: bool) -> Steps:
+    """``(1 - m) * low`` for a mask over the keys, cast before or behind the new axes."""
+
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        m = b.input("m", dtype, (B, T))
+        m = (
+            b.op("Cast", b.op("Unsqueeze", m, ints(b, 1, 2)), to=1)
+            if late
+            else b.op("Unsqueeze", b.op("Unsqueeze", b.op("Cast", m, to=1), ints(b, 1)), ints(b, 2))
+        )
+        return b.op("Add", s, b.op("Mul", b.op("Sub", number(b, 1.0), m), number(b, low)))
+
+    return steps
+
+
+def then(*steps: Steps) -> Steps:
+    def all_of(b: GraphBuilder, s: Any) -> Any:
+        for step in steps:
+            s = step(b, s)
+        return s
+
+    return all_of
+
+
+def feeds_for(graph: Graph) -> dict[str, np.ndarray]:
+    """Random inputs; truth values and masks of integers forbid all of a row now and then."""
+    rng = np.random.default_rng(7)
+    feeds: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        found: Any = graph.type_of(name)
+        if found.dtype.is_float:
+            feeds[name] = rng.normal(size=found.shape).astype(found.dtype.numpy)
+        else:
+            allowed = rng.random(found.shape) < 0.6
+            allowed[0] = False if found.shape[0] > 1 else allowed[0]
+            feeds[name] = allowed.astype(found.dtype.numpy)
+    return feeds
+
+
+def attention_in(graph: Graph, *, tolerance: float = 2e-5, **options: Any) -> Node | None:
+    """The Attention that the graph becomes, if any, after it was run here and in ONNX Runtime."""
+    result = eqsat.optimize(graph, verify=False, **options)
+    feeds = feeds_for(graph)
+    (expected,) = run(graph, feeds).values()
+    ours = run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)
+    for found in ours:
+        np.testing.assert_allclose(*found.values(), expected, rtol=tolerance, atol=tolerance)
+    found = [node for node in result.program.graph.nodes if node.op == "Attention"]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+SPELLINGS: dict[str, Graph] = {
+    "minus infinity": core(plus(np.where(SCATTERED, 0, INFINITE))),
+    "bias and minus infinity": core(plus(np.where(SCATTERED, np.linspace(-1, 1, T), INFINITE))),
+    "minus infinity before the scale": core(then(plus(np.where(SCATTERED, 0, INFINITE)), scaled("Mul", 0.5))),
+    "a full row, guarded": core(plus(FULL_ROW), after=guard),
+    "finite, guarded": core(plus(np.where(EARLIER, 0, -1e9)), after=guard),
+    "selected": core(selected(LOWEST)),
+    "selected by a large number": core(selected(-1e9)),
+    "selected by a large number, then scaled": core(then(selected(-1e9), scaled("Mul", 0.5))),
+    "selected otherwise": core(selected(-1e9, swapped=True)),
+    "selected and guarded": core(selected(INFINITE), after=guard),
+    "selected otherwise and guarded": core(selected(INFINITE, swapped=True), after=guard),
+    "added": core(biased(-1e9)),
+    "added and guarded": core(biased(INFINITE), after=guard),
+    "over the keys, guarded": core(biased(INFINITE, T), after=guard),
+    "two masks, guarded": core(then(biased(INFINITE), biased(INFINITE, S, T, name="causal")), after=guard),
+    "minus infinity that leaves rows open, and a finite mask": core(
+        then(plus(np.where(EARLIER, 0, INFINITE)), inverted("int64", -10000.0, late=False))
+    ),
+    "integers, cast first": core(inverted("int64", -10000.0, late=False)),
+    "integers, cast last": core(inverted("int32", -10000.0, late=True)),
+    "truth values inverted": core(inverted("bool", LOWEST, late=True)),
+    "inverted before the scale": core(then(inverted("int64", -10000.0, late=True), scaled("Div", 8.0))),
+    "regrouped behind the mask": core(
+        lambda b, s: b.op("Reshape", biased(-1e9)(b, b.op("Reshape", s, ints(b, B, N, S, T))), ints(b, B * N, S, T)),
+        lead=(B * N,),
+    ),
+    "masks of different rank": core(then(biased(-10.0, S, T), biased(-3.0, B, 1, 1, T, name="padding"))),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_mask_is_part_of_the_operator(name: str) -> None:
+    assert attention_in(SPELLINGS[name]) is not None
+
+
+@pytest.mark.parametrize("name", ["selected and guarded", "added and guarded", "two masks, guarded"])
+def test_truth_values_are_the_mask(name: str) -> None:
+    """Zeros where a row forbids everything are what the operator gives, so nothing need be chosen or added."""
+    left = eqsat.optimize(SPELLINGS[name], verify=False).report.operators_after
+    assert set(left) <= {"Attention", "Transpose", "And"}
+
+
+CAUSAL: dict[str, Graph] = {
+    "added": core(plus(np.where(EARLIER, 0, INFINITE))),
+    "large numbers": core(plus(np.where(EARLIER, 0, -1e9))),
+    "lowest numbers": core(plus(np.where(EARLIER, 0, LOWEST)[None, None])),
+    "before the scale": core(then(plus(np.where(EARLIER, 0, INFINITE)), scaled("Mul", 0.5))),
+    "selected": core(lambda b, s: b.op("Where", b.constant(EARLIER), s, number(b, INFINITE))),
+    "selected otherwise": core(lambda b, s: b.op("Where", b.constant(~EARLIER), number(b, -1e9), s)),
+    "computed": core(
+        lambda b, s: b.op(
+            "Add",
+            s,
+            b.op(
+                "Where",
+                b.op("LessOrEqual", b.constant(np.arange(T)[None]), b.constant(np.arange(S)[:, None])),
+                number(b, 0.0),
+                number(b, LOWEST),
+            ),
+        )
+    ),
+    "longer": core(
+        lambda b, s: b.op("Where", b.constant(np.tril(np.ones((1, 1, 80, 90), np.bool_))), s, number(b, LOWEST)),
+        lead=(1, 1),
+        queries=80,
+        keys=90,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_triangle_is_causality(name: str) -> None:
+    node = attention_in(CAUSAL[name])
+    assert node is not None
+    assert node.attributes.get("is_causal") == 1
+    assert len(node.inputs) == 3
+
+
+NOT_CAUSAL: dict[str, Graph] = {
+    "the last query sees all": core(plus(np.where(np.tri(S, T, T - S), 0, INFINITE))),
+    "keys that come later": core(plus(np.where(EARLIER[::-1, ::-1], 0, INFINITE))),
+    "one more key": core(plus(np.where(np.tri(S, T, 1), 0, INFINITE))),
+    "small numbers": core(plus(np.where(EARLIER, 0, -10000.0))),
+    "a bias, too": core(plus(np.where(EARLIER, np.linspace(0, 1, T), INFINITE))),
+    "one head": core(plus(np.where(EARLIER | (np.arange(N)[:, None, None] > 0), 0, INFINITE))),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CAUSAL)
+def test_other_shapes_stay_masks(name: str) -> None:
+    node = attention_in(NOT_CAUSAL[name])
+    assert node is not None
+    assert "is_causal" not in node.attributes
+
+
+UNEQUAL: dict[str, Graph] = {
+    "a row may be minus infinity": core(biased(INFINITE)),
+    "a row may be replaced by minus infinity": core(selected(INFINITE)),
+    "a row is minus infinity": core(plus(FULL_ROW)),
+    "minus infinity and padding that may be": core(
+        then(plus(np.where(EARLIER, 0, INFINITE)), biased(INFINITE, B, 1, 1, T))
+    ),
+    "the guard gives ones": core(
+        biased(INFINITE), after=lambda b, p: b.op("Where", b.op("IsNaN", p), number(b, 1.0), p)
+    ),
+    "the guard asks for something else": core(
+        biased(INFINITE),
+        after=lambda b, p: b.op("Where", b.op("IsNaN", b.input("x", "float32", (S, T))), number(b, 0.0), p),
+    ),
+    "the guard keeps NaN only": core(
+        biased(INFINITE), after=lambda b, p: b.op("Where", b.op("IsNaN", p), p, number(b, 0.0))
+    ),
+    "zero times infinity": core(inverted("bool", INFINITE, late=True)),
+    "integers times the lowest number": core(inverted("int64", LOWEST, late=True)),
+    "the lowest number twice": core(then(biased(LOWEST), biased(LOWEST, S, T, name="causal"))),
+    "replaced by a number that matters": core(selected(-10000.0)),
+    "replaced beside another mask": core(then(selected(-1e9), biased(-1e10, S, T, name="causal"))),
+    "any number": core(lambda b, s: b.op("Add", s, b.input("m", "float32", (S, T)))),
+}
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_masks_on_which_the_operator_differs_stay(name: str) -> None:
+    assert "Attention" not in eqsat.optimize(UNEQUAL[name], verify=False).report.operators_after
+
+
+# --- float16 -------------------------------------------------------------------------------------------------------------
+
+
+def half(steps: Steps = lambda b, s: s, *, low: float | None = None, back: int = 10, **more: Any) -> Graph:
+    """Products in float16 around a softmax in float32; ``low``: of a causal mask in float16."""
+
+    def widened(b: GraphBuilder, s: Any) -> Any:
+        if low is not None:
+            s = b.op("Add", s, b.constant(np.where(EARLIER, 0, low).astype(np.float16)))
+        return steps(b, b.op("Cast", s, to=1))
+
+    after = more.pop("after", lambda b, p: p)
+    return core(widened, after=lambda b, p: b.op("Cast", after(b, p), to=back), dtype="float16", **more)
+
+
+HALVES = {
+    "plain": half(),
+    "scaled in float32": half(scaled("Mul", 0.5)),
+    "masked in float16": half(low=-65504.0),
+    "masked in float32": half(plus(np.where(SCATTERED, 0, LOWEST))),
+    "guarded": half(biased(INFINITE), after=guard),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_softmax_in_float32_is_a_precision(name: str) -> None:
+    node = attention_in(HALVES[name], tolerance=4e-3)
+    assert node is not None
+    assert node.attributes.get("softmax_precision") == 1
+
+
+def test_everything_in_float16() -> None:
+    node = attention_in(core(dtype="float16"), tolerance=4e-3)
+    assert node is not None
+    assert "softmax_precision" not in node.attributes
+
+
+@pytest.mark.parametrize(
+    "steps", [biased(-1e9), biased(LOWEST), plus(np.full((S, T), -10000.0)), inverted("int64", -10000.0, late=True)]
+)
+def test_float16_has_no_room_for_large_finite_masks(steps: Steps) -> None:
+    """A row that forbids everything would lose what the scores were."""
+    assert "Attention" not in eqsat.optimize(half(steps), verify=False).report.operators_after
+
+
+# --- ONNX Runtime's own operator -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("added and guarded", False), ("added", True), ("minus infinity", True), ("selected", True)]
+)
+def test_operator_of_onnxruntime_gives_nan_where_attention_gives_zeros(name: str, expected: bool) -> None:
+    encoding = encode(SPELLINGS[name])
+    rules = ["recognise_attention", "use_multi_head_attention_of_split_heads"]
+    saturate(encoding.egraph, select_rules(Exactness.ROUNDING, only=rules, domains=["com.microsoft"]))
+    assert any(node.op == "MultiHeadAttention" for node in encoding.egraph.nodes) == expected
