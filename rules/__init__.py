@@ -7,6 +7,7 @@ from eqsat.rules import (
     affine,
     algebra,
     associativity,
+    attention_cache,
     attention_layout,
     attention_quantised,
     attention_recognition,

@@ -144,7 +144,7 @@ def share_repeated_heads(view: GroupView) -> Iterator[Merge]:
 
 
 def _shared(repeats: _Repeats, node: Ref, query: Ref, k: Ref, v: Ref, rest: list[Ref | None]) -> Term | None:
-    if query.rank != 4 or any(x is None for x in rest):
+    if query.rank != 4 or node.rank != 4 or any(x is None for x in rest):
         return None
     keys, values = repeats.source(k), repeats.source(v)
     if keys is None or values is None or _groups(keys) != _groups(values):

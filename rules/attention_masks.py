@@ -129,7 +129,7 @@ class Mask:
         if self.infinite and not (self.is_open or guarded):
             raise Unmet("a row of the mask may forbid everything")
         forms: list[Form] = []  # of equally good ones the first is taken
-        if self.array is not None and _is_causal(self.array, queries, keys, _FORBIDDING[self.dtype]):
+        if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
             forms.append((None, {"is_causal": 1}))
         if self.allowed is not None and self.infinite:
             forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
@@ -246,12 +246,15 @@ def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
     return None
 
 
-def _is_causal(array: np.ndarray, queries: int, keys: int, forbidding: float) -> bool:
-    """Whether every row allows the keys up to its own place, adding nothing, and forbids all others."""
-    if array.ndim < 2 or array.shape[-2:] != (queries, keys):
+def is_causal(array: np.ndarray, queries: int, keys: int, before: int = 0, forbidding: float = -1e9) -> bool:
+    """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
+
+    ``before``: number of keys that are there before those of the queries.
+    """
+    if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
         return False
-    earlier = np.tril(np.ones((queries, keys), np.bool_))
+    earlier = np.tri(queries, keys, before, dtype=np.bool_)
     return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
 
 
-__all__ = ["LARGEST", "MASK_FLOOR", "Mask", "added_mask", "selecting_mask"]
+__all__ = ["LARGEST", "MASK_FLOOR", "Mask", "added_mask", "is_causal", "selecting_mask"]

@@ -92,8 +92,9 @@ def attention_in(graph: Graph, *, tolerance: float = 2e-5, **options: Any) -> No
     feeds = feeds_for(graph)
     (expected,) = run(graph, feeds).values()
     ours = run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)
-    for found in ours:
-        np.testing.assert_allclose(*found.values(), expected, rtol=tolerance, atol=tolerance)
+    for outputs in ours:
+        for value in outputs.values():
+            np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance)
     found = [node for node in result.program.graph.nodes if node.op == "Attention"]
     assert len(found) <= 1
     return found[0] if found else None

@@ -1,0 +1,143 @@
+"""Attention with keys and values stored before: one operator with them as inputs and outputs, where it means the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attention_graphs import B, H, LOWEST, N, Steps, W, ints, number, plus
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.interpret import run
+
+PAST, NEW = 5, 3
+TRIANGLE = np.tri(NEW, PAST + NEW, PAST, dtype=np.bool_)
+
+
+def cached(
+    steps: Steps = lambda b, s: s,
+    *,
+    groups: int = N,
+    heads: int = N,
+    rows: bool = False,
+    shown: bool = True,
+    exchanged: bool = False,
+    axis: int = 2,
+    values_stored: bool = True,
+    operator: bool = False,
+) -> Graph:
+    """``NEW`` queries over ``PAST`` stored keys and their own. ``rows``: heads together before and behind."""
+    b = GraphBuilder()
+    sizes = {"q": (heads, NEW, H), "k": (groups, NEW, H), "v": (groups, NEW, W)}
+    parts: dict[str, Any] = {}
+    for name, (n, length, size) in sizes.items():
+        if rows:
+            x = b.op("Reshape", b.input(name, "float32", (B, length, n * size)), ints(b, B, length, n, size))
+            parts[name] = b.op("Transpose", x, perm=(0, 2, 1, 3))
+        else:
+            parts[name] = b.input(name, "float32", (B, n, length, size))
+    stored = {n: b.input(f"past_{n}", "float32", (B, groups, PAST, size)) for n, size in (("k", H), ("v", W))}
+    present: dict[str, Any] = {}
+    for name, past in stored.items():
+        pair = (parts[name], past) if exchanged else (past, parts[name])
+        present[name] = b.op("Concat", *pair, axis=axis)
+    if not values_stored:
+        present["v"] = b.input("all_values", "float32", (B, groups, PAST + NEW, W))
+    k, v = (_repeated(b, present[n], groups, heads // groups) for n in ("k", "v"))
+    if operator:
+        y = b.op("Attention", parts["q"], k, v, is_causal=1, scale=1.0)
+    else:
+        s = steps(b, b.op("MatMul", parts["q"], b.op("Transpose", k, perm=(0, 1, 3, 2))))
+        y = b.op("MatMul", b.op("Softmax", s), v)
+    if rows:
+        y = b.op("Reshape", b.op("Transpose", y, perm=(0, 2, 1, 3)), ints(b, B, NEW, heads * W))
+    return b.finish({"y": y, **{f"present_{n}": present[n] for n in ("k", "v") if shown}})
+
+
+def _repeated(b: GraphBuilder, x: Any, groups: int, times: int) -> Any:
+    if times == 1:
+        return x
+    size = W if b.type_of(x).shape[3] == W else H  # type: ignore[union-attr]
+    many = b.op("Expand", b.op("Unsqueeze", x, ints(b, 2)), ints(b, B, groups, times, PAST + NEW, size))
+    return b.op("Reshape", many, ints(b, B, groups * times, PAST + NEW, size))
+
+
+def attention_in(graph: Graph) -> tuple[Node, dict[str, int]]:
+    """The Attention that the graph becomes and all its operators, after it was run here and in ONNX Runtime."""
+    result = eqsat.optimize(graph, verify=False)
+    rng = np.random.default_rng(3)
+    types: Any = {name: graph.type_of(name) for name in graph.inputs}
+    feeds = {name: rng.normal(size=t.shape).astype(np.float32) for name, t in types.items()}
+    expected = run(graph, feeds)
+    for found in (run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)):
+        assert list(found) == list(expected)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=2e-5)
+    (node,) = [node for node in result.program.graph.nodes if node.op == "Attention"]
+    return node, dict(result.report.operators_after)
+
+
+BIAS = plus(np.linspace(-1, 1, PAST + NEW))
+SPELLINGS: dict[str, Graph] = {
+    "plain": cached(),
+    "masked": cached(BIAS),
+    "axis counted from the end": cached(axis=-2),
+    "shared heads": cached(BIAS, groups=2, heads=4),
+    "one head for all": cached(groups=1, heads=4),
+    "nobody else reads them": cached(shown=False),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_stored_keys_and_values_are_inputs_and_outputs(name: str) -> None:
+    node, left = attention_in(SPELLINGS[name])
+    assert len([x for x in node.inputs if x]) >= 5
+    assert len(node.outputs) == 3
+    assert set(left) <= {"Attention", "Reshape"}
+
+
+def test_heads_in_rows() -> None:
+    node, left = attention_in(cached(rows=True, groups=2, heads=4))
+    assert left == {"Attention": 1}
+    assert node.attributes["kv_num_heads"] == 2
+
+
+@pytest.mark.parametrize("low", [-np.inf, LOWEST, -1e9])
+def test_triangle_behind_what_is_stored_is_causality(low: float) -> None:
+    node, _ = attention_in(cached(plus(np.where(TRIANGLE, 0, low))))
+    assert node.attributes.get("is_causal") == 1
+    assert not node.inputs[3]
+    node, _ = attention_in(cached(lambda b, s: b.op("Where", b.constant(TRIANGLE), s, number(b, low)), rows=True))
+    assert node.attributes.get("is_causal") == 1
+
+
+def test_triangle_from_the_first_key_on_stays_a_mask() -> None:
+    """With stored keys causality begins behind them, without at the first key."""
+    node, _ = attention_in(cached(plus(np.where(np.tri(NEW, PAST + NEW), 0, -np.inf))))
+    assert len(node.outputs) == 3
+    assert "is_causal" not in node.attributes
+    node, left = attention_in(cached(operator=True))
+    assert len(node.outputs) == 1
+    assert left["Concat"] == 2
+
+
+NOT_STORED: dict[str, Graph] = {
+    "new keys first": cached(exchanged=True),
+    "values not stored": cached(values_stored=False, shown=False),
+}
+
+
+@pytest.mark.parametrize("name", NOT_STORED)
+def test_what_is_joined_otherwise_stays(name: str) -> None:
+    if name == "new keys first":  # the same operator, with the roles of new and stored exchanged
+        node, _ = attention_in(NOT_STORED[name])
+        assert [x for x in node.inputs if x][1:] in (["past_k", "past_v", "k", "v"], ["k", "v"])
+    else:
+        node, left = attention_in(NOT_STORED[name])
+        assert len(node.outputs) == 1
+        assert left["Concat"] == 1
