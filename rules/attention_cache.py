@@ -85,10 +85,11 @@ def _cached(view: GroupView, joined: dict[int, Joined], node: Ref, inputs: tuple
     stored = (mask, past_keys, past_values)
     swapped = [user for op, user, _ in view.users(node) if op == "Transpose" and permutation_of(user) == SWAP]
     if not swapped:
-        whole = Apply("Attention", (query, k, v, *stored), attributes, "", 3)
+        whole = Apply("Attention", (query, k, v, *stored), attributes, "", 3)  # type: ignore[arg-type]
         yield from ((node, whole.output(0)), (keys, whole.output(1)), (values, whole.output(2)))
     for user in swapped:
-        whole = Apply("Attention", (*map(heads_in_rows, (query, k, v)), *stored), _in_rows(attributes, query, k), "", 3)
+        rows = (*map(heads_in_rows, (query, k, v)), *stored)
+        whole = Apply("Attention", rows, _in_rows(attributes, query, k), "", 3)  # type: ignore[arg-type]
         yield user, reshaped_term(whole.output(0), user.static_shape)
         yield from ((keys, whole.output(1)), (values, whole.output(2)))
 

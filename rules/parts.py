@@ -48,7 +48,7 @@ def _offsets(parts: tuple[Ref | None, ...], axis: int) -> list[int]:
     return [0, *itertools.accumulate(_extent(p, axis) for p in parts if p is not None)]
 
 
-def _projections(view: GroupView) -> Iterator[tuple[Ref, Part]]:
+def split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     """Every output of a Split with known sizes, and which part of its input it is."""
     splits = {node.handle: (node, inputs) for node, inputs in view.nodes("Split")}
     outputs: dict[int, dict[int, Ref]] = {}
@@ -141,7 +141,7 @@ def _part_of_concat(d: Sampler) -> Instance:
 def take_part_from_operand_of_concat(view: GroupView) -> Iterator[Merge]:
     """``Slice(Concat(..., x, ...)) == Slice(x)`` for a part, of a Slice or a Split, that lies in one operand."""
     concats = _concats(view)
-    for ref, part in itertools.chain(_projections(view), slices_of(view)):
+    for ref, part in itertools.chain(split_parts_of(view), slices_of(view)):
         for axis, operands in concats.get(part.whole.handle, ()):
             if axis != part.axis:
                 continue
@@ -185,7 +185,7 @@ def _concat_of_parts(d: Sampler) -> Instance:
 def join_adjacent_parts(view: GroupView) -> Iterator[Merge]:
     """``Concat(x[a:b], x[b:c], ...) == x[a:...]`` for adjacent parts of one value, in order."""
     parts: dict[int, list[Part]] = {}
-    for ref, part in itertools.chain(_projections(view), slices_of(view)):
+    for ref, part in itertools.chain(split_parts_of(view), slices_of(view)):
         parts.setdefault(ref.handle, []).append(part)
     for node, inputs in view.nodes("Concat"):
         first = inputs[0]
@@ -234,7 +234,7 @@ def _slice_of_split(d: Sampler) -> Instance:
 @group_rule(exactness=EXACT, source="composition of index maps", family="E22", sample=_slice_of_split)
 def compose_slice_of_split(view: GroupView) -> Iterator[Merge]:
     """``Slice(Split(x)[i]) == Slice(x)``."""
-    outputs = {ref.handle: part for ref, part in _projections(view)}
+    outputs = {ref.handle: part for ref, part in split_parts_of(view)}
     for ref, part in slices_of(view):
         outer = outputs.get(part.whole.handle)
         if outer is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_graphs import B, H, LOWEST, N, Steps, W, ints, number, plus
+from attention_graphs import LOWEST, B, H, N, Steps, W, ints, number, plus
 
 import eqsat
 from eqsat.backends.onnx_file import to_model

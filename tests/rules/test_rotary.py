@@ -1,0 +1,146 @@
+"""Rotary position embeddings: each spelling is one operator; what only looks alike is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attention_graphs import ints, number
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+
+B, N, S, D = 2, 3, 5, 8
+FREQUENCIES = 10.0 ** -np.arange(0, 1, 2 / D)
+ANGLES = np.outer(np.arange(S), FREQUENCIES).astype(np.float32)
+
+
+def turned(b: GraphBuilder, x: Any, size: int = D, *, split: bool = False, at: int | None = None) -> Any:
+    half = size // 2 if at is None else at
+    if split:
+        low, high = b.op("Split", x, ints(b, half, size - half), outputs=2, axis=-1)
+    else:
+        low = b.op("Slice", x, ints(b, 0), ints(b, half), ints(b, -1))
+        high = b.op("Slice", x, ints(b, half), ints(b, np.iinfo(np.int64).max), ints(b, -1))
+    return b.op("Concat", b.op("Neg", high), low, axis=-1)
+
+
+def tables(b: GraphBuilder, shape: tuple[int, ...] = (1, 1, S, D), angles: np.ndarray = ANGLES) -> list[Any]:
+    both = np.concatenate((angles, angles), axis=-1)
+    return [b.constant(f(both).reshape(shape)) for f in (np.cos, np.sin)]
+
+
+def computed(b: GraphBuilder, many: int) -> list[Any]:
+    """Cosines and sines of positions that are an input, times frequencies, twice."""
+    positions = b.op("Unsqueeze", b.op("Cast", b.input("positions", "int64", (many, S)), to=1), ints(b, 2))
+    angles = b.op("Mul", positions, b.constant(FREQUENCIES.astype(np.float32)))
+    both = b.op("Concat", angles, angles, axis=-1)
+    return [b.op("Unsqueeze", b.op(f, both), ints(b, 1)) for f in ("Cos", "Sin")]
+
+
+def embedded(b: GraphBuilder, x: Any, factors: list[Any], **how: Any) -> Any:
+    cosine, sine = factors
+    return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", sine, turned(b, x, **how)))
+
+
+def graph(tables_of: Any = tables, shape: tuple[int, ...] = (B, N, S, D), **how: Any) -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", "float32", shape)
+    return b.finish([embedded(b, x, tables_of(b), **how)])
+
+
+def partial() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (B, N, S, D + 3))
+    head, rest = b.op("Split", x, ints(b, D, 3), outputs=2, axis=-1)
+    return b.finish([b.op("Concat", embedded(b, head, tables(b)), rest, axis=-1)])
+
+
+def left_of(graph: Graph) -> dict[str, int]:
+    """Operators of the optimised graph, views aside, after it was run here and in ONNX Runtime."""
+    result = eqsat.optimize(graph, verify=False)
+    rng = np.random.default_rng(5)
+    feeds: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        found: Any = graph.type_of(name)
+        values = rng.normal(size=found.shape) if found.dtype.is_float else rng.integers(0, 9, found.shape)
+        feeds[name] = values.astype(found.dtype.numpy)
+    expected = run(graph, feeds)
+    for outputs in (run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)):
+        for ours, theirs in zip(outputs.values(), expected.values(), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    return {op: n for op, n in result.report.operators_after.items() if op not in ("Reshape", "Unsqueeze")}
+
+
+SPELLINGS: dict[str, Graph] = {
+    "constants": graph(),
+    "split": graph(split=True),
+    "heads behind the sequence": graph(lambda b: tables(b, (1, S, 1, D)), (B, S, N, D)),
+    "one place": graph(lambda b: tables(b, (1, 1, 1, D), ANGLES[3:4]), (B, N, 1, D)),
+    "part of the features": partial(),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spelling_is_one_operator(name: str) -> None:
+    assert left_of(SPELLINGS[name]) == {"RotaryEmbedding": 1}
+
+
+@pytest.mark.parametrize("many", [1, B])
+def test_computed_tables_are_computed_once(many: int) -> None:
+    left = left_of(graph(lambda b: computed(b, many)))
+    assert left.pop("RotaryEmbedding") == 1
+    assert set(left) <= {"Cast", "Mul", "Cos", "Sin", "Expand"}
+
+
+def test_attention_is_found_behind_it() -> None:
+    """Queries and keys of which two heads share one, as in Llama."""
+    b = GraphBuilder()
+    q, k, v = (b.input(n, "float32", (B, heads, S, D)) for n, heads in (("q", 4), ("k", 2), ("v", 2)))
+    factors = tables(b)
+    q, k = embedded(b, q, factors), embedded(b, k, factors)
+    spread = (ints(b, B, 2, 2, S, D), ints(b, B, 4, S, D))
+    k, v = (b.op("Reshape", b.op("Expand", b.op("Unsqueeze", x, ints(b, 2)), spread[0]), spread[1]) for x in (k, v))
+    s = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), number(b, 0.25))
+    s = b.op("Where", b.constant(np.tri(S, dtype=np.bool_)), s, number(b, -np.inf))
+    assert left_of(b.finish([b.op("MatMul", b.op("Softmax", s), v)])) == {"RotaryEmbedding": 2, "Attention": 1}
+
+
+def negated_first(b: GraphBuilder) -> Any:
+    x = b.input("x", "float32", (B, N, S, D))
+    low, high = b.op("Split", x, ints(b, D // 2, D // 2), outputs=2, axis=-1)
+    cosine, sine = tables(b)
+    return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", b.op("Concat", high, b.op("Neg", low), axis=-1), sine))
+
+
+def of_another_value(b: GraphBuilder) -> Any:
+    x, y = (b.input(n, "float32", (B, N, S, D)) for n in "xy")
+    cosine, sine = tables(b)
+    return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", turned(b, y), sine))
+
+
+def other_tables(b: GraphBuilder) -> Any:
+    x = b.input("x", "float32", (B, N, S, D))
+    table = np.random.default_rng(0).normal(size=(1, 1, S, D)).astype(np.float32)
+    return embedded(b, x, [b.constant(table), b.constant(np.concatenate((ANGLES, ANGLES), -1)[None, None])])
+
+
+def by_head(b: GraphBuilder) -> Any:
+    x = b.input("x", "float32", (B, N, S, D))
+    table = np.random.default_rng(0).normal(size=(1, N, S, D // 2)).astype(np.float32)
+    return embedded(b, x, [b.constant(np.concatenate((table, table), -1))] * 2)
+
+
+def halves_of_other_size(b: GraphBuilder) -> Any:
+    return embedded(b, b.input("x", "float32", (B, N, S, D)), tables(b), at=D // 2 - 1)
+
+
+@pytest.mark.parametrize("make", [negated_first, of_another_value, other_tables, by_head, halves_of_other_size])
+def test_what_only_looks_like_it_stays(make: Any) -> None:
+    b = GraphBuilder()
+    assert "RotaryEmbedding" not in left_of(b.finish([make(b)]))
