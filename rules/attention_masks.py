@@ -128,9 +128,10 @@ class Mask:
         """
         if self.infinite and not (self.is_open or guarded):
             raise Unmet("a row of the mask may forbid everything")
-        forms: list[Form] = []  # of equally good ones the first is taken
         if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
-            forms.append((None, {"is_causal": 1}))
+            yield None, {"is_causal": 1}
+            return
+        forms: list[Form] = []  # of equally good ones the first is taken
         if self.allowed is not None and self.infinite:
             forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
         numbers = self._with_infinities(dtype) if self.infinite else self._finite(dtype)

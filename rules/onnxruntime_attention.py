@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
+from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
 from eqsat.rules.sampling import Applied, Sampler, fixed
 from eqsat.rules.terms import add, int64s, transpose
 
@@ -19,6 +19,18 @@ KEY = f"{DOMAIN}::MultiHeadAttention"
 HEADS_LAST = (0, 2, 1, 3)
 q, k, v, mask, bq, bk, bv, p = variables("q k v mask? bq bk bv p?")
 attention = apply("Attention", q, k, v, mask).named("attention")
+
+_PLAIN = {
+    "softcap": 0.0,
+    "qk_matmul_output_mode": 0,
+    "softmax_precision": 0,
+    "left_window_size": -1,
+    "right_window_size": -1,
+}
+"""Attributes of Attention, with their defaults, for which the kernel has nothing."""
+
+_LARGEST_TRIANGLE = 1 << 22
+"""Most elements of a causal mask that is written out as a constant."""
 
 
 def _attention(rank: int) -> Any:
@@ -53,20 +65,25 @@ def _tame(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
     return d.rng.normal(size=shape).astype(np.float32)
 
 
-def _check(m: Match, *operands: Ref) -> dict[str, Any]:
-    """Attributes that both operators share. Raises `Unmet` where the kernel has no form for a use of Attention."""
+def _check(m: Match, *operands: Ref) -> tuple[Term | None, dict[str, Any]]:
+    """The mask and the attributes that both operators share. Raises `Unmet` where the kernel has no form for a use of
+    Attention.
+    """
     node = m.attention
     m.require(all(o.dtype is DType.FLOAT for o in operands), "the kernel takes float32 only")
-    plain = not (node.attr("is_causal", 0) or node.attr("softcap", 0.0) or node.attr("qk_matmul_output_mode", 0))
-    m.require(plain and not node.attr("softmax_precision", 0), "causal, capped, or in another precision")
+    m.require(not any(node.attr(name, value) != value for name, value in _PLAIN.items()), "capped, or in windows")
     m.require(operands[0].static_shape[0] == operands[1].static_shape[0], "one batch for several")
+    scale = node.attr("scale")
+    shared = {} if scale is None else {"scale": scale}
+    queries, keys = operands[0].static_shape[-2], operands[1].static_shape[-2]
+    if node.attr("is_causal", 0):
+        m.require(m.mask is None and queries * keys <= _LARGEST_TRIANGLE, "causal and masked, or too large")
+        return literal(np.where(np.tri(queries, keys, dtype=np.bool_), 0, -np.inf)[None, None], DType.FLOAT), shared
     if m.mask is not None:
-        queries, keys = operands[0].static_shape[-2], operands[1].static_shape[-2]
         m.require(m.mask.dtype is DType.FLOAT and m.mask.rank == 4, "no mask of floats with four axes")
         m.require(m.mask.static_shape[2:] == (queries, keys), "the mask broadcasts over queries or keys")
         m.require(_leaves_rows_open(m.mask), "a row of the mask may forbid everything, which gives NaN here")
-    scale = node.attr("scale")
-    return {} if scale is None else {"scale": scale}
+    return m.mask, shared
 
 
 def _leaves_rows_open(mask: Ref) -> bool:
@@ -86,10 +103,10 @@ def _leaves_rows_open(mask: Ref) -> bool:
 def use_multi_head_attention(m: Match) -> Term:
     """``Attention(q, k, v, mask, q_num_heads=n, kv_num_heads=n) == MultiHeadAttention(q, k, v, mask, num_heads=n)``."""
     m.require(m.q.rank == m.k.rank == m.v.rank == 3, "not three axes")
-    shared = _check(m, m.q, m.k, m.v)
+    scores, shared = _check(m, m.q, m.k, m.v)
     heads = m.attention.attr("q_num_heads", 0)
     m.require(heads and heads == m.attention.attr("kv_num_heads", 0), "shared heads")
-    return apply(KEY, m.q, m.k, m.v, None, None, m.mask, num_heads=heads, **shared)
+    return apply(KEY, m.q, m.k, m.v, None, None, scores, num_heads=heads, **shared)
 
 
 @rule(
@@ -105,11 +122,11 @@ def use_multi_head_attention_of_split_heads(m: Match) -> Term:
     puts the heads side by side, which mostly cancels what split them.
     """
     m.require(m.q.rank == m.k.rank == m.v.rank == 4, "not four axes")
-    shared = _check(m, m.q, m.k, m.v)
+    scores, shared = _check(m, m.q, m.k, m.v)
     heads = m.q.static_shape[1]
     m.require(m.k.static_shape[1] == heads == m.v.static_shape[1], "shared heads")
     operands = [_joined(value) for value in (m.q, m.k, m.v)]
-    found = apply(KEY, *operands, None, None, m.mask, num_heads=heads, **shared)
+    found = apply(KEY, *operands, None, None, scores, num_heads=heads, **shared)
     batch, _, queries, _ = m.q.static_shape
     return transpose(apply("Reshape", found, int64s((batch, queries, heads, m.v.static_shape[3]))), HEADS_LAST)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import reshaped_term
 from eqsat.rules.parts import Part, slices_of, split_parts_of
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, permutation_of
 
 _DEPTH = 6
 _FUNCTIONS = ("Cos", "Sin", "Identity")
@@ -148,6 +148,36 @@ def embed_part_of_the_features(view: GroupView) -> Iterator[Merge]:
             for whole, at in _whole(parts.get(x.handle, ()), parts.get(rest.handle, ())):
                 attributes: Any = dict(made.attributes.updated(rotary_embedding_dim=at))
                 yield node, apply("RotaryEmbedding", whole, *caches, **attributes)
+
+
+SWAP = (0, 2, 1, 3)
+x, c, s = variables("x c s")
+
+
+def _draw_transposed(d: Sampler) -> dict[str, Any]:
+    batch, heads, length, half = d.extents(4, ones=0.1)
+    perm = SWAP if d.chance(0.8) else (0, 1, 2, 3)
+    shape = (batch, heads, length, 2 * half)
+    found: dict[str, Any] = {"x": d.floats(tuple(shape[i] for i in perm)), "t": {"perm": perm}}
+    found |= {name: d.floats((batch, length, half)) for name in "cs"}
+    return {**found, "r": {"interleaved": 1} if d.chance(0.3) else {}}
+
+
+@rule(
+    apply("RotaryEmbedding", apply("Transpose", x).named("t"), c, s).named("r"),
+    exactness=Exactness.ROUNDING,
+    source="ONNX RotaryEmbedding: inputs of three axes",
+    family="E29",
+    sample=_draw_transposed,
+)
+def embed_in_rows(m: Match) -> Term:
+    """``RotaryEmbedding(Transpose(x, (0, 2, 1, 3)), c, s) == Transpose(RotaryEmbedding(x', c, s), (0, 2, 1, 3))`` with the heads
+    of ``x'`` side by side in rows."""
+    m.require(m.x.rank == 4 and permutation_of(m.t) == SWAP, "heads and sequence do not change places")
+    batch, length, heads, size = m.x.static_shape
+    attributes: Any = dict(m.r.attributes.updated(num_heads=heads))
+    rows = apply("RotaryEmbedding", reshaped_term(m.x, (batch, length, heads * size)), m.c, m.s, **attributes)
+    return apply("Transpose", reshaped_term(rows, m.x.static_shape), perm=SWAP)
 
 
 def _parts(view: GroupView) -> dict[int, list[Part]]:

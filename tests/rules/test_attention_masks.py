@@ -276,10 +276,17 @@ def test_float16_has_no_room_for_large_finite_masks(steps: Steps) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("added and guarded", False), ("added", True), ("minus infinity", True), ("selected", True)]
+    ("graph", "expected"),
+    [
+        (SPELLINGS["added and guarded"], False),
+        (SPELLINGS["added"], True),
+        (SPELLINGS["minus infinity"], True),
+        (SPELLINGS["selected"], True),
+        (CAUSAL["selected"], True),
+    ],
 )
-def test_operator_of_onnxruntime_gives_nan_where_attention_gives_zeros(name: str, expected: bool) -> None:
-    encoding = encode(SPELLINGS[name])
+def test_operator_of_onnxruntime_gives_nan_where_attention_gives_zeros(graph: Graph, expected: bool) -> None:
+    encoding = encode(graph)
     rules = ["recognise_attention", "use_multi_head_attention_of_split_heads"]
     saturate(encoding.egraph, select_rules(Exactness.ROUNDING, only=rules, domains=["com.microsoft"]))
     assert any(node.op == "MultiHeadAttention" for node in encoding.egraph.nodes) == expected
