@@ -50,6 +50,21 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "add_bias_to_accumulator",
         "omission: Round left out at 6.0",
     ),
+    (
+        "keys and values that are given back do not depend on the queries",
+        "store_keys_and_values_in_attention",
+        "omission: Transpose left out at 0.0.0",
+    ),
+    (
+        "of the types in which a softmax may run only double is another one than float32",
+        "recognise_attention",
+        "attribute: Attention.softmax_precision changed by one at .*",
+    ),
+    (
+        "ONNX Runtime takes the size of a head, and half of the features that turn, from the tables",
+        "recognise_rotary_embedding|embed_.*",
+        "attribute: RotaryEmbedding.(num_heads|rotary_embedding_dim) changed by one at .*",
+    ),
 )
 """Reason, pattern of rule names, pattern of alterations."""
 

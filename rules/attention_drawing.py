@@ -72,11 +72,11 @@ def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
 
 
 def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    kind = d.integer(0, 6)
+    kind = d.integer(0, 8)
     rank = len(shape)
     if kind == 0:
         return drawing.op(d.choose(("Mul", "Div")), scores, _number(d, drawing, rank)), shape
-    if kind == 1:
+    if kind in (1, 7, 8):
         mask = d.either(d.floats(d.broadcast_of(shape)), 0.8)
         return drawing.op("Add", scores, drawing.value(mask)), shape
     if kind == 2:  # a mask that is computed: all of a row may be forbidden
