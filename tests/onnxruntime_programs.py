@@ -90,7 +90,7 @@ def attention() -> Graph:
         value = b.op("Add", b.input(name, "float32", (2, length, 12)), b.constant(_floats(12)))
         split = b.op("Reshape", value, b.constant([2, length, 3, 4]))
         heads.append(b.op("Transpose", split, perm=(0, 2, 1, 3)))
-    found = b.op("Attention", *heads, b.input("mask", "float32", (1, 1, 5, 7)), scale=0.5)
+    found = b.op("Attention", *heads, b.constant(_floats(1, 1, 5, 7)), scale=0.5)
     return b.finish({"y": b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([2, 5, 12]))})
 
 
