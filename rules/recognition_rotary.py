@@ -1,12 +1,13 @@
 """Rotary position embeddings (E29): pairs of features turned by an angle, spelled out, as one operator.
 
 ``x * cos + turned(x) * sin``, where ``turned`` puts the negated second half of the features before the first half and the two
-halves of ``cos`` and ``sin`` are the same. The operator takes one half of each, for every batch.
+halves of ``cos`` and ``sin`` are the same; or neighbours are pairs, and turned, and each angle is there twice in a row. The
+operator takes one half of each, for every batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import reshaped_term
-from eqsat.rules.parts import Part, slices_of, split_parts_of
+from eqsat.rules.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s, permutation_of
 
@@ -32,6 +33,8 @@ def _draw(d: Sampler) -> Instance:
     x = drawing.value(d.floats((*lead, 2 * half)))
     many = d.choose((1, batch))
     angles = d.floats((many, length, 1, half) if behind else (many, 1, length, half))
+    if d.chance(0.25):
+        return _draw_interleaved(d, drawing, x, angles)
     factors = [_factor(d, drawing, op, angles) for op in ("Cos", "Sin")]
     at = half if d.chance(0.9) else max(half - 1, 1)
     low = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (0, at, 3)))
@@ -43,6 +46,21 @@ def _draw(d: Sampler) -> Instance:
     turned = drawing.op("Concat", *parts, axis=-1)
     y = drawing.op("Add", drawing.op("Mul", x, factors[0]), drawing.op("Mul", factors[1], turned))
     return drawing.finish(y)
+
+
+def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: np.ndarray) -> Instance:
+    of: Any = drawing.builder.type_of(x)
+    shape = of.shape
+    starts = (1, 0) if d.chance(0.9) else (0, 1)
+    odd, even = (
+        drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (n, shape[3], 3, 2))) for n in starts
+    )
+    axes = drawing.value(fixed([4], "int64"))
+    parts = [drawing.op("Unsqueeze", y, axes) for y in (drawing.op("Neg", odd), even)]
+    turned = drawing.op("Reshape", drawing.op("Concat", *parts, axis=-1), drawing.value(fixed(shape, "int64")))
+    twice = np.repeat(angles, 2, axis=-1) if d.chance(0.9) else np.concatenate((angles, angles), axis=-1)
+    cosine, sine = (drawing.value(fixed(f(twice))) for f in (np.cos, np.sin))
+    return drawing.finish(drawing.op("Add", drawing.op("Mul", x, cosine), drawing.op("Mul", turned, sine)))
 
 
 def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
@@ -69,17 +87,17 @@ def recognise_rotary_embedding(view: GroupView) -> Iterator[Merge]:
         assert a is not None
         assert b is not None
         for plain, crossed in ((a, b), (b, a)):
-            for x, turned, sine in reader.turned_factors(crossed):
+            for x, interleaved, turned, sine in reader.turned_factors(crossed):
                 cosine = reader.other_factor(plain, x)
                 if cosine is None or node.type != x.type or turned.type != x.type:
                     continue
                 try:
-                    yield node, _embedding(reader, x, cosine, sine)
+                    yield node, _embedding(reader, x, interleaved, cosine, sine)
                 except Unmet:
                     continue
 
 
-def _embedding(reader: _Reader, x: Ref, cosine: Ref, sine: Ref) -> Term:
+def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Ref) -> Term:
     if x.rank != 4 or x.dtype is not DType.FLOAT or cosine.rank != 4 or sine.rank != 4:
         raise Unmet("no heads of float32")
     lead, size = x.static_shape[:3], x.static_shape[3]
@@ -87,11 +105,12 @@ def _embedding(reader: _Reader, x: Ref, cosine: Ref, sine: Ref) -> Term:
     axis = 2 if not axes else axes.pop()
     if axes:
         raise Unmet("cosines and sines vary along different axes")
-    caches = [_cache(reader, f, (lead[0], lead[axis], size // 2)) for f in (cosine, sine)]
+    caches = [_cache(reader.half(f, interleaved), f, (lead[0], lead[axis], size // 2)) for f in (cosine, sine)]
+    how: dict[str, Any] = {"interleaved": 1} if interleaved else {}
     if axis == 2:
-        return apply("RotaryEmbedding", x, *caches)
+        return apply("RotaryEmbedding", x, *caches, **how)
     rows = reshaped_term(x, (lead[0], lead[1], lead[2] * size))
-    return reshaped_term(apply("RotaryEmbedding", rows, *caches, num_heads=lead[2]), x.static_shape)
+    return reshaped_term(apply("RotaryEmbedding", rows, *caches, num_heads=lead[2], **how), x.static_shape)
 
 
 def _sequence_axis(factor: Ref, size: int) -> int:
@@ -102,10 +121,10 @@ def _sequence_axis(factor: Ref, size: int) -> int:
     return 2 if second != 1 else int(first != 1)
 
 
-def _cache(reader: _Reader, factor: Ref, shape: tuple[int, int, int]) -> Term:
+def _cache(half: Term, factor: Ref, shape: tuple[int, int, int]) -> Term:
     """One half of a factor (batch or 1, 1, sequence or 1, size), for every batch and place."""
     many, first, second, size = factor.static_shape
-    term = reshaped_term(reader.half(factor, _DEPTH), (many, first * second, size // 2))
+    term = reshaped_term(half, (many, first * second, size // 2))
     return term if (many, first * second) == shape[:2] else apply("Expand", term, int64s(shape))
 
 
@@ -133,7 +152,7 @@ def _draw_partial(d: Sampler) -> Instance:
 )
 def embed_part_of_the_features(view: GroupView) -> Iterator[Merge]:
     """``Concat(RotaryEmbedding(x[:r], c, s), x[r:]) == RotaryEmbedding(x, c, s, rotary_embedding_dim=r)`` along the features."""
-    parts = _parts(view)
+    parts = parts_by_class(view)
     embedded: dict[int, list[tuple[Ref, tuple[Ref | None, ...]]]] = {}
     for node, inputs in view.nodes("RotaryEmbedding"):
         embedded.setdefault(node.handle, []).append((node, inputs))
@@ -145,7 +164,7 @@ def embed_part_of_the_features(view: GroupView) -> Iterator[Merge]:
             plain = not any(made.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim"))
             if x is None or not plain or x.rank != 4 or node.attr("axis") not in (-1, 3):
                 continue
-            for whole, at in _whole(parts.get(x.handle, ()), parts.get(rest.handle, ())):
+            for whole, at in whole_features(parts.get(x.handle, ()), parts.get(rest.handle, ())):
                 attributes: Any = dict(made.attributes.updated(rotary_embedding_dim=at))
                 yield node, apply("RotaryEmbedding", whole, *caches, **attributes)
 
@@ -180,50 +199,38 @@ def embed_in_rows(m: Match) -> Term:
     return apply("Transpose", reshaped_term(rows, m.x.static_shape), perm=SWAP)
 
 
-def _parts(view: GroupView) -> dict[int, list[Part]]:
-    """Class -> which parts of other values it is."""
-    parts: dict[int, list[Part]] = {}
-    for ref, part in (*slices_of(view), *split_parts_of(view)):
-        parts.setdefault(ref.handle, []).append(part)
-    return parts
-
-
 class _Reader:
     """Halves of values, values turned by a quarter, and products with these."""
 
     def __init__(self, view: GroupView) -> None:
         self._view = view
-        parts = _parts(view)
-        negated: dict[int, list[Ref]] = {}
-        for node, (x,) in view.nodes("Neg"):
-            if x is not None:
-                negated.setdefault(node.handle, []).append(x)
-        self._turned: dict[int, list[Ref]] = {}
-        for node, inputs in view.nodes("Concat"):
-            first, second = inputs if len(inputs) == 2 else (None, None)
-            if first is None or second is None or node.attr("axis") not in (-1, first.rank - 1):
-                continue
-            for high in negated.get(first.handle, ()):
-                for x, at in _whole(parts.get(second.handle, ()), parts.get(high.handle, ())):
-                    if 2 * at == x.shape[-1]:
-                        self._turned.setdefault(node.handle, []).append(x)
+        self._gathered: dict[int, list[tuple[Ref, Ref]]] = {}
+        for node, (data, indices) in view.nodes("Gather"):
+            if data is not None and indices is not None and node.attr("axis", 0) == 0:
+                self._gathered.setdefault(node.handle, []).append((data, indices))
+        self._turned: dict[int, list[tuple[Ref, bool]]] = {}
+        for turned, x, interleaved in (*turned_halves(view), *turned_pairs(view)):
+            self._turned.setdefault(turned.handle, []).append((x, interleaved))
         self._products: dict[int, list[tuple[Ref, Ref]]] = {}
         for node, (a, b) in view.nodes("Mul"):
             if a is not None and b is not None:
                 self._products.setdefault(node.handle, []).extend(((a, b), (b, a)))
 
-    def turned_factors(self, value: Ref) -> Iterator[tuple[Ref, Ref, Ref]]:
-        """Every ``x``, ``turned(x)`` and factor of which ``value`` is the product."""
+    def turned_factors(self, value: Ref) -> Iterator[tuple[Ref, bool, Ref, Ref]]:
+        """Every ``x``, whether its pairs are neighbours, ``turned(x)`` and factor of which ``value`` is the product."""
         for turned, factor in self._products.get(value.handle, ()):
-            for x in self._turned.get(turned.handle, ()):
-                yield x, turned, factor
+            for x, interleaved in self._turned.get(turned.handle, ()):
+                yield x, interleaved, turned, factor
 
     def other_factor(self, value: Ref, x: Ref) -> Ref | None:
         """What ``value`` is ``x`` times."""
         return next((b for a, b in self._products.get(value.handle, ()) if a.handle == x.handle), None)
 
-    def half(self, value: Ref, depth: int) -> Term:
-        """The first half of a value along its last axis. Raises `Unmet` unless the second one is known to be the same."""
+    def half(self, value: Ref, interleaved: bool, depth: int = _DEPTH) -> Term:
+        """One half of a value along its last axis: the first one, or every other element.
+
+        Raises `Unmet` unless the other half is known to be the same.
+        """
         shape = value.static_shape
         size = shape[-1] // 2
         if shape[-1] % 2:
@@ -233,30 +240,26 @@ class _Reader:
         except Unmet:
             elements = None
         if elements is not None:
-            if not np.array_equal(elements[..., :size], elements[..., size:]):
+            step, end = (2, 2 * size) if interleaved else (1, size)
+            if not np.array_equal(
+                elements[..., :end:step], elements[..., 1::2] if interleaved else elements[..., size:]
+            ):
                 raise Unmet("the halves differ")
-            return apply("Slice", value, int64s([0]), int64s([size]), int64s([len(shape) - 1]))
+            return apply("Slice", value, *(int64s([n]) for n in (0, end, len(shape) - 1, step)))
+        for data, indices in self._gathered.get(value.handle, ()) if depth else ():
+            if data.rank > 1:
+                return apply("Gather", self.half(data, interleaved, depth - 1), indices, axis=0)
         for op, inputs in self._view.spellings(value) if depth else ():
             x = inputs[0] if inputs else None
             if x is None:
                 continue
             if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
-                if x.static_shape == (*shape[:-1], size):
+                if x.static_shape == (*shape[:-1], size) and not interleaved:
                     return x
             elif op in _FUNCTIONS or (op in ("Reshape", "Unsqueeze") and x.static_shape[-1:] == shape[-1:]):
                 try:
-                    inner = self.half(x, depth - 1)
+                    inner = self.half(x, interleaved, depth - 1)
                 except Unmet:
                     continue
                 return apply(op, inner) if op in _FUNCTIONS else reshaped_term(inner, (*shape[:-1], size))
         raise Unmet("the halves of a factor may differ")
-
-
-def _whole(first: Iterable[Part], second: Iterable[Part]) -> Iterator[tuple[Ref, int]]:
-    """Values of which ``first`` and ``second`` are all features between them, and where the second begins."""
-    for a in first:
-        for b in second:
-            extent = a.whole.shape[-1]
-            last = a.axis == b.axis == a.whole.rank - 1 and a.whole.handle == b.whole.handle
-            if last and (a.start, a.end, b.end) == (0, b.start, extent):
-                yield a.whole, a.end

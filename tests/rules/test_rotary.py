@@ -77,6 +77,24 @@ def left_of(graph: Graph) -> dict[str, int]:
     return {op: n for op, n in result.report.operators_after.items() if op not in ("Reshape", "Unsqueeze")}
 
 
+def interleaved(b: GraphBuilder, x: Any, *, late: bool = False, wrong: bool = False) -> Any:
+    """Neighbours are pairs: every angle twice in a row. ``late``: negated behind the new axis."""
+    odd, even = (b.op("Slice", x, ints(b, n), ints(b, D), ints(b, 3), ints(b, 2)) for n in (1, 0))
+    odd = b.op("Neg", b.op("Unsqueeze", odd, ints(b, 4))) if late else b.op("Unsqueeze", b.op("Neg", odd), ints(b, 4))
+    pairs = (odd, b.op("Unsqueeze", even, ints(b, -1)))
+    both = b.op("Reshape", b.op("Concat", *pairs, axis=-1), ints(b, B, N, S, D))
+    angles = np.tile(ANGLES, 2) if wrong else np.repeat(ANGLES, 2, axis=-1)
+    cosine, sine = (b.constant(f(angles)[None, None]) for f in (np.cos, np.sin))
+    return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", both, sine))
+
+
+def gathered(b: GraphBuilder) -> list[Any]:
+    """Rows of tables at positions that are an input."""
+    both = np.tile(np.outer(np.arange(9), FREQUENCIES), 2).astype(np.float32)
+    rows = b.input("positions", "int64", (B, S))
+    return [b.op("Unsqueeze", b.op("Gather", b.constant(f(both)), rows, axis=0), ints(b, 1)) for f in (np.cos, np.sin)]
+
+
 SPELLINGS: dict[str, Graph] = {
     "constants": graph(),
     "split": graph(split=True),
@@ -89,6 +107,19 @@ SPELLINGS: dict[str, Graph] = {
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_spelling_is_one_operator(name: str) -> None:
     assert left_of(SPELLINGS[name]) == {"RotaryEmbedding": 1}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_neighbours_as_pairs(late: bool) -> None:
+    b = GraphBuilder()
+    graph = b.finish([interleaved(b, b.input("x", "float32", (B, N, S, D)), late=late)])
+    assert left_of(graph) == {"RotaryEmbedding": 1}
+    (node,) = (n for n in eqsat.optimize(graph, verify=False).program.graph.nodes if n.op == "RotaryEmbedding")
+    assert node.attributes["interleaved"] == 1
+
+
+def test_rows_of_tables() -> None:
+    assert left_of(graph(gathered)) == {"RotaryEmbedding": 1, "Gather": 2}
 
 
 @pytest.mark.parametrize("many", [1, B])
@@ -140,7 +171,14 @@ def halves_of_other_size(b: GraphBuilder) -> Any:
     return embedded(b, b.input("x", "float32", (B, N, S, D)), tables(b), at=D // 2 - 1)
 
 
-@pytest.mark.parametrize("make", [negated_first, of_another_value, other_tables, by_head, halves_of_other_size])
+def halves_of_neighbours(b: GraphBuilder) -> Any:
+    return interleaved(b, b.input("x", "float32", (B, N, S, D)), wrong=True)
+
+
+WRONG = [negated_first, of_another_value, other_tables, by_head, halves_of_other_size, halves_of_neighbours]
+
+
+@pytest.mark.parametrize("make", WRONG)
 def test_what_only_looks_like_it_stays(make: Any) -> None:
     b = GraphBuilder()
     assert "RotaryEmbedding" not in left_of(b.finish([make(b)]))
