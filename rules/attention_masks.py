@@ -5,6 +5,8 @@ values where each score was replaced by one large number. So minus infinities mu
 must have been replaced by zeros behind the softmax. Finite numbers stay finite; those from `MASK_FLOOR` on, which ONNX Runtime
 takes for minus infinity, are raised to it if they are all the same, and what is added is then the same to the last bit as
 long as the scores stay below 1e30. In float16 there is no room for that: a mask is small there, or leaves every row open.
+
+Queries and keys are taken to be finite: zeros in place of NaN would hide NaN there, too.
 """
 
 from __future__ import annotations
