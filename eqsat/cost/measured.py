@@ -68,7 +68,7 @@ class Fitted:
         """Sorts the timings of these operators into families, unless that is done: a program has few of all operators."""
         for key in keys:
             for timing in self._timings.pop(key, ()):
-                work = without_bias(work_of_timing(timing))
+                work = plain_product(work_of_timing(timing))
                 families = families_of(work)
                 identity = _identity(work, families[0])
                 self._timed[identity] = min(timing.seconds, self._timed.get(identity, math.inf))
@@ -89,7 +89,7 @@ class Fitted:
 
     def estimate(self, work: Work) -> Estimate | None:
         """What a kernel of one operator takes; ``None`` where no timing tells."""
-        work = without_bias(work)
+        work = plain_product(work)
         families = families_of(work)
         self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
@@ -131,19 +131,39 @@ def work_of_timing(timing: Timing) -> Work:
 
 _WITH_BIAS = frozenset(("Conv", "Gemm"))
 
+_INTEGER_PRODUCTS = {
+    "QLinearMatMul": ((1, 2, 4, 5, 6, 7), None),
+    "com.microsoft::QGemm": ((1, 2, 4, 5, 7, 8), 6),
+    "com.microsoft::MatMulIntegerToFloat": ((2, 3, 4, 5), 6),
+}
+"""Products of integers: where scales and zero points are, and where the vector for the columns."""
 
-def without_bias(work: Work) -> Work:
-    """A product of floats as it would be without a vector for its columns or channels.
 
-    The kernels add that on the way, in less time than timings scatter; told apart, noise would decide whether to fold a bias.
+def plain_product(work: Work) -> Work:
+    """A product as it would be without a vector for its columns or channels, and with single scales.
+
+    The kernels add and scale on the way, in less time than timings scatter; told apart, noise would decide whether to fold a bias.
     """
     key = work.operators[0]
-    if key not in _WITH_BIAS or len(work.types) != 3:
+    types = list(work.types)
+    if key in _INTEGER_PRODUCTS:
+        numbers, bias = _INTEGER_PRODUCTS[key]
+        for index in numbers:
+            found = types[index] if index < len(types) else None
+            if isinstance(found, TensorType):
+                types[index] = TensorType(found.dtype, ())
+        if bias is not None and bias < len(types):
+            types[bias] = None
+        while types and types[-1] is None:
+            types.pop()
+    elif key in _WITH_BIAS and len(types) == 3:
+        vector = types[2]
+        if isinstance(vector, TensorType) and len(vector.shape or ()) == 1:
+            types.pop()
+    if tuple(types) == tuple(work.types):
         return work
-    bias = work.types[2]
-    if not isinstance(bias, TensorType) or len(bias.shape or ()) != 1:
-        return work
-    return work_of(key, "", Application(key, work.attributes, work.types[:2], [None, None], 1), work.results)
+    domain, op = split_key(key)
+    return work_of(op, domain, Application(key, work.attributes, types, [None] * len(types), 1), work.results)
 
 
 def _identity(work: Work, family: Family) -> tuple[object, ...]:
