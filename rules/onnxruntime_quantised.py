@@ -108,6 +108,8 @@ def _whole(d: Sampler) -> dict[str, Any]:
 
 def _binary(m: Match, op: str) -> Term:
     dtype = _byte_type(m, "a", "b")
+    ordered = m.b.is_constant if m.a.is_constant or m.b.is_constant else m.a.handle <= m.b.handle
+    m.require(ordered, "the other way round")
     operands = (*_operand(m.a, m.sa, m.za, dtype), *_operand(m.b, m.sb, m.zb, dtype))
     return apply(f"{DOMAIN}::{op}", *operands, number(m.sy, dtype), number(m.zy, dtype))
 

@@ -142,7 +142,8 @@ _INTEGER_PRODUCTS = {
 def plain_product(work: Work) -> Work:
     """A product as it would be without a vector for its columns or channels, and with single scales.
 
-    The kernels add and scale on the way, in less time than timings scatter; told apart, noise would decide whether to fold a bias.
+    The kernels add and scale on the way, in less time than timings scatter; told apart, noise would decide whether to fold
+    a bias.
     """
     key = work.operators[0]
     types = list(work.types)
