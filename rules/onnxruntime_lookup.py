@@ -87,7 +87,7 @@ class _Regions:
 def _is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> bool:
     """Whether each element of the result depends on that of the variable operands and on numbers only."""
     try:
-        if op == "Reshape":
+        if op in ("Reshape", RECENTER):
             return node.type.is_static
         others = inputs[1:] if op in UNARY or op in _QUANTISATION else inputs
         if op in _QUANTISATION and (not per_tensor(*others) or not unblocked(node.attributes)):

@@ -36,7 +36,7 @@ Part = tuple[int, Ref]
 Split = tuple[Ref, Ref, int, tuple[int, ...]]
 
 
-def _splits(view: GroupView) -> Iterator[tuple[Split, dict[int, Ref]]]:
+def splits(view: GroupView) -> Iterator[tuple[Split, dict[int, Ref]]]:
     """Each Split of a static shape: itself, its input, axis, extents of the parts; and its parts by number."""
     for split, inputs in view.nodes("Split"):
         parts = {int(u.attr("index")): u for op, u, _ in view.users(split) if op == PROJECTION}
@@ -52,7 +52,8 @@ def _splits(view: GroupView) -> Iterator[tuple[Split, dict[int, Ref]]]:
             continue
 
 
-def _again(value: Term, axis: int, sizes: tuple[int, ...]) -> Apply:
+def again(value: Term, axis: int, sizes: tuple[int, ...]) -> Apply:
+    """Another value, split."""
     return Apply("Split", (value, int64s(sizes)), _attributes(axis), "", len(sizes))
 
 
@@ -79,8 +80,8 @@ def _heads(d: Sampler) -> Instance:
 @group_rule(exactness=EXACT, source=SOURCE, family="E24", sample=_heads)
 def view_heads_before_split(view: GroupView) -> Iterator[Merge]:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
-    for (_, value, axis, sizes), parts in _splits(view):
-        if axis != value.rank - 1:
+    for (_, value, axis, sizes), parts in splits(view):
+        if axis != value.rank - 1 or len(parts) < len(sizes):
             continue
         found: dict[int, tuple[int, Ref]] = {}
         lead = value.static_shape[:-1]
@@ -95,7 +96,7 @@ def view_heads_before_split(view: GroupView) -> Iterator[Merge]:
             continue
         counts = tuple(n // next(iter(size)) for n in sizes)
         whole = apply("Reshape", value, int64s((*lead, sum(counts), *size)))
-        made = _again(whole, axis, counts)
+        made = again(whole, axis, counts)
         for index, (_, node) in found.items():
             yield node, made.output(index)
 
@@ -114,7 +115,7 @@ def _turned(d: Sampler) -> Instance:
 @group_rule(exactness=EXACT, source=SOURCE, family="E18", sample=_turned)
 def transpose_before_split(view: GroupView) -> Iterator[Merge]:
     """``Transpose(Split(x)[i], p) == Split(Transpose(x, p))[i]``; a part with another ``p`` is transposed once more."""
-    for (_, value, axis, sizes), parts in _splits(view):
+    for (_, value, axis, sizes), parts in splits(view):
         found: dict[int, tuple[tuple[int, ...], Ref]] = {}
         for index, part in parts.items():
             for op, node, _ in view.users(part):
@@ -125,7 +126,7 @@ def transpose_before_split(view: GroupView) -> Iterator[Merge]:
         perm, count = Counter(p for p, _ in found.values()).most_common(1)[0]
         if count < 2:
             continue
-        made = _again(transpose(value, perm), perm.index(axis), sizes)
+        made = again(transpose(value, perm), perm.index(axis), sizes)
         for index, (own, node) in found.items():
             part = made.output(index)
             yield node, part if own == perm else transpose(part, tuple(perm.index(i) for i in own))
