@@ -32,6 +32,8 @@ def _biased(view: GroupView, part: Ref, columns: int) -> Iterator[Biased]:
             bias = next((o for o in operands if o is not None and o.is_constant), None)
             if op != "Add" or bias is None or bias.static_shape != (columns,):
                 continue
+            if any(op == "DequantizeLinear" for op, _ in view.spellings(bias)):
+                continue  # QLinearAdd is one kernel for each part
             for op, quantized, inputs in view.users(total):
                 if op == "QuantizeLinear" and quantized.dtype is DType.UINT8 and _is_plain(quantized, inputs):
                     yield (dequantized, given), bias, (quantized, inputs)

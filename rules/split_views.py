@@ -5,6 +5,7 @@ Heads of queries, keys and values that one product computes are laid out at once
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -44,8 +45,8 @@ def splits(view: GroupView) -> Iterator[tuple[Split, dict[int, Ref]]]:
         try:
             if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
                 continue
-            if value.dtype is DType.INT8:
-                continue  # it has an unsigned twin
+            if value.dtype is not DType.UINT8:
+                continue  # signed bytes have an unsigned twin, and attention on floats needs no heads laid out
             axis = int(split.attr("axis", 0)) % value.rank
             yield (split, value, axis, tuple(int(n) for n in sizes.value)), parts
         except Unmet:
@@ -67,7 +68,7 @@ def _heads(d: Sampler) -> Instance:
     axis = 1 if d.chance(0.9) else 0
     shape = (rows, size * sum(heads)) if axis else (size * sum(heads), rows)
     sizes = [n * size for n in heads]
-    value = drawing.value(d.floats(shape) if d.chance() else d.integers(shape, "uint8"))
+    value = drawing.value(d.integers(shape, "uint8"))
     parts = drawing.op("Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis - 2)
     shapes = [[rows, n, size] if axis else [n, size, rows] for n in heads]
     if d.chance(0.1):
@@ -83,20 +84,21 @@ def view_heads_before_split(view: GroupView) -> Iterator[Merge]:
     for (_, value, axis, sizes), parts in splits(view):
         if axis != value.rank - 1 or len(parts) < len(sizes):
             continue
-        found: dict[int, tuple[int, Ref]] = {}
+        found: dict[int, tuple[tuple[int, ...], Ref]] = {}
         lead = value.static_shape[:-1]
         for index, part in parts.items():
             for op, node, _ in view.users(part):
-                if op == "Reshape" and node.type.is_static and node.rank == value.rank + 1:
-                    shape = node.static_shape
-                    if shape[:-2] == lead and shape[-1] and sizes[index] == shape[-2] * shape[-1]:
-                        found.setdefault(index, (shape[-1], node))
-        size = {size for size, _ in found.values()}
-        if len(found) < len(sizes) or len(size) != 1:
+                if op == "Reshape" and node.type.is_static and node.rank > 2:
+                    *rows, heads, size = node.static_shape
+                    if math.prod(rows) == math.prod(lead) and size and sizes[index] == heads * size:
+                        found.setdefault(index, ((*rows, size), node))
+        kinds = {kind for kind, _ in found.values()}
+        if len(found) < len(sizes) or len(kinds) != 1:
             continue
-        counts = tuple(n // next(iter(size)) for n in sizes)
-        whole = apply("Reshape", value, int64s((*lead, sum(counts), *size)))
-        made = again(whole, axis, counts)
+        *rows, size = next(iter(kinds))
+        counts = tuple(n // size for n in sizes)
+        whole = apply("Reshape", value, int64s((*rows, sum(counts), size)))
+        made = again(whole, len(rows), counts)
         for index, (_, node) in found.items():
             yield node, made.output(index)
 
@@ -104,7 +106,7 @@ def view_heads_before_split(view: GroupView) -> Iterator[Merge]:
 def _turned(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, size, *heads = d.extents(4)
-    value = drawing.value(d.floats((rows, sum(heads), size)))
+    value = drawing.value(d.integers((rows, sum(heads), size), "uint8"))
     parts = drawing.op("Split", value, drawing.value(fixed(heads, "int64")), outputs=2, axis=1)
     perms = [d.permutation(3)] * 2
     if d.chance(0.4):
