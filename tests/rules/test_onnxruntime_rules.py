@@ -9,12 +9,13 @@ import pytest
 from onnxruntime_programs import PROGRAMS, float_block, integer_layer
 
 import eqsat
+from eqsat.options import Options
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_fused_operators_are_chosen_and_verified(name: str) -> None:
     graph, expected = PROGRAMS[name]
-    result = eqsat.optimize(graph, form="onnxruntime")
+    result = eqsat.optimize(graph, form="onnxruntime", cost="kernels")
     counts = {k.removeprefix("com.microsoft::"): n for k, n in result.program.graph.operator_counts().items()}
     assert {k: n for k, n in counts.items() if k != "Reshape"} == expected
     assert result.report.verification is not None
@@ -28,7 +29,7 @@ def test_flat_programs_name_none(name: str) -> None:
 
 
 def test_products_of_two_signed_operands_are_computed_unsigned() -> None:
-    graph = eqsat.optimize(integer_layer(np.int8), form="onnxruntime").program.graph
+    graph = eqsat.optimize(integer_layer(np.int8), form="onnxruntime", cost="kernels").program.graph
     (product,) = (n for n in graph.nodes if n.op == "QGemm")
     assert [graph.type_of(product.inputs[i]).dtype.name for i in (0, 3)] == ["UINT8", "INT8"]  # type: ignore[union-attr]
 
@@ -40,7 +41,9 @@ def test_operators_without_a_kernel_are_not_chosen(monkeypatch: pytest.MonkeyPat
         return op != "BiasGelu"
 
     monkeypatch.setattr(onnxruntime_kernels, "has_kernel", has_kernel)
-    counts = eqsat.optimize(float_block(), form="onnxruntime", verify=False).program.graph.operator_counts()
+    counts = eqsat.optimize(
+        float_block(), form="onnxruntime", cost="kernels", verify=False
+    ).program.graph.operator_counts()
     assert "com.microsoft::BiasGelu" not in counts
     assert "com.microsoft::QuickGelu" in counts
 
@@ -53,3 +56,17 @@ def test_a_fused_program_is_not_dearer_under_any_cost_model(cost: str) -> None:
             for form in ("flat", "onnxruntime")
         )
         assert fused <= flat * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "model"),
+    [
+        ({}, "kernels"),
+        ({"form": "onnxruntime"}, "measured"),
+        ({"form": "onnxruntime", "target": "tvm-like"}, "kernels"),
+        ({"form": "onnxruntime", "cost": "bytes"}, "bytes"),
+        ({"form": "onnxruntime", "devices": {"*": "cpu"}}, "kernels"),
+    ],
+)
+def test_cost_by_default(options: dict[str, Any], model: str) -> None:
+    assert Options(**options).cost_model.name == model
