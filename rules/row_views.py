@@ -23,7 +23,8 @@ x, y, q, w, s, z, s2, z2, g, b, shape = variables("x y q w s z? s2 z2? g b? shap
 def _unstacks(m: Match, value: Ref, result: Ref) -> None:
     """Raises `Unmet` unless ``result`` has the rows of the matrix ``value`` along several leading axes."""
     m.require(value.rank == 2 and result.rank > 2, "no matrix seen with more axes")
-    m.require(value.static_shape[1] == result.static_shape[-1] and value.static_shape[1] > 0, "the rows change")
+    rows, columns = value.static_shape
+    m.require((rows, columns) == (math.prod(result.static_shape[:-1]), result.static_shape[-1]), "the rows change")
 
 
 def _restored(term: Term, m: Match) -> Term:
@@ -63,6 +64,9 @@ def dequantize_rows(m: Match) -> Term:
 def _sum(d: Sampler) -> dict[str, Any]:
     found = _drawn(d)
     extents = tuple(int(n) for n in found["shape"].array)
+    if d.chance(0.2):  # the sum enlarges the view
+        found["shape"] = fixed((extents[0] * extents[1], 1, extents[2]), "int64")
+        return {**found, "y": d.floats((extents[0] * extents[1], 3, extents[2]))}
     return {**found, "y": d.floats(extents) if d.chance() else fixed(d.floats(d.broadcast_of(extents)))}
 
 
