@@ -70,7 +70,7 @@ def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
     target: TargetName = "onnxruntime-cpu",
-    cost: CostName = "kernels",
+    cost: CostName = None,
     numerics: Numerics = "lsb",
     dim: Dims = None,
     time_limit: TimeLimit = 30.0,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqsat.cost.custom import CostFunction
+from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Options:
     """How to optimise. The defaults are those of the command line.
 
+    ``cost``: what to minimise; unless stated ``measured`` for programs of ONNX Runtime's operators on the CPU, else ``kernels``.
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
@@ -34,7 +35,7 @@ class Options:
     """
 
     target: str | Target = "onnxruntime-cpu"
-    cost: str | CostModel | CostFunction = "kernels"
+    cost: str | CostModel | CostFunction | None = None
     numerics: str = "lsb"
     dims: Mapping[str, int] = field(default_factory=dict)
     time_limit_s: float = 30.0
@@ -52,6 +53,15 @@ class Options:
     devices: Mapping[str, str] = field(default_factory=dict)
     machine: Machine | str | Path | None = None
     keep_egraph: bool = False
+
+    @property
+    def cost_model(self) -> CostModel:
+        """What to minimise. Raises `OptionError` for an unknown name or something that cannot price kernels."""
+        if self.cost is not None:
+            return as_cost_model(self.cost)
+        target = self.target if isinstance(self.target, str) else self.target.name
+        measured = self.form == "onnxruntime" and target == "onnxruntime-cpu" and self.machine is None
+        return as_cost_model("measured" if measured and not self.devices else "kernels")
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.budget import within_budget
-from eqsat.cost.custom import as_cost_model
 from eqsat.cost.target import Target, as_target
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
@@ -86,7 +85,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     chosen = Options(**options)
     chosen.check()
     target = as_target(chosen.target)
-    model = as_cost_model(chosen.cost)
+    model = chosen.cost_model
     notify = progress or _silent
     seconds: dict[str, float] = {}
     with collector_off():

@@ -8,9 +8,9 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, group_rule
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, apply, group_rule
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
-from eqsat.rules.transposes import BROADCASTING
+from eqsat.rules.transposes import BROADCASTING, UNARY
 
 
 def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
@@ -26,7 +26,8 @@ def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> 
 
 
 def _expanded(view: GroupView) -> dict[int, list[Ref]]:
-    """Class of each Expand -> what is expanded; likewise for a Tile that repeats only axes of extent 1."""
+    """Class of each Expand -> what is expanded; likewise for a Tile that repeats only axes of extent 1, and for a view that only
+    adds leading axes."""
     found: dict[int, list[Ref]] = {}
     for op in ("Expand", "Tile"):
         for node, (x, _) in view.nodes(op):
@@ -36,6 +37,12 @@ def _expanded(view: GroupView) -> dict[int, list[Ref]]:
                     found.setdefault(node.handle, []).append(x)
             except Unmet:
                 continue
+    for node, (x, _) in view.nodes("Reshape"):
+        try:
+            if x is not None and x.rank < node.rank and node.shape == (1,) * (node.rank - x.rank) + tuple(x.shape):
+                found.setdefault(node.handle, []).append(x)
+        except Unmet:
+            continue
     return found
 
 
@@ -97,3 +104,33 @@ def remove_expand_before_matmul(view: GroupView) -> Iterator[Merge]:
                         yield node, Apply("MatMul", tuple(operands))
                 except Unmet:
                     continue
+
+
+def _sinking(d: Sampler) -> Instance:
+    drawing = Drawing()
+    result = d.shape(1, 3)
+    small = d.broadcast_of(result)
+    chosen = d.choose(("Where", "Mul", "Neg", "Add"))
+    value = d.booleans(small) if chosen == "Where" else d.floats(small)
+    expanded = drawing.op("Expand", drawing.value(value), drawing.value(fixed(result, "int64")))
+    extents = [() if d.chance(0.9) else result for _ in range(2)]
+    others = [drawing.value(fixed(d.floats(e))) for e in extents[: {"Where": 2, "Neg": 0}.get(chosen, 1)]]
+    return drawing.finish(drawing.op(chosen, expanded, *others))
+
+
+@group_rule(exactness=Exactness.EXACT, source=_SOURCE, family="E18", sample=_sinking)
+def sink_expand_behind_elementwise(view: GroupView) -> Iterator[Merge]:
+    """``f(Expand(x), c) == Expand(f(x, c))`` for a number ``c``."""
+    for expand, (x, shape) in view.nodes("Expand"):
+        if x is None or shape is None or x.is_constant or x.handle == expand.handle:
+            continue
+        for op, node, inputs in view.users(expand):
+            try:
+                others = [i for i in inputs if i is not None and i.handle != expand.handle]
+                if op not in BROADCASTING | UNARY or len(others) != len(inputs) - 1:
+                    continue
+                if node.shape == expand.shape and all(o.is_constant and o.shape == () for o in others):
+                    operands = tuple(x if i is not None and i.handle == expand.handle else i for i in inputs)
+                    yield node, apply("Expand", Apply(op, operands, node.attributes), shape)  # type: ignore[arg-type]
+            except Unmet:
+                continue

@@ -30,6 +30,7 @@ from eqsat.rewrite import (
     rule,
     variables,
 )
+from eqsat.rules.integer_recentring import recenter, recentred
 from eqsat.rules.quantisation import BYTES, per_tensor, positive, unblocked
 from eqsat.rules.quantised_drawing import ties
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
@@ -56,9 +57,10 @@ def number(value: Ref | None, dtype: DType) -> Term:
 
 
 def _byte_type(m: Match, *operands: str) -> DType:
-    """The one 8-bit type of the operands and the result. Raises `Unmet`."""
+    """The one 8-bit type of the operands and the result; constants may be of the other. Raises `Unmet`."""
     dtype = m.root.dtype
-    m.require(dtype in BYTES and all(m[n].dtype is dtype for n in operands), "not one 8-bit type")
+    alike = all(m[n].dtype is dtype or (m[n].is_constant and m[n].dtype in BYTES) for n in operands)
+    m.require(dtype in BYTES and alike, "not one 8-bit type")
     nodes = [m.quantized, *(m[{"a": "left", "b": "right"}[n]] for n in operands)]
     m.require(unblocked(*(n.attributes for n in nodes)), "blocks or another precision")
     zeros, scales = ([m[f"{kind}{n}"] for n in (*operands, "y")] for kind in "zs")
@@ -83,7 +85,9 @@ def _operands(d: Sampler, *shapes: tuple[int, ...]) -> dict[str, Any]:
     dtype = d.choose(("int8", "uint8"))
     found = _drawn(d, dtype, "y")
     for name, shape in zip("ab", shapes, strict=False):
-        found |= {name: d.integers(shape, dtype), **_drawn(d, dtype, name)}
+        own = d.choose(("int8", "uint8")) if name == "b" and d.chance(0.4) else dtype
+        integers = d.integers(shape, own)
+        found |= {name: integers if own == dtype else fixed(integers), **_drawn(d, own, name)}
     return found | {"left": {}, "right": {}, "quantized": {}}
 
 
@@ -104,8 +108,18 @@ def _whole(d: Sampler) -> dict[str, Any]:
 
 def _binary(m: Match, op: str) -> Term:
     dtype = _byte_type(m, "a", "b")
-    operands = (m.a, number(m.sa, dtype), number(m.za, dtype), m.b, number(m.sb, dtype), number(m.zb, dtype))
+    ordered = m.b.is_constant if m.a.is_constant or m.b.is_constant else m.a.handle <= m.b.handle
+    m.require(ordered, "the other way round")
+    operands = (*_operand(m.a, m.sa, m.za, dtype), *_operand(m.b, m.sb, m.zb, dtype))
     return apply(f"{DOMAIN}::{op}", *operands, number(m.sy, dtype), number(m.zy, dtype))
+
+
+def _operand(value: Ref, scale: Ref, zero: Ref | None, dtype: DType) -> tuple[Term, Term, Term]:
+    """Integers of type ``dtype``, scale, zero point: constants of the other 8-bit type are moved by 128."""
+    if value.dtype is dtype:
+        return value, number(scale, dtype), number(zero, dtype)
+    moved = recentred(zero, value.dtype, scale)
+    return recenter(value), number(scale, dtype), moved if scale.rank == 0 else apply("Reshape", moved, int64s(()))
 
 
 def _unary(m: Match, op: str, attributes: Attributes) -> Term:

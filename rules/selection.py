@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Match, Term, apply, rule, variables
-from eqsat.rules.sampling import Sampler
-from eqsat.rules.terms import constant, every_element, same_type
+from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.terms import constant, every_element, int64s, same_type
 
 EXACT = Exactness.EXACT
 SPEC = "ONNX operator specification"
@@ -84,3 +85,54 @@ def choose_either(m: Match) -> Term:
 def exchange_choices(m: Match) -> Term:
     """``Where(not c, x, y) == Where(c, y, x)``."""
     return apply("Where", m.c, m.y, m.x)
+
+
+def _conjunction(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    known = d.broadcast_with(shape)
+    truth = np.ones(known, bool) if d.chance(0.8) else d.booleans(known)
+    return {"x": d.booleans(shape), "c": d.either(truth, 0.9)}
+
+
+@rule(
+    apply("And", x, c),
+    where=[constant("c"), every_element("c", 1)],
+    exactness=EXACT,
+    source="Boolean algebra",
+    family="E18",
+    sample=_conjunction,
+)
+def drop_true_operand(m: Match) -> Term:
+    """``x and true == Expand(x)``, to the shape that broadcasting gives."""
+    extents = m.root.static_shape
+    return m.x if m.x.shape == extents else apply("Expand", m.x, int64s(extents))
+
+
+def _lookup(d: Sampler) -> dict[str, Any]:
+    shape = d.extents(d.integer(1, 3))
+    places = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
+    if d.chance(0.2):
+        places = places[::-1]
+    lead = (1, *places.shape[:1]) if d.chance() else shape
+    indices = places.reshape(*lead, len(shape))
+    if d.chance(0.2) and len(shape) > 1:
+        return {"x": d.floats(shape), "c": fixed(indices[..., :1]), "gather": {}}
+    return {"x": d.floats(shape), "c": fixed(indices), "gather": {"batch_dims": 0} if d.chance() else {}}
+
+
+@rule(
+    apply("GatherND", x, c).named("gather"),
+    where=[constant("c")],
+    exactness=EXACT,
+    source=SPEC,
+    family="E18",
+    sample=_lookup,
+)
+def gather_all_as_reshape(m: Match) -> Term:
+    """``GatherND(x, all places in order) == Reshape(x)``."""
+    indices, extents = m.c.value, m.x.static_shape
+    m.require(m.gather.attr("batch_dims", 0) == 0 and indices.shape[-1] == len(extents) > 0, "batches, or slices")
+    m.require(indices.size == math.prod(extents) * len(extents) > 0, "not as many places as elements")
+    places = np.ravel_multi_index(tuple(np.moveaxis(indices % extents, -1, 0)), extents).reshape(-1)
+    m.require(np.array_equal(places, np.arange(places.size)), "another order")
+    return apply("Reshape", m.x, int64s(indices.shape[:-1]))

@@ -17,37 +17,37 @@ def _floats(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def _dequantized(b: GraphBuilder, value: str, scale: float | np.ndarray, zero: Any, **attributes: Any) -> str:
+def dequantized(b: GraphBuilder, value: str, scale: float | np.ndarray, zero: Any, **attributes: Any) -> str:
     return b.op("DequantizeLinear", value, b.constant(np.float32(scale)), b.constant(zero), **attributes)
 
 
-def _quantized(b: GraphBuilder, value: str, scale: float, zero: Any) -> str:
+def quantized(b: GraphBuilder, value: str, scale: float, zero: Any) -> str:
     return b.op("QuantizeLinear", value, b.constant(np.float32(scale)), b.constant(zero))
 
 
 def integer_layer(dtype: Any = np.uint8, *, requantised: bool = True) -> Graph:
     """``Q(DQ(x) @ DQ(w) + bias)`` on [2, 5, 16], with a scale for each column."""
     b = GraphBuilder()
-    x = _dequantized(b, b.input("x", np.dtype(dtype).name, (2, 5, 16)), 0.02, dtype(3))
+    x = dequantized(b, b.input("x", np.dtype(dtype).name, (2, 5, 16)), 0.02, dtype(3))
     w = b.constant(RNG.integers(-127, 128, (16, 8)).astype(np.int8))
-    weight = _dequantized(b, w, RNG.uniform(0.01, 0.02, 8), np.zeros(8, np.int8), axis=1)
+    weight = dequantized(b, w, RNG.uniform(0.01, 0.02, 8), np.zeros(8, np.int8), axis=1)
     y = b.op("Add", b.op("MatMul", x, weight), b.constant(_floats(8)))
-    return b.finish({"y": _quantized(b, y, 0.05, np.uint8(120)) if requantised else b.op("Tanh", y)})
+    return b.finish({"y": quantized(b, y, 0.05, np.uint8(120)) if requantised else b.op("Tanh", y)})
 
 
 def quantised_block() -> Graph:
     """A residual sum, a gate and a pool on images, all in uint8."""
     b = GraphBuilder()
     x, z = (b.input(n, "uint8", (1, 4, 6, 6)) for n in "xz")
-    total = _quantized(
-        b, b.op("Add", _dequantized(b, x, 0.02, np.uint8(3)), _dequantized(b, z, 0.03, np.uint8(9))), 0.04, np.uint8(7)
+    total = quantized(
+        b, b.op("Add", dequantized(b, x, 0.02, np.uint8(3)), dequantized(b, z, 0.03, np.uint8(9))), 0.04, np.uint8(7)
     )
-    gate = _quantized(b, b.op("Sigmoid", _dequantized(b, total, 0.04, np.uint8(7))), 1 / 256, np.uint8(0))
-    product = b.op("Mul", _dequantized(b, total, 0.04, np.uint8(7)), _dequantized(b, gate, 1 / 256, np.uint8(0)))
-    gated = _quantized(b, product, 0.04, np.uint8(5))
-    joined = b.op("Concat", _dequantized(b, gated, 0.04, np.uint8(5)), _dequantized(b, x, 0.02, np.uint8(3)), axis=1)
-    both = _dequantized(b, _quantized(b, joined, 0.05, np.uint8(5)), 0.05, np.uint8(5))
-    return b.finish({"y": _quantized(b, b.op("GlobalAveragePool", both), 0.03, np.uint8(5))})
+    gate = quantized(b, b.op("Sigmoid", dequantized(b, total, 0.04, np.uint8(7))), 1 / 256, np.uint8(0))
+    product = b.op("Mul", dequantized(b, total, 0.04, np.uint8(7)), dequantized(b, gate, 1 / 256, np.uint8(0)))
+    gated = quantized(b, product, 0.04, np.uint8(5))
+    joined = b.op("Concat", dequantized(b, gated, 0.04, np.uint8(5)), dequantized(b, x, 0.02, np.uint8(3)), axis=1)
+    both = dequantized(b, quantized(b, joined, 0.05, np.uint8(5)), 0.05, np.uint8(5))
+    return b.finish({"y": quantized(b, b.op("GlobalAveragePool", both), 0.03, np.uint8(5))})
 
 
 def float_block() -> Graph:

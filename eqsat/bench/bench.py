@@ -13,7 +13,6 @@ import numpy as np
 from eqsat.backends.onnxruntime import LEVELS
 from eqsat.bench.contest import Contestant, Measured, Protocol, check_peers, contest, levels_of
 from eqsat.bench.profile import Profile, profile_program
-from eqsat.cost.custom import as_cost_model
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import as_target
 from eqsat.errors import ModelError
@@ -124,7 +123,7 @@ def bench_model(
         found = None
         if profile:
             progress("profile", str(path))
-            model = as_cost_model(options.cost)
+            model = options.cost_model
             target = as_target(options.target)
             model = model if model.unit == "seconds" else find_cost_model("measured")
             found = profile_program(result.program.graph, written, feeds, model, target, threads=protocol.threads)

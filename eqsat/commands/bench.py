@@ -49,7 +49,7 @@ def bench(
         bool, typer.Option("--profile", help="Show what each kernel took beside what the cost model predicted.")
     ] = False,
     target: TargetName = "onnxruntime-cpu",
-    cost: CostName = "kernels",
+    cost: CostName = None,
     form: Form = "onnxruntime",
     numerics: Numerics = "lsb",
     dim: Dims = None,

@@ -28,11 +28,12 @@ Feeds = Annotated[
 ]
 TargetName = Annotated[str, typer.Option("--target", help="What the program will run on; `eqsat targets` lists them.")]
 CostName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--cost",
         help="What to minimise: kernels, bytes, flops, roofline, roofline-launch, measured (seconds, by timings of single "
-        "kernels; measured=PATH for those in a file).",
+        "kernels; measured=PATH for those in a file). By default kernels; with --form onnxruntime for onnxruntime-cpu measured.",
+        show_default=False,
     ),
 ]
 Numerics = Annotated[

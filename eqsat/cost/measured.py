@@ -5,6 +5,8 @@ its family (`eqsat.cost.fit`) times a correction, the timings of the nearest ker
 them; the law of a coarser family (the operator with any element types, then all operators of its kind); the target's roofline
 and launch. The correction fades out where no kernel of about that size (a factor of four) was timed.
 
+Splitting the channels of an image costs two reorderings more: convolutions run on blocks of channels.
+
 A kernel of several operators costs one start, and the longer of its operations one after the other and the bytes that cross
 its boundary; never more than its operators one by one.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from eqsat.cost.families import ANY, Family, families_of, features
@@ -23,8 +25,9 @@ from eqsat.cost.model import COST_MODELS, Work, work_of
 from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
+from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, split_key
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
 
 _REACH = math.log(4.0)
 """Distance, in logarithms of operations, bytes and innermost extent, at which a timing counts as much as the law alone."""
@@ -68,7 +71,7 @@ class Fitted:
         """Sorts the timings of these operators into families, unless that is done: a program has few of all operators."""
         for key in keys:
             for timing in self._timings.pop(key, ()):
-                work = without_bias(work_of_timing(timing))
+                work = plain_product(work_of_timing(timing))
                 families = families_of(work)
                 identity = _identity(work, families[0])
                 self._timed[identity] = min(timing.seconds, self._timed.get(identity, math.inf))
@@ -89,7 +92,7 @@ class Fitted:
 
     def estimate(self, work: Work) -> Estimate | None:
         """What a kernel of one operator takes; ``None`` where no timing tells."""
-        work = without_bias(work)
+        work = plain_product(work)
         families = families_of(work)
         self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
@@ -131,19 +134,64 @@ def work_of_timing(timing: Timing) -> Work:
 
 _WITH_BIAS = frozenset(("Conv", "Gemm"))
 
+_INTEGER_PRODUCTS = {
+    "QLinearMatMul": ((1, 2, 4, 5, 6, 7), None),
+    "com.microsoft::QGemm": ((1, 2, 4, 5, 7, 8), 6),
+    "com.microsoft::MatMulIntegerToFloat": ((2, 3, 4, 5), 6),
+}
+"""Products of integers: where scales and zero points are, and where the vector for the columns."""
 
-def without_bias(work: Work) -> Work:
-    """A product of floats as it would be without a vector for its columns or channels.
 
-    The kernels add that on the way, in less time than timings scatter; told apart, noise would decide whether to fold a bias.
+def plain_product(work: Work) -> Work:
+    """A product as it would be without a vector for its columns or channels, and with single scales.
+
+    The kernels add and scale on the way, in less time than timings scatter; told apart, noise would decide whether to fold
+    a bias.
     """
     key = work.operators[0]
-    if key not in _WITH_BIAS or len(work.types) != 3:
+    types = list(work.types)
+    if key in _INTEGER_PRODUCTS:
+        numbers, bias = _INTEGER_PRODUCTS[key]
+        for index in numbers:
+            found = types[index] if index < len(types) else None
+            if isinstance(found, TensorType):
+                types[index] = TensorType(found.dtype, ())
+        if bias is not None and bias < len(types):
+            types[bias] = None
+        while types and types[-1] is None:
+            types.pop()
+    elif key in _WITH_BIAS and len(types) == 3:
+        vector = types[2]
+        if isinstance(vector, TensorType) and len(vector.shape or ()) == 1:
+            types.pop()
+    if tuple(types) == tuple(work.types):
         return work
-    bias = work.types[2]
-    if not isinstance(bias, TensorType) or len(bias.shape or ()) != 1:
-        return work
-    return work_of(key, "", Application(key, work.attributes, work.types[:2], [None, None], 1), work.results)
+    domain, op = split_key(key)
+    return work_of(op, domain, Application(key, work.attributes, types, [None] * len(types), 1), work.results)
+
+
+_BLOCK = 8
+"""Channels that the runtime keeps side by side in images between convolutions, at least."""
+
+
+def _leaves_blocks(work: Work) -> bool:
+    """Whether a kernel cuts the channels of an image of floats: the runtime computes convolutions on blocks of channels, and
+    has no such kernel on blocks, so that the image is reordered before and the parts are after."""
+    image = work.types[0] if work.types else None
+    if work.operators[0] != "Split" or work.attributes.get("axis", 0) != 1 or not isinstance(image, TensorType):
+        return False
+    shape = image.shape or ()
+    return image.dtype is DType.FLOAT and len(shape) == 4 and isinstance(shape[1], int) and shape[1] >= _BLOCK
+
+
+def _reordered(work: Work) -> Work:
+    """A transpose of the image with the channels last: about what reordering takes."""
+    image = work.types[0]
+    assert isinstance(image, TensorType)
+    perm = (0, 2, 3, 1)
+    moved = TensorType(image.dtype, tuple((image.shape or ())[p] for p in perm))
+    attributes = Attributes({"perm": perm})
+    return work_of("Transpose", "", Application("Transpose", attributes, [image], [None], 1), [moved])
 
 
 def _identity(work: Work, family: Family) -> tuple[object, ...]:
@@ -176,7 +224,13 @@ class MeasuredModel:
             return Estimate(target.launch_s, "roofline")
         if len(work.operators) > 1:
             return self._group(work, target)
-        return fitted.estimate(work) or Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
+        found = fitted.estimate(work)
+        if found is None:
+            return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
+        if _leaves_blocks(work):
+            moved = fitted.estimate(_reordered(work))
+            found = replace(found, seconds=found.seconds + (2 * moved.seconds if moved is not None else 0.0))
+        return found
 
     def _group(self, work: Work, target: Target) -> Estimate:
         """See the head of the module."""

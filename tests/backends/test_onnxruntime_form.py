@@ -93,7 +93,7 @@ def test_kernels_are_asked_for_by_element_type() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_written_file_means_the_same_at_every_level(name: str, tmp_path: Path) -> None:
     graph = PROGRAMS[name][0]
-    result = eqsat.optimize(graph, form="onnxruntime", verify=False)
+    result = eqsat.optimize(graph, form="onnxruntime", cost="kernels", verify=False)
     fused, flat = tmp_path / "fused.onnx", tmp_path / "flat.onnx"
     result.save(fused)
     result.save(flat, form="flat")
@@ -109,7 +109,9 @@ def test_a_written_file_means_the_same_at_every_level(name: str, tmp_path: Path)
 def test_the_command_line_writes_the_form_and_reports_the_operators(tmp_path: Path) -> None:
     source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
     save_onnx(PROGRAMS["convolutions"][0], source)
-    done = CliRunner().invoke(app, ["optimize", str(source), "-o", str(target), "--form", "onnxruntime"])
+    done = CliRunner().invoke(
+        app, ["optimize", str(source), "-o", str(target), "--form", "onnxruntime", "--cost", "kernels"]
+    )
     assert done.exit_code == 0, done.output
     assert "com.microsoft::FusedGemm" in done.output
     assert "com.microsoft::FusedGemm" in {n.key for n in load_onnx(target).nodes}

@@ -197,3 +197,28 @@ def test_shipped_timings_are_sane() -> None:
 
     floats = product("MatMul", "float32", "float32")
     assert product("MatMulInteger", "uint8", "int8") < floats < product("MatMulInteger", "int8", "int8")
+
+
+def test_scales_of_columns_and_a_bias_make_a_product_of_integers_no_dearer() -> None:
+    def product(columns: tuple[int, ...], bias: tuple[str, ...]) -> Work:
+        byte, number = tensor_type("uint8", ()), tensor_type("float32", ())
+        matrices = tensor_type("uint8", (128, 768)), tensor_type("int8", (768, 768))
+        zeros = tensor_type("int8", columns)
+        vectors = tuple(tensor_type(dtype, (768,)) for dtype in bias)
+        types = (*matrices, number, tensor_type("float32", columns), byte, zeros, *vectors)
+        result = (tensor_type("float32", (128, 768)),)
+        return work_of_timing(Timing("com.microsoft::MatMulIntegerToFloat", Attributes({}), types, result, 1.0))
+
+    model = MeasuredModel(shipped_table_path(TARGET.name))
+    prices = {model.kernel_cost(product(c, b), TARGET) for c in ((), (768,)) for b in ((), ("float32",))}
+    assert len(prices) == 1
+
+
+def test_splitting_the_channels_of_an_image_pays_for_leaving_blocks() -> None:
+    def split(shape: tuple[int, ...]) -> float:
+        parts = tuple(tensor_type("float32", (1, shape[1] // 2, *shape[2:])) for _ in range(2))
+        types = (tensor_type("float32", shape), tensor_type("int64", (2,)))
+        return model.kernel_cost(work_of_timing(Timing("Split", Attributes({"axis": 1}), types, parts, 1.0)), TARGET)
+
+    model = MeasuredModel(shipped_table_path(TARGET.name))
+    assert split((1, 64, 56, 56)) > 1.5 * split((1, 64, 56 * 56))

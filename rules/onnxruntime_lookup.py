@@ -1,0 +1,157 @@
+"""Functions of one byte as a look-up in a table of their 256 results (E10b), for ONNX Runtime, where each operator is a kernel.
+
+What lies between a byte and a byte, operators on each element with numbers as further operands, is read from a table made at
+compile time. On other targets such regions are part of a fused kernel already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.operators.recenter import RECENTER
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rules.quantisation import BYTES, per_tensor, unblocked
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+from eqsat.rules.terms import int64s
+from eqsat.rules.transposes import BROADCASTING, UNARY
+
+DOMAIN = "com.microsoft"
+ENTRIES = 256
+_QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
+_POINTWISE = frozenset((*UNARY, *BROADCASTING, *_QUANTISATION, "Reshape", RECENTER)) - {"Cast"}
+_WITHIN = _POINTWISE | {f"{DOMAIN}::{op}" for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")}
+_LARGEST = 32
+"""Operators of a region at most."""
+
+Node = tuple[str, Ref, tuple[Ref | None, ...]]
+
+
+class _Regions:
+    """Which values are functions of the bytes of another one, element by element."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._nodes: dict[int, list[Node]] = {}
+        for op in sorted(_POINTWISE):
+            for node, inputs in view.nodes(op):
+                if not node.is_constant and inputs[0] is not None and _is_pointwise(op, node, inputs):
+                    self._nodes.setdefault(node.handle, []).append((op, node, inputs))
+        self._found: dict[int, tuple[Ref, Node | None] | None] = {}
+
+    def source(self, value: Ref) -> Ref | None:
+        """The bytes farthest back that ``value`` is a function of; ``None`` if there are none."""
+        if value.handle not in self._found:
+            self._found[value.handle] = None  # a cycle leads nowhere new
+            self._found[value.handle] = self._search(value)
+        found = self._found[value.handle]
+        return None if found is None else found[0]
+
+    def _search(self, value: Ref) -> tuple[Ref, Node | None] | None:
+        for op, node, inputs in self._nodes.get(value.handle, ()):
+            if op == RECENTER and value.dtype is DType.UINT8:
+                continue  # it goes both ways: signed integers are functions of unsigned ones
+            sources = [self.source(i) for i in inputs if i is not None and not i.is_constant]
+            first = sources[0] if sources else None
+            if first is not None and all(s is not None and s.handle == first.handle for s in sources):
+                return first, (op, node, inputs)
+        return (value, None) if value.dtype in BYTES else None
+
+    def table(self, value: Ref) -> tuple[Term, int]:
+        """``value`` for each byte of its source, in the order of their bits, and the operators between the two."""
+        built: dict[int, Term] = {}
+        term = self._build(value, built)
+        return term, len(built) - 1
+
+    def _build(self, value: Ref, built: dict[int, Term]) -> Term:
+        if value.is_constant:
+            return value if value.rank == 0 else apply("Reshape", value, int64s(()))
+        if value.handle not in built:
+            found = self._found[value.handle]
+            assert found is not None
+            source, node = found
+            if node is None:
+                bits = np.arange(ENTRIES).astype(np.uint8)
+                built[value.handle] = literal(bits.view(source.dtype.numpy))
+            else:
+                op, root, inputs = node
+                operands = inputs[:1] if op == "Reshape" else inputs
+                args = tuple(None if i is None else self._build(i, built) for i in operands)
+                built[value.handle] = args[0] if op == "Reshape" else Apply(op, args, root.attributes)  # type: ignore[assignment, arg-type]
+        return built[value.handle]
+
+
+def _is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> bool:
+    """Whether each element of the result depends on that of the variable operands and on numbers only."""
+    try:
+        if op in ("Reshape", RECENTER):
+            return node.type.is_static
+        others = inputs[1:] if op in UNARY or op in _QUANTISATION else inputs
+        if op in _QUANTISATION and (not per_tensor(*others) or not unblocked(node.attributes)):
+            return False
+        if not all(
+            i is None or (math.prod(i.static_shape) == 1 if i.is_constant else op in BROADCASTING) for i in others
+        ):
+            return False
+        return all(i is None or i.is_constant or i.static_shape == node.static_shape for i in inputs)
+    except Unmet:
+        return False
+
+
+def _drawn(d: Sampler) -> Instance:
+    drawing = Drawing()
+    dtype = d.choose(("int8", "uint8"))
+    shape = (*d.extents(d.integer(0, 2)), ENTRIES if d.chance(0.9) else 3)
+    zero = d.integers((), dtype, int(np.iinfo(dtype).min) // 2, int(np.iinfo(dtype).max) // 2)
+    parameters = drawing.value(fixed(d.positive(()) / np.float32(8))), drawing.value(fixed(zero))
+    source = x = drawing.op("DequantizeLinear", drawing.value(d.integers(shape, dtype)), *parameters)
+    for _ in range(d.integer(1, 3)):
+        kind = d.integer(0, 4)
+        if kind == 0:
+            x = drawing.op(d.choose(("Tanh", "Erf", "Gelu", "Sigmoid")), x)
+        elif kind == 1:
+            number = fixed(d.floats(() if d.chance(0.8) else shape[-1:]))
+            x = drawing.op(d.choose(("Add", "Mul")), x, drawing.value(number))
+        elif kind == 2:
+            x = drawing.op("Mul", source, x)
+        elif kind == 3:
+            x = drawing.op("DequantizeLinear", drawing.op("QuantizeLinear", x, *parameters), *parameters)
+        else:
+            x = drawing.op("Reshape", x, drawing.value(fixed(shape, "int64")))
+    return drawing.finish(drawing.op("QuantizeLinear", x, *parameters))
+
+
+@group_rule(
+    exactness=Exactness.LSB,
+    source="a function of a byte has 256 values",
+    family="E10b",
+    sample=_drawn,
+    domain=DOMAIN,
+)
+def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
+    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with ``table = Q(f(DQ([0, ..., 255])))``, the same for every row.
+
+    ``f`` is any region of operators on each element. Results at rounding ties may be off by one quantum, where the runtime's
+    functions round otherwise than ours. Rows are at least as long as the table.
+    """
+    regions = _Regions(view)
+    done: set[int] = set()
+    for node, inputs in view.nodes("QuantizeLinear"):
+        if node.handle in done or node.is_constant or not _is_pointwise("QuantizeLinear", node, inputs):
+            continue
+        done.add(node.handle)
+        source = regions.source(node)
+        readers = {op for op, _, _ in view.users(node)}
+        if source is None or source.handle == node.handle or (readers and readers <= _WITHIN):
+            continue  # a larger region holds it
+        table, size = regions.table(node)
+        extents = source.static_shape
+        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES:
+            continue
+        least = np.full((*extents[:-1], ENTRIES), np.iinfo(node.dtype.numpy).min, node.dtype.numpy)
+        rows = apply("Max", table, literal(least))  # Expand, but folded into one constant
+        found = apply("GatherElements", rows, apply("Cast", source, to=int(DType.INT32)), axis=-1)
+        yield node, found if node.static_shape == extents else apply("Reshape", found, int64s(node.static_shape))
