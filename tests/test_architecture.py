@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "comparison": BASE | {"ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "options", "pipeline"},
     "calibrate": BASE | {"ir", "backends", "cost"},
     "bench": BASE | {"ir", "backends", "cost", "verify", "options", "pipeline"},
-    "engines": BASE | {"ir", "backends", "lower"},
+    "relax": BASE | {"ir", "backends", "lower", "pipeline"},
+    "engines": BASE | {"ir", "backends", "lower", "relax"},
     "commands": BASE | {
         "rewrite", "rules", "cost", "extract", "verify", "inspect", "options", "pipeline", "comparison", "calibrate", "bench",
         "why",

@@ -1,7 +1,8 @@
 """Engines: what runs a program, behind one small interface.
 
 An engine loads a graph once and hands out a function from inputs to outputs, both by name. ``numpy`` is the reference: the
-meaning of every operator as we define it. ``onnxruntime`` runs the graph as it is, node by node, on the CPU.
+meaning of every operator as we define it. ``onnxruntime`` runs the graph as it is, node by node, on the CPU. ``relax``, with
+the extra ``eqsat[tvm]``, makes each kernel of a program one loop function of TVM Relax and builds them for the CPU.
 
 >>> import numpy as np
 >>> import eqsat
@@ -20,26 +21,26 @@ import numpy as np
 
 from eqsat.errors import OptionError
 from eqsat.ir.graph import Graph
-from eqsat.lower.program import Program
+from eqsat.ir.operator import Kind, kind_of
+from eqsat.lower.program import Kernel, Program
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, Any]]
 """A loaded graph: inputs by name -> outputs by name."""
 
-Engine = Callable[[Graph], Run]
-"""Loads a graph. Raises `ModelError` when the engine cannot run it."""
+Engine = Callable[[Program], Run]
+"""Loads a program. Raises `ModelError` when the engine cannot run it."""
 
 
-def _numpy(graph: Graph) -> Run:
-    from eqsat.ir.interpret import run as interpret
-
-    return lambda feeds: interpret(graph, feeds)
+def _numpy(program: Program) -> Run:
+    return program.run
 
 
-def _onnxruntime(graph: Graph) -> Run:
+def _onnxruntime(program: Program) -> Run:
     from eqsat.backends.onnx_file import to_model_and_weights
     from eqsat.backends.onnxruntime import Session
     from eqsat.ir.interpret import check_feeds
 
+    graph = program.graph
     model, weights = to_model_and_weights(graph)
     session = Session(model, "disable", weights=weights, prepack=True)
 
@@ -50,14 +51,35 @@ def _onnxruntime(graph: Graph) -> Run:
     return run_session
 
 
-ENGINES: dict[str, Engine] = {"numpy": _numpy, "onnxruntime": _onnxruntime}
+def _relax(program: Program) -> Run:
+    try:
+        from eqsat.relax import Executable
+    except ImportError as error:
+        raise OptionError(f"engine 'relax' is not available: {error}") from None
+    return Executable(program)
+
+
+ENGINES: dict[str, Engine] = {"numpy": _numpy, "onnxruntime": _onnxruntime, "relax": _relax}
 
 
 def load_on(program: Program | Graph, engine: str = "numpy") -> Run:
-    """``program`` loaded on an engine, to be run many times. Raises `OptionError` for an engine that does not exist."""
+    """``program`` loaded on an engine, to be run many times; each node of a graph is a kernel of its own.
+
+    Raises `OptionError` for an engine that does not exist or is not installed.
+    """
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} does not exist; choose one of {', '.join(ENGINES)}")
-    return ENGINES[engine](program.graph if isinstance(program, Program) else program)
+    return ENGINES[engine](program if isinstance(program, Program) else _node_by_node(program))
+
+
+def _node_by_node(graph: Graph) -> Program:
+    kernels = (
+        Kernel(
+            f"kernel_{i}", "view" if kind_of(n) is Kind.VIEW else n.key, (i,), tuple(filter(None, n.inputs)), n.outputs
+        )
+        for i, n in enumerate(graph.nodes)
+    )
+    return Program(graph, tuple(kernels))
 
 
 def run(program: Program | Graph, feeds: Mapping[str, np.ndarray], engine: str = "numpy") -> dict[str, Any]:
