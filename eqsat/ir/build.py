@@ -61,6 +61,22 @@ class GraphBuilder:
         constant = self._constants.get(value)
         return constant.type if constant is not None else self._types[value]
 
+    def constant_of(self, value: str) -> Constant | None:
+        """The constant of that name, if the value is one."""
+        return self._constants.get(value)
+
+    def opaque(
+        self, op: str, *inputs: str, types: Sequence[Type], domain: str, reason: str, **attributes: Any
+    ) -> list[str]:
+        """Applies an operator of which only the types of its outputs are known. Returns their names.
+
+        ``reason``: why its meaning is not.
+        """
+        names = tuple(self._name(op.lower()) for _ in types)
+        self._types.update(zip(names, types, strict=True))
+        self._nodes.append(Node(op, inputs, names, Attributes(attributes), domain, "", reason))
+        return list(names)
+
     def finish(self, outputs: Mapping[str, str] | Sequence[str]) -> Graph:
         """The graph with these outputs: a sequence of values, or new names mapped to values."""
         renamed: dict[str, str] = {}

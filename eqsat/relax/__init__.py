@@ -1,6 +1,18 @@
-"""TVM Relax, where Apache TVM is installed (``eqsat[tvm]``): programs as modules of Relax, built and run (docs/tvm.md)."""
+"""TVM Relax, where Apache TVM is installed: programs as modules, built and run; modules optimised (docs/tvm.md)."""
 
 from eqsat.relax.execution import Executable, fused
 from eqsat.relax.module import Lowered, kernel_count, to_module
+from eqsat.relax.optimization import optimize, optimizing_pass
+from eqsat.relax.reader import Reading, from_module
 
-__all__ = ["Executable", "Lowered", "fused", "kernel_count", "to_module"]
+__all__ = [
+    "Executable",
+    "Lowered",
+    "Reading",
+    "from_module",
+    "fused",
+    "kernel_count",
+    "optimize",
+    "optimizing_pass",
+    "to_module",
+]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -73,34 +73,68 @@ def _read(proto: onnx.FunctionProto, opset: int) -> Any:
     return relax.Function(function.params, function.body, function.ret_ty, function.is_pure)
 
 
-def legalized(functions: Mapping[str, Any]) -> tuple[Any, dict[str, Function]]:
-    """A module with the loops that the functions call, and the functions, by name."""
+def legalized(functions: Mapping[str, Any], others: Mapping[Any, Any]) -> tuple[Any, dict[str, Function]]:
+    """A module with ``others`` and the loops that the functions call, and the functions, by name."""
     module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
-    # The frontend asks for extents, to count indices from the end; they are known here.
-    for step in (relax.transform.LegalizeOps(), relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()):
-        module = step(module)
-    made: dict[str, Function] = {}
+    _add(module, others)
+    module = _folded(relax.transform.LegalizeOps()(module))
+    made = {name: _without_constants(module[name], _is_tensor) for name in functions}
     for name in functions:
-        body = module[name]
-        lifter = _ConstantLifter()
-        seq = lifter.visit_expr(body.body)
-        parameters = [*body.params, *lifter.parameters]
-        lifted = relax.Function(parameters, seq, body.ret_ty, body.is_pure)
-        made[name] = Function(lifted, tuple(lifter.constants), all(map(_is_loop, _values(lifted))))
         del module[module.get_global_var(name)]
+    _add(module, others)
     return module, made
+
+
+def composed(functions: Mapping[str, Any], others: Mapping[Any, Any]) -> tuple[Any, dict[str, Function]]:
+    """A module with ``others``, and the functions, of operators, by name; scalars stay in them."""
+    read = _folded(
+        tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
+    )
+    made = {name: _without_constants(read[name], _has_extents) for name in functions}
+    module = tvm.IRModule({})
+    _add(module, others)
+    return module, {name: replace(function, fusable=True) for name, function in made.items()}
+
+
+def _folded(module: Any) -> Any:
+    """Without operators on what is known: the frontend asks for extents, to count indices from the end."""
+    return relax.transform.DeadCodeElimination()(relax.transform.FoldConstant()(module))
+
+
+def _add(module: Any, others: Mapping[Any, Any]) -> None:
+    for variable, function in others.items():
+        module.update_func(variable, function)
+
+
+def _without_constants(function: Any, lifts: Callable[[Any], bool]) -> Function:
+    lifter = _ConstantLifter(lifts)
+    body = lifter.visit_expr(function.body)
+    parameters = [*function.params, *lifter.parameters]
+    lifted = relax.Function(parameters, body, function.ret_ty, function.is_pure)
+    return Function(lifted, tuple(lifter.constants), all(map(_is_loop, _values(lifted))))
+
+
+def _is_tensor(constant: Any) -> bool:
+    return isinstance(constant.ty, relax.TensorType)
+
+
+def _has_extents(constant: Any) -> bool:
+    return _is_tensor(constant) and constant.ty.ndim != 0
 
 
 @relax.expr_functor.mutator
 class _ConstantLifter(relax.PyExprMutator):
     """Replaces constants by new variables: a function that is to become one loop cannot hold tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, lifts: Callable[[Any], bool]) -> None:
         super().__init__()
+        self._lifts = lifts
         self.parameters: list[Any] = []
         self.constants: list[Any] = []
 
     def visit_generic_const_(self, op: Any) -> Any:
+        if not self._lifts(op):
+            return op
         self.parameters.append(relax.Var(f"c{len(self.constants)}", op.ty))
         self.constants.append(op)
         return self.parameters[-1]

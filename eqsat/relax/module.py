@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -21,7 +23,7 @@ from eqsat.ir.interpret import evaluate_node
 from eqsat.ir.operator import definition_of
 from eqsat.ir.types import TensorType, Type, type_of_array
 from eqsat.lower.program import Kernel, Program
-from eqsat.relax.functions import check_operators, legalized, read_functions
+from eqsat.relax.functions import check_operators, composed, legalized, read_functions
 from eqsat.relax.library import relax, tvm
 
 OPAQUE_DOMAIN = "relax"
@@ -113,6 +115,10 @@ class Plan:
         node = self.program.graph.nodes[kernel.nodes[0]]
         return node if len(kernel.nodes) == 1 and node.domain == OPAQUE_DOMAIN else None
 
+    def template(self, call: onnx.NodeProto) -> str:
+        """Template of the kernel that is called."""
+        return self._kernel(call).template
+
     def _kernel(self, call: onnx.NodeProto) -> Kernel:
         return self._kernels[call.output[0]]
 
@@ -140,22 +146,33 @@ def emit_main(
     attributes: Mapping[str, Any] = MappingProxyType({}),
     *,
     opaque: Callable[[Node, Sequence[Any]], Any] | None = None,
+    others: Mapping[Any, Any] = MappingProxyType({}),
     as_tuple: bool = True,
+    composite: bool = False,
 ) -> Any:
     """The module: functions of kernels and ``main``.
 
     ``environment``: what stands for inputs and constants; ``opaque``: the call for a node of the domain ``relax``, of what it
-    reads; ``as_tuple``: return a tuple even of one output.
+    reads; ``others``: functions that such calls may call; ``as_tuple``: return a tuple even of one output; ``composite``: leave
+    functions of kernels in operators of Relax.
     """
     values = dict(environment)
     special = {call.op_type for call in plan.calls.nodes if plan.reshape(call) or plan.opaque(call)}
     protos = [f for f in plan.calls.functions if f.name not in special]
-    module, functions = legalized(read_functions(protos, plan.form.opset))
+    read = read_functions(protos, plan.form.opset)
+    taken = {"main", *(v.name_hint for v in others)}
+    names = {name: fresh_name(f"kernel_{name}", taken) for name in read}
+    prepare = composed if composite else legalized
+    module, prepared = prepare({names[name]: function for name, function in read.items()}, others)
     builder = relax.BlockBuilder(module)
+    functions = {name: prepared[names[name]] for name in read}
+    templates = {call.op_type: plan.template(call) for call in plan.calls.nodes}
     variables = {}
     for name, function in functions.items():
         body = function.body.with_attr("Primitive", True) if function.fusable else function.body
-        variables[name] = builder.add_func(body, name)
+        if composite:
+            body = body.with_attr("Composite", f"eqsat.{templates[name]}")
+        variables[name] = builder.add_func(body, names[name])
     with builder.function("main", list(parameters), dict(attributes)):
         with builder.dataflow():
             for call in plan.calls.nodes:
@@ -177,6 +194,12 @@ def emit_main(
             output = builder.emit_output(relax.Tuple(outputs) if as_tuple or len(outputs) > 1 else outputs[0])
         builder.emit_func_output(output)
     return builder.get()
+
+
+def fresh_name(name: str, taken: AbstractSet[str]) -> str:
+    """``name``, or the first of ``name_1``, ... that is not taken."""
+    numbered = (f"{name}_{i}" for i in itertools.count(1))
+    return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
 
 def _without_constant_nodes(program: Program) -> Program:
