@@ -157,43 +157,48 @@ def emit_main(
     functions of kernels in operators of Relax.
     """
     values = dict(environment)
-    special = {call.op_type for call in plan.calls.nodes if plan.reshape(call) or plan.opaque(call)}
-    protos = [f for f in plan.calls.functions if f.name not in special]
-    read = read_functions(protos, plan.form.opset)
+    builder, functions = _with_functions(plan, others, composite)
+    with builder.function("main", list(parameters), dict(attributes)):
+        with builder.dataflow():
+            for call in plan.calls.nodes:
+                names: Sequence[str] = call.output
+                if plan.reshape(call):
+                    shape = relax_type(names[0], plan.graph.type_of(names[0])).shape
+                    made = relax.op.reshape(values[call.input[0]], shape)
+                elif (node := plan.opaque(call)) is not None and opaque is not None:
+                    names = node.outputs
+                    made = opaque(node, [values[v] for v in node.inputs])
+                else:
+                    variable, constants = functions[call.op_type]
+                    made = relax.Call(variable, [*(values[v] for v in call.input), *constants])
+                result = builder.emit(made)
+                if isinstance(result.ty, relax.TupleType):
+                    values.update((v, builder.emit(relax.TupleGetItem(result, i))) for i, v in enumerate(names))
+                else:
+                    values[names[0]] = result
+            outputs = [values[v] for v in plan.graph.outputs]
+            output = builder.emit_output(relax.Tuple(outputs) if as_tuple or len(outputs) > 1 else outputs[0])
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def _with_functions(plan: Plan, others: Mapping[Any, Any], composite: bool) -> tuple[Any, dict[str, tuple[Any, Any]]]:
+    """A builder of a module with the functions that are called: name in ``plan`` -> variable, and constants to be passed."""
+    templates = {c.op_type: plan.template(c) for c in plan.calls.nodes if not plan.reshape(c) and not plan.opaque(c)}
+    read = read_functions([f for f in plan.calls.functions if f.name in templates], plan.form.opset)
     taken = {"main", *(v.name_hint for v in others)}
     names = {name: fresh_name(f"kernel_{name}", taken) for name in read}
     prepare = composed if composite else legalized
     module, prepared = prepare({names[name]: function for name, function in read.items()}, others)
     builder = relax.BlockBuilder(module)
-    functions = {name: prepared[names[name]] for name in read}
-    templates = {call.op_type: plan.template(call) for call in plan.calls.nodes}
-    variables = {}
-    for name, function in functions.items():
+    functions: dict[str, tuple[Any, Any]] = {}
+    for name, template in templates.items():
+        function = prepared[names[name]]
         body = function.body.with_attr("Primitive", True) if function.fusable else function.body
         if composite:
-            body = body.with_attr("Composite", f"eqsat.{templates[name]}")
-        variables[name] = builder.add_func(body, names[name])
-    with builder.function("main", list(parameters), dict(attributes)):
-        with builder.dataflow():
-            for call in plan.calls.nodes:
-                operands = [values[v] for v in call.input]
-                if plan.reshape(call):
-                    shape = relax_type(call.output[0], plan.graph.type_of(call.output[0])).shape
-                    result = relax.op.reshape(operands[0], shape)
-                elif (node := plan.opaque(call)) is not None and opaque is not None:
-                    result = opaque(node, [values[v] for v in node.inputs])
-                else:
-                    result = relax.Call(variables[call.op_type], [*operands, *functions[call.op_type].constants])
-                result = builder.emit(result)
-                if len(call.output) == 1:
-                    values[call.output[0]] = result
-                else:
-                    for i, name in enumerate(call.output):
-                        values[name] = builder.emit(relax.TupleGetItem(result, i))
-            outputs = [values[v] for v in plan.graph.outputs]
-            output = builder.emit_output(relax.Tuple(outputs) if as_tuple or len(outputs) > 1 else outputs[0])
-        builder.emit_func_output(output)
-    return builder.get()
+            body = body.with_attr("Composite", f"eqsat.{template}")
+        functions[name] = (builder.add_func(body, names[name]), function.constants)
+    return builder, functions
 
 
 def fresh_name(name: str, taken: AbstractSet[str]) -> str:

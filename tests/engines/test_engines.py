@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -59,3 +61,8 @@ def test_an_engine_that_does_not_exist_is_one_clear_error() -> None:
 def test_an_engine_that_is_not_installed_says_how_to_get_it() -> None:
     with pytest.raises(OptionError, match=r"pip install 'eqsat\[tvm\]'"):
         eqsat.run(program().program, {}, engine="relax")
+
+
+def test_tvm_is_imported_by_who_asks_for_it() -> None:
+    code = "import sys, eqsat; assert not {'tvm', 'eqsat.relax'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
