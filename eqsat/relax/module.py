@@ -48,6 +48,8 @@ def to_module(program: Program) -> Lowered:
     plan = plan_calls(program)
     check_operators(plan.form.nodes)
     inputs = {v: relax.Var(f"x{i}", relax_type(v, plan.graph.type_of(v))) for i, v in enumerate(plan.graph.inputs)}
+    for value in (v for call in plan.calls.nodes for v in call.output):
+        relax_type(value, plan.graph.type_of(value))
     weights = {v: relax.Var(f"w{i}", relax_type(v, c.type)) for i, (v, c) in enumerate(plan.constants.items())}
     module = emit_main(plan, {**inputs, **weights}, [*inputs.values(), *weights.values()], {"num_input": len(inputs)})
     return Lowered(module, {v: c.numpy() for v, c in plan.constants.items()})

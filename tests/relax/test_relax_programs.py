@@ -134,3 +134,8 @@ def test_unknown_extents_are_one_clear_error() -> None:
     graph = b.finish({"y": b.op("Relu", b.input("x", "float32", ("n", 4)))})
     with pytest.raises(ModelError, match=r"value 'x'.*give them with dims="):
         eqsat.run(graph, {"x": _floats(2, 4)}, engine="relax")
+    b = eqsat.GraphBuilder()
+    found = b.op("NonZero", b.input("x", "float32", (2, 4)))
+    graph = b.finish({"y": b.op("Cast", found, to=1)})
+    with pytest.raises(ModelError, match=r"value .* is int64\[2, \?.*give them with dims="):
+        eqsat.run(graph, {"x": _floats(2, 4)}, engine="relax")
