@@ -11,9 +11,10 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import DType, TensorType
+from eqsat.relax import operators, operators_reducing  # noqa: F401  # register how operators are read
 from eqsat.relax.library import relax, tvm
 from eqsat.relax.module import OPAQUE_DOMAIN
-from eqsat.relax.operators import READINGS, Site
+from eqsat.relax.site import READINGS, Site
 
 
 @dataclass(frozen=True)

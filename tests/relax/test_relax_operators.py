@@ -15,7 +15,7 @@ pytest.importorskip("tvm", reason="the extra eqsat[tvm] is not installed")
 from eqsat.relax import from_module
 from eqsat.relax.execution import load
 from eqsat.relax.library import relax, tvm
-from eqsat.relax.operators import READINGS
+from eqsat.relax.site import READINGS
 
 R = relax.op
 RNG = np.random.default_rng(3)
@@ -23,6 +23,11 @@ SHAPE = (2, 4, 6, 6)
 UNIT = RNG.uniform(0.1, 0.9, SHAPE).astype(np.float32)
 SIGNED = RNG.normal(size=SHAPE).astype(np.float32)
 MASK = SIGNED > 0
+WIDE = (RNG.integers(-400, 400, SHAPE) / 4).astype(np.float32)
+"""Among others halves, which are rounded to even, and values beyond the range of a byte."""
+BYTES = RNG.integers(-128, 128, SHAPE).astype(np.int8)
+SCALES = np.array([0.25, 0.5, 1, 2], np.float32)
+ZEROS = np.array([-3, 0, 5, 100], np.int8)
 
 
 def const(array: Any) -> Any:
@@ -91,6 +96,7 @@ CASES: dict[str, Case] = {
     "nn.gelu": ([SIGNED], R.nn.gelu),
     "nn.gelu_tanh": ([SIGNED], R.nn.gelu_tanh),
     "nn.leakyrelu": ([SIGNED], lambda x: R.nn.leakyrelu(x, 0.2)),
+    "round": ([WIDE], R.round),
     "clip": ([SIGNED], lambda x: R.clip(x, -0.5, 1)),
     "astype": ([SIGNED], lambda x: R.astype(x, "int32")),
     "astype to bool": ([SIGNED], lambda x: R.astype(x, "bool")),
@@ -112,8 +118,18 @@ CASES: dict[str, Case] = {
     "take wrapping": ([SIGNED], lambda x: R.take(x, const(np.array([3, 0])), axis=1, mode="wrap")),
     "gather_nd": ([SIGNED, np.array([[1, 0], [0, 2]])], R.gather_nd),
     "nn.pad": ([SIGNED], lambda x: R.nn.pad(x, (0, 0, 1, 2, 0, 3, 0, 0), pad_value=0.5)),
+    "quantize": ([WIDE], lambda x: R.quantize(x, const(np.float32(0.5)), const(np.uint8(7)), 0, "uint8")),
+    "quantize by one element": (
+        [WIDE],
+        lambda x: R.quantize(x, const(np.array([0.5], np.float32)), const(np.array([-3], np.int8)), 1, "int8"),
+    ),
+    "quantize channels": ([WIDE], lambda x: R.quantize(x, const(SCALES), const(ZEROS), 1, "int8")),
+    "dequantize": ([BYTES], lambda x: R.dequantize(x, const(np.float32(0.1)), const(np.int8(5)), 0, "float32")),
+    "dequantize channels": ([BYTES], lambda x: R.dequantize(x, const(SCALES), const(ZEROS), 1, "float32")),
     "mean": ([SIGNED], lambda x: R.mean(x, [1, -1], keepdims=True)),
     "sum": ([SIGNED], R.sum),
+    "variance": ([SIGNED], lambda x: R.variance(x, [1, 2])),
+    "variance of all": ([SIGNED], lambda x: R.variance(x, keepdims=True)),
     "max": ([SIGNED], lambda x: R.max(x, 2)),
     "min": ([SIGNED], lambda x: R.min(x, -1, keepdims=True)),
     "prod": ([SIGNED], lambda x: R.prod(x, [2, 3])),
@@ -149,6 +165,10 @@ UNREAD: dict[str, Case] = {
     "norm over an axis that is not the last": ([SIGNED], lambda x: R.nn.layer_norm(x, floats(4), floats(4), [1])),
     "slice backwards": ([SIGNED], lambda x: R.strided_slice(x, [1], [3], [0], [-1])),
     "accumulation in a wider type": ([SIGNED], lambda x: R.matmul(x, floats(6, 3), out_dtype="float64")),
+    "quantisation in another type": (
+        [WIDE],
+        lambda x: R.quantize(x, const(np.float32(0.5)), const(np.int32(7)), 0, "uint8"),
+    ),
     "pad by reflection": ([SIGNED], lambda x: R.nn.pad(x, (0, 0, 0, 0, 1, 1, 1, 1), pad_mode="reflect")),
     "an operator that we do not read": ([SIGNED], lambda x: R.cumsum(x, 1)),
 }
