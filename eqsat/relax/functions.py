@@ -35,7 +35,9 @@ def check_operators(nodes: Sequence[Node]) -> None:
     """Raises `ModelError` naming the operators that TVM's ONNX frontend would take for something else."""
     found = sorted({n.key for n in nodes if n.domain or n.op in _MISREAD})
     if found:
-        raise ModelError(f"TVM: its ONNX frontend has no converter for {', '.join(found)}")
+        raise ModelError(
+            f"TVM: its ONNX frontend has no converter for {', '.join(found)}; the target tvm-like avoids it"
+        )
 
 
 def read_functions(protos: Sequence[onnx.FunctionProto], opset: int) -> dict[str, Any]:

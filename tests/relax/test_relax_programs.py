@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from onnxruntime_programs import integer_layer, quantised_block
 
 import eqsat
 from eqsat.engines import Run, load_on
@@ -76,7 +77,9 @@ def constant_output() -> Graph:
     return b.finish({"y": b.op("Mul", x, c), "c": c, "x2": b.op("Identity", x)})
 
 
-GRAPHS: dict[str, Callable[[], Graph]] = {f.__name__: f for f in (attention, convolutions, indices, constant_output)}
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    f.__name__: f for f in (attention, convolutions, indices, constant_output, integer_layer, quantised_block)
+}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
