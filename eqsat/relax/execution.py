@@ -30,7 +30,7 @@ class Executable:
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name. Raises `FeedError` for inputs that do not fit."""
         check_feeds(self._graph, feeds)
-        given = [tvm.runtime.tensor(np.ascontiguousarray(feeds[v])) for v in self._graph.inputs]
+        given = [tvm.runtime.tensor(np.asarray(feeds[v], order="C")) for v in self._graph.inputs]
         outputs = self._main(*given, *self._weights)
         return {name: value.numpy() for name, value in zip(self._graph.outputs, outputs, strict=True)}
 

@@ -40,9 +40,17 @@ def check_operators(nodes: Sequence[Node]) -> None:
         )
 
 
-def read_functions(protos: Sequence[onnx.FunctionProto], opset: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Read:
+    """``body`` is a `relax.Function` of operators; ``loops`` are functions that it calls, where the frontend made them itself."""
+
+    body: Any
+    loops: Mapping[Any, Any]
+
+
+def read_functions(protos: Sequence[onnx.FunctionProto], opset: int) -> dict[str, Read]:
     """Functions of Relax's operators, by name. Raises `ModelError` naming all operators that TVM cannot take."""
-    found: dict[str, Any] = {}
+    found: dict[str, Read] = {}
     refused: set[str] = set()
     for proto in protos:
         try:
@@ -59,7 +67,7 @@ def read_functions(protos: Sequence[onnx.FunctionProto], opset: int) -> dict[str
     return found
 
 
-def _read(proto: onnx.FunctionProto, opset: int) -> Any:
+def _read(proto: onnx.FunctionProto, opset: int) -> Read:
     types = {v.name: v for v in proto.value_info}
     graph = onnx.GraphProto(name=proto.name)
     graph.node.extend(proto.node)
@@ -71,31 +79,54 @@ def _read(proto: onnx.FunctionProto, opset: int) -> Any:
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = from_onnx(model, dtype_dict=None)
-    function = relax.transform.DecomposeOpsForInference()(module)["main"]
-    return relax.Function(function.params, function.body, function.ret_ty, function.is_pure)
+    module = relax.transform.DecomposeOpsForInference()(module)
+    main = module["main"]
+    loops = {v.name_hint: f for v, f in module.functions.items() if v.name_hint != "main"}
+    builder = relax.BlockBuilder()
+    renamed = {name: builder.add_func(loop, f"{proto.name}_{name}") for name, loop in loops.items()}
+    body = _Renamer(renamed).visit_expr(main.body) if loops else main.body
+    return Read(
+        relax.Function(main.params, body, main.ret_ty, main.is_pure),
+        {renamed[name]: loop for name, loop in loops.items()},
+    )
 
 
-def legalized(functions: Mapping[str, Any], others: Mapping[Any, Any]) -> tuple[Any, dict[str, Function]]:
+@relax.expr_functor.mutator
+class _Renamer(relax.PyExprMutator):
+    """Gives the functions of a module that are called names of their own."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._names = names
+
+    def visit_global_var_(self, op: Any) -> Any:
+        return self._names[op.name_hint]
+
+
+def legalized(functions: Mapping[str, Read], others: Mapping[Any, Any]) -> tuple[Any, dict[str, Function]]:
     """A module with ``others`` and the loops that the functions call, and the functions, by name."""
-    module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
+    return _prepared(functions, others, relax.transform.LegalizeOps(), _is_tensor)
+
+
+def composed(functions: Mapping[str, Read], others: Mapping[Any, Any]) -> tuple[Any, dict[str, Function]]:
+    """A module with ``others``, and the functions, of operators, by name; scalars stay in them."""
+    module, made = _prepared(functions, others, relax.transform.Normalize(), _has_extents)
+    return module, {name: replace(function, fusable=True) for name, function in made.items()}
+
+
+def _prepared(
+    functions: Mapping[str, Read], others: Mapping[Any, Any], step: Any, lifts: Callable[[Any], bool]
+) -> tuple[Any, dict[str, Function]]:
+    module = tvm.IRModule({name: read.body.with_attr("global_symbol", name) for name, read in functions.items()})
     _add(module, others)
-    module = _folded(relax.transform.LegalizeOps()(module))
-    made = {name: _without_constants(module[name], _is_tensor) for name in functions}
+    for read in functions.values():
+        _add(module, read.loops)
+    module = _folded(step(module))
+    made = {name: _without_constants(module[name], lifts) for name in functions}
     for name in functions:
         del module[module.get_global_var(name)]
     _add(module, others)
     return module, made
-
-
-def composed(functions: Mapping[str, Any], others: Mapping[Any, Any]) -> tuple[Any, dict[str, Function]]:
-    """A module with ``others``, and the functions, of operators, by name; scalars stay in them."""
-    read = _folded(
-        tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
-    )
-    made = {name: _without_constants(read[name], _has_extents) for name in functions}
-    module = tvm.IRModule({})
-    _add(module, others)
-    return module, {name: replace(function, fusable=True) for name, function in made.items()}
 
 
 def _folded(module: Any) -> Any:

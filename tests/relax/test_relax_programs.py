@@ -69,6 +69,15 @@ def indices() -> Graph:
     return b.finish({"y": b.op("Where", mask, b.constant(np.float32(2)), last), "rows": rows, "mask": mask})
 
 
+def bounds() -> Graph:
+    """Bounds that are inputs: TVM's frontend makes loops of its own for them, of one name in both kernels."""
+    b = eqsat.GraphBuilder("bounds")
+    x, low = b.input("x", "float32", (3, 4)), b.input("low", "float32", ())
+    first = b.op("Clip", b.op("MatMul", x, b.constant(_floats(4, 6))), low, b.constant(np.float32(0.5)))
+    second = b.op("Clip", b.op("MatMul", first, b.constant(_floats(6, 5))), low)
+    return b.finish({"y": second, "z": b.op("ReduceMax", first)})
+
+
 def constant_output() -> Graph:
     """What does not depend on the input is computed before; an output that is a constant, and one that is the input."""
     b = eqsat.GraphBuilder("constant output")
@@ -78,7 +87,7 @@ def constant_output() -> Graph:
 
 
 GRAPHS: dict[str, Callable[[], Graph]] = {
-    f.__name__: f for f in (attention, convolutions, indices, constant_output, integer_layer, quantised_block)
+    f.__name__: f for f in (attention, convolutions, indices, bounds, constant_output, integer_layer, quantised_block)
 }
 
 
