@@ -78,7 +78,9 @@ def table(entries: list[dict[str, Any]]) -> None:
         dearer = [b for b in ("greedy", "ilp") if b in e and e["ours"]["cost"] > e[b]["cost"] * (1 + _SAME)]
         if dearer or not e["ours"]["optimal"]:
             costs = ", ".join(f"{b} {e[b]['cost']:.9g}" for b in ("greedy", "ilp") if b in e)
-            print(f"{e['file']}: {e['ours']['cost']:.9g}, gap {e['ours']['gap']:.3%}; {costs} {'DEARER' if dearer else ''}")
+            print(
+                f"{e['file']}: {e['ours']['cost']:.9g}, gap {e['ours']['gap']:.3%}; {costs} {'DEARER' if dearer else ''}"
+            )
 
 
 def cells(rows: list[dict[str, Any]]) -> list[Any]:

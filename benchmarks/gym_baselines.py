@@ -109,7 +109,9 @@ class _Programme:
         every: dict[int, list[int]] = {}
         for node, owner in enumerate(problem.node_class):
             too_dear = owner not in self._roots and problem.node_cost[node] > known_cost - least + 1e-5
-            loops = owner in children[node] or (len(self._roots) == 1 and not self._roots.keys().isdisjoint(children[node]))
+            loops = owner in children[node] or (
+                len(self._roots) == 1 and not self._roots.keys().isdisjoint(children[node])
+            )
             if not too_dear and not loops and problem.node_cost[node] < float("inf"):
                 every.setdefault(owner, []).append(node)
         reached = dict.fromkeys(self._roots)
@@ -155,7 +157,9 @@ class _Programme:
             np.array(self._cost),
             integrality=np.ones(len(self._cost)),
             bounds=Bounds(lower, np.ones(len(self._cost))),
-            constraints=LinearConstraint(matrix, [low for _, low, _ in self._rows], [high for _, _, high in self._rows]),
+            constraints=LinearConstraint(
+                matrix, [low for _, low, _ in self._rows], [high for _, _, high in self._rows]
+            ),
             options={"time_limit": limit_s},
         )
         if outcome.x is None:
