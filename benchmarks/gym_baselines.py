@@ -153,13 +153,12 @@ class _Programme:
         matrix = csr_matrix((values, (rows, columns)), shape=(len(self._rows), len(self._cost)))
         lower = np.zeros(len(self._cost))
         lower[[self._class[root] for root in self._roots]] = 1.0
+        limits = (np.array([row[n] for row in self._rows]) for n in (1, 2))
         outcome = milp(
             np.array(self._cost),
             integrality=np.ones(len(self._cost)),
-            bounds=Bounds(lower, np.ones(len(self._cost))),
-            constraints=LinearConstraint(
-                matrix, [low for _, low, _ in self._rows], [high for _, _, high in self._rows]
-            ),
+            bounds=Bounds(lower, np.ones(len(self._cost))),  # pyright: ignore[reportArgumentType]
+            constraints=LinearConstraint(matrix, *limits),  # pyright: ignore[reportArgumentType]
             options={"time_limit": limit_s},
         )
         if outcome.x is None:
