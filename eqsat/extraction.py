@@ -97,13 +97,14 @@ class Extraction:
         """The program of ``other``, which costs ``cost`` under this cost model, with what is known here: the price of the
         original, the bound and its scope, the seconds."""
         bound = min(self.selection.lower_bound, cost)
+        place = "" if other.target == self.target else f"{other.target.name}, "
         selection = replace(
             self.selection,
             choice=other.selection.choice,
             cost=cost,
             lower_bound=bound,
             gap=(cost - bound) / cost if cost > bound else 0.0,
-            method=f"{other.selection.method}, found for {other.model.name}",
+            method=f"{other.selection.method}, found for {place}{other.model.name}",
         )
         return replace(self, selection=selection, kernels=other.kernels, program=other.program)
 
