@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -39,11 +39,19 @@ class Saturated:
     exactness: Mapping[str, Exactness]
     domains: frozenset[str]
     form: str
+    _writable: dict[frozenset[str], Writable] = field(default_factory=dict, compare=False, repr=False)
 
-    def writable(self, expanded: Container[str] = ()) -> Writable:
+    def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, which is found out only when one is met, and those of ``domains`` that ONNX Runtime has kernels
-        for; none of ``expanded``, which the target would spell out again."""
+        for; none of ``expanded``, which the target would spell out again. The same answer for the same question is the
+        same function."""
+        key = frozenset(expanded)
+        if key not in self._writable:
+            self._writable[key] = self._writable_but(key)
+        return self._writable[key]
+
+    def _writable_but(self, expanded: frozenset[str]) -> Writable:
         from eqsat.backends.onnx_form import can_be_raised
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
         from eqsat.ir.versions import first_version
@@ -89,13 +97,14 @@ class Extraction:
         """The program of ``other``, which costs ``cost`` under this cost model, with what is known here: the price of the
         original, the bound and its scope, the seconds."""
         bound = min(self.selection.lower_bound, cost)
+        place = "" if other.target == self.target else f"{other.target.name}, "
         selection = replace(
             self.selection,
             choice=other.selection.choice,
             cost=cost,
             lower_bound=bound,
             gap=(cost - bound) / cost if cost > bound else 0.0,
-            method=f"{other.selection.method}, found for {other.model.name}",
+            method=f"{other.selection.method}, found for {place}{other.model.name}",
         )
         return replace(self, selection=selection, kernels=other.kernels, program=other.program)
 

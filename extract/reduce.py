@@ -30,9 +30,9 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
         drop_dominated_nodes(core, required)
         add_mandatory_roots(core, required)
         fold(core, deadline)
-        core = core.compacted()
         if core.size() == before:
-            break
+            break  # nothing was contracted, inlined or deleted: there is nothing to renumber
+        core = core.compacted()
     return core
 
 

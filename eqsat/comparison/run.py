@@ -41,8 +41,8 @@ def compare(
     ``cost``: names, cost models or functions of a kernel's `Work`; ``target``: names or targets. The other ``options`` are
     those of `eqsat.Options`. ``time_limit_s`` bounds each saturation, and all extractions together: those of targets without
     kernels of several operators go first, and what one leaves over is shared by the rest. A program found for one cost model
-    counts for all of the same target: each row holds the cheapest of them under its model. Nothing is verified. Raises
-    `ModelError` and `OptionError` for bad input.
+    counts for all of the same target, and of targets that have all its kernels: each row holds the cheapest of them under its
+    model. Nothing is verified. Raises `ModelError` and `OptionError` for bad input.
     """
     started = time.perf_counter()
     models = {model.name: model for model in map(as_cost_model, _several("cost", cost))}
@@ -66,8 +66,11 @@ def compare(
                 found = extract_program(growth[machine.name].saturated, machine, model, time_limit_s=share)
             extractions[machine.name, model.name] = found
         growths.notify("measure", "")
+        best: dict[tuple[str, str], Extraction] = {}
         for name, machine in targets.items():
-            extractions.update(_best_of_all(machine, {m: extractions[name, m] for m in models}))
+            lent = [n for n, t in targets.items() if growth[n] is growth[name] and machine.has_kernels_of(t)]
+            best |= _best_of_all(machine, {cell: found for cell, found in extractions.items() if cell[0] in lent})
+        extractions = best
         rows = []
         known: dict[tuple[str, frozenset[ChosenKernel]], Measures] = {}
         for machine, model in cells:
@@ -96,16 +99,18 @@ def compare(
     )
 
 
-def _best_of_all(target: Target, found: Mapping[str, Extraction]) -> dict[tuple[str, str], Extraction]:
-    """For each cost model the cheapest of the programs found on the target: where a limit stopped the search for one model,
-    the program found for another may be better."""
-    works = {name: kernel_works(extraction.program, target) for name, extraction in found.items()}
+def _best_of_all(target: Target, found: Mapping[tuple[str, str], Extraction]) -> dict[tuple[str, str], Extraction]:
+    """For each cost model the cheapest of the programs ``found`` for targets and cost models: where a limit stopped the search
+    for one, the program found for another may be better."""
+    works = {cell: kernel_works(extraction.program, target) for cell, extraction in found.items()}
     best: dict[tuple[str, str], Extraction] = {}
-    for name, extraction in found.items():
-        prices = {other: price_works(works[other], target, extraction.model) for other in found}
-        cheapest = min(found, key=lambda other: prices[other])
+    for own, extraction in found.items():
+        if own[0] != target.name:
+            continue
+        prices = {cell: price_works(works[cell], target, extraction.model) for cell in found}
+        cheapest = min(found, key=lambda cell: prices[cell])
         better = prices[cheapest] < extraction.selection.cost * (1 - 1e-9)
-        best[target.name, name] = extraction.with_choice_of(found[cheapest], prices[cheapest]) if better else extraction
+        best[own] = extraction.with_choice_of(found[cheapest], prices[cheapest]) if better else extraction
     return best
 
 

@@ -88,6 +88,20 @@ class Target:
         first = dtype.partition("*")[0]
         return self.peak_ops.get(dtype, self.peak_ops.get(first, self.peak_ops["default"]))
 
+    def has_kernels_of(self, other: Target) -> bool:
+        """Whether every program in kernels of ``other`` is one in kernels of this target."""
+        same = all(getattr(self, name) == getattr(other, name) for name in _SAME_KERNELS)
+        return (
+            same
+            and set(other.templates) <= set(self.templates)
+            and other.unsupported >= self.unsupported
+            and other.on_chip_bytes <= self.on_chip_bytes
+            and other.argument_limit <= self.argument_limit
+        )
+
+
+_SAME_KERNELS = ("free_kinds", "fusion", "recompute", "free_operators", "expanded", "domains", "slices")
+
 
 @cache
 def load_target(name: str) -> Target:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from eqsat.egraph.egraph import EGraph, ENode
 from eqsat.egraph.patterns import ABSENT_INPUT
@@ -22,12 +23,14 @@ class SnapshotNode:
 class Snapshot:
     """E-nodes by e-class; a class is named by its representative handle.
 
-    ``constants``: classes whose value is known at compile time. ``size`` counts distinct e-nodes.
+    ``constants``: classes whose value is known at compile time. ``size`` counts distinct e-nodes. ``derived``: what others
+    computed from the snapshot and may need again, by what it depends on besides.
     """
 
     egraph: EGraph
     classes: Mapping[int, tuple[SnapshotNode, ...]]
     constants: frozenset[int]
+    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def size(self) -> int:

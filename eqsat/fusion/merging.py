@@ -4,6 +4,9 @@ A template with ``several`` says that its kernels may write several values. Each
 and all these cones have the same operators in the stages that take one only; in a template without such a stage the
 others are computed from the first value and from leaves (a norm that also writes its quantised result). So
 a product whose columns are queries, keys and values writes each of the three with its own epilogue, and computes nothing twice.
+
+A kernel whose template allows one output only because of what precedes its anchor (a product that reads some columns of another)
+hands that over to the kernel before it where this costs no more: what is left may write several values.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
 from eqsat.fusion.matching import Cone, Matcher
 from eqsat.fusion.operation import FusionGraph
+from eqsat.ir.operator import Kind
 
 
 def merge_kernels(
     graph: FusionGraph, kernels: Mapping[int, Cone], target: Target, prices: ConePrices
 ) -> dict[int, Cone]:
-    """The kernels with pairs of them merged as long as that makes the sum of their prices smaller.
+    """The kernels with pairs of them merged as long as that makes the sum of their prices smaller; it never grows.
 
     ``kernels``: root -> cone that computes it; the keys of the result are the first outputs.
     """
@@ -35,6 +39,7 @@ class _Merging:
         self._target = target
         self._prices = prices
         self._matcher = Matcher(graph, target)
+        self._several = {t.name for t in target.templates if t.several}
         self._writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
         self._readers: dict[int, set[int]] = {}
         for root, cone in kernels.items():
@@ -43,11 +48,79 @@ class _Merging:
 
     def run(self) -> dict[int, Cone]:
         for root in list(self._kernels):
-            while root in self._kernels and (found := self._first_merge(root)) is not None:
+            while root in self._kernels:
+                found = self._first_merge(root) or self._first_handover(root)
+                if found is None:
+                    break
                 reader, merged = found
                 self._replace(root, reader, merged)
                 root = merged.root
         return self._kernels
+
+    def _first_handover(self, root: int) -> tuple[int, Cone] | None:
+        """The first reader of a kernel whose prologue that kernel can take over; leaves the prologue as a kernel of its own,
+        which is returned with its merger."""
+        cone = self._kernels[root]
+        if cone.only_views:
+            return None
+        readers = dict.fromkeys(reader for c in cone.outputs for reader in self._behind_views(c))
+        for reader in readers:
+            whole = self._kernels[reader]
+            parts = None if whole.template in self._several else self._without_prologue(whole)
+            if parts is None:
+                continue
+            prologue, rest = parts
+            self._exchange((whole,), parts)
+            views = self._views_between(cone, prologue.root)
+            merged = None if views is None else self._merged(cone, prologue, views)
+            if (
+                merged is not None
+                and merged.price + rest.price <= (cone.price + whole.price) * (1 + 1e-12)
+                and not self._circular(merged, root, prologue.root)
+            ):
+                return prologue.root, merged
+            self._exchange(parts, (whole,))
+        return None
+
+    def _views_between(self, cone: Cone, reader: int) -> frozenset[int] | None:
+        """Operations of the views through which a kernel reads the values of ``cone``; ``None`` if it does not."""
+        found = [behind[reader] for c in cone.outputs if reader in (behind := self._behind_views(c))]
+        return frozenset[int]().union(*found) if found else None
+
+    def _without_prologue(self, whole: Cone) -> tuple[Cone, Cone] | None:
+        """What precedes the anchor of a kernel, and the rest, if that is a kernel of several outputs; else ``None``."""
+        graph = self._graph
+        operations = [graph.operations[i] for i in whole.operations]
+        before = {c for o in operations if o.kind is Kind.ANCHOR for c in o.inputs if c in whole.inside}
+        if len(before) != 1 or whole.also:
+            return None
+        (cls,) = before
+        first = frozenset(operands_first(graph, whole.operations, cls))
+        last = whole.operations - first
+        if any(graph.operations[i].kind is Kind.ANCHOR for i in first):
+            return None
+        inner = {graph.owner[i] for i in first} - {cls}
+        if cls in self._writer or any(c in inner for i in last for c in graph.operations[i].inputs):
+            return None
+        prologue, rest = (
+            cone_of(graph, self._target, self._matcher, self._prices, part, root)
+            for part, root in ((first, cls), (last, whole.root))
+        )
+        if prologue is None or rest is None or prologue.only_views or rest.template not in self._several:
+            return None
+        return prologue, rest
+
+    def _exchange(self, old: Iterable[Cone], new: Iterable[Cone]) -> None:
+        """Kernels in place of others that compute the same."""
+        for cone in old:
+            del self._kernels[cone.root], self._writer[cone.root]
+            for c in cone.cut:
+                self._readers[c].discard(cone.root)
+        for cone in new:
+            self._kernels[cone.root] = cone
+            self._writer[cone.root] = cone.root
+            for c in cone.cut:
+                self._readers.setdefault(c, set()).add(cone.root)
 
     def _first_merge(self, root: int) -> tuple[int, Cone] | None:
         """The first reader of a kernel that can be merged into it with profit."""

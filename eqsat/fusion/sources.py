@@ -94,8 +94,16 @@ def graph_of_snapshot(
 ) -> SnapshotGraph:
     """The operations of the part of an e-graph that the outputs can reach. Constant classes are leaves.
 
-    Operators that a rule made and that are not ``writable`` have no kernel.
+    Operators that a rule made and that are not ``writable`` have no kernel. The graph is shared by all cost models, and by
+    all targets that see the same operations: it must not be changed.
     """
+    key = (graph_of_snapshot, encoding.graph.outputs, target.slices, target.free_operators, writable)
+    if key not in snapshot.derived:
+        snapshot.derived[key] = _operations_of(encoding, snapshot, target, writable)
+    return snapshot.derived[key]
+
+
+def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable) -> SnapshotGraph:
     egraph = snapshot.egraph
     roots = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
     reached: dict[int, None] = {}

@@ -7,6 +7,8 @@ from typing import Any
 
 from eqsat.cost.model import CostModel, nominal
 from eqsat.extraction import Extraction, Saturated, can_be_written
+from eqsat.fusion import select_joint
+from eqsat.fusion.covering import NoKernelError
 from eqsat.ir.devices import device_of
 from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.types import TensorType
@@ -15,7 +17,7 @@ from eqsat.lower.selection import Selection, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.lowering import lower_placement
 from eqsat.placement.machine import Machine
-from eqsat.placement.problem import Placement, place
+from eqsat.placement.problem import Placement, Placing, kernels_of
 from eqsat.placement.regions import fuse_regions
 
 
@@ -26,7 +28,9 @@ def extract_placed(
 
     Where no target of the machine has kernels of several operators, the bound is over all programs in the e-graph and all
     placements (``bound_scope`` is ``"e-graph"``). Otherwise operators and devices are chosen by the prices of single
-    operators, and cost and bound are those of fusing that choice (``"placement"``).
+    operators. Where no node has a device, the programs whose operators and kernels are chosen together for one device, and run
+    there, are candidates as well. The candidate that is cheapest when fused is the result; cost and bound are those of fusing
+    it (``"placement"``).
     """
     parts = (saturated, annotated, machine, model, time_limit_s)
     found = _extract(*parts, saturated.writable())
@@ -45,14 +49,24 @@ def _extract(
 ) -> Extraction:
     start = time.perf_counter()
     encoding, snapshot = saturated.encoding, saturated.snapshot
-    placed = place(encoding, snapshot, annotated, machine, model, time_limit_s=time_limit_s, writable=writable)
-    choice = {cls: handle for (cls, _), handle in placed.made.items()}
+    fusing = any(machine.target(d).templates for d in machine.names)
+    placing = Placing(encoding, snapshot, annotated, machine, model, writable)
+    placed = placing.best(time_limit_s / 2 if fusing else time_limit_s)
+    candidates = [placed]
+    if fusing and not any(annotated.nodes):
+        share = time_limit_s / 4 / len(machine.names)
+        candidates += _on_one_device(saturated, placing, placed, machine, model, share, writable)
     chosen = time.perf_counter()
-    program = lower_placement(encoding, snapshot, placed, saturated.exactness)
+    programs = [lower_placement(encoding, snapshot, c, saturated.exactness) for c in candidates]
+    program, scope = programs[0], "e-graph"
+    choice = {cls: handle for (cls, _), handle in placed.made.items()}
     selection = Selection(choice, placed.cost, placed.cost_before, placed.lower_bound, placed.gap, placed.method)
-    scope = "e-graph"
-    if any(machine.target(d).templates for d in machine.names):
-        fused = fuse_regions(program, machine, model, time_limit_s=time_limit_s)
+    if fusing:
+        share = time_limit_s / 2 / len(candidates)
+        plans = [fuse_regions(p, machine, model, time_limit_s=share) for p in programs]
+        best = min(range(len(plans)), key=lambda i: plans[i].cost)
+        fused, placed = plans[best], candidates[best]
+        choice = {cls: handle for (cls, _), handle in placed.made.items()}
         gap = (fused.cost - fused.lower_bound) / fused.cost if fused.cost > fused.lower_bound else 0.0
         method = f"{placed.method}, then fused"
         selection = Selection(choice, fused.cost, placed.cost_before, fused.lower_bound, gap, method)
@@ -62,6 +76,33 @@ def _extract(
     summary = _summary(program, machine, placed)
     host = machine.target(machine.names[0])
     return Extraction(host, model, selection, scope, kernels, program, seconds, summary)
+
+
+def _on_one_device(
+    saturated: Saturated,
+    placing: Placing,
+    best: Placement,
+    machine: Machine,
+    model: CostModel,
+    share_s: float,
+    writable: Writable,
+) -> list[Placement]:
+    """For each device with kernels of several operators, what `select_joint` chooses for it, all of it there."""
+    found: list[Placement] = []
+    for device in machine.names:
+        target = machine.target(device)
+        if not target.templates:
+            continue
+        parts = (saturated.encoding, saturated.snapshot, model, target)
+        allowed = kernels_of(machine, device, writable)
+        try:
+            joint = select_joint(*parts, time_limit_s=share_s, writable=allowed)
+        except NoKernelError:
+            continue
+        alone = placing.on_one_device(joint.choice, device, best)
+        if alone is not None:
+            found.append(alone)
+    return found
 
 
 def _summary(program: Program, machine: Machine, placed: Placement) -> dict[str, Any]:

@@ -96,10 +96,12 @@ def place(
 
     ``writable`` is as in `eqsat.lower.selection.select`. Raises `OptionError` if a value cannot be computed where it must be.
     """
-    return _Placing(encoding, snapshot, annotated, machine, model, writable).run(time_limit_s)
+    return Placing(encoding, snapshot, annotated, machine, model, writable).best(time_limit_s)
 
 
-class _Placing:
+class Placing:
+    """The extraction problem of one e-graph and machine: its best answer, and what certain answers cost."""
+
     def __init__(
         self,
         encoding: Encoding,
@@ -112,28 +114,29 @@ class _Placing:
         self._encoding, self._snapshot, self._egraph = encoding, snapshot, snapshot.egraph
         self._annotated, self._machine, self._model = annotated, machine, model
         self._prices = {
-            d: Prices(self._egraph, model, machine.target(d), _kernels_of(machine, d, writable)) for d in machine.names
+            d: Prices(self._egraph, model, machine.target(d), kernels_of(machine, d, writable)) for d in machine.names
         }
         self._sources = self._marks()
         self._pins = self._pinned()
         self._rows = _Rows()
-
-    def run(self, time_limit_s: float) -> Placement:
-        for cls, nodes in self._snapshot.classes.items():
-            if cls in self._snapshot.constants:
+        for cls, nodes in snapshot.classes.items():
+            if cls in snapshot.constants:
                 self._rows.add(self._there(cls, ""), (), 0.0, ("constant", cls, "", 0))
             elif cls not in self._sources:
                 self._add(cls, nodes)
         rows = self._rows
-        roots = {
-            v: (self._source(self._egraph.find(self._encoding.handles[v])), self._annotated.homes[v])
-            for v in self._encoding.graph.outputs
+        self._roots = {
+            v: (self._source(self._egraph.find(encoding.handles[v])), annotated.homes[v])
+            for v in encoding.graph.outputs
         }
-        numbers = tuple(dict.fromkeys(self._there(*place) for place in roots.values()))
-        problem = ExtractionProblem(len(rows.numbers), rows.owner, rows.children, rows.cost, numbers)
+        numbers = tuple(dict.fromkeys(self._there(*place) for place in self._roots.values()))
+        self._problem = ExtractionProblem(len(rows.numbers), rows.owner, rows.children, rows.cost, numbers)
         self._index()
+
+    def best(self, time_limit_s: float) -> Placement:
+        """The cheapest placement, as `place`."""
+        problem, roots = self._problem, self._roots
         original = self._placed(self._original(), self._machine.host)
-        before = _cost(problem, original)
         started = time.perf_counter()
         try:
             relaxed = extract(self._relaxed(roots), time_limit_s=time_limit_s / 4)
@@ -147,7 +150,19 @@ class _Placing:
             )
         except ExtractionError:
             raise OptionError(self._obstacle()) from None
-        return self._placement(result, roots, before, relaxed.lower_bound)
+        return self._placement(result, _cost(problem, original), relaxed.lower_bound)
+
+    def on_one_device(self, handles: Mapping[int, int], device: str, best: Placement) -> Placement | None:
+        """The e-nodes ``handles`` (e-class -> handle) on one device, as far as they may be there; ``None`` if they cannot be
+        placed. The bound is that of ``best``."""
+        try:
+            choice, cost = evaluate_choice(self._problem, self._placed(handles, device))
+        except ExtractionError:
+            return None
+        if cost == math.inf:
+            return None
+        result = ExtractionResult(choice, cost, best.lower_bound, 0.0, False, f"all on {device}", 0.0)
+        return self._placement(result, best.cost_before, best.lower_bound)
 
     # ---- what may run where
 
@@ -306,9 +321,7 @@ class _Placing:
 
     # ---- the answer
 
-    def _placement(
-        self, result: ExtractionResult, roots: Mapping[str, Place], before: float, relaxed_bound: float
-    ) -> Placement:
+    def _placement(self, result: ExtractionResult, before: float, relaxed_bound: float) -> Placement:
         bound = min(result.cost, max(result.lower_bound, relaxed_bound))
         made: dict[Place, int] = {}
         copied: dict[Place, str] = {}
@@ -324,7 +337,7 @@ class _Placing:
             made,
             copied,
             self._sources,
-            roots,
+            self._roots,
             self._annotated.homes,
             result.cost,
             before,
@@ -352,7 +365,8 @@ def _cost(problem: ExtractionProblem, choice: Mapping[int, int]) -> float:
         return math.inf
 
 
-def _kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
+def kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
+    """``writable`` for one device: operators that the device has kernels for."""
     target = machine.target(device)
 
     def allowed(key: str, types: Sequence[Type | None]) -> bool:

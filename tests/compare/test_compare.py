@@ -82,6 +82,23 @@ def test_every_cell_of_a_real_model(real_model: Callable[[str], Path]) -> None:
     )
 
 
+def test_targets_that_have_all_kernels_of_another_are_never_worse() -> None:
+    """Also where the time limit stops the search: kernels and bytes do not depend on the rates of the machine."""
+    names = ["tensorrt-like", "tensorrt-like-rownorm", "h200"]
+    found = eqsat.compare(two_branches(), cost=["kernels", "bytes"], target=names, time_limit_s=0.01)
+    for further, model in itertools.product(names[1:], ["kernels", "bytes"]):
+        of_first, own = (found.row(name, model).measures.prices[model] for name in (names[0], further))
+        assert own <= of_first * (1 + 1e-9)
+
+
+def test_kernels_of_other_targets() -> None:
+    names = ("tensorrt-like", "tensorrt-like-rownorm", "h200", "launch-count", "onnxruntime-cpu")
+    targets = [load_target(name) for name in names]
+    has = [[a.has_kernels_of(b) for b in targets] for a in targets]
+    assert [row[:3] for row in has[:3]] == [[True, False, False], [True, True, False], [True, False, True]]
+    assert [row.count(True) for row in has[3:]] == [1, 1]
+
+
 def test_rows_compute_what_the_original_does(small: eqsat.Comparison) -> None:
     for row in small.rows:
         original, program = row.result.original, row.result.program

@@ -6,6 +6,7 @@ import pytest
 from extraction_instances import Builder, brute_force, large_problem, merged_matmuls, random_problem, reference_optimum
 
 from eqsat.extract import METHODS, ExtractionError, ExtractionProblem, extract
+from eqsat.extract.core import Core
 from eqsat.extract.problem import evaluate_choice
 
 
@@ -30,6 +31,31 @@ def test_brute_force(block: int) -> None:
                 assert result.cost <= optimum * (1 + 1e-9), label
                 assert result.optimal, label
                 assert result.gap == 0, label
+
+
+@pytest.mark.slow
+def test_brute_force_on_a_thousand_cyclic_problems() -> None:
+    """Only problems count that have a choice, and a cycle that the roots reach through e-nodes that can be derived."""
+    cyclic = 0
+    for seed in range(10_000, 20_000):
+        problem = random_problem(seed)
+        try:
+            core = Core.from_problem(problem)
+        except ExtractionError:
+            continue
+        if not any(core.cyclic):
+            continue
+        optimum = brute_force(problem)
+        for method in ("auto", "milp"):
+            result = extract(problem, method=method)
+            _, cost = evaluate_choice(problem, result.choice)
+            assert cost == pytest.approx(optimum, rel=1e-9, abs=1e-12), f"seed {seed}, {method}"
+            assert result.optimal, f"seed {seed}, {method}"
+            assert result.lower_bound <= optimum * (1 + 1e-9), f"seed {seed}, {method}"
+        cyclic += 1
+        if cyclic == 1000:
+            break
+    assert cyclic == 1000
 
 
 @pytest.mark.parametrize("seed", range(40))

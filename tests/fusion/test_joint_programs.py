@@ -7,19 +7,22 @@ import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.cost.model import find_cost_model
-from eqsat.cost.target import load_target
+from eqsat.cost.target import load_target, target_names
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
-from eqsat.fusion import program_of, select_joint
+from eqsat.fusion import fuse_program, program_of, select_joint
+from eqsat.fusion.partition import method_of
 from eqsat.fusion.sources import graph_of_program
 from eqsat.fusion.work import kernel_work
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
+from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
+from eqsat.lower.selection import select
 from eqsat.rewrite import select_rules
 from eqsat.verify import verify_program
 
@@ -78,6 +81,21 @@ def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
     expected, got = run(graph, feeds), program.run(feeds)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_the_original_fused_as_well_as_possible_is_never_cheaper(target: str) -> None:
+    """The original program is lowered, fused and priced on its own, without the rules and the search."""
+    graph, machine = layer(), load_target(target)
+    encoding, snapshot, _ = saturated(graph)
+    plain = encode(graph)
+    before = take_snapshot(plain.egraph)
+    for cost in ("kernels", "bytes", "roofline", "roofline-launch"):
+        model = find_cost_model(cost)
+        original = lower(plain, before, select(plain, before, model, machine), {})
+        fused = fuse_program(original, machine, model, method=method_of(machine), time_limit_s=2.0)
+        joint = select_joint(encoding, snapshot, model, machine, time_limit_s=2.0)
+        assert joint.cost <= price(fused, cost, target) * (1 + 1e-9), cost
 
 
 @pytest.mark.parametrize("target", ["tvm-like", "tensorrt-like-rownorm"])

@@ -54,6 +54,20 @@ def _check_kernels_stay_on_one_device(program: Program) -> None:
             assert all(graph.nodes[i].op != "DeviceCopy" for i in kernel.nodes), kernel
 
 
+def test_devices_are_chosen_for_what_they_fuse() -> None:
+    """Two copies and one kernel are fewer than six kernels, though each operator alone had better stay where its input is."""
+    b = GraphBuilder()
+    value = b.input("x", "float32", (4, 8))
+    for op in ("Exp", "Tanh", "Sin", "Atan", "Cos", "Sigmoid"):
+        value = b.op(op, value)
+    free = eqsat.optimize(b.finish([value]), cost="kernels", machine=default_machine())
+    assert len(copies(free.program)) == 2
+    assert [len(k.nodes) for k in free.program.kernels] == [1, 6, 1]
+    assert free.report.cost_after == pytest.approx(3, abs=0.01)
+    assert free.report.placement["cost_before_fusion"] == pytest.approx(8, abs=0.01)
+    _check_kernels_stay_on_one_device(free.program)
+
+
 def test_a_heavy_product_goes_to_the_accelerator_and_a_tiny_sum_stays() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", (1024, 1024))
