@@ -102,13 +102,22 @@ def test_activations_are_multiplied_batched() -> None:
     assert counts(result) == {Q: 2, "QLinearMatMul": 1, DQ: 1}
 
 
-def test_gemm_has_a_float_bias() -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_bias_of_gemm_becomes_rows_of_the_weights(transposed: bool) -> None:
     g = Quantised()
     x = g.fake(g.b.input("x", "float32", (64, 256)), 0.05)
     bias = g.b.constant(RNG.normal(size=512).astype(np.float32))
-    w = g.weight(512, 256, axis=0)
-    result = within_one_quantum(g.finish(g.b.op("Gemm", x, w, bias, transB=1), 0.2), 0.2)
-    assert counts(result) == {Q: 2, "MatMulInteger": 1, DQ: 2, "Add": 1}
+    w = g.weight(512, 256, axis=0) if transposed else g.weight(256, 512, axis=1)
+    result = within_one_quantum(g.finish(g.b.op("Gemm", x, w, bias, transB=int(transposed)), 0.2), 0.2)
+    assert counts(result) == {Q: 1, "Pad": 1, "QLinearMatMul": 1, DQ: 1}
+
+
+def test_a_bias_that_rows_cannot_hold_stays_in_float() -> None:
+    g = Quantised()
+    x = g.fake(g.b.input("x", "float32", (8, 16)), 1e-3)
+    bias = g.b.constant(RNG.normal(size=512).astype(np.float32) * np.float32(1e6))
+    y = g.b.op("Gemm", x, g.weight(16, 512, axis=1), bias)
+    assert counts(within_one_quantum(g.finish(y, 1e5), 1e5))["Pad"] == 0
 
 
 def test_sums_that_overflow_stay_in_float() -> None:
