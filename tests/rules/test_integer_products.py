@@ -117,7 +117,7 @@ def test_a_bias_that_rows_cannot_hold_stays_in_float() -> None:
     x = g.fake(g.b.input("x", "float32", (8, 16)), 1e-3)
     bias = g.b.constant(RNG.normal(size=512).astype(np.float32) * np.float32(1e6))
     y = g.b.op("Gemm", x, g.weight(16, 512, axis=1), bias)
-    assert counts(within_one_quantum(g.finish(y, 1e5), 1e5))["Pad"] == 0
+    assert "Pad" not in counts(within_one_quantum(g.finish(y, 1e5), 1e5))
 
 
 def test_sums_that_overflow_stay_in_float() -> None:
