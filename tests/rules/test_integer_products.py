@@ -131,6 +131,24 @@ def test_sums_that_overflow_stay_in_float() -> None:
         assert ("MatMul" not in ops) is integer
 
 
+@pytest.mark.parametrize("axis", [None, 0])
+def test_convolution_whose_result_stays_float_runs_on_integers(axis: int | None) -> None:
+    g = Quantised()
+    x = g.fake(g.b.input("x", "float32", (1, 64, 12, 12)), 0.05)
+    bias = g.b.constant(RNG.normal(size=96).astype(np.float32))
+    y = g.b.op("Conv", x, g.weight(96, 64, 3, 3, axis=axis), bias, pads=(1, 0, 1, 1))
+    graph = g.b.finish({"y": y})
+    result = eqsat.optimize(graph, verify=False, cost="roofline")
+    assert counts(result)["ConvInteger"] == 1
+    length, largest_weight = 64 * 9, 127 * 0.01
+    for feeds in feeds_of(graph):
+        total = length * largest_weight * min(float(np.abs(feeds["x"]).max()), 6.4)
+        rounding = 2 * math.sqrt(length) * 2.0**-24 * total  # of the sums of floats
+        expected = run(graph, feeds)["y"]
+        for found in (run(result.program.graph, feeds)["y"], Session(to_model(result.program.graph)).run(feeds)["y"]):
+            assert np.abs(found - expected).max() <= rounding < 1e-3 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("bias", [None, 1.0])
 @pytest.mark.parametrize("attributes", [{}, {"group": 2}, {"pads": (1, 0, 1, 1), "strides": (2, 1)}])
 def test_convolution_runs_on_integers(bias: float | None, attributes: dict[str, Any]) -> None:
