@@ -15,7 +15,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, literal, rule, variables
 from eqsat.rules.alignment import reshaped
-from eqsat.rules.quantisation import BYTES, dequantize, like, per_tensor, positive, q, s, unblocked
+from eqsat.rules.quantisation import BYTES, dequantize, like, per_tensor, positive, q, s, same_zero_point, unblocked
 from eqsat.rules.quantised_drawing import parameters, values
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import constant, mul
@@ -100,7 +100,8 @@ def _shared_sample(d: Sampler) -> Instance:
     integers = [drawing.value(d.integers(s, "int8")) for s in (shape, d.broadcast_with(shape))]
 
     def dequantised(i: int) -> str:
-        return drawing.op("DequantizeLinear", integers[i], drawing.value(fixed(d.positive(()))), zeros[i])
+        zero = zeros[i] if d.chance(0.7) else drawing.value(fixed(d.integers((), "int8")))
+        return drawing.op("DequantizeLinear", integers[i], drawing.value(fixed(d.positive(()))), zero)
 
     zeros = [drawing.value(fixed(d.integers((), "int8"))) for _ in integers]
     first, other, second = dequantised(0), dequantised(0), dequantised(1)
@@ -109,7 +110,10 @@ def _shared_sample(d: Sampler) -> Instance:
 
 @group_rule(exactness=Exactness.ROUNDING, source="(q1 - z1) * s1 * (q2 - z2) * s2", family="E5", sample=_shared_sample)
 def pass_factor_between_dequantized_values(view: GroupView) -> Iterator[Merge]:
-    """``DQ(q1, s1) * DQ(q2, s2) == DQ(q1, t) * DQ(q2, s1 * s2 / t)`` where ``DQ(q1, t)`` is computed anyway."""
+    """``DQ(q1, s1, z1) * DQ(q2, s2, z2) == DQ(q1, t, z1) * DQ(q2, s1 * s2 / t, z2)``.
+
+    Where ``DQ(q1, t, z1)`` is computed anyway.
+    """
     by_class: dict[int, list[_Node]] = {}
     by_integers: dict[int, dict[int, _Node]] = {}
     for node, inputs in view.nodes("DequantizeLinear"):
@@ -128,7 +132,8 @@ def pass_factor_between_dequantized_values(view: GroupView) -> Iterator[Merge]:
                 assert operands[0] is not None
                 several = by_integers[operands[0].handle]
                 for other in by_integers[given[0].handle].values():
-                    if other[0].handle != kept.handle and len(several) < _SCALES:
+                    alike = same_zero_point(*((*inputs, None)[2] for inputs in (given, other[1])))
+                    if alike and other[0].handle != kept.handle and len(several) < _SCALES:
                         moved = _compensated(given, other[1], operands, several)
                         if moved is not None:
                             yield product, mul(other[0], like(compensated, "DequantizeLinear", *moved))
