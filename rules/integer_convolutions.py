@@ -1,4 +1,4 @@
-"""Convolutions on 8-bit integers (E6, E7): QLinearConv, its bias rounded to the scale of the sums."""
+"""Convolutions on 8-bit integers (E6, E7): QLinearConv, its bias rounded to the scale of the sums, and ConvInteger."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Term, Unmet, apply, rule, variables
+from eqsat.rewrite import Apply, Match, Term, Unmet, apply, literal, rule, variables
+from eqsat.rules.alignment import reshaped
 from eqsat.rules.drawing import convolution
 from eqsat.rules.integer_bounds import check_operands, check_requantisation, check_sums, zero_point
 from eqsat.rules.integer_products import SOURCE, left, right, sy, zy
 from eqsat.rules.quantisation import per_tensor
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import div, mul
+from eqsat.rules.terms import add, div, mul
 
 bias = variables("bias?")[0]
 
@@ -56,6 +57,15 @@ def _largest_integer_bias(m: Match) -> float:
         return max(map(abs, m.bias.interval)) / (m.sa.interval[0] * m.sw.interval[0])
 
 
+def _sum_length(m: Match) -> int:
+    """Number of products that a sum consists of. Raises `Unmet` unless the operands are those of an integer convolution."""
+    check_operands(m, m.left, m.right)
+    m.require(per_tensor(m.sa, m.za), "several scales of the input")
+    m.require(per_tensor(m.sw) or m.right.attr("axis", 1) % m.w.rank == 0, "the scales are not those of the channels")
+    m.require(m.zw is None or m.zw.interval[0] == m.zw.interval[1], "several zero points of the weights")
+    return math.prod(m.w.static_shape[1:])
+
+
 @rule(
     apply("QuantizeLinear", apply("Conv", left, right, bias).named("conv"), sy, zy).named("quantized"),
     exactness=Exactness.LSB,
@@ -70,11 +80,8 @@ def convolve_integers(m: Match) -> Term:
     For unsigned ``a``, one scale of the weights or one for each output channel, and one zero point of all of them. The border is
     ``za``, which stands for 0. The rounded bias may move a result by half of ``sa * sw``, which is at most half a quantum.
     """
-    check_operands(m, m.left, m.right)
-    m.require(m.root.dtype is DType.UINT8 and per_tensor(m.sa, m.za), "a signed result, or several scales of the input")
-    m.require(per_tensor(m.sw) or m.right.attr("axis", 1) % m.w.rank == 0, "the scales are not those of the channels")
-    m.require(m.zw is None or m.zw.interval[0] == m.zw.interval[1], "several zero points of the weights")
-    length = math.prod(m.w.static_shape[1:])
+    m.require(m.root.dtype is DType.UINT8, "a signed result")
+    length = _sum_length(m)
     args: list[Term] = []
     shift = 0.0
     if m.bias is not None:
@@ -90,3 +97,29 @@ def convolve_integers(m: Match) -> Term:
     points = [zero_point(z, v.dtype) for z, v in ((m.za, m.a), (m.zw, m.w), (m.zy, m.root))]
     operands = (m.a, m.sa, points[0], m.w, m.sw, points[1], m.sy, points[2], *args)
     return Apply("QLinearConv", operands, m.conv.attributes)
+
+
+@rule(
+    apply("Conv", left, right, bias).named("conv"),
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    family="E6",
+    sample=_sample,
+)
+def convolve_integers_to_float(m: Match) -> Term:
+    """``Conv(DQ(a, sa, za), DQ(w, sw, zw), bias) == DQ(ConvInteger(a, w, za, zw), sa * sw) + bias`` for unsigned ``a``.
+
+    One scale of the weights or one for each output channel, and one zero point of all of them.
+    """
+    check_sums(m, _sum_length(m))
+    trailing = (1,) * (m.a.rank - 2)
+    points = [zero_point(z, v.dtype) for z, v in ((m.za, m.a), (m.zw, m.w))]
+    if m.zw is not None and m.zw.rank:
+        points[1] = literal(m.zw.interval[0], m.w.dtype)
+    product = Apply("ConvInteger", (m.a, m.w, *points), m.conv.attributes)
+    attributes = {} if per_tensor(m.sw) else {"axis": 1}
+    scales = [reshaped(v, ()) if per_tensor(v) else v for v in (m.sa, m.sw)]
+    y = apply("DequantizeLinear", product, mul(*scales), **attributes)
+    if m.bias is None:
+        return y
+    return add(y, reshaped(m.bias, (*m.bias.static_shape, *trailing)))

@@ -1,18 +1,23 @@
-"""Factors of integers: folded into the scale by which they are dequantised (E5), those of integer sums among them."""
+"""Factors of integers: folded into the scale by which they are dequantised (E5), those of integer sums among them.
+
+A product of two dequantised values may pass a factor from one scale to the other: where one of the two is dequantised by another
+scale anyway, once is enough.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Term, apply, literal, rule, variables
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, literal, rule, variables
 from eqsat.rules.alignment import reshaped
-from eqsat.rules.quantisation import dequantize, like, q, s, unblocked
+from eqsat.rules.quantisation import BYTES, dequantize, like, per_tensor, positive, q, s, same_zero_point, unblocked
 from eqsat.rules.quantised_drawing import parameters, values
-from eqsat.rules.sampling import Sampler
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import constant, mul
 
 c = variables("c")[0]
@@ -82,3 +87,82 @@ def dequantize_accumulator(m: Match) -> Term:
     m.require(len(axes) <= 1, "the scale varies over several axes")
     attributes = {"axis": axes[0] + m.q.rank} if axes else {}
     return apply("DequantizeLinear", m.q, reshaped(m.s, [extents[axis] for axis in axes]), **attributes)
+
+
+_Node = tuple[Ref, tuple[Ref | None, ...]]
+_SCALES = 4
+"""By how many scales a value is dequantised at most, through this rule: without a limit it would not end."""
+
+
+def _shared_sample(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape()
+    integers = [drawing.value(d.integers(s, "int8")) for s in (shape, d.broadcast_with(shape))]
+
+    def dequantised(i: int) -> str:
+        zero = zeros[i] if d.chance(0.7) else drawing.value(fixed(d.integers((), "int8")))
+        return drawing.op("DequantizeLinear", integers[i], drawing.value(fixed(d.positive(()))), zero)
+
+    zeros = [drawing.value(fixed(d.integers((), "int8"))) for _ in integers]
+    first, other, second = dequantised(0), dequantised(0), dequantised(1)
+    return drawing.finish(drawing.op("Mul", first, second), drawing.op("Erf", other))
+
+
+@group_rule(exactness=Exactness.ROUNDING, source="(q1 - z1) * s1 * (q2 - z2) * s2", family="E5", sample=_shared_sample)
+def pass_factor_between_dequantized_values(view: GroupView) -> Iterator[Merge]:
+    """``DQ(q1, s1, z1) * DQ(q2, s2, z2) == DQ(q1, t, z1) * DQ(q2, s1 * s2 / t, z2)``.
+
+    Where ``DQ(q1, t, z1)`` is computed anyway.
+    """
+    by_class: dict[int, list[_Node]] = {}
+    by_integers: dict[int, dict[int, _Node]] = {}
+    for node, inputs in view.nodes("DequantizeLinear"):
+        try:
+            if inputs[0] is not None and _is_plain(node, inputs):
+                by_class.setdefault(node.handle, []).append((node, inputs))
+                by_integers.setdefault(inputs[0].handle, {}).setdefault(node.handle, (node, inputs))
+        except Unmet:
+            continue
+    for product, (left, right) in view.nodes("Mul"):
+        assert left is not None
+        assert right is not None
+        for kept, given in by_class.get(left.handle, [])[:1]:
+            assert given[0] is not None
+            for compensated, operands in by_class.get(right.handle, [])[:1]:
+                assert operands[0] is not None
+                several = by_integers[operands[0].handle]
+                for other in by_integers[given[0].handle].values():
+                    alike = same_zero_point(*((*inputs, None)[2] for inputs in (given, other[1])))
+                    if alike and other[0].handle != kept.handle and len(several) < _SCALES:
+                        moved = _compensated(given, other[1], operands, several)
+                        if moved is not None:
+                            yield product, mul(other[0], like(compensated, "DequantizeLinear", *moved))
+
+
+def _is_plain(node: Ref, inputs: tuple[Ref | None, ...]) -> bool:
+    """Whether 8-bit integers that are not constant are dequantised by one constant positive float32 scale."""
+    integers, scale, zero = (*inputs, None)[:3]
+    if integers is None or scale is None or integers.is_constant or integers.dtype not in BYTES:
+        return False
+    known = scale.is_constant and (zero is None or zero.is_constant) and per_tensor(scale, zero)
+    return known and positive(scale) and scale.dtype is DType.FLOAT and unblocked(node.attributes)
+
+
+def _compensated(
+    given: tuple[Ref | None, ...],
+    other: tuple[Ref | None, ...],
+    operands: tuple[Ref | None, ...],
+    several: dict[int, _Node],
+) -> tuple[Term, Term, Term | None] | None:
+    """What is dequantised by ``s1 * s2 / t``; ``None`` where it already is, or that scale leaves the normal range."""
+    assert given[1] is not None
+    assert other[1] is not None
+    assert operands[0] is not None
+    assert operands[1] is not None
+    scales = [float(s.value.reshape(())) for s in (given[1], operands[1], other[1])]
+    found = scales[0] * scales[1] / scales[2]
+    there = [float(inputs[1].value.reshape(())) for _, inputs in several.values() if inputs[1] is not None]
+    limits = np.finfo(np.float32)
+    if not limits.smallest_normal < found < limits.max / 2**16 or any(abs(s - found) <= 1e-6 * found for s in there):
+        return None
+    return operands[0], literal(np.float32(found)), operands[2] if len(operands) > 2 else None

@@ -1,4 +1,4 @@
-"""Quantisation commutes with Concat and Split (E3), directed as in `eqsat.rules.quantised_movement`."""
+"""Quantisation commutes with Concat and Split (E3), directed as in `eqsat.rules.quantised_movement`; so do its ranges."""
 
 from __future__ import annotations
 
@@ -167,3 +167,46 @@ def move_quantize_before_split(view: GroupView) -> Iterator[Merge]:
                 if reads and value is not None and _plain(node, given, node):
                     quantized = like(node, "QuantizeLinear", value, *_parameters(given))
                     yield node, _split(split, inputs, quantized).output(index)
+
+
+def _clipped_sample(d: Sampler) -> Any:
+    drawing = Drawing()
+    shape = d.extents(3, ones=0)
+    axis = d.integer(0, 2)
+    dtype = d.choose(("int8", "uint8", "float32"))
+    sizes = [1, shape[axis] - 1]
+    value = drawing.value(d.integers(shape, dtype, 0, 100) if dtype != "float32" else d.floats(shape))
+    parts = drawing.op("Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis)
+    bounds = [drawing.value(fixed(b, dtype)) for b in (1, 50)]
+    clipped = []
+    for part in parts:
+        low, high = bounds if d.chance(0.9) else bounds[:1] * 2
+        clipped.append(drawing.op("Clip", part, low, *([high] if d.chance(0.9) else [])))
+    return drawing.finish(*clipped, *d.subset(parts, 0.2))
+
+
+@group_rule(exactness=Exactness.EXACT, source="each element by itself", family="E22", sample=_clipped_sample)
+def move_clip_before_split(view: GroupView) -> Iterator[Merge]:
+    """``Clip(Split(x)[i], a, b) == Split(Clip(x, a, b))[i]`` where every part is clipped to the same constant bounds."""
+    for split, inputs, outputs in _splits(view):
+        value = inputs[0]
+        ranges = [_ranges(view, output) for output in outputs.values()]
+        if value is None or len(ranges) < 2:
+            continue
+        for bounds in ranges[0]:
+            if all(bounds in found for found in ranges):
+                made = _split(split, inputs, Apply("Clip", (value, *ranges[0][bounds][1])))
+                for index, found in zip(outputs, ranges, strict=True):
+                    yield found[bounds][0], made.output(index)
+
+
+def _ranges(view: GroupView, value: Ref) -> dict[tuple[int, ...], tuple[Ref, tuple[Any, ...]]]:
+    """Bounds by handle (0: none) -> the value clipped to them, and the constants."""
+    found: dict[tuple[int, ...], tuple[Ref, tuple[Any, ...]]] = {}
+    for op, node, inputs in view.users(value):
+        bounds = inputs[1:]
+        if op != "Clip" or inputs[0] is None or inputs[0].handle != value.handle or node.handle == value.handle:
+            continue
+        if all(b is None or b.is_constant for b in bounds):
+            found.setdefault(tuple(0 if b is None else b.handle for b in bounds), (node, tuple(bounds)))
+    return found

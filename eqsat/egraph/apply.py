@@ -24,6 +24,8 @@ class RuleApplier:
         egraph = self._egraph
         find = egraph.find
         bound = tuple(find(row[column]) for _, column in query.bindings)
+        if ABSENT_INPUT in bound:
+            return False  # the query in which that variable is absent matches, too
         numbers = tuple((find(row[c]), row[a]) for _, c, a in query.nodes)
         root = find(row[0])
         key = (rule.name, query.absent, root, bound, numbers)

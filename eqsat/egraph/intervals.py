@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,21 @@ _RANGES: dict[str, Interval] = {
     "Softmax": (0.0, 1.0),
     "Tanh": (-1.0, 1.0),
     "Erf": (-1.0, 1.0),
+    "Gelu": (-0.1701, math.inf),
+    "HardSwish": (-0.3751, math.inf),
+    "Mish": (-0.3089, math.inf),
+    "Softplus": (0.0, math.inf),
 }
+_RISING: dict[str, Callable[[float], float]] = {
+    "Erf": math.erf,
+    "Tanh": math.tanh,
+    "Sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0,
+}
+"""Functions within `_RANGES` that never fall: an interval goes to an interval."""
+
+_APPROXIMATION = 2e-6
+"""By how much kernels miss the values of these functions, and more."""
+
 _KEEPING = frozenset(
     (
         "Transpose",
@@ -49,6 +64,8 @@ _MONOTONE = {"Add": 2, "Sub": 2, "Div": 2, "Sqrt": 1}
 """Operators, with their number of inputs, whose bounds are those of their corners."""
 
 _DEPTH = 12
+_INTEGER_DEPTH = 3
+"""How far integers are followed: a Clip below a view or two says all that there is to know."""
 
 
 _Memo = dict[tuple[int, int], Interval]
@@ -103,7 +120,9 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         if found is not None:
             return found
     if node.key in _RANGES:
-        return _RANGES[node.key]
+        return _of_function(egraph, node.key, children, depth, memo)
+    if node.key == "DequantizeLinear":
+        return _of_dequantized(egraph, handle, depth, memo)
     if node.op == "Mul" and len(children) == 2:
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
@@ -156,6 +175,48 @@ def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> I
     return (least, greatest) if least <= greatest else EVERYTHING
 
 
+def _of_function(egraph: EGraph, key: str, children: list[int], depth: int, memo: _Memo) -> Interval:
+    """The range of a function, or what it makes of a smaller interval."""
+    low, high = _RANGES[key]
+    if key not in _RISING:
+        return (low, high)
+    least, greatest = _child(egraph, children[0], depth, memo)
+    if math.isnan(least) or math.isnan(greatest):
+        return (low, high)
+    ends = _RISING[key](least) - _APPROXIMATION, _RISING[key](greatest) + _APPROXIMATION
+    return (max(low, ends[0]), min(high, ends[1]))
+
+
+def _of_dequantized(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
+    """Bounds of ``(q - z) * s`` in float32 for 8-bit integers and finite scales, widened by one rounding."""
+    children = egraph.canonical_children(handle)
+    source, result = egraph.full_type_of(children[0]), egraph.full_type_of(handle)
+    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+        return EVERYTHING
+    if source.dtype not in _BYTES or result.dtype is not DType.FLOAT:
+        return EVERYTHING
+    limits = np.iinfo(source.dtype.numpy)
+    low, high = _child(egraph, children[0], min(depth, _INTEGER_DEPTH), memo)
+    scales = _child(egraph, children[1], depth, memo)
+    zeros = _child(egraph, children[2], depth, memo) if len(children) > 2 and children[2] else (0.0, 0.0)
+    ends = max(low, int(limits.min)) - zeros[1], min(high, int(limits.max)) - zeros[0]
+    if not all(map(math.isfinite, (*ends, *scales))):
+        return EVERYTHING
+    corners = [x * s for x in ends for s in scales]
+    return _widened(DType.FLOAT, min(corners), max(corners)) or EVERYTHING
+
+
+def _widened(dtype: DType, low: float, high: float) -> Interval | None:
+    """An interval of finite floats, moved outward by one rounding, but not to infinity."""
+    limit = float(np.finfo(dtype.numpy).max)
+    with np.errstate(over="ignore"):
+        least, greatest = dtype.numpy.type(low), dtype.numpy.type(high)
+        found = np.nextafter(least, -np.inf, dtype=least.dtype), np.nextafter(greatest, np.inf, dtype=greatest.dtype)
+    if not (np.isfinite(least) and np.isfinite(greatest)):
+        return None
+    return (max(float(found[0]), -limit), min(float(found[1]), limit))
+
+
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
     """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     type = egraph.full_type_of(children[0])
@@ -175,10 +236,7 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
         corners = [math.sqrt(a), math.sqrt(b)]
     else:
         return None
-    with np.errstate(over="ignore"):
-        low, high = type.dtype.numpy.type(min(corners)), type.dtype.numpy.type(max(corners))
-        found = float(np.nextafter(low, -np.inf, dtype=low.dtype)), float(np.nextafter(high, np.inf, dtype=high.dtype))
-    return found if math.isfinite(found[0]) and math.isfinite(found[1]) else None
+    return _widened(type.dtype, min(corners), max(corners))
 
 
 def _child(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:

@@ -3,7 +3,7 @@
 A clip that a rewrite has lost shows only where a value leaves the range, and with random inputs few do. So a region is
 also run on a boundary value made `FACTOR` times larger, and compared with what the original's own nodes make of that. This
 is fair only where nothing can be known about the value: it is the region's one input (two inputs could be related), and a
-matrix product, a convolution, a sum or a normalisation computes it, on which no bound is proved.
+matrix product, a convolution, a normalisation or a sum with one of these computes it, on which no bound is proved.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class Stretch:
         return self._known[value]
 
     def _has_no_bound(self, node: Node) -> bool:
+        """A sum has a bound if its operands have: what is dequantised has one, and rewrites make use of it."""
         sums = node.op in ("Add", "Sub") and not any(v in self._graph.constants for v in node.inputs)
-        return sums or node.op in _UNBOUNDED
+        return (sums and any(self._is_unbounded(v) for v in node.inputs)) or node.op in _UNBOUNDED
 
     def _decided_by(self, node: Node) -> str | None:
         """The input of ``node`` that is unbounded exactly if its output is; ``None`` where there is no such input."""

@@ -102,13 +102,22 @@ def test_activations_are_multiplied_batched() -> None:
     assert counts(result) == {Q: 2, "QLinearMatMul": 1, DQ: 1}
 
 
-def test_gemm_has_a_float_bias() -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_bias_of_gemm_becomes_rows_of_the_weights(transposed: bool) -> None:
     g = Quantised()
     x = g.fake(g.b.input("x", "float32", (64, 256)), 0.05)
     bias = g.b.constant(RNG.normal(size=512).astype(np.float32))
-    w = g.weight(512, 256, axis=0)
-    result = within_one_quantum(g.finish(g.b.op("Gemm", x, w, bias, transB=1), 0.2), 0.2)
-    assert counts(result) == {Q: 2, "MatMulInteger": 1, DQ: 2, "Add": 1}
+    w = g.weight(512, 256, axis=0) if transposed else g.weight(256, 512, axis=1)
+    result = within_one_quantum(g.finish(g.b.op("Gemm", x, w, bias, transB=int(transposed)), 0.2), 0.2)
+    assert counts(result) == {Q: 1, "Pad": 1, "QLinearMatMul": 1, DQ: 1}
+
+
+def test_a_bias_that_rows_cannot_hold_stays_in_float() -> None:
+    g = Quantised()
+    x = g.fake(g.b.input("x", "float32", (8, 16)), 1e-3)
+    bias = g.b.constant(RNG.normal(size=512).astype(np.float32) * np.float32(1e6))
+    y = g.b.op("Gemm", x, g.weight(16, 512, axis=1), bias)
+    assert "Pad" not in counts(within_one_quantum(g.finish(y, 1e5), 1e5))
 
 
 def test_sums_that_overflow_stay_in_float() -> None:
@@ -120,6 +129,24 @@ def test_sums_that_overflow_stay_in_float() -> None:
         w = g.b.op(DQ, *map(g.b.constant, (integers, np.float32(1e-4), np.array(0, np.int8))))
         ops = counts(eqsat.optimize(g.finish(g.b.op("MatMul", x, w), 1.0), verify=False, cost="roofline"))
         assert ("MatMul" not in ops) is integer
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_convolution_whose_result_stays_float_runs_on_integers(axis: int | None) -> None:
+    g = Quantised()
+    x = g.fake(g.b.input("x", "float32", (1, 64, 12, 12)), 0.05)
+    bias = g.b.constant(RNG.normal(size=96).astype(np.float32))
+    y = g.b.op("Conv", x, g.weight(96, 64, 3, 3, axis=axis), bias, pads=(1, 0, 1, 1))
+    graph = g.b.finish({"y": y})
+    result = eqsat.optimize(graph, verify=False, cost="roofline")
+    assert counts(result)["ConvInteger"] == 1
+    length, largest_weight = 64 * 9, 127 * 0.01
+    for feeds in feeds_of(graph):
+        total = length * largest_weight * min(float(np.abs(feeds["x"]).max()), 6.4)
+        rounding = 2 * math.sqrt(length) * 2.0**-24 * total  # of the sums of floats
+        expected = run(graph, feeds)["y"]
+        for found in (run(result.program.graph, feeds)["y"], Session(to_model(result.program.graph)).run(feeds)["y"]):
+            assert np.abs(found - expected).max() <= rounding < 1e-3 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("bias", [None, 1.0])

@@ -29,11 +29,15 @@ def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     return feeds
 
 
-def _agree(a: Graph, b: Graph, seed: int) -> None:
+QUANTUM = 2.0**-4
+"""Scale of the results that the blocks quantise."""
+
+
+def _agree(a: Graph, b: Graph, seed: int, quantum: float = 0.0) -> None:
     feeds = _feeds(a, seed)
     want, got = run(a, feeds), run(b, feeds)
     for name, value in want.items():
-        np.testing.assert_allclose(got[name], value, rtol=2e-4, atol=2e-4, err_msg=name)
+        np.testing.assert_allclose(got[name], value, rtol=2e-4, atol=2e-4 + quantum, err_msg=name)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -80,4 +84,8 @@ def test_every_spelling_ends_in_the_same_structures(block: str, seed: int) -> No
     assert result.report.recognized == best.report.recognized
     assert result.report.kernels_after <= best.report.kernels_after
     assert result.report.stop_reason == "saturated"
-    _agree(plain, result.program.graph, seed)
+    if result.report.exactness != "lsb":
+        _agree(plain, result.program.graph, seed)
+    else:
+        _agree(plain, result.program.graph, seed, QUANTUM)
+        _agree(plain, eqsat.optimize(graph, verify=False, numerics="rounding").program.graph, seed)

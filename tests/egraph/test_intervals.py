@@ -1,0 +1,66 @@
+"""Bounds on the elements of values: what is dequantised, and functions that never fall."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.egraph.encode import encode
+from eqsat.egraph.intervals import bound_elements
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.interpret import run
+
+
+def _bounds(b: GraphBuilder, value: str) -> tuple[float, float]:
+    graph = b.finish({"y": value})
+    encoding = encode(graph)
+    return bound_elements(encoding.egraph, encoding.egraph.find(encoding.handles[graph.outputs[0]]))
+
+
+def _dequantised(b: GraphBuilder, *, low: int | None = None, scale: float = 0.02, zero: int = 0) -> str:
+    q = b.input("q", "int8", (256,))
+    if low is not None:
+        q = b.op("Clip", q, b.constant(np.int8(low)))
+    return b.op("DequantizeLinear", q, b.constant(np.float32(scale)), b.constant(np.int8(zero)))
+
+
+@pytest.mark.parametrize(("low", "zero"), [(None, 0), (-127, 0), (-127, 5), (3, -100)])
+def test_dequantised_values_lie_between_the_ends_of_the_integers(low: int | None, zero: int) -> None:
+    b = GraphBuilder("g")
+    least, greatest = _bounds(b, _dequantised(b, low=low, zero=zero))
+    first = -128 if low is None else low
+    assert least == pytest.approx((first - zero) * 0.02, rel=1e-6)
+    assert greatest == pytest.approx((127 - zero) * 0.02, rel=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Erf", "Tanh", "Sigmoid"])
+def test_rising_functions_keep_bounds(op: str) -> None:
+    b = GraphBuilder("g")
+    y = b.op(op, _dequantised(b, low=-127))
+    least, greatest = _bounds(b, y)
+    assert least > {"Sigmoid": 0, "Erf": -1, "Tanh": -1}[op]
+    values = np.asarray(run(b.finish({"y": y}), {"q": np.arange(-128, 128).astype(np.int8)})["y"])
+    assert least <= values.min() <= least + 1e-5
+    assert greatest - 1e-5 <= values.max() <= greatest
+
+
+def test_a_scale_beyond_all_bounds_says_nothing() -> None:
+    b = GraphBuilder("g")
+    assert _bounds(b, _dequantised(b, scale=math.inf)) == (-math.inf, math.inf)
+
+
+def test_the_least_float_plus_a_bounded_value_stays_finite() -> None:
+    b = GraphBuilder("g")
+    mask = b.op("Where", b.input("m", "bool", (256,)), b.constant(np.float32(0)), b.constant(np.finfo(np.float32).min))
+    assert _bounds(b, b.op("Add", _dequantised(b), mask))[0] == float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("op", ["Gelu", "HardSwish", "Mish"])
+def test_activations_stay_above_their_least_value(op: str) -> None:
+    b = GraphBuilder("g")
+    y = b.op(op, b.input("x", "float32", (4001,)))
+    values = np.asarray(run(b.finish({"y": y}), {"x": np.linspace(-10, 10, 4001, dtype=np.float32)})["y"])
+    assert values.min() - 1e-3 < _bounds(b, y)[0] <= values.min()
