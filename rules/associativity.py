@@ -40,7 +40,7 @@ def _extremes(c: Ref) -> tuple[float, float]:
     return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), max(abs(low), abs(high))
 
 
-def _ordinary_factor(c: Ref) -> bool:
+def is_ordinary_factor(c: Ref) -> bool:
     """Far from overflow and underflow, even as a product of two."""
     least, greatest = _extremes(c)
     limit = float(ml_dtypes.finfo(c.dtype.numpy).max) ** 0.25
@@ -109,7 +109,7 @@ _SOURCE = "associativity over the reals"
 @group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, family="E18", sample=lambda d: _draw(d, "Mul"))
 def merge_constant_factors(view: GroupView) -> Iterator[Merge]:
     """``(x * c1) * c2 == x * (c1 * c2)`` for constants of ordinary size."""
-    return _merged(view, "Mul", _ordinary_factor)
+    return _merged(view, "Mul", is_ordinary_factor)
 
 
 @group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, family="E18", sample=lambda d: _draw(d, "Add"))
