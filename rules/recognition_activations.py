@@ -192,6 +192,21 @@ def expand_cubic(m: Match) -> Term:
 
 
 @rule(
+    mul(x, add(mul(mul(x, x), a), one)),
+    where=[constant("a", "one"), every_element("one", 1), same_type("x")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E28",
+    sample=_cubic(lambda d, x: {"one": _number(d, x, 1.0, 2.0)}),
+)
+def expand_unscaled_cubic(m: Match) -> Term:
+    """``x * (1 + (x * x) * a) == x + x ^ 3 * a`` for the cubic coefficient ``a`` of the approximate Gelu."""
+    m.require(m.x.dtype is DType.FLOAT, "Gelu has a kernel in float32 only")
+    m.require(about("a", CUBIC).holds(m), "another coefficient")
+    return add(m.x, mul(apply("Pow", m.x, literal(3, m.x.dtype)), m.a))
+
+
+@rule(
     add(mul(x, c), mul(apply("Pow", x, e), a)),
     where=[constant("a", "c", "e"), same_type("x")],
     exactness=ROUNDING,

@@ -258,6 +258,20 @@ def subtract_mean_before_gain(m: Match) -> Term:
     return add(mul(sub(m.x, m.mean), m.y), m.c)
 
 
+@rule(
+    sub(add(mul(x, y), c), mul(apply("ReduceMean", x, axes).named("mean"), y)),
+    where=[constant("axes")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E27",
+    sample=_kept_mean,
+)
+def subtract_mean_behind_shift(m: Match) -> Term:
+    """``(x * y + c) - ReduceMean(x) * y == (x - ReduceMean(x)) * y + c``."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    return add(mul(sub(m.x, m.mean), m.y), m.c)
+
+
 def _separate_gains(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.shape(1, 4, ones=0.05))
     gain = d.floats(x.shape[-1:])
