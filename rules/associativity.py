@@ -1,14 +1,16 @@
 """Associativity (E18), guarded: constants in a chain of products, or of sums, become one constant.
 
 Free associativity never ends. Constants rounded to floats make it worse: a value that is a multiple of itself by a factor one
-unit in the last place off 1 has a new spelling in every iteration. So constants only move together, a class gets few such
-spellings, and the constants must be of ordinary size: ``(x + c) - c`` with a huge ``c`` is how one rounds, not the identity.
+unit in the last place off 1 has a new spelling in every iteration. So constants only move together, or outwards, a class gets
+few such spellings, and the constants must be of ordinary size: ``(x + c) - c`` with a huge ``c`` is how one rounds, not the
+identity.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,13 +19,21 @@ from eqsat.exactness import Exactness
 from eqsat.rewrite import (
     Apply,
     GroupView,
+    Match,
     Merge,
     Ref,
+    Term,
     Unmet,
     apply,
     group_rule,
+    rule,
+    variables,
 )
+from eqsat.rules.alignment import FLOATS
 from eqsat.rules.sampling import Drawing, Fixed, Instance, Sampler, fixed
+from eqsat.rules.terms import condition, constant, mul
+
+x, y, c = variables("x y c")
 
 _SPELLINGS = 4
 """Products (or sums) with a constant that one class may contain."""
@@ -116,3 +126,38 @@ def merge_constant_factors(view: GroupView) -> Iterator[Merge]:
 def merge_constant_summands(view: GroupView) -> Iterator[Merge]:
     """``(x + c1) + c2 == x + (c1 + c2)`` for constants of ordinary size."""
     return _merged(view, "Add", _ordinary_summand)
+
+
+def _inner_number(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    dtype = d.choose(("float32", "float32", "float16", "int32"))
+    draw = d.integers if dtype == "int32" else d.floats
+    number = np.asarray(d.choose((0.5, 3.0, -2.0, 0.0)), dtype)
+    if dtype == "float32" and d.chance(0.15):  # x * y alone underflows, and this brings it back
+        number = np.asarray(1e30, dtype)
+        return {"x": d.floats(shape) * number.dtype.type(1e-25), "y": d.floats(shape) * 1e-25, "c": fixed(number)}
+    form = d.broadcast_with(shape) if d.chance(0.2) else d.choose(((), (1,)))
+    return {"x": draw(d.broadcast_with(shape), dtype), "y": draw(shape, dtype), "c": fixed(np.full(form, number))}
+
+
+@condition("c one number of ordinary size")
+def _one_ordinary_number(m: Match) -> bool:
+    return m.c.type.is_static and math.prod(m.c.static_shape) == 1 and is_ordinary_factor(m.c)
+
+
+@condition("floats, none of them constant")
+def _floats_vary(m: Match) -> bool:
+    return m.x.dtype in FLOATS and not m.x.is_constant and not m.y.is_constant
+
+
+@rule(
+    mul(x, mul(y, c)),
+    where=[constant("c"), _floats_vary, _one_ordinary_number],
+    exactness=Exactness.ROUNDING,
+    source=_SOURCE,
+    family="E18",
+    sample=_inner_number,
+)
+def move_number_out_of_product(m: Match) -> Term:
+    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size."""
+    return mul(mul(m.x, m.y), m.c)
