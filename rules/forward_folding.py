@@ -20,7 +20,6 @@ from eqsat.rules.alignment import (
     floating,
     largest,
     limit,
-    not_all,
     reshaped,
     reshaped_term,
     spread,
@@ -213,7 +212,7 @@ def _shift_finite(m: Match) -> bool:
 
 @rule(
     matmul(add(x, c).named("before"), w),
-    where=[constant("c", "w"), floating("x", "c", "w"), _shift_finite, not_all("c", 0), _another],
+    where=[constant("c", "w"), floating("x", "c", "w"), _shift_finite, _another],
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E14",
@@ -240,7 +239,6 @@ def unpadded(m: Match) -> bool:
         constant("c", "w", "b"),
         floating("x", "c", "w"),
         _shift_finite,
-        not_all("c", 0),
         _another,
         unpadded,
     ],
