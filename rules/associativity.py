@@ -57,7 +57,7 @@ def is_ordinary_factor(c: Ref) -> bool:
     return 1 / limit <= least and greatest <= limit
 
 
-def _ordinary_summand(c: Ref) -> bool:
+def is_ordinary_summand(c: Ref) -> bool:
     """So small that it cannot have been chosen to round off what it is added to."""
     return max(map(abs, c.interval)) * float(ml_dtypes.finfo(c.dtype.numpy).eps) < 1e-3
 
@@ -125,7 +125,7 @@ def merge_constant_factors(view: GroupView) -> Iterator[Merge]:
 @group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, family="E18", sample=lambda d: _draw(d, "Add"))
 def merge_constant_summands(view: GroupView) -> Iterator[Merge]:
     """``(x + c1) + c2 == x + (c1 + c2)`` for constants of ordinary size."""
-    return _merged(view, "Add", _ordinary_summand)
+    return _merged(view, "Add", is_ordinary_summand)
 
 
 def _inner_number(d: Sampler) -> dict[str, Any]:
