@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,21 +18,18 @@ from eqsat.exactness import Exactness
 from eqsat.rewrite import (
     Apply,
     GroupView,
-    Match,
     Merge,
     Ref,
-    Term,
     Unmet,
     apply,
     group_rule,
-    rule,
-    variables,
 )
 from eqsat.rules.alignment import FLOATS
 from eqsat.rules.sampling import Drawing, Fixed, Instance, Sampler, fixed
-from eqsat.rules.terms import condition, constant, mul
+from eqsat.rules.terms import mul
 
-x, y, c = variables("x y c")
+_NEAR = 1e-3
+"""How far from 1 the product of two factors is that undo each other."""
 
 _SPELLINGS = 4
 """Products (or sums) with a constant that one class may contain."""
@@ -128,36 +124,55 @@ def merge_constant_summands(view: GroupView) -> Iterator[Merge]:
     return _merged(view, "Add", is_ordinary_summand)
 
 
-def _inner_number(d: Sampler) -> dict[str, Any]:
+def _draw_inner_number(d: Sampler) -> Instance:
+    drawing = Drawing()
     shape = d.shape()
     dtype = d.choose(("float32", "float32", "float16", "int32"))
     draw = d.integers if dtype == "int32" else d.floats
     number = np.asarray(d.choose((0.5, 3.0, -2.0, 0.0)), dtype)
+    x, y = draw(d.broadcast_with(shape), dtype), draw(shape, dtype)
     if dtype == "float32" and d.chance(0.15):  # x * y alone underflows, and this brings it back
-        number = np.asarray(1e30, dtype)
-        return {"x": d.floats(shape) * number.dtype.type(1e-25), "y": d.floats(shape) * 1e-25, "c": fixed(number)}
+        x, y, number = x * np.float32(1e-25), y * np.float32(1e-25), np.asarray(1e30, dtype)
     form = d.broadcast_with(shape) if d.chance(0.2) else d.choose(((), (1,)))
-    return {"x": draw(d.broadcast_with(shape), dtype), "y": draw(shape, dtype), "c": fixed(np.full(form, number))}
+    left = drawing.value(x)
+    if dtype == "float32" and d.chance(0.2):  # another factor, which may undo the first one
+        left = drawing.op(d.choose(("Mul", "Div")), left, drawing.value(fixed(d.choose((3.0, 1 / 3, 2.0)), dtype)))
+    inner = drawing.op("Mul", drawing.value(y), drawing.value(fixed(np.full(form, number), dtype)))
+    return drawing.finish(drawing.op("Mul", *((left, inner) if d.chance() else (inner, left))))
 
 
-@condition("c one number of ordinary size")
-def _one_ordinary_number(m: Match) -> bool:
-    return m.c.type.is_static and math.prod(m.c.static_shape) == 1 and is_ordinary_factor(m.c)
+def _number(c: Ref) -> float | None:
+    """A constant of ordinary size that is one number."""
+    try:
+        return float(c.value.reshape(())) if math.prod(c.static_shape) == 1 and is_ordinary_factor(c) else None
+    except Unmet:
+        return None
 
 
-@condition("floats, none of them constant")
-def _floats_vary(m: Match) -> bool:
-    return m.x.dtype in FLOATS and not m.x.is_constant and not m.y.is_constant
+@group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, family="E18", sample=_draw_inner_number)
+def move_number_out_of_product(view: GroupView) -> Iterator[Merge]:
+    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size.
 
-
-@rule(
-    mul(x, mul(y, c)),
-    where=[constant("c"), _floats_vary, _one_ordinary_number],
-    exactness=Exactness.ROUNDING,
-    source=_SOURCE,
-    family="E18",
-    sample=_inner_number,
-)
-def move_number_out_of_product(m: Match) -> Term:
-    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size."""
-    return mul(mul(m.x, m.y), m.c)
+    Not where ``x`` is a multiple by about ``1 / c``: a value that is a multiple of its own multiple has ever new spellings,
+    as weights that absorb the one factor and then the other.
+    """
+    multiples: dict[int, list[tuple[Ref, Ref, float]]] = {}
+    factors: dict[int, list[float]] = {}
+    for node, (y, c) in _chains(view, "Mul"):
+        number = _number(c)
+        if number is not None:
+            multiples.setdefault(node.handle, []).append((y, c, number))
+            factors.setdefault(node.handle, []).append(number)
+    for node, (_, divisor) in view.nodes("Div"):
+        number = _number(divisor) if divisor is not None and divisor.is_constant and node.dtype in FLOATS else None
+        if number is not None:
+            factors.setdefault(node.handle, []).append(1 / number)
+    for node, (p, q) in view.nodes("Mul"):
+        assert p is not None
+        assert q is not None
+        if p.is_constant or q.is_constant or node.type.dtype not in FLOATS:
+            continue
+        for x, middle in ((p, q), (q, p)):
+            for y, c, number in multiples.get(middle.handle, ()):
+                if not any(abs(number * other - 1) < _NEAR for other in factors.get(x.handle, ())):
+                    yield node, mul(mul(x, y), c)
