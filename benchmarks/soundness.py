@@ -1,9 +1,10 @@
 """Whole-e-graph soundness: every spelling of every value of random graphs, evaluated and compared with its e-class.
 
-    python -m benchmarks.soundness [--graphs 10000] [--seed 0] [--processes 2]
+    python -m benchmarks.soundness [--graphs 10000] [--models 5] [--seed 0] [--processes 2]
 
 Half of the graphs are random networks (`benchmarks.random_graphs`), half are instances of the left side of one rule after the
-other; all rules run on each. Prints graphs, e-nodes compared, rules that fired and violations; the exit status is 1 if there
+other; small versions of every model family (`benchmarks.small_models`) come first, each with several draws of its weights and
+inputs. All rules run on each. Prints graphs, e-nodes compared, rules that fired and violations; the exit status is 1 if there
 are any.
 """
 
@@ -14,10 +15,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from multiprocessing import Pool
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from benchmarks.random_graphs import random_graph
+from benchmarks.small_models import names, small_model
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph
@@ -39,16 +42,25 @@ def check(number: int, seed: int = 0) -> Outcome:
         run(instance.graph, instance.feeds)
     except (EqsatError, ValueError):
         return 0, {}, []  # what was drawn is no graph: shapes that do not broadcast, a mirror of an empty axis
+    return _checked(f"graph {number}", instance)
+
+
+def check_model(name: str, seed: int = 0) -> Outcome:
+    """The same for the small version of a model family."""
+    return _checked(f"{name}, seed {seed}", small_model(name, seed))
+
+
+def _checked(label: str, instance: Instance) -> Outcome:
     encoding = encode(instance.graph)
     try:
         result = saturate(encoding.egraph, registered_rules(), LIMITS)
     except EqsatError as error:
-        return len(encoding.egraph.nodes), {}, [f"graph {number}: {error}\n{instance.graph}"]
+        return len(encoding.egraph.nodes), {}, [f"{label}: {error}\n{instance.graph}"]
     wrong = [str(violation) for violation in check_egraph(encoding, instance.feeds)]
     if result.stop_reason is not StopReason.SATURATED:
         wrong.append(f"not saturated: {result.stop_reason.value}")
     fired = {name: n for name, n in result.matches.items() if n}
-    return len(encoding.egraph.nodes), fired, [f"graph {number}: {text}\n{instance.graph}" for text in wrong]
+    return len(encoding.egraph.nodes), fired, [f"{label}: {text}\n{instance.graph}" for text in wrong]
 
 
 def _instance(number: int, seed: int) -> Instance:
@@ -58,21 +70,25 @@ def _instance(number: int, seed: int) -> Instance:
     return draw_instance(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
 
 
-def _check_with(arguments: tuple[int, int]) -> Outcome:
-    return check(*arguments)
+def _check_with(arguments: tuple[int | str, int]) -> Outcome:
+    """``arguments``: the number of a graph or the name of a family, and a seed."""
+    which, seed = arguments
+    return check(which, seed) if isinstance(which, int) else check_model(which, seed)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, default=10_000)
+    parser.add_argument("--models", type=int, default=5, help="draws of each family")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(None if arguments is None else list(arguments))
     start = time.perf_counter()
     graphs, enodes, fired, wrong = 0, 0, Counter[str](), list[str]()
     with Pool(options.processes) as pool:
-        work = ((number, options.seed) for number in range(options.graphs))
-        for count, matches, messages in pool.imap_unordered(_check_with, work, chunksize=20):
+        models = [(name, options.models * options.seed + n) for name in names() for n in range(options.models)]
+        work = chain(models, ((number, options.seed) for number in range(options.graphs)))
+        for count, matches, messages in pool.imap_unordered(_check_with, work, chunksize=5):
             enodes += count
             graphs += count > 0
             fired.update(matches)
@@ -81,7 +97,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
         print(message)
     rules = registered_rules()
     print(
-        f"{options.graphs} graphs, {enodes} e-nodes, {len(fired)} of {len(rules)} rules fired, {len(wrong)} violations"
+        f"{options.graphs} graphs and {len(models)} small models, {enodes} e-nodes, "
+        f"{len(fired)} of {len(rules)} rules fired, {len(wrong)} violations"
     )
     print(f"{time.perf_counter() - start:.0f} s")
     return 1 if wrong else 0

@@ -9,7 +9,7 @@ class Exactness(IntEnum):
     """Exactness class of a rewrite. A numerics level allows its own class and every stronger one.
 
     - ``EXACT``: equal on every input, up to the sign of zero and the payload of NaN.
-    - ``ROUNDING``: equal over the reals; floats differ by re-association.
+    - ``ROUNDING``: equal over the reals; floats differ by re-association, and where one overflows on the way.
     - ``LSB``: an integer result may differ by a stated number of quanta at rounding ties.
     - ``LOSSY``: not an equality; only on request.
     """

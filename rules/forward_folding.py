@@ -6,6 +6,7 @@ fewer shifted elements.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from eqsat.rules.alignment import (
     floating,
     largest,
     limit,
-    not_all,
     reshaped,
     reshaped_term,
     spread,
@@ -61,11 +61,19 @@ def _shift_sample(d: Sampler) -> dict[str, Any]:
     x, w, shape = found["x"], found["w"].array, found["s"].array.shape
     if x.dtype.kind == "i":
         return {"x": x, "w": fixed(w), "c": fixed(d.integers(shape, "int32", -9, 9))}
-    if d.chance(0.15):  # the shift alone overflows, the sum does not
-        x, w = np.full_like(x, -1.9e20), d.positive(w.shape) * np.float32(1e18)
-        return {"x": x, "w": fixed(w), "c": fixed(np.full(shape, 2e20, np.float32))}
+    if d.chance(0.15):
+        return _shift_that_overflows(d, x, w, shape, -2 if w.ndim > 1 else 0)
     large = np.float32(1e20 if abs(w).max() > 1e15 else 1)
     return {"x": x, "w": fixed(w), "c": fixed(d.floats(shape) * large)}
+
+
+def _shift_that_overflows(
+    d: Sampler, x: np.ndarray, w: np.ndarray, shape: tuple[int, ...], axes: int | tuple[int, ...]
+) -> dict[str, Any]:
+    """``c @ w`` just overflows, ``x @ w`` and ``(x + c) @ w`` do not. ``axes``: those of ``w`` that are summed over."""
+    w = d.positive(w.shape) * np.float32(1e18)
+    shift = np.float32(3.6e38 / w.sum(axes, dtype=np.float64).max())
+    return {"x": np.full_like(x, -shift / 5), "w": fixed(w), "c": fixed(np.full(shape, shift))}
 
 
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
@@ -90,7 +98,13 @@ def _transposed_conv_sample(d: Sampler) -> dict[str, Any]:
 
 
 def _shifted_conv_sample(d: Sampler) -> dict[str, Any]:
-    return _conv_sample(d, scale=False)
+    found = _conv_sample(d, scale=False)
+    x, w = found["x"], found["w"].array
+    if x.dtype.kind == "i" or d.chance(0.85):
+        return found
+    attributes = {k: v for k, v in found["conv"].items() if k != "pads"}
+    large = _shift_that_overflows(d, x, w, found["c"].array.shape, tuple(range(1, w.ndim)))
+    return found | large | {"conv": attributes}
 
 
 def _rest(m: Match) -> tuple[Term, ...]:
@@ -159,7 +173,7 @@ def _quotient_finite(m: Match) -> bool:
 
 @rule(
     apply("Conv", add(mul(x, s).named("before"), c), w, b).named("conv"),
-    where=[*_folds(), constant("c"), floating("s", "c"), _quotient_finite],
+    where=[*_folds(), constant("c"), _quotient_finite],
     exactness=Exactness.ROUNDING,
     source=SCALE_SOURCE,
     family="E13",
@@ -188,9 +202,17 @@ def fold_scale_into_following_transposed_conv(m: Match) -> Term:
     return Apply("ConvTranspose", (m.x, weights, *_rest(m)), m.conv.attributes)
 
 
+@condition("the sum of c * w finite")
+def _shift_finite(m: Match) -> bool:
+    """However many of the products are summed up; the bias, if there is one, included."""
+    bound = largest(m.c) * largest(m.w) * math.prod(m.w.static_shape)
+    bias = getattr(m, "b", None)
+    return bound + (0.0 if bias is None else largest(bias)) < limit(m.w)
+
+
 @rule(
     matmul(add(x, c).named("before"), w),
-    where=[constant("c", "w"), floating("x", "c", "w"), finite_product("c", "w"), not_all("c", 0), _another],
+    where=[constant("c", "w"), floating("x", "c", "w"), _shift_finite, _another],
     exactness=Exactness.ROUNDING,
     source="distributivity",
     family="E14",
@@ -216,8 +238,7 @@ def unpadded(m: Match) -> bool:
     where=[
         constant("c", "w", "b"),
         floating("x", "c", "w"),
-        finite_product("c", "w"),
-        not_all("c", 0),
+        _shift_finite,
         _another,
         unpadded,
     ],

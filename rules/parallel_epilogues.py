@@ -148,14 +148,17 @@ def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
 
 
 def _constant_reader(view: GroupView, op: str, part: Ref, size: int) -> tuple[Ref, Ref] | None:
-    """The oldest ``op`` of ``part`` and a constant along its last axis, with that constant."""
+    """The oldest ``op`` of ``part`` and a constant along its last axis, with that constant; a neutral one last of all."""
+    neutral: tuple[Ref, Ref] | None = None
     for name, user, inputs in view.users(part):
         if name != op or len(inputs) != 2:
             continue
         for own, other in (inputs, inputs[::-1]):
             if own is not None and other is not None and own.handle == part.handle and _lies_last(other, part, size):
-                return user, other
-    return None
+                if user.handle != part.handle:
+                    return user, other
+                neutral = neutral or (user, other)
+    return neutral
 
 
 def _lies_last(operand: Ref, part: Ref, size: int) -> bool:

@@ -47,6 +47,9 @@ def _drawn(d: Sampler, *, empty: float = 0) -> tuple[dict[str, Any], tuple[int, 
 
 def _position_sample(d: Sampler) -> dict[str, Any]:
     found, shape = _drawn(d)
+    if d.chance(0.2):  # integers that float32 cannot tell apart: large ones, or those beyond its range
+        dtype, low, scale = d.choose((("int32", 2**24, 0.5), ("int8", 124, 3e36)))
+        found = {"q": d.integers(shape, dtype, low, low + 3), "s": fixed(np.float32(scale)), "dq": {}}
     attributes = {"axis": d.integer(-len(shape), len(shape) - 1), "keepdims": d.integer(0, 1)}
     return found | {"n": attributes | ({"select_last_index": 1} if d.chance(0.3) else {})}
 

@@ -1,6 +1,7 @@
 """Gelu in the spellings of exporters becomes one operator (E28).
 
-They meet step by step: divisions by constants are products already, `x^3` is one power, the factor 1/2 stands at ``1 + y``, and
+They meet step by step: divisions by constants are products already, numbers stand outside of products, `x^3` is one power, the
+factor 1/2 stands at ``1 + y``, and
 ``(1 + tanh(u)) / 2`` is a sigmoid, which costs less. The product ``x * sigmoid(1.702 x)`` is another function
 (`eqsat.rules.recognition_gates`).
 """
@@ -62,19 +63,6 @@ def _move_half(m: Match) -> Term:
 )
 def move_half_into_gate(m: Match) -> Term:
     """``(x * (1 + y)) * 0.5 == x * ((1 + y) * 0.5)`` for ``y`` from -1 to 1."""
-    return _move_half(m)
-
-
-@rule(
-    mul(mul(x, half), add(y, one)),
-    where=[constant("one", "half")],
-    exactness=ROUNDING,
-    source="associativity over the reals",
-    family="E28",
-    sample=_halved,
-)
-def move_half_from_value_into_gate(m: Match) -> Term:
-    """``(x * 0.5) * (1 + y) == x * ((1 + y) * 0.5)`` for ``y`` from -1 to 1."""
     return _move_half(m)
 
 
@@ -146,35 +134,6 @@ def _cubic(first: Callable[[Sampler, np.ndarray], Any]) -> Any:
 
 
 @rule(
-    mul(mul(x, a), x),
-    where=[constant("a")],
-    exactness=ROUNDING,
-    source="associativity over the reals",
-    family="E28",
-    sample=_cubic(lambda d, x: {}),
-)
-def move_coefficient_behind_square(m: Match) -> Term:
-    """``(x * a) * x == (x * x) * a`` for the cubic coefficient ``a`` of the approximate Gelu."""
-    m.require(about("a", CUBIC).holds(m), "another coefficient")
-    return mul(mul(m.x, m.x), m.a)
-
-
-@rule(
-    mul(mul(x, x), mul(x, a)),
-    where=[constant("a")],
-    exactness=ROUNDING,
-    source="associativity over the reals",
-    family="E28",
-    sample=_cubic(lambda d, x: {}),
-)
-def move_coefficient_behind_cube(m: Match) -> Term:
-    """``(x * x) * (x * a) == x ^ 3 * a`` for the cubic coefficient ``a`` of the approximate Gelu."""
-    m.require(m.x.dtype is DType.FLOAT, "Gelu has a kernel in float32 only")
-    m.require(about("a", CUBIC).holds(m), "another coefficient")
-    return mul(apply("Pow", m.x, literal(3, m.x.dtype)), m.a)
-
-
-@rule(
     mul(mul(x, c), add(mul(mul(x, x), a), one)),
     where=[constant("a", "c", "one"), every_element("one", 1)],
     exactness=ROUNDING,
@@ -189,6 +148,21 @@ def expand_cubic(m: Match) -> Term:
     m.require(about("a", CUBIC).holds(m) and about("c", 0.5 * TWICE_ROOT).holds(m), "other coefficients")
     cube = apply("Pow", m.x, literal(3, m.x.dtype))
     return mul(add(m.x, mul(cube, m.a)), m.c)
+
+
+@rule(
+    mul(x, add(mul(mul(x, x), a), one)),
+    where=[constant("a", "one"), every_element("one", 1), same_type("x")],
+    exactness=ROUNDING,
+    source="distributivity",
+    family="E28",
+    sample=_cubic(lambda d, x: {"one": _number(d, x, 1.0, 2.0)}),
+)
+def expand_unscaled_cubic(m: Match) -> Term:
+    """``x * (1 + (x * x) * a) == x + x ^ 3 * a`` for the cubic coefficient ``a`` of the approximate Gelu."""
+    m.require(m.x.dtype is DType.FLOAT, "Gelu has a kernel in float32 only")
+    m.require(about("a", CUBIC).holds(m), "another coefficient")
+    return add(m.x, mul(apply("Pow", m.x, literal(3, m.x.dtype)), m.a))
 
 
 @rule(

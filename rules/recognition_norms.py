@@ -6,14 +6,14 @@ normalisation is found as what it is, the RMS normalisation of the distances fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Ref, Term, Unmet, apply, literal, rule, variables
+from eqsat.rewrite import Apply, Match, Ref, Rule, Term, Unmet, apply, literal, rule, variables
 from eqsat.rules.alignment import reshaped
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, div, every_element, mul, same_type, sub
@@ -238,26 +238,6 @@ def divide_product_before_gain(m: Match) -> Term:
     return mul(div(m.x, apply("Sqrt", m.y)), m.g)
 
 
-def _kept_mean(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(1, 4, ones=0.05))
-    gain = d.positive(d.broadcast_with(x.shape))
-    return {"x": x, **_axes(d, x.ndim), "y": d.either(gain, 0.2), "c": d.either(d.floats(d.broadcast_of(x.shape)))}
-
-
-@rule(
-    add(mul(x, y), sub(c, mul(apply("ReduceMean", x, axes).named("mean"), y))),
-    where=[constant("axes")],
-    exactness=ROUNDING,
-    source="distributivity; Keras folds its normalisation so",
-    family="E27",
-    sample=_kept_mean,
-)
-def subtract_mean_before_gain(m: Match) -> Term:
-    """``x * y + (c - ReduceMean(x) * y) == (x - ReduceMean(x)) * y + c``."""
-    m.require(m.x.dtype is DType.FLOAT, "no float32")
-    return add(mul(sub(m.x, m.mean), m.y), m.c)
-
-
 def _separate_gains(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.shape(1, 4, ones=0.05))
     gain = d.floats(x.shape[-1:])
@@ -274,27 +254,52 @@ def _separate_gains(d: Sampler) -> dict[str, Any]:
     family="E27",
     sample=_separate_gains,
 )
-def subtract_mean_before_quotient(m: Match) -> Term:
+def subtract_mean_before_opposite_quotient(m: Match) -> Term:
     """``(x / s) * g + ((ReduceMean(x) / s) * -g + c) == ((x - ReduceMean(x)) / s) * g + c``."""
     m.require(m.x.dtype is DType.FLOAT, "no float32")
     m.require(np.array_equal(m.g.value, -m.h.value), "the second factor is not the first one negated")
     return add(mul(div(sub(m.x, m.mean), m.s), m.g), m.c)
 
 
-def _scaled_difference(d: Sampler) -> dict[str, Any]:
+def _kept_mean(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.shape(1, 4, ones=0.05))
-    return {"x": x, **_axes(d, x.ndim), "y": d.positive(d.broadcast_with(x.shape))}
+    gain = d.positive(d.broadcast_with(x.shape))
+    found = {"x": x, **_axes(d, x.ndim), "y": d.either(gain, 0.2), "c": d.either(d.floats(d.broadcast_of(x.shape)))}
+    return found | {"s": d.positive(d.broadcast_of(x.shape)), "g": fixed(d.floats(x.shape[-1:]))}
 
 
-@rule(
-    sub(mul(x, y), mul(apply("ReduceMean", x, axes).named("mean"), y)),
-    where=[constant("axes")],
-    exactness=ROUNDING,
-    source="distributivity",
-    family="E27",
-    sample=_scaled_difference,
-)
-def subtract_mean_before_factor(m: Match) -> Term:
-    """``x * y - ReduceMean(x) * y == (x - ReduceMean(x)) * y``."""
-    m.require(m.x.dtype is DType.FLOAT, "no float32")
-    return mul(sub(m.x, m.mean), m.y)
+def _define_mean(
+    place: str, scaled: Callable[[Term], Apply], summed: Callable[[Apply, Apply], Apply], words: str
+) -> Rule:
+    """The mean subtracted where ``x`` and its mean were scaled each: ``scaled`` of both, put together by ``summed``."""
+
+    def subtracted(m: Match) -> Term:
+        m.require(m.x.dtype is DType.FLOAT, "no float32")
+        centred = sub(m.x, m.mean)
+        found = mul(centred, m.y) if hasattr(m, "y") else mul(div(centred, m.s), m.g)
+        return add(found, m.c) if hasattr(m, "c") else found
+
+    subtracted.__name__ = f"subtract_mean_{place}"
+    subtracted.__doc__ = words
+    mean = apply("ReduceMean", x, axes).named("mean")
+    return rule(
+        summed(scaled(x), scaled(mean)),
+        where=[constant("axes")],
+        exactness=ROUNDING,
+        source="distributivity; Keras folds its normalisation so",
+        family="E27",
+        sample=_kept_mean,
+    )(subtracted)
+
+
+for _name, _scaled, _words in (
+    ("factor", lambda v: mul(v, y), "{0} * y"),
+    ("quotient", lambda v: mul(div(v, s), g), "({0} / s) * g"),
+):
+    _x, _mean, _both = (_words.format(v) for v in ("x", "ReduceMean(x)", "(x - ReduceMean(x))"))
+    _define_mean(f"before_{_name}", _scaled, sub, f"``{_x} - {_mean} == {_both}``.")
+    for _place, _summed, _left in (
+        ("with_shift", lambda p, q: add(p, sub(c, q)), f"{_x} + (c - {_mean})"),
+        ("behind_shift", lambda p, q: sub(add(p, c), q), f"({_x} + c) - {_mean}"),
+    ):
+        _define_mean(f"before_{_name}_{_place}", _scaled, _summed, f"``{_left} == {_both} + c``.")

@@ -1,4 +1,4 @@
-"""A positive constant scale passes rectifiers, pools and sums on its way to the weights that absorb it (E15).
+"""A constant scale passes rectifiers (if positive), pools and sums on its way to the weights that absorb it (E15).
 
 Both directions are offered: forwards to the operator that follows, backwards to the one before. Each passes one operator at a
 time and adds one product at most, which is chosen only where it meets weights.
@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Rule, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.alignment import FLOATS, elements_along, floating, not_all
+from eqsat.rules.alignment import FLOATS, elements_along, floating, largest, not_all
 from eqsat.rules.drawing import kept_shape_along
-from eqsat.rules.sampling import Drawing, Instance, Sampler
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import add, condition, constant, mul
 
 x, s = variables("x s")
@@ -31,6 +33,9 @@ PASSABLE = {
 }
 """Operators with ``op(x * s) == op(x) * s`` for a positive ``s``, and how exactly it holds: rounding is monotone."""
 
+LINEAR = ("AveragePool", "GlobalAveragePool")
+"""Those of them for which ``s`` may have any sign."""
+
 
 def _is_positive(value: Ref) -> bool:
     low, high = value.interval
@@ -40,6 +45,11 @@ def _is_positive(value: Ref) -> bool:
 @condition("s positive and finite")
 def _positive(m: Match) -> bool:
     return _is_positive(m.s)
+
+
+@condition("s finite")
+def _finite(m: Match) -> bool:
+    return math.isfinite(largest(m.s))
 
 
 def _require_channels(m: Match, op: str, value: Ref) -> None:
@@ -54,21 +64,32 @@ def _sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
         if not op.endswith("Pool"):
             x = d.floats(d.shape(), infinite=d.chance(0.2))
             scale = d.scale(d.broadcast_with(x.shape))
-            return {"x": x, "s": d.either(scale, 0.9), "n": {"alpha": 0.25} if op == "LeakyRelu" else {}}
+            found = {"x": x, "s": d.either(scale, 0.9), "n": {"alpha": 0.25} if op == "LeakyRelu" else {}}
+            return found | _wrapping(d, x.shape, "int32") if op == "Relu" and d.chance(0.1) else found
         batch, channels = d.extents(2)
         x = d.floats((batch, channels, d.integer(3, 5), d.integer(4, 6)))
         scale = d.scale(kept_shape_along(d, x.shape, 1))
+        if d.chance(0.1):
+            scale = np.where(scale == 1, scale, np.float32(np.inf))
         attributes: dict[str, Any] = {}
         if not op.startswith("Global"):
             attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
+        if op == "MaxPool" and d.chance(0.1):
+            return _wrapping(d, x.shape, "int8") | {"n": attributes}
         return {"x": x, "s": d.either(scale, 0.9), "n": attributes}
 
     return draw
 
 
+def _wrapping(d: Sampler, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
+    """Integers of which products leave the range, and come back with another sign."""
+    return {"x": d.integers(shape, dtype), "s": fixed(3, dtype)}
+
+
 def _define(op: str, exactness: Exactness) -> tuple[Rule, Rule]:
     """The two rules of one operator."""
-    conditions = [constant("s"), floating("x", "s"), not_all("s", 1), _positive]
+    sign, words = (_finite, "a finite") if op in LINEAR else (_positive, "a positive")
+    conditions = [constant("s"), floating("x", "s"), not_all("s", 1), sign]
     options: dict[str, Any] = {"where": conditions, "exactness": exactness, "source": SOURCE, "family": "E15"}
 
     def behind(m: Match) -> Term:
@@ -76,7 +97,7 @@ def _define(op: str, exactness: Exactness) -> tuple[Rule, Rule]:
         return mul(Apply(op, (m.x,), m.n.attributes), m.s)
 
     behind.__name__ = f"move_scale_behind_{op.lower()}"
-    behind.__doc__ = f"""``{op}(x * s) == {op}(x) * s`` for a positive ``s``{_ALONG if op.endswith("Pool") else ""}."""
+    behind.__doc__ = f"""``{op}(x * s) == {op}(x) * s`` for {words} ``s``{_ALONG if op.endswith("Pool") else ""}."""
     first = rule(apply(op, mul(x, s)).named("n"), sample=_sample(op), **options)(behind)
 
     def before(m: Match) -> Term:
@@ -84,7 +105,7 @@ def _define(op: str, exactness: Exactness) -> tuple[Rule, Rule]:
         return Apply(op, (mul(m.x, m.s),), m.n.attributes)
 
     before.__name__ = f"move_scale_before_{op.lower()}"
-    before.__doc__ = f"""``{op}(x) * s == {op}(x * s)`` for a positive ``s``{_ALONG if op.endswith("Pool") else ""}."""
+    before.__doc__ = f"""``{op}(x) * s == {op}(x * s)`` for {words} ``s``{_ALONG if op.endswith("Pool") else ""}."""
     second = rule(mul(apply(op, x).named("n"), s), sample=_sample(op), **options)(before)
     return first, second
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, rule, variables
@@ -64,6 +66,26 @@ def exchange_operands_of_transposed_product(m: Match) -> Term:
     _turned(m, m.x, m.y)
     perm = last_axes_exchanged(m.x.rank)
     return transpose(matmul(transpose(m.y, perm), m.x), perm)
+
+
+def _product(d: Sampler) -> dict[str, Any]:
+    found = _stack("x")(d)
+    x, y, perm = found["x"], found["y"], found["p"]["perm"]
+    return {"x": np.transpose(x, perm), "y": y, "p": {"perm": last_axes_exchanged(x.ndim) if d.chance(0.8) else perm}}
+
+
+@rule(
+    apply("Transpose", matmul(x, y)).named("p"),
+    exactness=Exactness.ROUNDING,
+    source="(x y)' = y' x'",
+    family="E18",
+    sample=_product,
+)
+def turn_product_instead_of_result(m: Match) -> Term:
+    """``(x @ y)' == y' @ x'`` for stacks of matrices."""
+    _turned(m, m.x, m.y)
+    perm = last_axes_exchanged(m.x.rank)
+    return matmul(transpose(m.y, perm), transpose(m.x, perm))
 
 
 def _moved(d: Sampler) -> dict[str, Any]:

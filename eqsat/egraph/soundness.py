@@ -2,7 +2,9 @@
 
 The value of an e-class is what its oldest e-node computes, the one of the original program if there is one. Every other
 e-node of the class is evaluated on the values of its children and compared: errors do not accumulate, and a wrong merge shows
-where it happened. How close is close enough depends on the rules that merged the class: see `eqsat.exactness`.
+where it happened. How close is close enough depends on the rules that merged the class: see `eqsat.exactness`. Where a rule
+of class ROUNDING is involved, elements are compared as long as nothing that they were computed from left the range of floats:
+see `eqsat.egraph.overflow`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_INEXACT
 from eqsat.egraph.magnitude import Operand, magnitude_of
+from eqsat.egraph.overflow import Marked, overflowed
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
@@ -76,6 +79,7 @@ class _Checker:
         self._values: dict[int, Value] = {}
         self._source: dict[int, int] = {}
         self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
+        self._overflows: dict[tuple[int, int], np.ndarray | None] = {}
         self._merged_by: dict[int, set[str]] = {}
         self._rules: dict[tuple[int, int], frozenset[str]] = {}
 
@@ -116,7 +120,7 @@ class _Checker:
             cls = egraph.find(handle)
             message = self._type_message(cls, value)
             if message is None and self._source[cls] != handle:
-                message = self._difference(cls, value)
+                message = self._difference(cls, handle, value)
             if message is not None:
                 violations.append(self._violation(cls, handle, message))
         return violations
@@ -173,7 +177,7 @@ class _Checker:
             self._rules[cls, levels] = found
         return found
 
-    def _difference(self, cls: int, value: Value) -> str | None:
+    def _difference(self, cls: int, handle: int, value: Value) -> str | None:
         expected = self._values[cls]
         if isinstance(expected, tuple) or isinstance(value, tuple):
             return None  # compared projection by projection
@@ -183,8 +187,10 @@ class _Checker:
         message = difference(expected, value, Exactness.EXACT)
         if message is None or exactness is Exactness.EXACT:
             return message
-        is_float = expected.dtype.kind in "fV"
-        return difference(expected, value, exactness, self._magnitude(cls, _LEVELS) if is_float else None, quanta)
+        if expected.dtype.kind not in "fV":
+            return difference(expected, value, exactness, quanta=quanta)
+        inside = ~(self._overflow(self._source[cls], _LEVELS, expected) | self._overflow(handle, _LEVELS, value))
+        return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside)
 
     def _magnitude(self, cls: int, levels: int) -> np.ndarray:
         """How large the terms were from which the floats of a class were computed, over some levels of operators.
@@ -201,6 +207,27 @@ class _Checker:
                 found = np.fmax(found, magnitude_of(*self._operands(handle, levels - 1), value))
             self._magnitudes[key] = found
         return found
+
+    def _overflow(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray:
+        """Which elements of ``value``, that an e-node computes, overflowed on the way, over some levels of operators."""
+        found = self._overflow_of(handle, levels, value)
+        return np.zeros(value.shape, np.bool_) if found is None else found
+
+    def _overflow_of(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray | None:
+        """As above, or ``None``. Constants are no excuse: a rule that folds them has to see that they stay finite."""
+        key = (handle, levels)
+        if key not in self._overflows:
+            egraph, node = self._egraph, self._egraph.nodes[handle]
+            plain = node.outputs == 1 and node.op not in (PROJECTION, INPUT) and not egraph.is_constant(handle)
+            operands: list[Marked | None] = []
+            for child in egraph.canonical_children(handle) if plain else ():
+                array = None if child == ABSENT_INPUT else self._values.get(child)
+                marked = None
+                if levels and isinstance(array, np.ndarray) and array.dtype.kind in "fV":
+                    marked = self._overflow_of(self._source[child], levels - 1, array)
+                operands.append((array, marked) if isinstance(array, np.ndarray) else None)
+            self._overflows[key] = overflowed(node.key, node.attributes, operands, value) if plain else None
+        return self._overflows[key]
 
     def _operands(self, handle: int, levels: int) -> tuple[str, Attributes, list[Operand | None]]:
         node = self._egraph.nodes[handle]
@@ -229,11 +256,12 @@ def difference(
     exactness: Exactness,
     magnitude: np.ndarray | None = None,
     quanta: int = 0,
+    inside: np.ndarray | None = None,
 ) -> str | None:
     """Why ``found`` is not ``expected`` within an exactness class, or ``None`` if it is.
 
-    ``magnitude``: size of the terms each float was computed from, the yardstick of class ROUNDING. Where the expected value
-    overflowed although its terms were finite, nothing is compared.
+    ``magnitude``: size of the terms each float was computed from, the yardstick of class ROUNDING. ``inside``: the elements to
+    compare by it, those that never left the range of floats; all by default.
     """
     if expected.dtype != found.dtype:
         return f"dtype {found.dtype}, expected {expected.dtype}"
@@ -251,6 +279,8 @@ def difference(
         wrong &= np.abs(expected.astype(np.int64) - found.astype(np.int64)) > quanta
     elif expected.dtype.kind not in "iub" and exactness >= Exactness.ROUNDING:
         wrong &= ~_within_rounding(expected, found, magnitude)
+        if inside is not None:
+            wrong &= inside
     if not wrong.any():
         return None
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -266,6 +296,4 @@ def _within_rounding(expected: np.ndarray, found: np.ndarray, magnitude: np.ndar
     size = np.abs(a) if magnitude is None else np.fmax(np.abs(a), magnitude)
     with np.errstate(all="ignore"):
         close = np.abs(a - b) <= ROUNDING_FACTOR * (float(info.eps) * size + float(info.smallest_normal))
-    overflowed = ~np.isfinite(a) & np.isfinite(size) & (size > float(info.max))
-    finite = np.isfinite(a) & np.isfinite(b)
-    return np.asarray((close & finite) | overflowed)
+    return np.asarray(close & np.isfinite(a) & np.isfinite(b))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
@@ -51,3 +52,13 @@ def test_growth_is_linear() -> None:
         iterations.append(result.iterations)
     assert max(sizes) <= 1.2 * min(sizes)
     assert iterations[2] <= iterations[1] + 1
+
+
+def test_factors_that_undo_each_other_end() -> None:
+    """A value that is a multiple of its own multiple must not give weights a new factor for ever."""
+    b = GraphBuilder()
+    x, z = (b.op(f, b.input(n, "float32", (2, 35))) for f, n in (("Erf", "x"), ("Tanh", "z")))
+    product = b.op("Mul", b.op("Mul", x, b.constant(0.03, "float32")), b.op("Div", z, b.constant(0.03, "float32")))
+    weights = np.random.default_rng(0).normal(size=(35, 3)).astype(np.float32)
+    encoding = encode(b.finish({"y": b.op("MatMul", product, b.constant(weights))}))
+    assert saturate(encoding.egraph, RULES, LIMITS).stop_reason is StopReason.SATURATED

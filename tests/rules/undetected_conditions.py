@@ -1,4 +1,4 @@
-"""Side conditions that random instances cannot tell from no condition at all, by the reason why."""
+"""Side conditions that random instances of one rule cannot tell from no condition at all, by the reason why."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ KERNELS: frozenset[tuple[str, str]] = frozenset(
         ("move_left_transpose_into_matmul", "floats"),
         ("move_right_transpose_into_matmul", "floats"),
         ("move_transpose_of_matmul_inside", "floats"),
+        ("move_scale_before_averagepool", "x, s of one float type"),
+        ("move_scale_before_globalaveragepool", "x, s of one float type"),
+        ("move_scale_before_globalmaxpool", "x, s of one float type"),
+        ("move_scale_before_leakyrelu", "x, s of one float type"),
+        ("move_scale_behind_averagepool", "x, s of one float type"),
+        ("move_scale_behind_globalaveragepool", "x, s of one float type"),
+        ("move_scale_behind_globalmaxpool", "x, s of one float type"),
+        ("move_scale_behind_leakyrelu", "x, s of one float type"),
+        ("move_dequantize_behind_pad", "8-bit type"),
+        ("move_dequantize_behind_reducemax", "8-bit type"),
+        ("move_dequantize_behind_reducemin", "8-bit type"),
         ("normalise_negation", "x signed"),
         ("normalise_reciprocal", "float"),
         ("normalise_relu", "float"),
@@ -27,23 +38,12 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
 )
 """Where the condition fails the operator is not defined: the reference evaluator has one answer, kernels have others."""
 
-NO_GAIN: frozenset[tuple[str, str]] = frozenset(
+GROWTH: frozenset[tuple[str, str]] = frozenset(
     {
         ("add_constant_to_bias_of_conv", "c not all 0"),
         ("add_constant_to_bias_of_gemm", "c not all 0"),
         ("add_constant_to_bias_of_transposed_conv", "c not all 0"),
-        ("fold_shift_into_following_conv", "c not all 0"),
-        ("move_left_transpose_into_gemm", "the transposed operand varies"),
-        ("move_left_transpose_into_matmul", "the transposed operand varies"),
-        ("move_right_transpose_into_gemm", "the transposed operand varies"),
-        ("move_right_transpose_into_matmul", "the transposed operand varies"),
-        ("move_shift_behind_matmul", "c not all 0"),
-    }
-)
-"""The equation holds and the right side is never cheaper."""
-
-ENDS: frozenset[tuple[str, str]] = frozenset(
-    {
+        ("fold_scale_before_shift_into_following_conv", "the folded value is another value"),
         ("fold_scale_into_biased_matmul", "the scaled value is another value"),
         ("fold_scale_into_conv", "the scaled value is another value"),
         ("fold_scale_into_following_conv", "the folded value is another value"),
@@ -54,48 +54,26 @@ ENDS: frozenset[tuple[str, str]] = frozenset(
         ("fold_scale_into_matmul", "the scaled value is another value"),
         ("fold_scale_into_transposed_conv", "the scaled value is another value"),
         ("fold_shift_into_following_conv", "the folded value is another value"),
+        ("move_left_transpose_into_gemm", "the transposed operand varies"),
+        ("move_left_transpose_into_matmul", "the transposed operand varies"),
+        ("move_right_transpose_into_gemm", "the transposed operand varies"),
+        ("move_right_transpose_into_matmul", "the transposed operand varies"),
+        ("move_scale_before_averagepool", "s not all 1"),
+        ("move_scale_before_globalaveragepool", "s not all 1"),
+        ("move_scale_before_globalmaxpool", "s not all 1"),
+        ("move_scale_before_leakyrelu", "s not all 1"),
+        ("move_scale_before_maxpool", "s not all 1"),
+        ("move_scale_before_relu", "s not all 1"),
+        ("move_scale_behind_averagepool", "s not all 1"),
+        ("move_scale_behind_globalaveragepool", "s not all 1"),
+        ("move_scale_behind_globalmaxpool", "s not all 1"),
+        ("move_scale_behind_leakyrelu", "s not all 1"),
+        ("move_scale_behind_maxpool", "s not all 1"),
+        ("move_scale_behind_relu", "s not all 1"),
         ("move_shift_behind_matmul", "the folded value is another value"),
     }
 )
-"""The rule would match what it made itself: seen with other rules, or on constants too large to be folded."""
+"""The equation holds, but what it adds is never chosen, or matches again: all rules together make a larger e-graph without the
+condition (`test_conditions_limit_growth`)."""
 
-UNDRAWN: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("argmax_of_integers", "8-bit type"),
-        ("argmax_of_integers", "no integer dequantises to infinity"),
-        ("argmin_of_integers", "8-bit type"),
-        ("argmin_of_integers", "no integer dequantises to infinity"),
-        ("fold_scale_before_shift_into_following_conv", "s, c of one float type"),
-        ("fold_scale_before_shift_into_following_conv", "the folded value is another value"),
-        ("move_dequantize_behind_pad", "8-bit type"),
-        ("move_dequantize_behind_reducemax", "8-bit type"),
-        ("move_dequantize_behind_reducemin", "8-bit type"),
-        ("move_scale_before_averagepool", "s not all 1"),
-        ("move_scale_before_averagepool", "s positive and finite"),
-        ("move_scale_before_averagepool", "x, s of one float type"),
-        ("move_scale_before_globalaveragepool", "s not all 1"),
-        ("move_scale_before_globalaveragepool", "s positive and finite"),
-        ("move_scale_before_globalaveragepool", "x, s of one float type"),
-        ("move_scale_before_globalmaxpool", "s not all 1"),
-        ("move_scale_before_globalmaxpool", "x, s of one float type"),
-        ("move_scale_before_maxpool", "s not all 1"),
-        ("move_scale_before_maxpool", "x, s of one float type"),
-        ("move_scale_before_relu", "s not all 1"),
-        ("move_scale_before_relu", "x, s of one float type"),
-        ("move_scale_behind_averagepool", "s not all 1"),
-        ("move_scale_behind_averagepool", "s positive and finite"),
-        ("move_scale_behind_averagepool", "x, s of one float type"),
-        ("move_scale_behind_globalaveragepool", "s not all 1"),
-        ("move_scale_behind_globalaveragepool", "s positive and finite"),
-        ("move_scale_behind_globalaveragepool", "x, s of one float type"),
-        ("move_scale_behind_globalmaxpool", "s not all 1"),
-        ("move_scale_behind_globalmaxpool", "x, s of one float type"),
-        ("move_scale_behind_maxpool", "s not all 1"),
-        ("move_scale_behind_maxpool", "x, s of one float type"),
-        ("move_scale_behind_relu", "s not all 1"),
-        ("move_scale_behind_relu", "x, s of one float type"),
-    }
-)
-"""The sample draws no counterexample yet."""
-
-UNDETECTED = KERNELS | UNDEFINED | NO_GAIN | ENDS | UNDRAWN
+UNDETECTED = KERNELS | UNDEFINED | GROWTH

@@ -1,0 +1,27 @@
+"""Small versions of every model family: all rules saturate on them, and every e-node agrees with its class."""
+
+from __future__ import annotations
+
+import pytest
+
+import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.small_models import names, small_model
+from benchmarks.soundness import check_model
+from eqsat.ir.interpret import run
+
+QUICK = ("gpt2", "llama", "mobilenetv2 qdq", "inception", "nasrnn")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names()])
+def test_every_enode_of_a_small_model_agrees(name: str) -> None:
+    enodes, fired, wrong = check_model(name, seed=1)
+    assert not wrong, "\n".join(wrong)
+    assert fired
+    assert enodes > 2 * len(small_model(name).graph.nodes)
+
+
+def test_equal_seeds_give_equal_models() -> None:
+    first, second = small_model("vit", 3), small_model("vit", 3)
+    assert first.graph.same_as(second.graph)
+    (a,), (b,) = run(first.graph, first.feeds).values(), run(second.graph, second.feeds).values()
+    assert (a == b).all()
