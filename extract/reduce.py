@@ -3,7 +3,8 @@
 import heapq
 import time
 
-from eqsat.extract.core import Core
+from eqsat.extract.components import strong_components
+from eqsat.extract.core import Core, Parts
 from eqsat.extract.required import required_classes
 
 _MAX_ROUNDS = 20
@@ -19,6 +20,8 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
     """
     fold(core, deadline)
     core = core.compacted()
+    if merge_equal_classes(core):
+        core = core.compacted()
     for _ in range(_MAX_ROUNDS):
         if time.perf_counter() > deadline:
             break
@@ -27,12 +30,15 @@ def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
         if required is None:
             break
         drop_cyclic_nodes(core, required)
+        drop_implied_children(core, required)
         drop_dominated_nodes(core, required)
         add_mandatory_roots(core, required)
         fold(core, deadline)
         if core.size() == before:
             break  # nothing was contracted, inlined or deleted: there is nothing to renumber
         core = core.compacted()
+        if merge_equal_classes(core):
+            core = core.compacted()
     return core
 
 
@@ -105,6 +111,77 @@ def drop_dominated_nodes(core: Core, required: list[int]) -> None:
             direct.append(mask)
             kept.append(node)
         core.nodes[current] = kept
+
+
+def drop_implied_children(core: Core, required: list[int]) -> None:
+    """Drop from each node the children that another of its children requires: they are derived anyway."""
+    children = core.children
+    for members in core.nodes:
+        for node in members:
+            own = children[node]
+            if len(own) < 2:
+                continue
+            kept = list(own)
+            for child in own:  # a class may require one that requires it: one of the two stays
+                if any(other != child and required[other] >> child & 1 for other in kept):
+                    kept.remove(child)
+            if len(kept) < len(own):
+                children[node] = tuple(kept)
+
+
+def merge_equal_classes(core: Core) -> bool:
+    """Make one class of those that follow from one another at no cost, by nodes of one child; tell whether there were any.
+
+    Whatever derives one of them derives the others, along nodes that become part of every node of the class. The core must
+    be compacted afterwards.
+    """
+    free: list[list[int]] = [[] for _ in core.nodes]
+    for members in core.nodes:
+        for node in members:
+            if core.cost[node] == 0.0 and len(core.children[node]) == 1:
+                free[core.owner[node]].append(node)
+    equal = [c for c in strong_components([[core.children[n][0] for n in nodes] for nodes in free]) if len(c) > 1]
+    if not equal:
+        return False
+    first = list(range(len(core.nodes)))
+    for component in equal:
+        for current in component:
+            first[current] = min(component)
+    for component in equal:
+        merged: list[int] = []
+        for current in component:
+            nodes = [n for n in core.nodes[current] if all(first[k] != first[current] for k in core.children[n])]
+            if nodes:
+                path = _paths_to(core, free, current, set(component))
+                for node in nodes:
+                    core.parts[node] = (core.parts[node], path)
+                merged.extend(nodes)
+            core.nodes[current] = []
+        core.nodes[min(component)] = merged
+    for current, members in enumerate(core.nodes):
+        for node in members:
+            core.owner[node] = current
+            core.children[node] = tuple(sorted({first[k] for k in core.children[node]}))
+    core.roots = {first[root] for root in core.roots}
+    return True
+
+
+def _paths_to(core: Core, free: list[list[int]], target: int, component: set[int]) -> Parts:
+    """Parts of nodes of ``free`` along which every other class of ``component`` leads to ``target``."""
+    users: dict[int, list[int]] = {}
+    for current in component:
+        for node in free[current]:
+            users.setdefault(core.children[node][0], []).append(node)
+    reached = [target]
+    seen = {target}
+    found: Parts = ()
+    for current in reached:
+        for node in users.get(current, ()):
+            if core.owner[node] in component and core.owner[node] not in seen:
+                seen.add(core.owner[node])
+                reached.append(core.owner[node])
+                found = (found, core.parts[node])
+    return found
 
 
 def add_mandatory_roots(core: Core, required: list[int]) -> None:

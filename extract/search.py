@@ -6,6 +6,7 @@ from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.decompose import equal_parts, split_components
+from eqsat.extract.eliminate import eliminate_free_classes
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import CriticalValues, Landmarks, landmark_bound
@@ -33,6 +34,8 @@ class Solution:
 def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
     """Solve ``core`` (consumed) as far as ``deadline`` allows."""
     core = reduce_core(core, deadline)
+    if not depth and eliminate_free_classes(core, deadline):
+        core = reduce_core(core.compacted(), deadline)
     parts = split_components(core)
     solved: dict[object, tuple[Bracket, list[int]]] = {}
     equal = equal_parts(parts)

@@ -60,7 +60,7 @@ def extract(
         best.offer_if_acyclic(method, greedy_dag(problem, deadline))
     elif method != "tree":
         chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s)
-        best.offer(stage, {problem.node_class[n]: n for n in flatten_parts(chosen)})
+        best.offer(stage, _choice_of(problem, flatten_parts(chosen)))
     tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
     best.offer("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0})
     if method in ("auto", "milp", "area") and best.cost - bound > PROOF_TOLERANCE * best.cost:
@@ -118,6 +118,17 @@ def _solve_core(core: Core, method: str, deadline: float) -> tuple[list[object],
             search.tighten(deadline)
             search.finish(deadline)
     return [core.parts[bracket.choice[c]] for c in core.needed(bracket.choice)], bracket.bound, bracket.stage
+
+
+def _choice_of(problem: ExtractionProblem, nodes: list[int]) -> dict[int, int]:
+    """Return a choice among ``nodes`` without a cycle: reductions may leave two free derivations of a class in use."""
+    if len({problem.node_class[n] for n in nodes}) == len(nodes):
+        return {problem.node_class[n]: n for n in nodes}
+    cost = [float("inf")] * problem.node_count
+    for node in nodes:
+        cost[node] = problem.node_cost[node]
+    tree = knuth(problem.class_count, problem.node_class, problem.node_children, cost)
+    return {c: n for c, n in enumerate(tree.choice) if n >= 0}
 
 
 def _polished(problem: ExtractionProblem, core: Core, choice: Mapping[int, int], deadline: float) -> dict[int, int]:

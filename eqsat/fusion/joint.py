@@ -181,7 +181,8 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4))
+        kernels = self._best[2].kernels.values() if self._best is not None else ()
+        relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4), kernels=kernels)
         bound = relaxed or 0.0
         whole = relaxed is not None
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s

@@ -18,11 +18,24 @@ class Mode:
     required: tuple[int, ...]
     anchored: bool
     """Whether the first required stage takes one operator only, which pays the launch."""
+    topped: bool
+    """Whether there is one required stage, which takes many operators: then a kernel is known by one of those that open it, such
+    that it computes its first value with no other of them behind that one."""
+
+    fine: bool
+
+    def opens(self, labels: frozenset[str]) -> bool:
+        """Whether an operator with these labels can be the first one in the first required stage."""
+        k = self.required[0]
+        stages = self.template.stages
+        return bool(stages[k].accepts & labels) and not any(s.accepts & labels for s in stages[:k] if not self.anchored)
 
 
-def mode_of(number: int, template: Template, heavy: bool) -> Mode:
+def mode_of(number: int, template: Template, heavy: bool, *, fine: bool = True) -> Mode:
+    """The mode of a template; ``fine``: whether its kernels are told apart."""
     required = tuple(i for i, s in enumerate(template.stages) if s.required)
-    return Mode(number, template, heavy, required, bool(required) and template.stages[required[0]].once)
+    anchored = bool(required) and template.stages[required[0]].once
+    return Mode(number, template, heavy, required, anchored, fine and len(required) == 1 and not anchored, fine)
 
 
 def _covers(general: Template, special: Template) -> bool:

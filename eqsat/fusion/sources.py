@@ -208,8 +208,12 @@ def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:
 def _on_target(operation: Operation, target: Target, constants: set[int]) -> Operation:
     """Operators that the target does in place, and those that read constants only, launch nothing: they are views.
 
-    What depends on constants only is computed when the program is loaded. Operators with no input stay as they are.
+    What depends on constants only is computed when the program is loaded. Operators with no input stay as they are. No kernel
+    reads the constant operands of a view (such as a shape): they are part of its code.
     """
+    if operation.is_view:
+        others = (c for c in operation.inputs[1:] if c not in constants)
+        operation = replace(operation, inputs=(*operation.inputs[:1], *others))
     prepared = operation.inputs and constants.issuperset(operation.inputs) and operation.kind is not Kind.OPAQUE
     if operation.name not in target.free_operators and not prepared:
         return operation

@@ -58,7 +58,8 @@ def kernel_work(source: ProgramGraph, kernel: Kernel) -> Work:
     graph = source.graph
     operations = [source.operations[i] for i in kernel.nodes]
     root, *also = dict.fromkeys(graph.owner[i] for i in operations if _writes(source, i, kernel))
-    return group_work(graph, operations, {source.classes[v] for v in kernel.inputs}, root, also)
+    read = {c for i in operations for c in graph.operations[i].inputs}  # not the shape that a view is given
+    return group_work(graph, operations, read.intersection(source.classes[v] for v in kernel.inputs), root, also)
 
 
 def _writes(source: ProgramGraph, index: int, kernel: Kernel) -> bool:

@@ -1,0 +1,52 @@
+"""What a good program tells the relaxed bound: where to look closely, at the cost of a larger problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from eqsat.cost.target import Target
+from eqsat.fusion.matching import Cone
+from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.quotient import Merged
+from eqsat.fusion.rates import Rates
+from eqsat.fusion.work import group_work
+from eqsat.ir.operator import Kind
+
+_MOST_OPERATIONS = 1500
+"""Graphs of so many operations are small enough to tell apart the readers of all leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Any hints give a bound, those of a good program a good one.
+
+    ``fine``: whether kernels are told apart at all (`eqsat.fusion.states`, `eqsat.fusion.readers`).
+
+    ``heavy``: anchors -> whether operations count in the kernels that they open, not bytes. ``shared``: leaves that several
+    kernels read, each for itself, or all leaves.
+    """
+
+    heavy: dict[int, bool] = field(default_factory=dict)
+    shared: frozenset[int] = frozenset()
+    fine: bool = True
+
+
+def hints_of(graph: FusionGraph, target: Target, rates: Rates, merged: Merged, kernels: Iterable[Cone]) -> Hints:
+    """The hints of a program that consists of ``kernels`` of ``graph``, in the numbers of ``merged``."""
+    heavy: dict[int, bool] = {}
+    reads: Counter[int] = Counter()
+    for kernel in kernels:
+        if kernel.only_views:
+            continue
+        work = group_work(graph, kernel.operations, kernel.inputs, kernel.root, kernel.also)
+        bound = rates.counts_operations and work.flops / target.peak(work.dtype) > work.bytes * rates.byte
+        for i in kernel.operations:
+            if i in merged.operations and graph.operations[i].kind is Kind.ANCHOR:
+                heavy[merged.operations[i]] = bound
+        if not bound:
+            reads.update({merged.classes[c] for c in kernel.inputs if not graph.members[c]})
+    small = len(merged.graph.operations) <= _MOST_OPERATIONS
+    leaves = (c for c, members in enumerate(merged.graph.members) if not members)
+    return Hints(heavy, frozenset(c for c in leaves if small or reads[c] > 1))

@@ -1,0 +1,94 @@
+"""Classes that are views of one another as one class, for bounds in which views cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from eqsat.cost.target import Target
+from eqsat.fusion.operation import FusionGraph
+
+_NOT_PLAIN = frozenset(("projection", "multiple"))
+
+
+def usable_operations(graph: FusionGraph, target: Target) -> list[bool]:
+    """Whether each operation may be part of a program for the target."""
+    return [
+        o.name not in target.unsupported and "unwritable" not in o.labels and graph.owner[i] not in o.inputs
+        for i, o in enumerate(graph.operations)
+    ]
+
+
+class Merged(NamedTuple):
+    """``operations`` and ``classes``: the new numbers of those of the graph that was merged, where they still have one."""
+
+    graph: FusionGraph
+    operations: dict[int, int]
+    classes: dict[int, int]
+
+
+def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True) -> Merged:
+    """The usable operations of a graph, of those that differ in the order of their inputs one.
+
+    If views are ``free``, a view of one input and its input, of equal sizes in memory, become one class, if none of them is a
+    leaf (whose views a kernel may compute otherwise, and read less). What computes one of them then computes the other. Every
+    program of the graph and its kernels is one of the result at no greater cost: views only get fewer, and no value gets
+    another size. Operators become equal whose inputs differ in views only. ``usable[i]``: whether operation ``i`` may be
+    chosen at all.
+    """
+    parent = list(range(len(graph.members)))
+
+    def find(cls: int) -> int:
+        while parent[cls] != cls:
+            parent[cls] = parent[parent[cls]]
+            cls = parent[cls]
+        return cls
+
+    for index, operation in enumerate(graph.operations):
+        if (
+            free
+            and usable[index]
+            and operation.is_view
+            and len(operation.inputs) == 1
+            and operation.labels.isdisjoint(_NOT_PLAIN)
+        ):
+            own, other = graph.owner[index], operation.inputs[0]
+            if graph.bytes[own] == graph.bytes[other] and graph.members[other]:
+                first, second = sorted((find(own), find(other)))
+                parent[second] = first
+    number: dict[int, int] = {}
+    result = FusionGraph()
+    for cls in range(len(parent)):
+        if find(cls) == cls:
+            number[cls] = len(result.members)
+            result.members.append([])
+            result.elements.append(graph.elements[cls])
+            result.bytes.append(graph.bytes[cls])
+            result.scalar.append(graph.scalar[cls])
+    places: dict[int, int] = {}
+    seen: dict[tuple[object, ...], int] = {}
+    for cls, members in enumerate(graph.members):
+        target = find(cls)
+        for index in members:
+            operation = graph.operations[index]
+            inputs = tuple(dict.fromkeys(number[find(c)] for c in operation.inputs))
+            same = (
+                target,
+                operation.name,
+                operation.labels,
+                frozenset(inputs),
+                operation.flops,
+                operation.dtype,
+                operation.row_bytes,
+            )
+            if usable[index] and number[target] not in inputs:
+                if same not in seen:
+                    seen[same] = result.add(number[target], replace(operation, inputs=inputs))
+                places[index] = seen[same]
+    for cls, members in enumerate(graph.members):
+        own = number[find(cls)]
+        if members and not result.members[own]:  # no leaf, but a class that nothing derives
+            result.add(own, replace(graph.operations[members[0]], inputs=(own,)))
+    result.roots = tuple(dict.fromkeys(number[find(c)] for c in graph.roots))
+    return Merged(result, places, {cls: number[find(cls)] for cls in range(len(parent))})

@@ -1,0 +1,222 @@
+"""States of classes inside kernels of one template: what the relaxed problem of `eqsat.fusion.relaxation` is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat.cost.target import Target
+from eqsat.fusion.modes import Mode
+from eqsat.fusion.operation import FusionGraph, Operation
+
+NONE = -1
+
+KernelId = tuple[int, int]
+"""Which kernel: its anchor, the operator that opens the first required stage (`Mode.anchored`, `Mode.topped`), be it filled
+already or not, and the class that it writes if it writes one only (`NONE`: none, or not known)."""
+
+ANY: KernelId = (NONE, NONE)
+
+State = tuple[int, int, KernelId]
+"""Stage of a class inside a kernel, how many of the required stages are filled, and the kernel."""
+
+Step = tuple[int, State, int]
+"""An operator, the state of its class that it reaches, and how many stages the input that it continues has filled (`NONE` if it
+continues none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The states that a kernel of a mode with all required stages filled can contain, and the steps that lead to them."""
+
+    mode: Mode
+    states: Mapping[int, dict[State, None]]
+    steps: tuple[Step, ...]
+
+    def inner(self, cls: int, stage: int, filled: int, kernel: KernelId) -> list[State]:
+        """States of a class with exactly ``filled`` stages that an operator at ``stage`` can continue."""
+        return [s for s in self.states.get(cls, ()) if s[1] == filled and s[0] <= stage and s[2] in (kernel, ANY)]
+
+    def beside(self, cls: int, stage: int, filled: int, kernel: KernelId) -> list[State]:
+        """States of a class that an operator at ``stage`` can read where it continues another input with ``filled``."""
+        return [s for s in self.states.get(cls, ()) if s[0] <= stage and s[1] <= filled and s[2] in (kernel, ANY)]
+
+    def writes(self, cls: int, state: State) -> bool:
+        """Whether a kernel may write a class that is in this state."""
+        return state[1] == len(self.mode.required) and state[2][1] in (NONE, cls)
+
+
+def reach_of(
+    graph: FusionGraph, target: Target, mode: Mode, may_open: Callable[[Mode, int], bool], deadline: float
+) -> Reach:
+    """All states of one mode. ``may_open(mode, index)``: whether an operator may fill the first required stage."""
+    return _Reaching(graph, target, mode, may_open).run(deadline)
+
+
+class _Reaching:
+    def __init__(self, graph: FusionGraph, target: Target, mode: Mode, may_open: Callable[[Mode, int], bool]) -> None:
+        self._graph = graph
+        self._target = target
+        self._mode = mode
+        self._users: list[list[int]] = [[] for _ in graph.members]
+        for members in graph.members:
+            for i in members:
+                for c in graph.operations[i].inputs:
+                    self._users[c].append(i)
+        self._inner = [self._accepted(i, once=False) for i in range(len(graph.operations))]
+        self._outer = [self._inner[i] or self._accepted(i, once=True) for i in range(len(graph.operations))]
+        self._openers = [
+            i
+            for members in graph.members
+            for i in members
+            if mode.required and mode.opens(graph.operations[i].labels) and may_open(mode, i)
+        ]
+
+    def run(self, deadline: float) -> Reach:
+        states: dict[int, dict[State, None]] = {}
+        steps: list[Step] = []
+        every = [i for members in self._graph.members for i in members]
+        for anchor in self._openers if self._mode.anchored or self._mode.topped else [NONE]:
+            if time.perf_counter() > deadline:
+                break
+            found, taken = self._around(self._region(anchor) if anchor != NONE else every, anchor)
+            for cls, own in found.items():
+                states.setdefault(cls, {}).update(own)
+            steps.extend(taken)
+        return Reach(self._mode, states, tuple(sorted(steps)))
+
+    def _accepted(self, index: int, *, once: bool) -> bool:
+        operation = self._graph.operations[index]
+        if not operation.labels.isdisjoint(("multiple", "projection")):
+            return False
+        stages = self._mode.template.stages
+        return operation.is_view or any(s.once == once and s.accepts & operation.labels for s in stages)
+
+    def _region(self, anchor: int) -> list[int]:
+        """Operators that a kernel around ``anchor`` may hold: those behind it, and those that they or it read."""
+        graph = self._graph
+        behind: dict[int, None] = {anchor: None}
+        stack = [graph.owner[anchor]]
+        while stack:
+            for user in self._users[stack.pop()]:
+                other = self._mode.topped and self._mode.opens(graph.operations[user].labels)
+                if user not in behind and self._outer[user] and not other:
+                    behind[user] = None
+                    stack.append(graph.owner[user])
+        found = dict(behind)
+        work = list(behind)
+        while work:
+            for c in graph.operations[work.pop()].inputs:
+                for i in graph.members[c]:
+                    if i not in found and self._inner[i]:
+                        found[i] = None
+                        work.append(i)
+        return sorted(found, reverse=True)
+
+    def _around(self, operations: Sequence[int], anchor: int) -> tuple[dict[int, dict[State, None]], list[Step]]:
+        """States of the kernels around ``anchor``, and the steps to them."""
+        graph = self._graph
+        states: dict[int, dict[State, None]] = {}
+        seen: set[Step] = set()
+        inside = set(operations)
+        work = list(operations)
+        while work:
+            index = work.pop()
+            cls = graph.owner[index]
+            for state, carried in self._steps(index, states, anchor):
+                if (index, state, carried) in seen:
+                    continue
+                seen.add((index, state, carried))
+                if state not in states.setdefault(cls, {}):
+                    states[cls][state] = None
+                    work.extend(i for i in self._users[cls] if i in inside)
+        complete = len(self._mode.required)
+        ends = [(c, s) for c, found in states.items() for s in found if s[1] == complete]
+        if anchor == NONE or not self._tells_roots():
+            useful = self._useful(seen, states, ends)
+            kept = {c: {s: None for s in found if (c, s) in useful} for c, found in states.items()}
+            return kept, [step for step in seen if (graph.owner[step[0]], step[1]) in useful]
+        each: dict[int, dict[State, None]] = {}
+        taken: list[Step] = []
+        for root in dict.fromkeys(c for c, _ in ends):
+            useful = self._useful(seen, states, [end for end in ends if end[0] == root])
+            for c, (stage, filled, _) in sorted(useful):
+                each.setdefault(c, {})[stage, filled, (anchor, root)] = None
+            for index, state, carried in seen:
+                if (graph.owner[index], state) in useful:
+                    taken.append((index, (*state[:2], (anchor, root)), carried))
+        return each, taken
+
+    def _tells_roots(self) -> bool:
+        """Whether kernels of one anchor are told apart by what they write; of large templates they would be too many."""
+        mode = self._mode
+        return mode.fine and not (mode.template.several or mode.heavy or len(mode.required) > 1)
+
+    def _useful(
+        self, steps: Iterable[Step], states: dict[int, dict[State, None]], ends: Iterable[tuple[int, State]]
+    ) -> set[tuple[int, State]]:
+        """States that a kernel that ends in one of ``ends`` can contain."""
+        graph = self._graph
+        leading: dict[tuple[int, State], list[tuple[int, int]]] = {}
+        for index, state, carried in steps:
+            leading.setdefault((graph.owner[index], state), []).append((index, carried))
+        stack = list(ends)
+        useful = set(stack)
+        while stack:
+            key = stack.pop()
+            k = key[1][0]
+            for index, carried in leading.get(key, ()):
+                for c in graph.operations[index].inputs:
+                    for s in states.get(c, ()):
+                        if s[0] <= k and s[1] <= carried and (c, s) not in useful:
+                            useful.add((c, s))
+                            stack.append((c, s))
+        return useful
+
+    def _steps(self, index: int, states: dict[int, dict[State, None]], anchor: int) -> Iterator[tuple[State, int]]:
+        """States that an operator can reach, each with the count of filled stages of the input that it continues."""
+        mode, operation = self._mode, self._graph.operations[index]
+        if not operation.labels.isdisjoint(("multiple", "projection")):
+            return
+        inner = {s for c in operation.inputs for s in states.get(c, ())}
+        if operation.is_view:
+            for state in inner:
+                yield state, state[1]
+            return
+        required = mode.required
+        for k in self._stages(mode, operation, {0, *(s[0] for s in inner)}):
+            stage = mode.template.stages[k]
+            if stage.row_fits and "row" in operation.labels and operation.row_bytes > self._target.on_chip_bytes:
+                continue
+            if mode.anchored and k == required[0] and index != anchor:
+                continue
+            starts = {NONE} if stage.entry else {NONE, *(s[1] for s in inner if s[0] <= k)}
+            for carried in starts:
+                filled = max(carried, 0)
+                if mode.topped:
+                    filled = 1 if index == anchor else filled
+                elif k in required:
+                    before = required.index(k)
+                    # Single operators lie on one path: those of earlier stages are among what this one reads.
+                    if filled < before and all(mode.template.stages[i].once for i in required[:before]):
+                        continue
+                    if filled > before and stage.once:
+                        continue
+                    filled = max(filled, before + 1)
+                # Where reads do not count, what has not met the anchor yet is the same in the kernels of all anchors.
+                known = filled or (mode.fine and not (mode.anchored and mode.heavy))
+                yield (k, filled, (anchor, NONE) if known else ANY), carried
+
+    @staticmethod
+    def _stages(mode: Mode, operation: Operation, starts: set[int]) -> list[int]:
+        """Stages that may take an operator whose inputs reach one of ``starts``: the first that accepts it, and later ones
+        only where that may refuse it."""
+        found: set[int] = set()
+        for start in starts:
+            for k, stage in enumerate(mode.template.stages[start:], start):
+                if stage.accepts & operation.labels:
+                    found.add(k)
+                    if not (stage.once or stage.entry or stage.same_size or stage.row_fits):
+                        break
+        return sorted(found)

@@ -1,0 +1,101 @@
+"""Classes that cost nothing, replaced by what derives them: what is left is a smaller problem with a tighter relaxation."""
+
+import time
+from collections import deque
+
+from eqsat.extract.core import Core, Parts
+
+_SLACK = 30
+_MOST_PRODUCTS = 200
+_STEPS_BETWEEN_LOOKS = 256
+
+
+def eliminate_free_classes(core: Core, deadline: float = float("inf")) -> bool:
+    """Replace classes of which all nodes are free, in place, until ``deadline``; tell whether there were any.
+
+    Each node that uses such a class becomes one node for each way to derive the class; dominated ones are dropped. That two
+    users may now derive it in two ways changes nothing: one of the two derivations would do for both without a cycle, and at
+    no greater cost. A class is replaced while that adds at most `_SLACK` nodes. The core must be compacted afterwards.
+    """
+    return _Elimination(core).run(deadline)
+
+
+class _Elimination:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._sets = [frozenset(children) for children in core.children]
+        self._users: list[set[int]] = [set() for _ in core.nodes]
+        for members in core.nodes:
+            for node in members:
+                for child in core.children[node]:
+                    self._users[child].add(node)
+        self._queue = deque(range(len(core.nodes)))
+        self._queued = bytearray(b"\x01") * len(core.nodes)
+
+    def run(self, deadline: float) -> bool:
+        core = self._core
+        changed = False
+        steps = 0
+        while self._queue:
+            steps += 1
+            if not steps % _STEPS_BETWEEN_LOOKS and time.perf_counter() > deadline:
+                break
+            current = self._queue.popleft()
+            self._queued[current] = 0
+            members, users = core.nodes[current], self._users[current]
+            if not members or not users or current in core.roots or any(core.cost[n] for n in members):
+                continue
+            products = len(members) * len(users)
+            if products <= min(len(members) + len(users) + _SLACK, _MOST_PRODUCTS):
+                self._replace(current)
+                changed = True
+        return changed
+
+    def _replace(self, current: int) -> None:
+        core, sets = self._core, self._sets
+        fresh: dict[int, list[tuple[float, frozenset[int], Parts]]] = {}
+        for user in sorted(self._users[current]):
+            owner = core.owner[user]
+            rest = sets[user] - {current}
+            for node in core.nodes[current]:
+                children = rest | sets[node]
+                if owner not in children:
+                    parts = (core.parts[user], core.parts[node])
+                    fresh.setdefault(owner, []).append((core.cost[user], children, parts))
+            self._detach(user)
+        for node in list(core.nodes[current]):
+            self._detach(node)
+        for owner, offered in fresh.items():
+            for cost, children, parts in sorted(offered, key=lambda item: (item[0], len(item[1]), sorted(item[1]))):
+                self._offer(owner, cost, children, parts)
+
+    def _offer(self, owner: int, cost: float, children: frozenset[int], parts: Parts) -> None:
+        """Add a node unless one of its class dominates it; drop those that it dominates."""
+        core, sets = self._core, self._sets
+        members = core.nodes[owner]
+        if any(core.cost[n] <= cost and sets[n] <= children for n in members):
+            return
+        for node in [n for n in members if core.cost[n] >= cost and sets[n] >= children]:
+            self._detach(node)
+        number = len(core.owner)
+        core.owner.append(owner)
+        core.children.append(tuple(sorted(children)))
+        core.cost.append(cost)
+        core.parts.append(parts)
+        sets.append(children)
+        members.append(number)
+        for child in children:
+            self._users[child].add(number)
+
+    def _detach(self, node: int) -> None:
+        core = self._core
+        for child in core.children[node]:
+            self._users[child].discard(node)
+            self._push(child)
+        core.nodes[core.owner[node]].remove(node)
+        self._push(core.owner[node])
+
+    def _push(self, current: int) -> None:
+        if not self._queued[current]:
+            self._queued[current] = 1
+            self._queue.append(current)
