@@ -61,6 +61,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "attribute: Attention.softmax_precision changed by one at .*",
     ),
     (
+        "the remainder comes second only behind a single full row, which is taken from it one time",
+        "multiply_integers_(and|with)_rows_of_bias",
+        r"omission: Mul left out at 3\.1\.1\..*",
+    ),
+    (
         "ONNX Runtime takes the size of a head, and half of the features that turn, from the tables",
         "recognise_rotary_embedding|embed_.*",
         "attribute: RotaryEmbedding.(num_heads|rotary_embedding_dim) changed by one at .*",

@@ -58,7 +58,13 @@ def _kernel_price(program: Program, kernel: Kernel, target: Target, model: str, 
     graph = program.graph
     nodes = [graph.nodes[i] for i in kernel.nodes]
     inside = {v for n in nodes for v in n.outputs}
-    read = [v for n in nodes for v in n.inputs if v and v not in inside]
+    shapes = prepared if target.templates else set()  # which the code of a view holds
+    read = [
+        v
+        for n in nodes
+        for k, v in enumerate(n.inputs)
+        if v and v not in inside and not (k and n.op in VIEWS and v in shapes)
+    ]
     if target.templates:
         read = list(dict.fromkeys(read))
     written = {v for n in nodes for v in n.outputs if v and not set(n.outputs).isdisjoint(kernel.outputs)}
