@@ -66,18 +66,19 @@ class _Reaching:
                     self._users[c].append(i)
         self._inner = [self._accepted(i, once=False) for i in range(len(graph.operations))]
         self._outer = [self._inner[i] or self._accepted(i, once=True) for i in range(len(graph.operations))]
-        self._openers = [
+        self._openers = dict.fromkeys(
             i
             for members in graph.members
             for i in members
             if mode.required and mode.opens(graph.operations[i].labels) and may_open(mode, i)
-        ]
+        )
 
     def run(self, deadline: float) -> Reach:
         states: dict[int, dict[State, None]] = {}
         steps: list[Step] = []
         every = [i for members in self._graph.members for i in members]
-        for anchor in self._openers if self._mode.anchored or self._mode.topped else [NONE]:
+        apart = self._mode.fine and (self._mode.anchored or self._mode.topped)
+        for anchor in self._openers if apart else [NONE]:
             if time.perf_counter() > deadline:
                 break
             found, taken = self._around(self._region(anchor) if anchor != NONE else every, anchor)
@@ -151,7 +152,7 @@ class _Reaching:
     def _tells_roots(self) -> bool:
         """Whether kernels of one anchor are told apart by what they write; of large templates they would be too many."""
         mode = self._mode
-        return mode.fine and not (mode.template.several or mode.heavy or len(mode.required) > 1)
+        return not (mode.template.several or mode.heavy or len(mode.required) > 1)
 
     def _useful(
         self, steps: Iterable[Step], states: dict[int, dict[State, None]], ends: Iterable[tuple[int, State]]
@@ -189,7 +190,11 @@ class _Reaching:
             stage = mode.template.stages[k]
             if stage.row_fits and "row" in operation.labels and operation.row_bytes > self._target.on_chip_bytes:
                 continue
-            if mode.anchored and k == required[0] and index != anchor:
+            if (
+                mode.anchored
+                and k == required[0]
+                and not (index == anchor or (anchor == NONE and index in self._openers))
+            ):
                 continue
             starts = {NONE} if stage.entry else {NONE, *(s[1] for s in inner if s[0] <= k)}
             for carried in starts:
@@ -205,7 +210,7 @@ class _Reaching:
                         continue
                     filled = max(filled, before + 1)
                 # Where reads do not count, what has not met the anchor yet is the same in the kernels of all anchors.
-                known = filled or (mode.fine and not (mode.anchored and mode.heavy))
+                known = filled or not (mode.anchored and mode.heavy)
                 yield (k, filled, (anchor, NONE) if known else ANY), carried
 
     @staticmethod
