@@ -17,6 +17,7 @@ from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
+from eqsat.extract.knuth import knuth
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
@@ -183,8 +184,10 @@ class _Joint:
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
         kernels = self._best[2].kernels.values() if self._best is not None else ()
         relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4), kernels=kernels)
-        bound = relaxed or 0.0
+        bound = relaxed.bound if relaxed else 0.0
         whole = relaxed is not None
+        if relaxed and not self._proved(bound):
+            self._offer(self._spanned(relaxed.operations), "relaxation")
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s
         if not self._proved(bound) and (enough or not whole):
             truncated = self._enumerate()
@@ -292,6 +295,19 @@ class _Joint:
                         first[number] = self._source.by_handle[item.handle]
                     break
         return self._needed(first)
+
+    def _spanned(self, operations: frozenset[int]) -> dict[int, int]:
+        """A program of ``operations`` and views, preferring what is computed from little; empty if they are not enough."""
+        graph = self._graph
+        nodes = [i for members in graph.members for i in members if i in operations or graph.operations[i].is_view]
+        owner = [graph.owner[i] for i in nodes]
+        children = [tuple(graph.inputs_of(i)) for i in nodes]
+        leaves = [c for c, members in enumerate(graph.members) if not members]
+        owner, children = owner + leaves, children + [()] * len(leaves)
+        tree = knuth(len(graph.members), owner, children, [float(i < len(nodes)) for i in range(len(owner))])
+        if any(tree.choice[root] < 0 for root in graph.roots):
+            return {}
+        return self._needed({c: nodes[n] for c, n in enumerate(tree.choice) if 0 <= n < len(nodes)})
 
     def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:
         source, egraph = self._source, self._snapshot.egraph

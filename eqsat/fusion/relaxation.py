@@ -21,8 +21,9 @@ of the relaxation is never above that of the problem.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -46,10 +47,10 @@ _LOADING_S = 1.5e-5
 
 def relaxed_bound(
     graph: FusionGraph, target: Target, model: CostModel, *, time_limit_s: float, kernels: Iterable[Cone] = ()
-) -> float | None:
-    """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none.
+) -> Relaxed | None:
+    """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, or time is up.
 
-    ``kernels``: those of a good program, which tell for the operators in them whether bytes or operations are to count.
+    ``kernels``: those of a good program, which tell where to look closely (`eqsat.fusion.hints`).
     """
     rates = rates_of(model, target)
     if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
@@ -57,26 +58,36 @@ def relaxed_bound(
     started = time.perf_counter()
     merged = merge_views(graph, usable_operations(graph, target), free=not rates.view)
     hints = hints_of(graph, target, rates, merged, kernels)
-    built = _Relaxation(merged.graph, target, rates, hints, started + time_limit_s / 4).build(_MOST_FINE_NODES)
+    relaxation = _Relaxation(merged.graph, target, rates, hints, started + time_limit_s / 4)
+    built = relaxation.build(_MOST_FINE_NODES)
     if built is None:
-        hints = replace(hints, fine=False)
-        built = _Relaxation(merged.graph, target, rates, hints, started + time_limit_s / 2).build(_MOST_NODES)
+        relaxation = _Relaxation(merged.graph, target, rates, replace(hints, fine=False), started + time_limit_s / 2)
+        built = relaxation.build(_MOST_NODES)
     if built is None:
         return None
     left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
     if left <= 0:
         return None
     try:
-        return extract(built, time_limit_s=left).lower_bound
+        found = extract(built, time_limit_s=left)
     except EqsatError:
         return None
+    used = relaxation.used(found.choice)
+    return Relaxed(found.lower_bound, frozenset(i for i, new in merged.operations.items() if new in used))
+
+
+class Relaxed(NamedTuple):
+    """A lower bound, and the operations of the graph in a choice of about that cost, without the views between equal classes."""
+
+    bound: float
+    operations: frozenset[int]
 
 
 @dataclass
 class _Problem:
     """An extraction problem in the making, its classes named by keys."""
 
-    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
     owner: list[int] = field(default_factory=list)
     children: list[tuple[int, ...]] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
@@ -137,6 +148,10 @@ class _Relaxation:
                 return None
         roots = tuple(problem.key("written", c) for c in graph.roots)
         return ExtractionProblem(len(problem.numbers), problem.owner, problem.children, problem.cost, roots)
+
+    def used(self, choice: Mapping[int, int]) -> set[int]:
+        """The operations that a choice for the relaxed problem computes, of some classes perhaps several."""
+        return {key[1] for key, number in self._problem.numbers.items() if key[0] == "use" and number in choice}
 
     def _may_open(self, mode: Mode, index: int) -> bool:
         """Whether an operator may be the first required one of a kernel: each is either in heavy kernels or in others."""

@@ -29,11 +29,12 @@ def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) 
         best = optimum(graph, machine, model)
         if best == float("inf"):
             continue
-        bound = relaxed_bound(graph, machine, model, time_limit_s=10.0)
-        assert bound is not None
+        relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        assert relaxed is not None
+        bound = relaxed.bound
         assert bound <= best * (1 + 1e-9), seed
         total, total_best = total + bound, total_best + best
-    assert total >= 0.75 * total_best
+    assert total >= 0.88 * total_best
 
 
 @pytest.mark.parametrize("cost", ["roofline-launch", "kernels"])
@@ -67,9 +68,9 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
             ready.update(c for cone in runnable for c in cone.outputs)
             waiting = [c for c in waiting if c not in runnable]
         assert {c for c in graph.roots if graph.members[c]} <= ready
-        bound = relaxed_bound(graph, machine, model, time_limit_s=10.0)
-        assert bound is not None
-        assert bound <= price * (1 + 1e-9), seed
+        relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        assert relaxed is not None
+        assert relaxed.bound <= price * (1 + 1e-9), seed
     assert merged_somewhere > 5
 
 
