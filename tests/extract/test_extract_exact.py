@@ -70,6 +70,19 @@ def test_larger_problems(seed: int) -> None:
         assert extract(problem, method=method).cost >= optimum * (1 - 1e-6)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_problems_that_are_mostly_free(seed: int) -> None:
+    """Free classes are eliminated, and those that follow from one another at no cost become one."""
+    problem = large_problem(14 + seed // 3, seed, upward=0.5)
+    costs = [0.0 if (7 * n + seed) % 4 else cost for n, cost in enumerate(problem.node_cost)]
+    free = ExtractionProblem(problem.class_count, problem.node_class, problem.node_children, costs, problem.roots)
+    result = extract(free)
+    needed, cost = evaluate_choice(free, result.choice)
+    assert needed == result.choice
+    assert result.optimal
+    assert cost == pytest.approx(reference_optimum(free), rel=1e-6, abs=1e-9)
+
+
 def test_tree_pays_sharing_twice() -> None:
     build = Builder()
     shared = build.new(10.0)
