@@ -30,7 +30,7 @@ from eqsat.ir.graph import Graph
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
-from eqsat.pipeline import load
+from eqsat.pipeline import load, rule_scope
 from eqsat.rewrite import select_rules
 
 TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "h200")
@@ -63,9 +63,12 @@ def program_cost(program: Program, model: CostModel, target: Target) -> float:
     return sum(model.kernel_cost(kernel_work(source, kernel), target) for kernel in program.kernels)
 
 
-def prepare(graph: Graph, names: tuple[str, ...] | None) -> tuple[Encoding, Snapshot, dict[str, Exactness]]:
-    """A saturated e-graph, by all rules of the default numerics or by those named."""
-    rules = select_rules(Exactness.LSB, only=names, disabled=())
+def prepare(
+    graph: Graph, names: tuple[str, ...] | None, target: Target
+) -> tuple[Encoding, Snapshot, dict[str, Exactness]]:
+    """A saturated e-graph, by all rules for the target of the default numerics or by those named."""
+    scope = rule_scope([target], "flat")
+    rules = select_rules(Exactness.LSB, only=names, domains=scope.domains, unsupported=scope.unsupported)
     encoding = encode(graph)
     saturate(encoding.egraph, rules, Limits(30.0, 200_000))
     classes = {r.name: r.exactness for r in rules}
@@ -78,10 +81,10 @@ def prepare(graph: Graph, names: tuple[str, ...] | None) -> tuple[Encoding, Snap
 
 def rows_of(path: Path, model: CostModel, targets: list[Target], limit_s: float, verbose: bool) -> list[str]:
     graph = load(path)
-    plain = prepare(graph, ())
-    full = prepare(graph, None)
     rows = []
     for target in targets:
+        plain = prepare(graph, (), target)
+        full = prepare(graph, None, target)
         original = lower(plain[0], plain[1], select(plain[0], plain[1], model, target), plain[2])
         chosen = select(full[0], full[1], model, target, time_limit_s=limit_s)
         program = lower(full[0], full[1], chosen, full[2])

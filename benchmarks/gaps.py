@@ -32,7 +32,7 @@ from eqsat.fusion.sources import graph_of_program
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
-from eqsat.pipeline import load
+from eqsat.pipeline import load, rule_scope
 from eqsat.rewrite import select_rules
 
 HEAD = (
@@ -63,14 +63,15 @@ def graph_inputs(graph: FusionGraph, operations: frozenset[int]) -> frozenset[in
 
 def rows_of(path: Path, targets: list[str], costs: list[str], limit_s: float, baselines: bool) -> None:
     """Prints the lines of one model."""
-    rules = select_rules(Exactness.LSB, only=None, disabled=())
-    encoding = encode(load(path))
-    run = saturate(encoding.egraph, rules, Limits(30.0, 200_000))
-    snapshot = take_snapshot(encoding.egraph)
-    exactness = {r.name: r.exactness for r in rules}
-    exactness |= {FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
     for target_name in targets:
         target = load_target(target_name)
+        scope = rule_scope([target], "flat")
+        rules = select_rules(Exactness.LSB, domains=scope.domains, unsupported=scope.unsupported)
+        encoding = encode(load(path))
+        run = saturate(encoding.egraph, rules, Limits(30.0, 200_000))
+        snapshot = take_snapshot(encoding.egraph)
+        exactness = {r.name: r.exactness for r in rules}
+        exactness |= {FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
         for cost in costs:
             model = find_cost_model(cost)
             additive = select(encoding, snapshot, model, target, time_limit_s=limit_s / 4)
