@@ -41,6 +41,7 @@ from eqsat.ir.operator import Kind
 
 _MOST_NODES = 400_000
 _MOST_FINE_NODES = 64_000
+_MOST_FINE_OPERATIONS = 2_500
 _LOADING_S = 1.5e-5
 """Seconds for each e-node that an extraction takes whatever its limit."""
 
@@ -59,7 +60,8 @@ def relaxed_bound(
     merged = merge_views(graph, usable_operations(graph, target), free=not rates.view)
     hints = hints_of(graph, target, rates, merged, kernels)
     relaxation = _Relaxation(merged.graph, target, rates, hints, started + time_limit_s / 4)
-    built = relaxation.build(_MOST_FINE_NODES)
+    small = len(merged.graph.operations) <= _MOST_FINE_OPERATIONS
+    built = relaxation.build(_MOST_FINE_NODES) if small else None
     if built is None:
         relaxation = _Relaxation(merged.graph, target, rates, replace(hints, fine=False), started + time_limit_s / 2)
         built = relaxation.build(_MOST_NODES)
