@@ -22,7 +22,8 @@ _MOST_OPERATIONS = 1500
 class Hints:
     """Any hints give a bound, those of a good program a good one.
 
-    ``fine``: whether kernels are told apart at all (`eqsat.fusion.states`, `eqsat.fusion.readers`).
+    ``detail``: what is told apart: 0 nothing, 1 kernels of different anchors where they meet, 2 also what they read and what
+    they write (`eqsat.fusion.states`, `eqsat.fusion.readers`).
 
     ``heavy``: anchors -> whether operations count in the kernels that they open, not bytes. ``shared``: leaves that several
     kernels read, each for itself, or all leaves.
@@ -30,7 +31,7 @@ class Hints:
 
     heavy: dict[int, bool] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
-    fine: bool = True
+    detail: int = 2
 
 
 def hints_of(graph: FusionGraph, target: Target, rates: Rates, merged: Merged, kernels: Iterable[Cone]) -> Hints:

@@ -8,7 +8,7 @@ the programs found so far, and grows around the best program until that no longe
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel
@@ -33,7 +33,7 @@ from eqsat.fusion.partition import (
     plan_kernels,
     program_with,
 )
-from eqsat.fusion.relaxation import relaxed_bound
+from eqsat.fusion.relaxation import FIRST_ATTEMPTS, LATER_ATTEMPTS, Relaxed, relaxed_bound
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -182,12 +182,9 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        kernels = self._best[2].kernels.values() if self._best is not None else ()
-        relaxed = relaxed_bound(self._graph, self._target, self._model, time_limit_s=self._left(0.4), kernels=kernels)
+        relaxed = self._relaxed(0.4, FIRST_ATTEMPTS)
         bound = relaxed.bound if relaxed else 0.0
         whole = relaxed is not None
-        if relaxed and not self._proved(bound):
-            self._offer(self._spanned(relaxed.operations), "relaxation")
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s
         if not self._proved(bound) and (enough or not whole):
             truncated = self._enumerate()
@@ -197,6 +194,9 @@ class _Joint:
                 bound, whole = max(bound, pooled), True
             elif not whole and self._best is not None and (single or pooled <= self._best[0]):
                 bound = pooled  # none of the pool is cheaper than a program that lies outside of it
+        if whole and not self._proved(bound) and self._left(1.0) > _LEAST_SHARE * self._limit_s:
+            again = self._relaxed(0.9, LATER_ATTEMPTS)
+            bound = max(bound, again.bound if again else 0.0)
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
@@ -215,6 +215,21 @@ class _Joint:
             self._target,
             self._model,
         )
+
+    def _relaxed(self, share: float, attempts: Sequence[tuple[int, int, float]]) -> Relaxed | None:
+        """The bound over all kernels; its choice is offered as a program if it proves none optimal."""
+        kernels = self._best[2].kernels.values() if self._best is not None else ()
+        relaxed = relaxed_bound(
+            self._graph,
+            self._target,
+            self._model,
+            time_limit_s=self._left(share),
+            kernels=kernels,
+            attempts=attempts,
+        )
+        if relaxed and not self._proved(relaxed.bound):
+            self._offer(self._spanned(relaxed.operations), "relaxation")
+        return relaxed
 
     def _proved(self, bound: float) -> bool:
         return self._best is not None and self._best[0] <= bound * (1 + 1e-9)

@@ -22,7 +22,7 @@ class Mode:
     """Whether there is one required stage, which takes many operators: then a kernel is known by one of those that open it, such
     that it computes its first value with no other of them behind that one."""
 
-    fine: bool
+    detail: int
 
     def opens(self, labels: frozenset[str]) -> bool:
         """Whether an operator with these labels can be the first one in the first required stage."""
@@ -31,11 +31,11 @@ class Mode:
         return bool(stages[k].accepts & labels) and not any(s.accepts & labels for s in stages[:k] if not self.anchored)
 
 
-def mode_of(number: int, template: Template, heavy: bool, *, fine: bool = True) -> Mode:
-    """The mode of a template; ``fine``: whether its kernels are told apart."""
+def mode_of(number: int, template: Template, heavy: bool, detail: int) -> Mode:
+    """The mode of a template; ``detail`` as in `eqsat.fusion.hints.Hints`."""
     required = tuple(i for i, s in enumerate(template.stages) if s.required)
     anchored = bool(required) and template.stages[required[0]].once
-    return Mode(number, template, heavy, required, anchored, fine and len(required) == 1 and not anchored, fine)
+    return Mode(number, template, heavy, required, anchored, detail > 1 and len(required) == 1 and not anchored, detail)
 
 
 def _covers(general: Template, special: Template) -> bool:

@@ -30,7 +30,7 @@ class Readers:
     """The kernels that read the classes of a graph.
 
     ``reaches``: all templates, in the modes in which bytes count. The readers of leaves are told apart if ``hints`` say so, those
-    of all other classes always, unless the bound is not to be fine; reads that are not told apart count once.
+    of all other classes always, if there is to be so much detail; reads that are not told apart count once.
 
     The operators that read a class are in groups: no kernel without an anchor that reads it from memory holds operators of two
     groups. Operators are in one such kernel only if paths inside it lead from both to a value that it writes, or, where it may
@@ -83,7 +83,7 @@ class Readers:
         return found
 
     def _told_apart(self, cls: int) -> bool:
-        return self._hints.fine and (cls in self._hints.shared or bool(self._graph.members[cls]))
+        return self._hints.detail > 1 and (cls in self._hints.shared or bool(self._graph.members[cls]))
 
     def _group(self, cls: int, index: int) -> int:
         groups = self._groups.get(cls)

@@ -33,25 +33,41 @@ from eqsat.fusion.hints import Hints, hints_of
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.modes import Mode, distinct_templates, mode_of
 from eqsat.fusion.operation import FusionGraph, Operation
-from eqsat.fusion.quotient import merge_views, usable_operations
+from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
 from eqsat.fusion.states import NONE, KernelId, Reach, State, Step, reach_of
 from eqsat.ir.operator import Kind
 
-_MOST_NODES = 400_000
-_MOST_FINE_NODES = 64_000
-_MOST_FINE_OPERATIONS = 2_500
+_FINE = (2, 64_000, 0.25)
+"""Detail (`eqsat.fusion.hints`), most e-nodes, and the part of the time limit within which the problem must be built."""
+
+FIRST_ATTEMPTS = (_FINE, (0, 400_000, 0.6))
+"""The finest problem if it can be built, else the coarsest, which is sure to give a bound."""
+
+LATER_ATTEMPTS = (_FINE, (1, 64_000, 0.8))
+"""The finest again, as there is a better program to tell where to look, or else one that may give more than the coarsest."""
+
+_MOST_OPERATIONS = 2_500
+"""Of larger graphs only the coarsest problem is tried."""
+
 _LOADING_S = 1.5e-5
 """Seconds for each e-node that an extraction takes whatever its limit."""
 
 
 def relaxed_bound(
-    graph: FusionGraph, target: Target, model: CostModel, *, time_limit_s: float, kernels: Iterable[Cone] = ()
+    graph: FusionGraph,
+    target: Target,
+    model: CostModel,
+    *,
+    time_limit_s: float,
+    kernels: Iterable[Cone] = (),
+    attempts: Sequence[tuple[int, int, float]] = FIRST_ATTEMPTS,
 ) -> Relaxed | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, or time is up.
 
-    ``kernels``: those of a good program, which tell where to look closely (`eqsat.fusion.hints`).
+    ``kernels``: those of a good program, which tell where to look closely (`eqsat.fusion.hints`). The first of ``attempts`` of
+    which the problem can be built in time gives the bound.
     """
     rates = rates_of(model, target)
     if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
@@ -59,19 +75,22 @@ def relaxed_bound(
     started = time.perf_counter()
     merged = merge_views(graph, usable_operations(graph, target), free=not rates.view)
     hints = hints_of(graph, target, rates, merged, kernels)
-    relaxation = _Relaxation(merged.graph, target, rates, hints, started + time_limit_s / 4)
-    small = len(merged.graph.operations) <= _MOST_FINE_OPERATIONS
-    built = relaxation.build(_MOST_FINE_NODES) if small else None
-    if built is None:
-        relaxation = _Relaxation(merged.graph, target, rates, replace(hints, fine=False), started + time_limit_s / 2)
-        built = relaxation.build(_MOST_NODES)
-    if built is None:
-        return None
-    left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
-    if left <= 0:
-        return None
+    small = len(merged.graph.operations) <= _MOST_OPERATIONS
+    for detail, most, building in attempts:
+        if detail and not small:
+            continue
+        seen = replace(hints, detail=detail)
+        relaxation = _Relaxation(merged.graph, target, rates, seen, started + building * time_limit_s)
+        built = relaxation.build(most)
+        if built is not None:
+            left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
+            return _solved(relaxation, built, merged, left) if left > 0 else None
+    return None
+
+
+def _solved(relaxation: _Relaxation, built: ExtractionProblem, merged: Merged, time_limit_s: float) -> Relaxed | None:
     try:
-        found = extract(built, time_limit_s=left)
+        found = extract(built, time_limit_s=time_limit_s)
     except EqsatError:
         return None
     used = relaxation.used(found.choice)
@@ -122,7 +141,7 @@ class _Relaxation:
         self._problem = _Problem()
         both = (False, True) if rates.counts_operations else (False,)
         templates = distinct_templates(target.templates)
-        modes = [mode_of(n, t, h, fine=hints.fine) for n, t in enumerate(templates) for h in both]
+        modes = [mode_of(n, t, h, hints.detail) for n, t in enumerate(templates) for h in both]
         self._peak = max((target.peak(o.dtype) for o in graph.operations), default=1.0)
         anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
         self._anchor_peak = max(anchors, default=self._peak)

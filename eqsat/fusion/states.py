@@ -77,7 +77,7 @@ class _Reaching:
         states: dict[int, dict[State, None]] = {}
         steps: list[Step] = []
         every = [i for members in self._graph.members for i in members]
-        apart = self._mode.fine and (self._mode.anchored or self._mode.topped)
+        apart = self._mode.topped or (self._mode.anchored and self._mode.detail)
         for anchor in self._openers if apart else [NONE]:
             if time.perf_counter() > deadline:
                 break
@@ -152,7 +152,7 @@ class _Reaching:
     def _tells_roots(self) -> bool:
         """Whether kernels of one anchor are told apart by what they write; of large templates they would be too many."""
         mode = self._mode
-        return not (mode.template.several or mode.heavy or len(mode.required) > 1)
+        return mode.detail > 1 and not (mode.template.several or mode.heavy or len(mode.required) > 1)
 
     def _useful(
         self, steps: Iterable[Step], states: dict[int, dict[State, None]], ends: Iterable[tuple[int, State]]
@@ -210,7 +210,7 @@ class _Reaching:
                         continue
                     filled = max(filled, before + 1)
                 # Where reads do not count, what has not met the anchor yet is the same in the kernels of all anchors.
-                known = filled or not (mode.anchored and mode.heavy)
+                known = filled or not (mode.anchored and (mode.heavy or mode.detail < 2))
                 yield (k, filled, (anchor, NONE) if known else ANY), carried
 
     @staticmethod
