@@ -228,7 +228,9 @@ class _Joint:
             attempts=attempts,
         )
         if relaxed and not self._proved(relaxed.bound):
-            self._offer(self._spanned(relaxed.operations), "relaxation")
+            choice = self._spanned(relaxed.operations)
+            if choice is not None:
+                self._offer(choice, "relaxation")
         return relaxed
 
     def _proved(self, bound: float) -> bool:
@@ -311,8 +313,8 @@ class _Joint:
                     break
         return self._needed(first)
 
-    def _spanned(self, operations: frozenset[int]) -> dict[int, int]:
-        """A program of ``operations`` and views, preferring what is computed from little; empty if they are not enough."""
+    def _spanned(self, operations: frozenset[int]) -> dict[int, int] | None:
+        """A program of ``operations`` and views, preferring what is computed from little; ``None`` if they are not enough."""
         graph = self._graph
         nodes = [i for members in graph.members for i in members if i in operations or graph.operations[i].is_view]
         owner = [graph.owner[i] for i in nodes]
@@ -321,7 +323,7 @@ class _Joint:
         owner, children = owner + leaves, children + [()] * len(leaves)
         tree = knuth(len(graph.members), owner, children, [float(i < len(nodes)) for i in range(len(owner))])
         if any(tree.choice[root] < 0 for root in graph.roots):
-            return {}
+            return None
         return self._needed({c: nodes[n] for c, n in enumerate(tree.choice) if 0 <= n < len(nodes)})
 
     def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:

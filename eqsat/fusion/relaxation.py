@@ -382,7 +382,8 @@ class _Relaxation:
                 if not computed or not reached.issuperset(computed):
                     continue
                 cost = rates.view if operation.is_view else rates.operator
-                problem.add(tap, [problem.key("tap", mode.number, c) for c in computed], cost)
+                below = self._implied(index, heavy=False)
+                problem.add(tap, [*below, *(problem.key("tap", mode.number, c) for c in computed)], cost)
 
     @staticmethod
     def _accepted(mode: Mode, operation: Operation) -> bool:

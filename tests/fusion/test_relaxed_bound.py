@@ -32,6 +32,10 @@ def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) 
         relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
         assert relaxed is not None
         bound = relaxed.bound
+        for detail in (0, 1):
+            coarser = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=((detail, 10_000, 1.0),))
+            assert coarser is not None
+            assert coarser.bound <= best * (1 + 1e-9), (seed, detail)
         assert bound <= best * (1 + 1e-9), seed
         total, total_best = total + bound, total_best + best
     assert total >= 0.88 * total_best
@@ -68,9 +72,13 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
             ready.update(c for cone in runnable for c in cone.outputs)
             waiting = [c for c in waiting if c not in runnable]
         assert {c for c in graph.roots if graph.members[c]} <= ready
-        relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
-        assert relaxed is not None
-        assert relaxed.bound <= price * (1 + 1e-9), seed
+        for detail in (0, 1, 2):
+            for hints in ((), kernels.values()):
+                relaxed = relaxed_bound(
+                    graph, machine, model, time_limit_s=10.0, kernels=hints, attempts=((detail, 10_000, 1.0),)
+                )
+                assert relaxed is not None
+                assert relaxed.bound <= price * (1 + 1e-9), (seed, detail)
     assert merged_somewhere > 5
 
 
