@@ -28,7 +28,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import operator
-from eqsat.ir.types import DType, Shape, TensorType, Type
+from eqsat.ir.types import DType, Shape, TensorType
 
 PROJECTION = "Proj"
 """Pseudo-operator: output ``index`` of an operator with several outputs."""
@@ -70,7 +70,7 @@ class Literal:
 class Values(Protocol):
     """What a match may ask about the value of an e-class."""
 
-    def type_of(self, handle: int) -> Type: ...
+    def full_type_of(self, handle: int) -> object: ...
     def value_of(self, handle: int) -> np.ndarray | None: ...
     def literal_of(self, handle: int) -> np.ndarray | None: ...
     def is_constant(self, handle: int) -> bool: ...
@@ -91,8 +91,8 @@ class Ref:
 
     @property
     def type(self) -> TensorType:
-        """Type of the value. Raises `Unmet` when it is no tensor."""
-        found = self.values.type_of(self.handle)
+        """Type of the value. Raises `Unmet` when it is no tensor, but, say, all outputs of an operator with several."""
+        found = self.values.full_type_of(self.handle)
         if not isinstance(found, TensorType):
             raise Unmet("the value is no tensor")
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from attention_graphs import LOWEST, B, H, N, Steps, W, ints, number, plus
 
@@ -140,3 +141,15 @@ def test_what_is_joined_otherwise_stays(name: str) -> None:
         node, left = attention_in(NOT_STORED[name])
         assert len(node.outputs) == 1
         assert left["Concat"] == 1
+
+
+def test_attention_that_also_gives_its_scores_is_left_alone() -> None:
+    """An operator with several outputs is no tensor to the rules on Attention."""
+    value = onnx.helper.make_tensor_value_info
+    shape = [1, 2, 3, 4]
+    node = onnx.helper.make_node("Attention", ["q", "k", "v"], ["y", "", "", "scores"])
+    inputs = [value(n, onnx.TensorProto.FLOAT, shape) for n in ("q", "k", "v")]
+    outputs = [value("y", onnx.TensorProto.FLOAT, shape), value("scores", onnx.TensorProto.FLOAT, [1, 2, 3, 3])]
+    graph = onnx.helper.make_graph([node], "scores", inputs, outputs)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)])
+    assert [n.op for n in eqsat.optimize(model, verify=False).program.graph.nodes] == ["Attention"]
