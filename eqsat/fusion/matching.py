@@ -72,7 +72,7 @@ class Matcher:
     def can_join(self, index: int) -> bool:
         """Whether any kernel of several operators can hold the operation."""
         operation = self._graph.operations[index]
-        if "multiple" in operation.labels or "projection" in operation.labels:
+        if operation.has_parts:
             return False
         return operation.is_view or any(self._stages(operation.labels))
 

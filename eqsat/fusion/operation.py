@@ -14,6 +14,8 @@ PURE_REDUCTIONS = frozenset(
 )
 """Reductions that are one loop over the reduced axes and nothing after it."""
 
+_PARTS = frozenset(("multiple", "projection"))
+
 _ROW_OPERATORS = frozenset(
     ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "DynamicQuantizeLinear", "LpNormalization")
 )
@@ -47,6 +49,11 @@ class Operation:
     def is_view(self) -> bool:
         """Whether it launches nothing on any target."""
         return self.kind is Kind.VIEW
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it is an operator with several outputs, or one of them."""
+        return not self.labels.isdisjoint(_PARTS)
 
 
 @dataclass
@@ -85,6 +92,15 @@ class FusionGraph:
     def inputs_of(self, index: int) -> list[int]:
         """Classes that the operation reads and that are no leaves."""
         return [c for c in self.operations[index].inputs if self.members[c]]
+
+    def users(self) -> list[list[int]]:
+        """For each class the operations that read it, class by class."""
+        found: list[list[int]] = [[] for _ in self.members]
+        for members in self.members:
+            for i in members:
+                for c in self.operations[i].inputs:
+                    found[c].append(i)
+        return found
 
     def restricted(self, choice: Mapping[int, int]) -> FusionGraph:
         """The same classes with only the chosen operation in each class, and none in the others that are not leaves.

@@ -31,7 +31,7 @@ _MOST_NODES = 256
 def pattern_of(operation: Operation) -> Pattern:
     """The pattern of an operator. Softmax and norms count as anchors: a reduction whose last loop is elementwise."""
     labels = operation.labels
-    if "multiple" in labels or "projection" in labels:
+    if operation.has_parts:
         return Pattern.OPAQUE
     match operation.kind:
         case Kind.ELEMENTWISE:

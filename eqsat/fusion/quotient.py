@@ -9,8 +9,6 @@ from typing import NamedTuple
 from eqsat.cost.target import Target
 from eqsat.fusion.operation import FusionGraph
 
-_NOT_PLAIN = frozenset(("projection", "multiple"))
-
 
 def usable_operations(graph: FusionGraph, target: Target) -> list[bool]:
     """Whether each operation may be part of a program for the target."""
@@ -46,13 +44,7 @@ def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True
         return cls
 
     for index, operation in enumerate(graph.operations):
-        if (
-            free
-            and usable[index]
-            and operation.is_view
-            and len(operation.inputs) == 1
-            and operation.labels.isdisjoint(_NOT_PLAIN)
-        ):
+        if free and usable[index] and operation.is_view and len(operation.inputs) == 1 and not operation.has_parts:
             own, other = graph.owner[index], operation.inputs[0]
             if graph.bytes[own] == graph.bytes[other] and graph.members[other]:
                 first, second = sorted((find(own), find(other)))

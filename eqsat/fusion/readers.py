@@ -29,22 +29,21 @@ _EVERY = ReadBy(ANY)
 class Readers:
     """The kernels that read the classes of a graph.
 
-    ``reaches``: all templates, in the modes in which bytes count. The readers of leaves are told apart if ``hints`` say so, those
-    of all other classes always, if there is to be so much detail; reads that are not told apart count once.
+    ``users``: those of the graph. ``reaches``: all templates, in the modes in which bytes count. The readers of leaves are told
+    apart if ``hints`` say so, those of all other classes always, if there is to be so much detail; reads that are not told apart
+    count once.
 
     The operators that read a class are in groups: no kernel without an anchor that reads it from memory holds operators of two
     groups. Operators are in one such kernel only if paths inside it lead from both to a value that it writes, or, where it may
     write several values, from one value to both.
     """
 
-    def __init__(self, graph: FusionGraph, reaches: Sequence[Reach], hints: Hints) -> None:
+    def __init__(
+        self, graph: FusionGraph, users: Sequence[Sequence[int]], reaches: Sequence[Reach], hints: Hints
+    ) -> None:
         self._graph = graph
+        self._users = users
         self._hints = hints
-        self._users: list[list[int]] = [[] for _ in graph.members]
-        for members in graph.members:
-            for i in members:
-                for c in graph.operations[i].inputs:
-                    self._users[c].append(i)
         self._paths = [_Paths(graph, r) for r in reaches if not (r.mode.anchored or r.mode.topped)]
         self._groups: dict[int, dict[int, int]] = {}
         openers: set[int] = set()

@@ -131,7 +131,7 @@ class _Relaxation:
         target: Target,
         rates: Rates,
         hints: Hints,
-        deadline: float = float("inf"),
+        deadline: float,
     ) -> None:
         self._hints = hints
         self._deadline = deadline
@@ -147,23 +147,20 @@ class _Relaxation:
         self._anchor_peak = max(anchors, default=self._peak)
         self._modes = [m for m in modes if (m.anchored or not m.heavy) and self._possible(m)]
         self._around = {m.number: m.anchored and self._around_anchors(m) for m in self._modes}
-        self._reaches: list[Reach] = []
-        self._readers = Readers(graph, (), hints)
-        self._known_reads: set[int] = set()
 
     def build(self, most_nodes: int) -> ExtractionProblem | None:
         """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or time is up."""
         graph, problem = self._graph, self._problem
-        for mode in self._modes:
-            self._reaches.append(reach_of(graph, self._target, mode, self._may_open, self._deadline))
-        self._readers = Readers(graph, [r for r in self._reaches if not r.mode.heavy], self._hints)
+        users = graph.users()
+        reaches = [reach_of(graph, users, self._target, m, self._may_open, self._deadline) for m in self._modes]
+        self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._hints)
         for cls, members in enumerate(graph.members):
             written = problem.key("written", cls)
             if not members:
                 problem.add(written, [], 0.0)
             for index in members:
                 self._alone(cls, index)
-        for reach in self._reaches:
+        for reach in reaches:
             self._kernels(reach)
             if len(problem.owner) > most_nodes or time.perf_counter() > self._deadline:
                 return None
@@ -185,11 +182,11 @@ class _Relaxation:
 
     def _read(self, cls: int, kernel: ReadBy) -> int:
         """The class, read from memory by a kernel."""
-        number = self._problem.key("read", cls, kernel)
-        if number not in self._known_reads:
-            self._known_reads.add(number)
-            self._problem.add(number, [self._problem.key("written", cls)], self._rates.byte * self._graph.bytes[cls])
-        return number
+        problem, name = self._problem, ("read", cls, kernel)
+        if name not in problem.numbers:
+            number = problem.key(*name)
+            problem.add(number, [problem.key("written", cls)], self._rates.byte * self._graph.bytes[cls])
+        return problem.key(*name)
 
     def _bound_by_operations(self, index: int, *, ends: bool = True) -> bool:
         """Whether an operator takes longer than the bytes that it reads, and writes if the kernel ``ends`` with it."""
@@ -328,7 +325,7 @@ class _Relaxation:
         problem, graph = self._problem, self._graph
         reader = None if mode.heavy else self._readers.kernel(cls, index, mode, kernel)
         own = problem.key("written", cls) if reader is None else self._read(cls, reader)
-        views = [i for i in graph.members[cls] if _is_plain_view(graph.operations[i])]
+        views = [i for i in graph.members[cls] if graph.operations[i].is_view and not graph.operations[i].has_parts]
         if not views:
             return own
         name = ("seen", cls, reader)
@@ -388,7 +385,3 @@ class _Relaxation:
     @staticmethod
     def _accepted(mode: Mode, operation: Operation) -> bool:
         return operation.is_view or any(s.accepts & operation.labels for s in mode.template.stages)
-
-
-def _is_plain_view(operation: Operation) -> bool:
-    return operation.is_view and operation.labels.isdisjoint(("projection", "multiple"))

@@ -48,22 +48,31 @@ class Reach:
 
 
 def reach_of(
-    graph: FusionGraph, target: Target, mode: Mode, may_open: Callable[[Mode, int], bool], deadline: float
+    graph: FusionGraph,
+    users: Sequence[Sequence[int]],
+    target: Target,
+    mode: Mode,
+    may_open: Callable[[Mode, int], bool],
+    deadline: float,
 ) -> Reach:
-    """All states of one mode. ``may_open(mode, index)``: whether an operator may fill the first required stage."""
-    return _Reaching(graph, target, mode, may_open).run(deadline)
+    """All states of one mode. ``users``: those of the graph; ``may_open(mode, index)``: whether an operator may fill the first
+    required stage."""
+    return _Reaching(graph, users, target, mode, may_open).run(deadline)
 
 
 class _Reaching:
-    def __init__(self, graph: FusionGraph, target: Target, mode: Mode, may_open: Callable[[Mode, int], bool]) -> None:
+    def __init__(
+        self,
+        graph: FusionGraph,
+        users: Sequence[Sequence[int]],
+        target: Target,
+        mode: Mode,
+        may_open: Callable[[Mode, int], bool],
+    ) -> None:
         self._graph = graph
+        self._users = users
         self._target = target
         self._mode = mode
-        self._users: list[list[int]] = [[] for _ in graph.members]
-        for members in graph.members:
-            for i in members:
-                for c in graph.operations[i].inputs:
-                    self._users[c].append(i)
         self._inner = [self._accepted(i, once=False) for i in range(len(graph.operations))]
         self._outer = [self._inner[i] or self._accepted(i, once=True) for i in range(len(graph.operations))]
         self._openers = dict.fromkeys(
@@ -89,7 +98,7 @@ class _Reaching:
 
     def _accepted(self, index: int, *, once: bool) -> bool:
         operation = self._graph.operations[index]
-        if not operation.labels.isdisjoint(("multiple", "projection")):
+        if operation.has_parts:
             return False
         stages = self._mode.template.stages
         return operation.is_view or any(s.once == once and s.accepts & operation.labels for s in stages)
@@ -132,16 +141,19 @@ class _Reaching:
                 if state not in states.setdefault(cls, {}):
                     states[cls][state] = None
                     work.extend(i for i in self._users[cls] if i in inside)
+        leading: dict[tuple[int, State], list[tuple[int, int]]] = {}
+        for index, state, carried in seen:
+            leading.setdefault((graph.owner[index], state), []).append((index, carried))
         complete = len(self._mode.required)
         ends = [(c, s) for c, found in states.items() for s in found if s[1] == complete]
         if anchor == NONE or not self._tells_roots():
-            useful = self._useful(seen, states, ends)
+            useful = self._useful(leading, states, ends)
             kept = {c: {s: None for s in found if (c, s) in useful} for c, found in states.items()}
             return kept, [step for step in seen if (graph.owner[step[0]], step[1]) in useful]
         each: dict[int, dict[State, None]] = {}
         taken: list[Step] = []
         for root in dict.fromkeys(c for c, _ in ends):
-            useful = self._useful(seen, states, [end for end in ends if end[0] == root])
+            useful = self._useful(leading, states, [end for end in ends if end[0] == root])
             for c, (stage, filled, _) in sorted(useful):
                 each.setdefault(c, {})[stage, filled, (anchor, root)] = None
             for index, state, carried in seen:
@@ -155,13 +167,14 @@ class _Reaching:
         return mode.detail > 1 and not (mode.template.several or mode.heavy or len(mode.required) > 1)
 
     def _useful(
-        self, steps: Iterable[Step], states: dict[int, dict[State, None]], ends: Iterable[tuple[int, State]]
+        self,
+        leading: Mapping[tuple[int, State], Sequence[tuple[int, int]]],
+        states: Mapping[int, dict[State, None]],
+        ends: Iterable[tuple[int, State]],
     ) -> set[tuple[int, State]]:
-        """States that a kernel that ends in one of ``ends`` can contain."""
+        """States that a kernel that ends in one of ``ends`` can contain. ``leading``: class and state -> operators that lead
+        there, each with the filled stages that it continues."""
         graph = self._graph
-        leading: dict[tuple[int, State], list[tuple[int, int]]] = {}
-        for index, state, carried in steps:
-            leading.setdefault((graph.owner[index], state), []).append((index, carried))
         stack = list(ends)
         useful = set(stack)
         while stack:
@@ -178,7 +191,7 @@ class _Reaching:
     def _steps(self, index: int, states: dict[int, dict[State, None]], anchor: int) -> Iterator[tuple[State, int]]:
         """States that an operator can reach, each with the count of filled stages of the input that it continues."""
         mode, operation = self._mode, self._graph.operations[index]
-        if not operation.labels.isdisjoint(("multiple", "projection")):
+        if operation.has_parts:
             return
         inner = {s for c in operation.inputs for s in states.get(c, ())}
         if operation.is_view:
