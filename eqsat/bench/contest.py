@@ -1,7 +1,8 @@
 """Contestants run in turn, in several processes, on the same input.
 
-Every process loads all contestants. They take turns in an order that rotates from round to round, so that a disturbance, or
-what one leaves in the caches, hits all of them; a turn is one run to warm up and one that is timed. Nothing spins between runs.
+Every process loads all contestants, in an order of its own. They take turns in an order that is drawn for every round, so that
+a disturbance, or what one leaves in the caches, hits all of them; a turn is one run to warm up and one that is timed. Nothing
+spins between runs.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def contest(
                 "inputs": list(feeds),
                 "runs": protocol.runs,
                 "threads": protocol.threads,
-                "start": process,
+                "process": process,
             }
             found.append(_process(task))
     return [

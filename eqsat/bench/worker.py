@@ -57,36 +57,36 @@ _ENGINES: dict[str, Callable[[Contestant, Mapping[str, np.ndarray], int], Loaded
 
 
 def run_task(task: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Seconds, error and misfit of each contestant. Raises `ModelError` if the first one does not run."""
+    """Seconds, error and misfit of each contestant. Raises `ModelError` if the first one does not run.
+
+    Where a contestant's memory lies, and which one runs before it, change its time by some percent. Both are drawn anew, the one
+    for each process and the other for each turn.
+    """
     contestants = [Contestant(**c) for c in task["contestants"]]
+    draw = np.random.default_rng(task["process"])
     with np.load(task["feeds"], allow_pickle=False) as archive:
         feeds = {name: archive[f"arr_{k}"] for k, name in enumerate(task["inputs"])}
-    loaded: list[Loaded | None] = []
+    loaded: dict[int, Loaded] = {}
+    outputs: dict[int, dict[str, Any]] = {}
     answers: list[dict[str, Any]] = [{"seconds": [], "error": None, "misfit": ""} for _ in contestants]
-    reference: dict[str, Any] = {}
-    for k, contestant in enumerate(contestants):
+    for k in draw.permutation(len(contestants)).tolist():
         try:
-            found = _ENGINES[contestant.engine](contestant, feeds, task["threads"])
+            found = _ENGINES[contestants[k].engine](contestants[k], feeds, task["threads"])
             found.run()
-            outputs = found.outputs()
+            outputs[k] = found.outputs()
         except Exception as error:  # runtimes raise what they like; the contest goes on without this one
             if k == 0:
-                raise ModelError(f"{contestant.name}: {error}") from None
+                raise ModelError(f"{contestants[k].name}: {error}") from None
             answers[k]["misfit"] = str(error).strip().splitlines()[0][:200]
-            loaded.append(None)
             continue
-        reference = reference or outputs
-        answers[k]["error"], answers[k]["misfit"] = _error(reference, outputs)
-        loaded.append(found)
-    running = [k for k, found in enumerate(loaded) if found is not None]
-    for turn in range(task["runs"]):
-        shift = (task["start"] * task["runs"] + turn) % len(running)
-        for k in (*running[shift:], *running[:shift]):
-            found = loaded[k]
-            assert found is not None
-            found.run()
+        loaded[k] = found
+    for k, found in outputs.items():
+        answers[k]["error"], answers[k]["misfit"] = _error(outputs[0], found)
+    for _ in range(task["runs"]):
+        for k in draw.permutation(sorted(loaded)).tolist():
+            loaded[k].run()
             start = time.perf_counter()
-            found.run()
+            loaded[k].run()
             answers[k]["seconds"].append(time.perf_counter() - start)
     return answers
 
