@@ -9,7 +9,8 @@ of its left side, every e-node evaluated.
 - *caught*: an instance shows a wrong value or type, the right side is refused where it is built (*refused*: operators reject
   their operands, or its type is not that of the left side), or the rule no longer saturates alone.
 - *survived*: nothing of this on any instance.
-  Most survivors build the same value in another spelling: `benchmarks.explained_mutants` says why each survives.
+  Most survivors build the same value in another spelling: `benchmarks.explained_mutants` and
+  `benchmarks.explained_conditions` say why each survives.
 - *not counted*: alterations that build the same term, and those that on no instance build another one.
 
 Conditions that only ask for constants say where a rule pays, not where it holds, and are not dropped.
@@ -29,6 +30,7 @@ from multiprocessing import Pool
 import numpy as np
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.explained_conditions import reason_for_condition
 from benchmarks.explained_mutants import reason_for
 from benchmarks.mutants import KINDS, Mutant, Recorder, choose
 from eqsat.rewrite import AnyRule, registered_rules
@@ -118,7 +120,8 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
 
 def _explanation(outcome: Outcome) -> str:
-    reason = None if outcome.kind == CONDITION else reason_for(outcome.rule, outcome.alteration)
+    explain = reason_for_condition if outcome.kind == CONDITION else reason_for
+    reason = explain(outcome.rule, outcome.alteration)
     return f" ({reason})" if reason else ""
 
 
@@ -142,10 +145,10 @@ def main(arguments: Iterable[str] | None = None) -> int:
                     print(f"survived: {outcome.rule}: {outcome.alteration}{_explanation(outcome)}", flush=True)
     print(f"{len(names)} rules, {sum(o.verdict == 'unaltered' for o in outcomes)} alterations not counted")
     print(table(outcomes))
-    alterations = [o for o in outcomes if o.kind != CONDITION and o.verdict != "unaltered"]
-    counted = [o for o in alterations if o.verdict != "survived" or not _explanation(o)]
+    altered = [o for o in outcomes if o.verdict != "unaltered"]
+    counted = [o for o in altered if o.verdict != "survived" or not _explanation(o)]
     caught = sum(o.verdict != "survived" for o in counted)
-    print(f"{len(alterations) - len(counted)} survivors are explained; without them {caught} of {len(counted)}")
+    print(f"{len(altered) - len(counted)} survivors are explained; without them {caught} of {len(counted)}")
     print(f"{time.perf_counter() - start:.0f} s")
     return 0
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from rule_trials import without
-from undetected_conditions import GROWTH
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.explained_conditions import GROWTH
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.graph import Graph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from rule_trials import SampleError, Trial, try_rule, without
-from undetected_conditions import UNDETECTED
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from benchmarks.explained_conditions import UNDETECTED
 from eqsat.rewrite import AnyRule, Condition, registered_rules
 
 INSTANCES = 60

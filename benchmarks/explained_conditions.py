@@ -77,3 +77,14 @@ GROWTH: frozenset[tuple[str, str]] = frozenset(
 condition (`test_conditions_limit_growth`)."""
 
 UNDETECTED = KERNELS | UNDEFINED | GROWTH
+
+EXPLAINED_CONDITIONS = (
+    (KERNELS, "kernels exist for these types only"),
+    (UNDEFINED, "the operator is not defined there"),
+    (GROWTH, "it limits the growth of the e-graph, which the tests notice with all rules together"),
+)
+
+
+def reason_for_condition(rule: str, condition: str) -> str | None:
+    """Why a rule survives without the condition, or ``None`` if nobody has explained it."""
+    return next((reason for listed, reason in EXPLAINED_CONDITIONS if (rule, condition) in listed), None)
