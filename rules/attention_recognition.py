@@ -41,6 +41,8 @@ class _Core:
             mask = step.operands[0]
             assert mask is not None
             return self._masked(added_mask(reader, mask))
+        if step.op == "Where" and self.mask is not None and self.mask.unknown:
+            return replace(self, mask=self.mask.selected(step))
         if step.op == "Where":
             return self._masked(selecting_mask(reader, step))
         if step.op == "Widen" and (self.mask is None or self.mask.dtype is DType.FLOAT16):
