@@ -115,6 +115,8 @@ class Mask:
                 found = mask_of_elements(term, shape, self.dtype, self.array + other.array)
             if found.is_open:
                 return found
+        if other.replaces and self.infinite:
+            raise Unmet("minus infinity is replaced by a number")
         if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
             raise Unmet("the scores are replaced beside another mask")
         replaces = self.replaces or other.replaces
@@ -131,7 +133,7 @@ class Mask:
         return Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, both, replaces)
 
     def selected(self, step: Step) -> Mask:
-        """The mask where scores with it are replaced by a number: as `selecting_mask` for one that may be anything."""
+        """The mask where scores with it are replaced by a number: `selecting_mask` where the two cannot be added."""
         condition, number, value = _selection(step)
         if value > _ABSORBING or number.dtype is not self.dtype:
             raise Unmet("the scores are replaced by a number that may matter")

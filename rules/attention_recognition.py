@@ -41,10 +41,11 @@ class _Core:
             mask = step.operands[0]
             assert mask is not None
             return self._masked(added_mask(reader, mask))
-        if step.op == "Where" and self.mask is not None and self.mask.unknown:
-            return replace(self, mask=self.mask.selected(step))
         if step.op == "Where":
-            return self._masked(selecting_mask(reader, step))
+            mask = selecting_mask(reader, step)
+            if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
+                return replace(self, mask=self.mask.selected(step))
+            return self._masked(mask)
         if step.op == "Widen" and (self.mask is None or self.mask.dtype is DType.FLOAT16):
             wide = None if self.mask is None else self.mask.widened()
             return replace(self, mask=wide, widened=True)
