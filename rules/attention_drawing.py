@@ -30,6 +30,10 @@ def draw_attention(d: Sampler) -> Instance:
         q = drawing.op("Mul", q, _number(d, drawing, len(lead)))
     if d.chance(0.3) and not half:
         k = drawing.op("Div", k, _number(d, drawing, 0))
+    if d.chance(0.15) and not half:  # scaled once more, while its elements are elsewhere
+        moved = drawing.op("Reshape", q, drawing.value(fixed([size, -1], "int64")))
+        moved = drawing.op("Mul", moved, _number(d, drawing, 0))
+        q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
     if half and d.chance(0.3):

@@ -32,6 +32,16 @@ SPELLINGS: dict[str, Graph] = {
     "divided twice": core(lambda b, s: scaled("Div", 4.0)(b, scaled("Mul", 0.5)(b, s))),
     "scaled query": core(on_query=scaled("Mul", 0.125)),
     "scaled key": core(on_key=scaled("Div", 8.0)),
+    "query scaled in another shape": core(
+        on_query=lambda b, q: b.op(
+            "Reshape", scaled("Mul", 0.125)(b, b.op("Reshape", q, ints(b, H, -1))), ints(b, B, N, S, H)
+        )
+    ),
+    "key scaled before it is transposed twice": core(
+        on_key=lambda b, k: b.op(
+            "Transpose", scaled("Mul", 0.5)(b, b.op("Transpose", k, perm=(1, 0, 3, 2))), perm=(1, 0, 3, 2)
+        )
+    ),
     "roots on both": core(on_query=scaled("Mul", 0.35), on_key=scaled("Mul", 0.35)),
     "bias over heads": core(plus(RNG.normal(size=(N, S, T)))),
     "bias over batch": core(plus(RNG.normal(size=(B, 1, S, T)))),
@@ -65,6 +75,17 @@ def test_spelling_is_one_attention(name: str) -> None:
 
 def test_negative_scale_is_folded_into_the_query() -> None:
     assert found(core(scaled("Mul", -0.5))) == {"Attention": 1, "Neg": 1}
+
+
+@pytest.mark.parametrize("side", ["on_query", "on_key"])
+def test_negative_factor_of_an_operand_stays_there(side: str) -> None:
+    left = found(core(**{side: scaled("Mul", -0.5)}))
+    assert sum(left.get(op, 0) for op in ("Mul", "Neg")) == 1
+    assert left["Attention"] == 1
+
+
+def test_two_negative_factors_are_a_positive_scale() -> None:
+    assert found(core(on_query=scaled("Mul", -0.5), on_key=scaled("Div", -2.0))) == {"Attention": 1}
 
 
 def test_unknown_batch() -> None:
