@@ -30,6 +30,10 @@ def draw_attention(d: Sampler) -> Instance:
         q = drawing.op("Mul", q, _number(d, drawing, len(lead)))
     if d.chance(0.3) and not half:
         k = drawing.op("Div", k, _number(d, drawing, 0))
+    if d.chance(0.15) and not half:  # scaled once more, while its elements are elsewhere
+        moved = drawing.op("Reshape", q, drawing.value(fixed([size, -1], "int64")))
+        moved = drawing.op("Mul", moved, _number(d, drawing, 0))
+        q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
     if half and d.chance(0.3):
@@ -77,7 +81,11 @@ def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> 
     if kind == 0:
         return drawing.op(d.choose(("Mul", "Div")), scores, _number(d, drawing, rank)), shape
     if kind in (1, 7, 8):
-        mask = d.either(d.floats(d.broadcast_of(shape)), 0.8)
+        mask = d.floats(d.broadcast_of(shape))
+        if d.chance(0.3):  # forbids some keys, at times all of a row, or what cannot be: NaN follows
+            numbers = (-np.inf, -np.inf, LOWEST, LOWEST, -2e38, np.inf, np.nan)
+            mask = np.where(d.rng.random(mask.shape) < d.choose((0.3, 0.8)), np.float32(d.choose(numbers)), mask)
+        mask = d.either(mask, 0.5)
         return drawing.op("Add", scores, drawing.value(mask)), shape
     if kind == 2:  # a mask that is computed: all of a row may be forbidden
         allowed = drawing.value(d.booleans(d.broadcast_of(shape)))

@@ -4,7 +4,11 @@ A row in which the mask forbids every key gives zeros in Attention, NaN in a sof
 values where each score was replaced by one large number. So minus infinities must leave something open in every row, or NaN
 must have been replaced by zeros behind the softmax. Finite numbers stay finite; those from `MASK_FLOOR` on, which ONNX Runtime
 takes for minus infinity, are raised to it if they are all the same, and what is added is then the same to the last bit as
-long as the scores stay below 1e30. In float16 there is no room for that: a mask is small there, or leaves every row open.
+long as the scores stay below 1e30.
+
+Of other masks, those of which nothing is known among them, rows in which all is low are shifted, see `_shifted`: that takes three
+more operators and leaves ordinary rows as they are. In float16 there is no room for that: a mask is small there, or leaves every
+row open.
 
 Queries and keys are taken to be finite: zeros in place of NaN would hide NaN there, too.
 """
@@ -22,7 +26,7 @@ from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, Ref, Term, Unmet, apply, literal
 from eqsat.rules.attention_elements import Levels, bounds_of, elements_of, levels_of, paired
 from eqsat.rules.attention_reading import Reader, Step
-from eqsat.rules.terms import add, mul
+from eqsat.rules.terms import add, int64s, mul, sub
 
 MASK_FLOOR = -1e38
 """Least number of a float32 mask that is emitted."""
@@ -41,6 +45,9 @@ _ABSORBING = -1e30
 _ABSORBED = -1e22
 """Least number of which nothing is left beside `_ABSORBING`."""
 
+_LOW_ROW = float(np.float32(1e37))
+"""Rows are shifted whose greatest number is further from zero than this, and then that is about it."""
+
 _SMALL = 64.0
 """Numbers of a float16 mask up to this size leave the scores as precise as they are."""
 
@@ -56,7 +63,7 @@ class Mask:
     if known; ``levels``: the few numbers that they may be. ``is_open``: every row is known to have an element that does not
     forbid. ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
     ``replaces``: the scores are replaced by a finite number, not added to. ``raised``: the mask with that number, or the
-    lowest of two, where the operator takes it.
+    lowest of two, where the operator takes it. ``unknown``: the elements may be anything, NaN and infinity, too.
     """
 
     term: Term
@@ -71,17 +78,19 @@ class Mask:
     allowed: Term | None = None
     replaces: bool = False
     raised: Term | None = None
+    unknown: bool = False
 
     def scaled(self, factor: float) -> Mask:
-        """The mask times a number. Raises `Unmet` where that overflows or turns minus infinities round."""
+        """The mask times a number. Raises `Unmet` where the scores were replaced by a number that may matter then."""
+        term = mul(self.term, literal(factor, self.dtype))
         least, high = sorted((self.least * factor, self.high * factor))
-        if max(abs(least), abs(high)) > LARGEST or (factor < 0 and self.infinite):
-            raise Unmet("the scaled mask overflows")
+        if self.unknown or max(abs(least), abs(high)) > LARGEST or (factor < 0 and self.infinite):
+            return unknown_mask(term, self.shape, self.dtype, replaces=self.replaces)
         if self.replaces and least > _FORBIDDING[self.dtype] / _SHRINKING:
             raise Unmet("the scores are replaced by a number that may matter")
         return replace(
             self,
-            term=mul(self.term, literal(factor, self.dtype)),
+            term=term,
             least=least,
             high=high,
             array=None if self.array is None else self.array * np.float32(factor),
@@ -99,37 +108,49 @@ class Mask:
         """The sum of two masks. Raises `Unmet` for two element types."""
         if self.dtype is not other.dtype:
             raise Unmet("masks of two types")
-        rank = max(len(self.shape), len(other.shape))
-        a, b = ((1,) * (rank - len(m.shape)) + tuple(m.shape) for m in (self, other))
-        shape = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+        shape = _broadcast(self.shape, other.shape)
         term = add(self.term, other.term)
         if self.array is not None and other.array is not None:
             with np.errstate(over="ignore"):
                 found = mask_of_elements(term, shape, self.dtype, self.array + other.array)
             if found.is_open:
                 return found
+        if other.replaces and self.infinite:
+            raise Unmet("minus infinity is replaced by a number")
         if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
             raise Unmet("the scores are replaced beside another mask")
+        replaces = self.replaces or other.replaces
         levels = None if self.levels is None or other.levels is None else paired(np.add, self.levels, other.levels)
         least, high = self.least + other.least, self.high + other.high
         infinite = self.infinite or other.infinite
         if levels is not None:
             least, high, forbids = bounds_of(np.array(sorted(levels)))
             infinite = infinite or forbids
-        if not -LARGEST <= least <= high <= LARGEST:
-            raise Unmet("the mask may be infinite")
+        if self.unknown or other.unknown or not -LARGEST <= least <= high <= LARGEST:
+            return unknown_mask(term, shape, self.dtype, replaces=replaces)
         is_open = least >= MASK_FLOOR and any(x.is_open and not y.infinite for x, y in ((self, other), (other, self)))
         both = None if self.allowed is None or other.allowed is None else apply("And", self.allowed, other.allowed)
-        replaces = self.replaces or other.replaces
         return Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, both, replaces)
+
+    def selected(self, step: Step) -> Mask:
+        """The mask where scores with it are replaced by a number: `selecting_mask` where the two cannot be added."""
+        condition, number, value = _selection(step)
+        if value > _ABSORBING or number.dtype is not self.dtype:
+            raise Unmet("the scores are replaced by a number that may matter")
+        term = apply("Where", condition, *((number, self.term) if step.swapped else (self.term, number)))
+        shape = _broadcast(self.shape, condition.shape)
+        return unknown_mask(term, shape, self.dtype, replaces=value > -math.inf)
 
     def forms(self, dtype: DType, queries: int, keys: int, *, guarded: bool) -> Iterator[Form]:
         """The mask as an operator on elements of ``dtype`` may take it: as numbers, as truth values, or as causality.
 
         ``guarded``: rows in which every key is forbidden give zeros. Raises `Unmet` unless there is a form.
         """
-        if self.infinite and not (self.is_open or guarded):
-            raise Unmet("a row of the mask may forbid everything")
+        if self.unknown and guarded:
+            raise Unmet("NaN of the mask would be replaced by zeros")
+        if self.unknown or (self.infinite and not (self.is_open or guarded)):
+            yield self._shifted(dtype), {}
+            return
         if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
             yield None, {"is_causal": 1}
             return
@@ -150,7 +171,7 @@ class Mask:
             return self
         low = self.levels if self.array is None else frozenset(np.unique(self.array[self.array <= MASK_FLOOR]).tolist())
         if not self.is_open and (low is None or sum(x <= MASK_FLOOR for x in low) > 1):
-            return None
+            return self._shifted(dtype)
         floor = literal(np.float32(MASK_FLOOR))
         return replace(self, term=apply("Max", self.term, floor) if self.raised is None else self.raised)
 
@@ -168,8 +189,26 @@ class Mask:
             return self._cast(dtype) if max(abs(self.least), abs(self.high)) <= _SMALL else None
         return self if self.least >= MASK_FLOOR or (self.is_open and self.array is not None) else None
 
+    def _shifted(self, dtype: DType) -> Mask:
+        """The mask ``m - f(r)`` for the greatest number ``r`` of each row, where ``f`` is 0 for ordinary numbers.
+
+        A softmax is the same for a row to which one number was added, and takes nothing of the scores in where that row is
+        as far from zero as `_LOW_ROW`. A row of minus infinities becomes NaN, as do those with NaN or infinity among them.
+        """
+        if dtype is not DType.FLOAT:
+            raise Unmet("float16 has no room for a mask that may be anything")
+        largest = self.term
+        if self.shape and self.shape[-1] != 1:
+            largest = apply("ReduceMax", largest, int64s((-1,)), keepdims=1)
+        return replace(self, term=sub(self.term, apply("Shrink", largest, lambd=_LOW_ROW, bias=_LOW_ROW)))
+
     def _cast(self, dtype: DType) -> Mask:
         return self if self.dtype is dtype else replace(self, term=apply("Cast", self.term, to=int(dtype)), dtype=dtype)
+
+
+def unknown_mask(term: Term, shape: tuple[Dim, ...], dtype: DType, *, replaces: bool = False) -> Mask:
+    """A mask of which nothing is known."""
+    return Mask(term, shape, dtype, -math.inf, math.inf, True, replaces=replaces, unknown=True)
 
 
 def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np.ndarray, **more: Any) -> Mask:
@@ -183,17 +222,15 @@ def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np
 
 
 def added_mask(reader: Reader, mask: Ref) -> Mask:
-    """A value that is added to the scores. Raises `Unmet` unless its elements are known to be finite or minus infinity."""
+    """A value that is added to the scores."""
     array = elements_of(reader, mask)
     if array is not None:
         return mask_of_elements(mask, mask.shape, mask.dtype, array)
     levels = levels_of(reader, mask)
     low, high = mask.interval
-    if math.isnan(low) or math.isnan(high):
-        raise Unmet("the mask may be NaN")
     least, high, infinite = (low, high, False) if levels is None else bounds_of(np.array(sorted(levels)))
     if not -LARGEST <= least <= high <= LARGEST:
-        raise Unmet("the mask may be infinite, or forbids everything")
+        return unknown_mask(mask, mask.shape, mask.dtype)
     raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
     allowed = _truth_values(reader, mask) if infinite else None
     return Mask(mask, mask.shape, mask.dtype, least, high, infinite, None, levels, allowed=allowed, raised=raised)
@@ -201,10 +238,8 @@ def added_mask(reader: Reader, mask: Ref) -> Mask:
 
 def selecting_mask(reader: Reader, step: Step) -> Mask:
     """``Where(c, s, v) == s + Where(c, 0, v)`` for a ``v`` so low that nothing of ``s`` is left beside it."""
-    condition, number = step.operands
-    assert condition is not None
-    assert number is not None
-    value, dtype = float(number.value.reshape(())), number.dtype
+    condition, number, value = _selection(step)
+    dtype = number.dtype
     if dtype not in _FORBIDDING or not value <= _FORBIDDING[dtype]:
         raise Unmet("the scores are replaced by a number that may matter")
     infinite = value == -math.inf
@@ -219,6 +254,20 @@ def selecting_mask(reader: Reader, step: Step) -> Mask:
         return Mask(term, condition.shape, dtype, value, 0.0, levels=levels, replaces=True, raised=raised)
     allowed = apply("Not", condition) if step.swapped else condition
     return Mask(term, condition.shape, dtype, 0.0, 0.0, True, levels=levels, allowed=allowed)
+
+
+def _selection(step: Step) -> tuple[Ref, Ref, float]:
+    """Condition and number of a choice between the scores and a number, and that number."""
+    condition, number = step.operands
+    assert condition is not None
+    assert number is not None
+    return condition, number, float(number.value.reshape(()))
+
+
+def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    rank = max(len(left), len(right))
+    a, b = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (left, right))
+    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
 def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:

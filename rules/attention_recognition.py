@@ -20,6 +20,9 @@ from eqsat.rules.terms import int64s
 
 FLOATS = (DType.FLOAT, DType.FLOAT16)
 
+_DEPTH = 5
+"""Most factors, views and transposes above each other through which a factor is taken out."""
+
 
 @dataclass(frozen=True)
 class _Core:
@@ -42,7 +45,10 @@ class _Core:
             assert mask is not None
             return self._masked(added_mask(reader, mask))
         if step.op == "Where":
-            return self._masked(selecting_mask(reader, step))
+            mask = selecting_mask(reader, step)
+            if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
+                return replace(self, mask=self.mask.selected(step))
+            return self._masked(mask)
         if step.op == "Widen" and (self.mask is None or self.mask.dtype is DType.FLOAT16):
             wide = None if self.mask is None else self.mask.widened()
             return replace(self, mask=wide, widened=True)
@@ -68,13 +74,17 @@ def _number(value: Ref | None, op: str) -> float:
 # --- shapes --------------------------------------------------------------------------------------------------------------
 
 
-def grouped(value: Ref, lead: Sequence[Dim]) -> Term:
-    """``value`` (..., rows, columns) as (batch, heads, rows, columns), where ``lead`` are the leading extents of the scores."""
+def grouped(value: Ref, lead: Sequence[Dim], term: Term | None = None) -> Term:
+    """``value`` (..., rows, columns) as (batch, heads, rows, columns), where ``lead`` are the leading extents of the scores.
+
+    ``term``: what to take in its place, of the same shape.
+    """
+    term = value if term is None else term
     if len(lead) == 2 and value.shape[:-2] == tuple(lead):
-        return value
+        return term
     if any(not isinstance(d, int) for d in (*lead, *value.shape)):
         raise Unmet("an extent is unknown")
-    return reshaped_term(value, (*_batch_and_heads(lead), *value.static_shape[-2:]))
+    return reshaped_term(term, (*_batch_and_heads(lead), *value.static_shape[-2:]))
 
 
 def _batch_and_heads(lead: Sequence[Dim]) -> tuple[int, int]:
@@ -104,16 +114,22 @@ def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim) -> T
     return term
 
 
-def _unscaled(reader: Reader, value: Ref) -> tuple[Ref, float]:
-    """``value`` without a factor that is one number, and the factor."""
-    for op, _, (a, b) in reader.nodes(value, "Mul", "Div"):
+def _unscaled(reader: Reader, value: Ref, depth: int = _DEPTH) -> tuple[Term, float]:
+    """``value`` without factors that are one number each, below views and transposes too, and the product of these."""
+    for op, _, (a, b) in reader.nodes(value, "Mul", "Div") if depth else ():
         assert a is not None
         assert b is not None
         for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
             if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
                 factor = _number(c, op)
-                if 0 < abs(factor) < LARGEST:
-                    return x, factor
+                if 0 < abs(factor) < LARGEST and x.handle != value.handle:
+                    term, rest = _unscaled(reader, x, depth - 1)
+                    return term, factor * rest
+    for op, node, (x, *others) in reader.nodes(value, "Reshape", "Transpose") if depth else ():
+        if x is not None and x.handle != value.handle:
+            term, factor = _unscaled(reader, x, depth - 1)
+            if factor != 1:
+                return Apply(op, (term, *(y for y in others if y is not None)), node.attributes), factor
     return value, 1.0
 
 
@@ -146,12 +162,10 @@ def values_of(v: Ref, scores: Scores) -> Term:
     )
 
 
-def keys_of(scores: Scores) -> Term:
-    """Keys as (batch, heads, keys, size)."""
-    own = scores.k.shape[:-2]
-    return apply(
-        "Transpose", grouped(scores.k, own if scores.lead == scores.q.shape[:-2] else scores.lead), perm=(0, 1, 3, 2)
-    )
+def keys_of(scores: Scores, term: Term) -> Term:
+    """Keys as (batch, heads, keys, size). ``term``: what to take in place of ``scores.k``."""
+    lead = scores.k.shape[:-2] if scores.lead == scores.q.shape[:-2] else scores.lead
+    return apply("Transpose", grouped(scores.k, lead, term), perm=(0, 1, 3, 2))
 
 
 def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
@@ -193,13 +207,17 @@ def _spellings(reader: Reader, found: Probabilities, p: Ref, v: Ref) -> Iterator
         raise Unmet("steps on the probabilities")
     q, left = _unscaled(reader, scores.q)
     k, right = _unscaled(reader, scores.k)
-    scores = replace(scores, q=q, k=k)
+    if core.scale * left * right < 0:  # the operator's own scale is positive: a negative factor stays where it is
+        if left < 0:
+            q, left = scores.q, 1.0
+        elif right < 0:
+            k, right = scores.k, 1.0
     check_operands(scores, p, v)
     scale = core.scale * left * right
     if not 1e-30 < abs(scale) < 1e30:
         raise Unmet("a scale out of range")
-    queries = grouped(q, scores.lead)
-    operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores), values_of(v, scores)]
+    queries = grouped(scores.q, scores.lead, q)
+    operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores, k), values_of(v, scores)]
     attributes: dict[str, Any] = {"scale": float(np.float32(abs(scale)))}
     if core.cap:
         attributes["softcap"] = float(np.float32(core.cap))
@@ -208,7 +226,7 @@ def _spellings(reader: Reader, found: Probabilities, p: Ref, v: Ref) -> Iterator
     if core.mask is None:
         yield apply("Attention", *operands, **attributes)
         return
-    rows, columns = q.shape[-2], k.shape[-1]
+    rows, columns = scores.q.shape[-2], scores.k.shape[-1]
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise Unmet("the extents of the mask are unknown")
     for mask, more in core.mask.forms(v.dtype, rows, columns, guarded=found.guarded):
