@@ -29,6 +29,7 @@ from eqsat.dpl.pattern import (
     is_var,
     wildcard,
 )
+from eqsat.dpl.rewriter import Rewriter
 from eqsat.dpl.rewriting import RewriteReport, RewrittenGraph, rewrite_bindings, rewrite_call
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Pattern",
     "PatternContext",
     "RewriteReport",
+    "Rewriter",
     "RewrittenGraph",
     "Tuple",
     "Var",

@@ -180,8 +180,13 @@ def call(op: str, *args: Any, outputs: int = 1, **attributes: Any) -> Call:
     domain, name = split_key(operator_key(op))
     like = next((a for a in args if isinstance(a, Expr)), None)
     operands = tuple(None if a is None else const(a, like) for a in args)
-    node = Node(name, ("",) * len(operands), ("",) * outputs, Attributes(attributes), domain)
-    return Call(node, operands, _infer(node, operands))
+    return apply(Node(name, ("",) * len(operands), ("",) * outputs, Attributes(attributes), domain), operands)
+
+
+def apply(node: Node, args: tuple[Expr | None, ...]) -> Call:
+    """The operator of a node on other operands, for values without a name. Raises `ShapeError` if it rejects them."""
+    bare = Node(node.op, ("",) * len(args), ("",) * len(node.outputs), node.attributes, node.domain, "", node.opaque)
+    return Call(bare, args, _infer(bare, args))
 
 
 def _infer(node: Node, args: Sequence[Expr | None]) -> tuple[Type, ...]:

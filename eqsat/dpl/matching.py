@@ -61,7 +61,7 @@ class Matcher:
     def _inside(self, pattern: Pattern, expr: Expr, bound: Bindings) -> Iterator[Bindings]:
         match pattern:
             case WildcardPattern():
-                yield bound
+                yield from (bound,) if pattern.target is None else self.matches(pattern.target, expr, bound)
             case VarPattern():
                 if isinstance(expr, Var) and pattern.name in ("", expr.name):
                     yield bound
@@ -129,25 +129,32 @@ class Matcher:
             definition = definition_of(expr.node)
             if count == 2 and definition is not None and definition.commutative:
                 yield expr.args[::-1]
-        elif count == 1 and expr.op == "Concat":
+        if count == 1 and expr.op == "Concat":
             if expr not in self._operands:
                 self._operands[expr] = Tuple(expr.args)
             yield (self._operands[expr],)
 
     def _each(
-        self, patterns: Sequence[Pattern], operands: Sequence[Expr | None], bound: Bindings
+        self, patterns: Sequence[Pattern | None], operands: Sequence[Expr | None], bound: Bindings
     ) -> Iterator[Bindings]:
         if not patterns:
             yield bound
             return
-        for found in self.matches(patterns[0], operands[0], bound):
+        first = patterns[0]
+        if first is None:
+            if operands[0] is None:
+                yield from self._each(patterns[1:], operands[1:], bound)
+            return
+        for found in self.matches(first, operands[0], bound):
             yield from self._each(patterns[1:], operands[1:], found)
 
     def _tuple(self, pattern: TuplePattern, expr: Expr, bound: Bindings) -> Iterator[Bindings]:
-        if isinstance(expr, Tuple) and len(expr.fields) == len(pattern.fields):
+        if isinstance(expr, Tuple) and pattern.fields is None:
+            yield bound
+        elif isinstance(expr, Tuple) and len(expr.fields) == len(pattern.fields or ()):
             orders = itertools.permutations(expr.fields) if pattern.unordered else iter((expr.fields,))
             for fields in orders:
-                yield from self._each(pattern.fields, fields, bound)
+                yield from self._each(pattern.fields or (), fields, bound)
 
     # ---- dominators
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsat.dpl.expr import Call, Expr, Item, lift, topological
+from eqsat.dpl.expr import Call, Const, Expr, Item, lift, topological
 from eqsat.dpl.matching import Bindings, Matcher
-from eqsat.dpl.pattern import DominatorPattern, Pattern, WildcardPattern
+from eqsat.dpl.pattern import ConstPattern, DominatorPattern, ExprPattern, Pattern, WildcardPattern
+from eqsat.errors import RuleError
 from eqsat.ir.graph import Graph
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A region of a graph that one match covers: names of values, inputs first to be read, ``nodes`` by first output."""
+    """A region of a graph that one match covers: names of values, inputs first to be read, ``nodes`` by first output.
+
+    ``constants``: those that the pattern asks for (`is_const`, `is_expr`), which belong to the region; what a wildcard matched
+    is an input. ``recomputed``: nodes whose values are needed outside as well.
+    """
 
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     output: str
+    constants: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
 
 
 def find(pattern: Pattern, graph: Graph) -> Iterator[tuple[str, Bindings]]:
@@ -30,12 +37,15 @@ def find(pattern: Pattern, graph: Graph) -> Iterator[tuple[str, Bindings]]:
             yield name, bound
 
 
-def partition(pattern: Pattern, graph: Graph, check: Callable[[Expr], bool] | None = None) -> list[Partition]:
+def partition(
+    pattern: Pattern, graph: Graph, check: Callable[[Expr], bool] | None = None, *, recompute: bool = False
+) -> list[Partition]:
     """Disjoint regions that ``pattern`` covers, in the order of their last nodes.
 
-    Wildcards, constants and inputs of the pattern are what a region reads. A match is skipped where a value inside is read
-    outside or is an output of the graph, where another region has a node of it already, and where ``check`` of its root says
-    no.
+    Wildcards and inputs of the pattern are what a region reads. A match is skipped where a value inside is read outside or is
+    an output of the graph, where another region has a node of it already, and where ``check`` of its root says no.
+    ``recompute``, as in TVM: a value inside may be read outside if that leads back into the region and nowhere else; then it
+    is computed twice. Raises `RuleError` for a pattern that contains itself.
     """
     values = lift(graph)
     names = {expr: name for name, expr in values.items()}
@@ -46,16 +56,21 @@ def partition(pattern: Pattern, graph: Graph, check: Callable[[Expr], bool] | No
     for root in topological(outputs):
         for bound in matcher.matches(pattern, root, {}):
             inside = _covered(pattern, bound, root)
-            if inside & taken or not _closed(inside, root, matcher) or (check is not None and not check(root)):
+            outside = _read_outside(inside, root, matcher)
+            if inside & taken or (check is not None and not check(root)):
+                continue
+            if outside and not (recompute and all(_leads_back(r, root, matcher) for r in outside.values())):
                 continue
             taken |= inside
-            found.append(_region(inside, root, names))
+            found.append(_region(inside, bound, root, names, outside))
             break
     return found
 
 
 def _covered(pattern: Pattern, bound: Bindings, root: Expr) -> set[Expr]:
     """Calls that the match covers: those that a pattern other than a wildcard matched, and what a dominator spans."""
+    if any(isinstance(p, WildcardPattern) and p.target is not None for p in bound):
+        raise RuleError("a pattern that contains itself has no partition: not all that it matched is known")
     leaves = {e for p, e in bound.items() if isinstance(p, WildcardPattern)}
     matched = {e for p, e in bound.items() if isinstance(e, Call) and not isinstance(p, WildcardPattern)}
     inside: set[Expr] = {e for e in matched if e not in leaves or e is root}
@@ -68,27 +83,55 @@ def _covered(pattern: Pattern, bound: Bindings, root: Expr) -> set[Expr]:
     return inside
 
 
-def _closed(inside: set[Expr], root: Expr, matcher: Matcher) -> bool:
-    """Whether nothing outside reads a value inside, the root aside."""
+def _read_outside(inside: set[Expr], root: Expr, matcher: Matcher) -> dict[Expr, list[Expr]]:
+    """Values inside, the root aside, that something outside reads, with their readers there; themselves if outputs."""
+    found: dict[Expr, list[Expr]] = {}
     for expr in inside - {root}:
-        readers = [
-            reader
-            for user in matcher.users.get(expr, ())
-            for reader in (matcher.users.get(user, ()) if isinstance(user, Item) else (user,))
-        ]
         items = [u for u in matcher.users.get(expr, ()) if isinstance(u, Item)]
-        if expr in matcher.outputs or any(i in matcher.outputs and i is not root for i in items):
+        users = [u for e in (expr, *items) for u in matcher.users.get(e, ()) if not isinstance(u, Item)]
+        readers = [u for u in users if u not in inside and u is not root]
+        readers += [e for e in (expr, *items) if e in matcher.outputs and e is not root]
+        if readers:
+            found[expr] = readers
+    return found
+
+
+def _leads_back(readers: Sequence[Expr], root: Expr, matcher: Matcher) -> bool:
+    """Whether all that the readers are needed for is needed for ``root`` only."""
+    stack, seen = list(readers), set(readers)
+    while stack:
+        expr = stack.pop()
+        if expr in matcher.outputs:
             return False
-        if any(reader not in inside and reader is not root for reader in readers):
-            return False
+        for user in matcher.users.get(expr, ()):
+            if user is not root and user not in seen:
+                seen.add(user)
+                stack.append(user)
     return True
 
 
-def _region(inside: set[Expr], root: Expr, names: dict[Expr, str]) -> Partition:
+def _region(
+    inside: set[Expr], bound: Bindings, root: Expr, names: dict[Expr, str], outside: Iterable[Expr]
+) -> Partition:
     order = [e for e in topological([root]) if e in inside]
+    wildcards = {e for p, e in bound.items() if isinstance(p, WildcardPattern)}
+    asked = {
+        e for p, e in bound.items() if isinstance(p, ConstPattern | ExprPattern) and isinstance(e, Const)
+    } - wildcards
     reads = dict.fromkeys(p for e in order for p in e.parts if p is not None and not _belongs(p, inside))
-    nodes = tuple(next(n for n in e.names if n) for e in order if isinstance(e, Call))
-    return Partition(nodes, tuple(names[e] for e in reads if e in names), names[root])
+    twice = inside.intersection(topological(list(outside)))
+    return Partition(
+        tuple(_node_name(e) for e in order),
+        tuple(names[e] for e in reads if e in names and e not in asked),
+        names[root],
+        tuple(names[e] for e in reads if e in asked),
+        tuple(_node_name(e) for e in order if e in twice),
+    )
+
+
+def _node_name(expr: Expr) -> str:
+    assert isinstance(expr, Call)
+    return next(n for n in expr.names if n)
 
 
 def _belongs(expr: Expr, inside: set[Expr]) -> bool:

@@ -132,7 +132,16 @@ class PatternSequence:
 
 
 class WildcardPattern(Pattern):
-    """Any value; as the operator of a call, any operator."""
+    """Any value, or one that the pattern matches to which it is redirected; as the operator of a call, any operator."""
+
+    target: Pattern | None = None
+
+    def redirect_to(self, pattern: Pattern) -> None:
+        """From now on the wildcard is that pattern, of which it may be a part: so a pattern contains itself.
+
+        A pattern that matches inside itself is bound to the outermost of its values.
+        """
+        self.target = pattern
 
 
 class VarPattern(Pattern):
@@ -157,7 +166,9 @@ class OpPattern(Pattern):
 
 
 class CallPattern(Pattern):
-    def __init__(self, op: Pattern, args: tuple[Pattern, ...] | None) -> None:
+    """An operator on operands, any if ``args`` is ``None``. An operand that is ``None`` must be absent."""
+
+    def __init__(self, op: Pattern, args: tuple[Pattern | None, ...] | None) -> None:
         self.op, self.args = op, args
         from eqsat.dpl.context import PatternContext
 
@@ -165,13 +176,17 @@ class CallPattern(Pattern):
 
 
 class TuplePattern(Pattern):
-    def __init__(self, fields: Sequence[Pattern], unordered: bool = False) -> None:
-        self.fields, self.unordered = tuple(fields), unordered
+    """``fields``: ``None`` for any, in any number."""
+
+    def __init__(self, fields: Sequence[Pattern] | None, unordered: bool = False) -> None:
+        self.fields, self.unordered = None if fields is None else tuple(fields), unordered
 
     def __getitem__(self, index: int | None) -> Pattern:
-        if index is not None and not -len(self.fields) <= index < len(self.fields):
+        if index is None or self.fields is None:
+            return TupleGetItemPattern(self, index)
+        if not -len(self.fields) <= index < len(self.fields):
             raise IndexError(f"part {index} of a tuple of {len(self.fields)}")
-        return TupleGetItemPattern(self, index if index is None else index % len(self.fields))
+        return TupleGetItemPattern(self, index % len(self.fields))
 
 
 class TupleGetItemPattern(Pattern):
@@ -213,7 +228,7 @@ class DominatorPattern(Pattern):
         self.parent, self.path, self.child, self.side_inputs = parent, path, child, side_inputs
 
 
-def wildcard() -> Pattern:
+def wildcard() -> WildcardPattern:
     """Matches anything."""
     return WildcardPattern()
 
@@ -241,8 +256,11 @@ def is_expr(expr: Expr) -> Pattern:
     return ExprPattern(expr)
 
 
-def is_tuple(fields: Sequence[Pattern], unordered: bool = False) -> TuplePattern:
-    """A tuple (the operands of a Concat count as one) whose fields match, in this order unless ``unordered``."""
+def is_tuple(fields: Sequence[Pattern] | None, unordered: bool = False) -> TuplePattern:
+    """A tuple (the operands of a Concat count as one) whose fields match, in this order unless ``unordered``.
+
+    ``None``: a tuple of any fields.
+    """
     return TuplePattern(fields, unordered)
 
 

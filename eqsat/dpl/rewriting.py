@@ -51,13 +51,20 @@ class RewrittenGraph(Graph):
 
 
 def rewrite_call(
-    pattern: Pattern, callback: Callback, graph: Graph, *, check: bool = False, once: bool = False
+    pattern: Pattern,
+    callback: Callback,
+    graph: Graph,
+    *,
+    check: bool = False,
+    once: bool = False,
+    outermost: bool = False,
 ) -> RewrittenGraph:
     """Replaces each value that ``pattern`` matches by what ``callback`` returns, until nothing changes.
 
     The callback gets the expression and what each pattern matched (``matches[pattern]``; constants by
     ``matches[p].data.numpy()``). Where it returns the expression, or one of the same structure, the next way to match is tried.
-    ``once``: stop after the first replacement. Raises `RuleError` when there is no end in sight, `ShapeError` for an operator
+    ``once``: stop after the first replacement. ``outermost``: of matches that overlap, take the one nearest to the outputs
+    instead of the inputs. Raises `RuleError` when there is no end in sight, `ShapeError` for an operator
     on operands that do not fit, `VerificationError` with ``check`` when the value of an output changed.
     """
 
@@ -65,7 +72,8 @@ def rewrite_call(
         matcher = Matcher.over(outputs)
         found: dict[Expr, Expr] = {}
         gone: set[Expr] = set()
-        for expr in topological(outputs):
+        order = topological(outputs)
+        for expr in reversed(order) if outermost else order:
             made = _replacement(pattern, callback, matcher, expr, gone)
             if made is not None:
                 replacement, consumed = made
@@ -75,7 +83,7 @@ def rewrite_call(
                     break
         return found
 
-    return _to_fixpoint(graph, replacements, check=check, once=once)
+    return to_fixpoint(graph, replacements, check=check, once=once)
 
 
 def rewrite_bindings(
@@ -95,7 +103,7 @@ def rewrite_bindings(
                 return changed
         return {}
 
-    return _to_fixpoint(graph, replacements, check=check)
+    return to_fixpoint(graph, replacements, check=check)
 
 
 def _replacement(
@@ -125,7 +133,11 @@ def _as_expr(result: Any, like: Expr) -> Expr:
 Replacements = Callable[[Sequence[Expr], Mapping[str, Expr]], dict[Expr, Expr]]
 
 
-def _to_fixpoint(graph: Graph, replacements: Replacements, *, check: bool, once: bool = False) -> RewrittenGraph:
+def to_fixpoint(graph: Graph, replacements: Replacements, *, check: bool, once: bool = False) -> RewrittenGraph:
+    """Puts in place what ``replacements(outputs, values by name)`` returns, until it returns nothing.
+
+    Raises `RuleError` when there is no end in sight, `VerificationError` with ``check`` when the value of an output changed.
+    """
     values = lift(graph)
     outputs = {name: values[name] for name in graph.outputs}
     order = list(values.values())
@@ -260,4 +272,4 @@ def _verdict(before: Graph, after: Graph) -> str:
     return found.verdict
 
 
-__all__ = ["Bindings", "RewriteReport", "RewrittenGraph", "rewrite_bindings", "rewrite_call"]
+__all__ = ["Bindings", "RewriteReport", "RewrittenGraph", "rewrite_bindings", "rewrite_call", "to_fixpoint"]

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eqsat.dpl import (
     Expr,
+    Item,
+    Tuple,
     Var,
     call,
     const,
@@ -22,6 +25,8 @@ from eqsat.dpl import (
     is_const,
     is_expr,
     is_op,
+    is_tuple,
+    is_tuple_get_item,
     is_var,
     partition,
     rewrite_call,
@@ -181,6 +186,15 @@ def test_not_match_dominator2() -> None:
     assert not diamond_pattern(is_op("nn.relu")(wildcard())).match(second + relu(first))
 
 
+def test_at_most_one_parent() -> None:
+    """Two convolutions reach the sum: by way of the second, and around it."""
+    first = conv_of(var("x"))
+    second = conv_of(tanh(first))
+    path = is_op("nn.relu")(wildcard())
+    assert not diamond_pattern(path).match(relu(second) + relu(first))
+    assert diamond_pattern(path).match(relu(second) + relu(second))
+
+
 def test_match_and_no_match_typed_dominator() -> None:
     conv = conv_of(var("x"))
     out = relu(relu(conv)) + leaky(conv)
@@ -275,25 +289,26 @@ def test_fuse_batchnorm_commutation() -> None:
     assert "BatchNormalization" not in fuse_batch_norm(associated).operator_counts()
 
 
-def test_quadruple_rewrite_dominator() -> None:
-    def build(inp: Any) -> Any:
-        conv = conv_of(inp, "w1")
-        out = relu(relu(conv)) + leaky(conv)
-        conv = conv_of(out, "w2")
-        out = tanh(relu(relu(conv))) + leaky(conv)
-        above = relu(relu(conv_of(out, "w3")))
-        conv = conv_of(above + tanh(above), "w4")
-        doubled = relu(conv)
-        return tanh(doubled + doubled) + leaky(conv)
+def quadruple() -> Graph:
+    """Four regions that a convolution dominates: a diamond, a deeper one, one branch, a diamond with a sum on the way."""
+    conv = conv_of(var("x"), "w1")
+    out = relu(relu(conv)) + leaky(conv)
+    conv = conv_of(out, "w2")
+    out = tanh(relu(relu(conv))) + leaky(conv)
+    above = relu(relu(conv_of(out, "w3")))
+    conv = conv_of(above + tanh(above), "w4")
+    doubled = relu(conv)
+    return graph_of({"y": tanh(doubled + doubled) + leaky(conv)})
 
-    graph = graph_of({"y": build(var("x"))})
+
+def test_quadruple_rewrite_dominator() -> None:
     inp, weight = wildcard(), wildcard()
     pattern = dominates(
         is_op("nn.conv2d")(inp, weight),
         UNARY | is_op("add")(wildcard(), wildcard()),
         is_op("add")(wildcard(), wildcard()),
     )
-    after = rewrite_call(pattern, lambda _, m: call("nn.conv2d", m[inp], m[weight], pads=(1, 1, 1, 1)), graph)
+    after = rewrite_call(pattern, lambda _, m: call("nn.conv2d", m[inp], m[weight], pads=(1, 1, 1, 1)), quadruple())
     assert after.operator_counts() == {"Conv": 4}
 
 
@@ -310,12 +325,44 @@ def test_algebraic_simplify() -> None:
     assert simplified(lambda x, y: (x + 0.0) + y) == {"Add": 1}
 
 
-@pytest.mark.parametrize(("once", "left"), [(True, 2), (False, 0)])
-def test_rewrite_once(once: bool, left: int) -> None:
-    x = wildcard()
-    before = graph(lambda v: relu(relu(relu(v))))
-    after = rewrite_call(is_op("nn.relu")(x), lambda _, m: m[x], before, once=once)
-    assert after.operator_counts().get("Relu", 0) == left
+def without_last(expr: Any, _: Any) -> Any:
+    """A Concat of one value less, or the value that is left."""
+    kept = expr.args[:-1]
+    return call("concat", *kept, axis=0) if len(kept) > 1 else kept[0]
+
+
+@pytest.mark.parametrize(("once", "left"), [(True, {"Concat": 1}), (False, {})])
+def test_rewrite_once(once: bool, left: dict[str, int]) -> None:
+    before = graph(lambda x, y, z: call("softmax", call("concat", x, y, z, axis=0), axis=-1))
+    after = rewrite_call(is_op("concatenate")(None), without_last, before, once=once)
+    assert after.operator_counts() == {"Softmax": 1, **left}
+    assert [len(n.inputs) for n in after.nodes if n.op == "Concat"] == ([2] if once else [])
+    activated = rewrite_call(is_op("nn.softmax")(None), lambda expr, _: relu(expr), after, once=True)
+    assert activated.operator_counts() == {"Softmax": 1, **left, "Relu": 1}
+
+
+@pytest.mark.parametrize("redirected", ["operand", "left", "right"])
+def test_rewrite_with_pattern_recursion(redirected: str) -> None:
+    """Any number of casts behind a product, as one pattern that is a part of itself."""
+    product, inner = is_op("nn.dense")(wildcard(), wildcard()), wildcard()
+    if redirected == "operand":
+        pattern = is_op("cast")(inner)
+        inner.redirect_to(pattern | product)
+    else:
+        pattern = is_op("cast")(inner | product if redirected == "left" else product | inner)
+        inner.redirect_to(pattern)
+
+    def casts(product: Any) -> Any:
+        for _ in range(6):
+            product = call("cast", product, to=1)
+        return product
+
+    before = graph(lambda x, w: casts(call("nn.dense", x, w, transB=1)))
+    after = rewrite_call(pattern, lambda expr, _: relu(expr), before, once=True, outermost=True)
+    assert [n.op for n in after.nodes] == ["Gemm", *["Cast"] * 6, "Relu"]
+    assert not pattern.match(casts(relu(var("x"))))
+    with pytest.raises(RuleError, match="contains itself"):
+        partition(pattern, before)
 
 
 def test_rewriting_without_an_end_is_an_error() -> None:
@@ -378,3 +425,138 @@ def test_partition_dominator() -> None:
     (found,) = partition(diamond_pattern(), graph)
     assert len(found.nodes) == 5
     assert found.inputs == ("x", "w")
+
+
+def test_overlappting_partitions() -> None:
+    """Two parts of one split: a region of either would hold the split, which the other one needs."""
+    b = GraphBuilder()
+    first, second = b.op("Split", b.input("x", "float32", (4, 6)), outputs=2, axis=1, num_outputs=2)
+    graph = b.finish({"y": b.op("Add", first, second)})
+    assert not partition(is_tuple_get_item(is_op("split")(wildcard())), graph)
+
+
+def normalised_twice(times: int) -> Graph:
+    def build(x: Any, *parameters: Any) -> Any:
+        for _ in range(times):
+            x = normalise(x, *parameters)
+        return x
+
+    return batch_norm_graph(build)
+
+
+def batch_norm_pattern(epsilon: Any) -> Any:
+    x, variance, mean, beta, gamma = (wildcard() for _ in range(5))
+    return gamma * (x - mean) / is_op("sqrt")(variance + epsilon) + beta
+
+
+def test_partition_batchnorm() -> None:
+    (found,) = partition(batch_norm_pattern(is_const()), normalised_twice(1))
+    assert len(found.nodes) == 6
+    assert found.inputs == ("x", "mean", "gamma", "var", "beta")
+    assert len(found.constants) == 1
+
+
+def test_partition_double_batchnorm() -> None:
+    first, second = partition(batch_norm_pattern(is_const()), normalised_twice(2))
+    assert [len(p.nodes) for p in (first, second)] == [6, 6]
+    assert first.inputs == ("x", "mean", "gamma", "var", "beta")
+    assert second.inputs == (first.output, "mean", "gamma", "var", "beta")
+    assert second.output == "y"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_partition_fuzzy_tuple(count: int) -> None:
+    """A joint of any number of values."""
+    b = GraphBuilder()
+    values = [b.input(f"x{i}", "float32", (2, 3)) for i in range(count)]
+    graph = b.finish({"y": b.op("Concat", *values, axis=0)})
+    (found,) = partition(is_op("concatenate")(is_tuple(None)), graph)
+    assert found.inputs == tuple(values)
+    assert is_tuple(None)[5].match(Item(Tuple([var("x")] * 6), 5))
+    assert not is_tuple(None).match(var("x"))
+
+
+def test_quadruple_partition_dominator() -> None:
+    pattern = diamond_pattern(UNARY | is_op("add")(wildcard(), wildcard()))
+    found = partition(pattern, quadruple())
+    assert [len(p.nodes) for p in found] == [5, 6, 5, 6]
+    assert [p.inputs for p in found] == [("x", "w1"), *((f.output, f"w{i}") for i, f in enumerate(found[:-1], 2))]
+
+
+def test_partition_check_types() -> None:
+    """The check sees attributes and types: one batch, and no groups."""
+
+    def check(root: Any) -> bool:
+        conv = root.args[0]
+        return conv.attrs.get("group", 1) == 1 and conv.shape[0] == 1
+
+    def found(batch: int, group: int) -> int:
+        b = GraphBuilder()
+        conv = b.op(
+            "Conv",
+            b.input("x", "float32", (batch, 4, 8, 8)),
+            b.input("w", "float32", (4, 4 // group, 3, 3)),
+            group=group,
+        )
+        graph = b.finish({"y": b.op("Relu", conv)})
+        return len(partition(is_op("nn.relu")(is_op("nn.conv2d")(wildcard(), wildcard())), graph, check=check))
+
+    assert [found(1, 1), found(1, 2), found(2, 1)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_partition_constant_embedding(constant: bool) -> None:
+    """A constant that the pattern asks for belongs to the region; one that any value would do for is read by it."""
+    w = np.ones((3, 3, 1, 1), np.float32)
+    b = GraphBuilder()
+    conv = b.op(
+        "Conv",
+        b.input("x", "float32", (1, 3, 4, 4)),
+        b.constant(w, name="w") if constant else b.input("w", "float32", w.shape),
+    )
+    graph = b.finish({"y": b.op("Relu", b.op("Add", conv, b.input("b", "float32", (3, 1, 1))))})
+
+    def inputs(weight: Any) -> list[Any]:
+        biased = is_op("nn.bias_add")(is_op("nn.conv2d")(wildcard(), weight), wildcard())
+        return [(p.inputs, p.constants) for p in partition(is_op("nn.relu")(biased), graph)]
+
+    lifted, embedded = [(("x", "w", "b"), ())], [(("x", "b"), ("w",))]
+    assert inputs(wildcard()) == lifted
+    assert inputs(is_var()) == ([] if constant else lifted)
+    assert inputs(is_const()) == (embedded if constant else [])
+    assert inputs(is_expr(const(w))) == (embedded if constant else [])
+    assert inputs(is_var() | is_const()) == (embedded if constant else lifted)
+    assert inputs(is_const() | is_var()) == (embedded if constant else lifted)
+
+
+@pytest.mark.parametrize("used_elsewhere", [False, True])
+def test_matched_outside_but_dominated(used_elsewhere: bool) -> None:
+    """The sum inside is read by a sigmoid outside, which only the region needs: with ``recompute`` there is a region."""
+    b = GraphBuilder()
+    conv = b.op("Conv", b.input("x", "float32", (1, 3, 4, 4)), b.input("w", "float32", (3, 3, 1, 1)))
+    summed = b.op("Add", conv, b.input("b", "float32", (3, 1, 1)))
+    gate = b.op("Sigmoid", summed)
+    outputs = {"y": b.op("Mul", summed, gate)}
+    graph = b.finish({**outputs, "gate": b.op("Neg", gate)} if used_elsewhere else outputs)
+    biased = is_op("add")(is_op("nn.conv2d")(wildcard(), wildcard()), wildcard())
+    pattern = is_op("multiply")(biased, wildcard())
+    assert not partition(pattern, graph)
+    found = partition(pattern, graph, recompute=True)
+    if used_elsewhere:
+        assert not found
+    else:
+        assert [p.inputs for p in found] == [("x", "w", "b", gate)]
+        assert [p.recomputed for p in found] == [(conv, summed)]
+
+
+def test_partition_parallel_branch_with_same_input() -> None:
+    """Both branches read one convolution: it is one input of the region."""
+    b = GraphBuilder()
+    conv = b.op("Conv", b.input("x", "float32", (1, 3, 4, 4)), b.input("w", "float32", (3, 3, 1, 1)))
+    left = b.op("Mul", b.input("left", "float32", (1, 3, 4, 4)), conv)
+    right = b.op("Add", conv, b.input("right", "float32", (1, 3, 4, 4)))
+    graph = b.finish({"y": b.op("Add", left, right)})
+    pattern = is_op("add")(is_op("multiply")(wildcard(), wildcard()), is_op("add")(wildcard(), wildcard()))
+    (found,) = partition(pattern, graph)
+    assert len(found.nodes) == 3
+    assert found.inputs == ("left", conv, "right")
