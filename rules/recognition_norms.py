@@ -43,14 +43,14 @@ def _trailing_axis(m: Match) -> int:
     return found[0] - rank
 
 
-def _extents(m: Match, value: Ref, axis: int) -> tuple[int, ...]:
+def normalised_extents(m: Match, value: Ref, axis: int) -> tuple[int, ...]:
     """Static extents of ``value`` from ``axis`` on."""
     found = value.shape[axis:]
     m.require(all(isinstance(d, int) for d in found), "a normalised extent is unknown")
     return found  # type: ignore[return-value]
 
 
-def _spread(m: Match, value: Ref, extents: Sequence[int]) -> Term:
+def spread_over(m: Match, value: Ref, extents: Sequence[int]) -> Term:
     """A factor or summand of a normalised value in the shape of the normalised axes."""
     shape = list(value.static_shape)
     while shape and shape[0] == 1 and len(shape) > len(extents):
@@ -127,7 +127,7 @@ def recognise_rms_normalization(m: Match) -> Term:
     epsilon = float(m.eps.value.reshape(()))
     m.require(0 <= epsilon < np.inf, "epsilon is negative or infinite")
     axis = _trailing_axis(m)
-    ones = literal(np.ones(_extents(m, m.x, axis), m.x.dtype.numpy))
+    ones = literal(np.ones(normalised_extents(m, m.x, axis), m.x.dtype.numpy))
     return apply("RMSNormalization", m.x, ones, axis=axis, epsilon=epsilon)
 
 
@@ -160,8 +160,8 @@ def take_root_of_mean_square(m: Match) -> Term:
 def scale_rms_normalization(m: Match) -> Term:
     """``RMSNormalization(x, 1) * g == RMSNormalization(x, g)`` for ``g`` along the normalised axes."""
     m.require(m.root.handle != m.norm.handle, "the product is the value itself")
-    axis = _axis(m)
-    scale = _spread(m, m.g, _extents(m, m.x, axis))
+    axis = normalised_axis(m)
+    scale = spread_over(m, m.g, normalised_extents(m, m.x, axis))
     return apply("RMSNormalization", m.x, scale, **dict(m.norm.attributes))
 
 
@@ -175,7 +175,7 @@ def scale_rms_normalization(m: Match) -> Term:
 )
 def recognise_layer_normalization(m: Match) -> Term:
     """``RMSNormalization(x - ReduceMean(x, axes), s) == LayerNormalization(x, s)`` where both go over the same axes."""
-    m.require(_trailing_axis(m) == _axis(m), "the mean is taken over other axes")
+    m.require(_trailing_axis(m) == normalised_axis(m), "the mean is taken over other axes")
     return apply("LayerNormalization", m.x, m.s, **dict(m.norm.attributes))
 
 
@@ -191,11 +191,11 @@ def shift_layer_normalization(m: Match) -> Term:
     """``LayerNormalization(x, s) + c == LayerNormalization(x, s, c)`` for ``c`` along the normalised axes."""
     m.require(m.root.handle != m.norm.handle, "the sum is the value itself")
     m.require(m.c.dtype is m.s.dtype, "scale and bias of different types")
-    bias = _spread(m, m.c, _extents(m, m.x, _axis(m)))
+    bias = spread_over(m, m.c, normalised_extents(m, m.x, normalised_axis(m)))
     return apply("LayerNormalization", m.x, m.s, bias, **dict(m.norm.attributes))
 
 
-def _axis(m: Match) -> int:
+def normalised_axis(m: Match) -> int:
     """The first normalised axis as a negative number."""
     m.require(m.x.dtype is DType.FLOAT, "no float32")
     found: int = m.norm.attr("axis", -1)
