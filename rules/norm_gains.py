@@ -86,6 +86,7 @@ def scale_layer_normalization(m: Match) -> Term:
 )
 def scale_scaled_rms_normalization(m: Match) -> Term:
     """``RMSNormalization(x, s) * g == RMSNormalization(x, s * g)`` for ``g`` along the normalised axes."""
+    m.require(m.s.interval != (1, 1), "there is no gain yet: that is another rule's")
     scale = mul(m.s, _over_normalised_axes(m, m.g))
     return apply("RMSNormalization", m.x, scale, **dict(m.norm.attributes))
 

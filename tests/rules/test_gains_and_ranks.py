@@ -129,7 +129,16 @@ def test_products_of_different_widths_do_not_add_up() -> None:
 def test_factors_whose_product_overflows_are_left_alone() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", (5, 8))
-    first, second = b.constant(np.full((8, 2), 1e25, np.float32)), b.constant(np.full((2, 6), 1e25, np.float32))
+    first, second = b.constant(np.full((8, 9), 1e25, np.float32)), b.constant(np.full((9, 6), 1e25, np.float32))
     chain = b.op("MatMul", b.op("MatMul", x, first), second)
     whole = b.op("MatMul", x, b.op("MatMul", first, second))
     assert not proved_equal(b.finish({"y": chain, "z": whole}), "multiply_constant_factors_first")
+
+
+@pytest.mark.parametrize(("between", "products_left"), [(2, 2), (9, 1)])
+def test_factors_in_a_row_become_one_where_that_is_no_larger(between: int, products_left: int) -> None:
+    b = GraphBuilder()
+    y = b.input("x", "float32", (5, 8))
+    for shape in ((8, between), (between, 6)):
+        y = b.op("MatMul", y, b.constant(array(*shape)))
+    assert products(counts(optimized(b.finish({"y": y})))) == products_left
