@@ -119,7 +119,7 @@ for _op, _exactness in PASSABLE.items():
 # --- sums ----------------------------------------------------------------------------------------------------------------
 
 
-def _absorbing(view: GroupView) -> set[int]:
+def absorbing(view: GroupView) -> set[int]:
     """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
     found = {
         node.handle
@@ -152,10 +152,10 @@ def _draw_sum(d: Sampler) -> Instance:
 @group_rule(exactness=Exactness.ROUNDING, source="distributivity; TVM FoldScaleAxis", family="E15", sample=_draw_sum)
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""
-    absorbing = _absorbing(view)
+    reached = absorbing(view)
     sums: dict[int, list[tuple[Ref, Ref]]] = {}
     for node, (p, q) in view.nodes("Add"):
-        if p is not None and q is not None and p.handle in absorbing and q.handle in absorbing:
+        if p is not None and q is not None and p.handle in reached and q.handle in reached:
             sums.setdefault(node.handle, []).append((p, q))
     for node, (p, q) in view.nodes("Mul"):
         if p is None or q is None or p.is_constant == q.is_constant:
@@ -169,4 +169,4 @@ def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
                 continue
 
 
-__all__ = ["PASSABLE", "distribute_scale_over_absorbing_sum"]
+__all__ = ["PASSABLE", "absorbing", "distribute_scale_over_absorbing_sum"]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
+from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.movement import draw_slice, slice_ranges, slice_term
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s, permutation_of, transpose
+from eqsat.rules.transposes import UNARY
 
 SOURCE = "each element keeps its place among those of its block of axes"
 x, s, t = variables("x s t")
@@ -118,18 +119,28 @@ def _joint(d: Sampler) -> Instance:
         extents = [d.integer(1, 5) if i == perm[axis] else n for i, n in enumerate(shape)]
         if d.chance(0.1):  # a permutation of its own
             parts.append(drawing.value(d.floats([extents[p] for p in perm])))
-        else:
-            parts.append(drawing.op("Transpose", drawing.value(d.floats(extents)), perm=perm))
+            continue
+        part = drawing.op("Transpose", drawing.value(d.floats(extents)), perm=perm)
+        bounds = [drawing.value(fixed(b, "float32")) for b in (-1.0, 0.5)]
+        parts.append(d.choose((part, part, drawing.op("Neg", part), drawing.op("Clip", part, *bounds))))
     return drawing.finish(drawing.op("Concat", *parts, axis=d.choose((axis, axis - len(shape)))))
 
 
 @group_rule(exactness=Exactness.EXACT, source=SOURCE, family="E18", sample=_joint)
 def sink_equal_transposes_below_concat(view: GroupView) -> Iterator[Merge]:
-    """``Concat(Transpose(x, p), Transpose(y, p), ..., a) == Transpose(Concat(x, y, ..., p[a]), p)``."""
-    sources: dict[int, dict[tuple[int, ...], Ref]] = {}
+    """``Concat(Transpose(x, p), f(Transpose(y, p)), ..., a) == Transpose(Concat(x, f(y), ..., p[a]), p)`` for an ``f`` of each
+    element by itself, or none.
+    """
+    sources: dict[int, dict[tuple[int, ...], Term]] = {}
     for node, inputs in view.nodes("Transpose"):
         if inputs[0] is not None and not node.is_constant:
             sources.setdefault(node.handle, {}).setdefault(permutation_of(node), inputs[0])
+    moved = {handle: dict(found) for handle, found in sources.items()}
+    for op in sorted(UNARY):
+        for node, inputs in view.nodes(op):
+            for perm, x in moved.get(inputs[0].handle, {}).items() if inputs[0] is not None else ():
+                args: Any = (x, *inputs[1:])
+                sources.setdefault(node.handle, {}).setdefault(perm, Apply(op, args, node.attributes))
     for root, inputs in list(view.nodes("Concat")):
         found = [sources.get(i.handle) if i is not None else None for i in inputs]
         if len(found) < 2 or found[0] is None:
