@@ -19,10 +19,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "numbers of one element broadcast whatever their rank: the Reshape states a form that kernels ask for",
-        "quantise_.*|fuse_.*integer_product.*|add_constant_to_bias_of_.*|fold_scale_into_biased_matmul|"
+        "quantise_.*|fuse_.*integer_product.*|add_constant_to_bias_of_.*|fold_scale_into_biased_matmul|move_scale_before_bounds|"
         "move_shift_behind_matmul|.*_normalization|fold_shift_into_following_conv",
         "omission: Reshape left out at .*",
     ),
+    ("a Resize by a negative scale has no value to compare", "move_.*_resize", "sign: operand negated at .*2"),
     ("the absolute value does not see a sign", "remove_sign_below_abs", "sign: operand negated at 0"),
     ("only the shape of the operand is read", "replace_dropout_mask", "sign: operand negated at 0.0"),
     (

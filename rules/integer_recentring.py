@@ -33,7 +33,7 @@ from eqsat.rewrite import (
 from eqsat.rules.padding import narrow_border
 from eqsat.rules.quantisation import BYTES, dequantize, like, q, quantize, x
 from eqsat.rules.quantised_drawing import parameters, ties, values
-from eqsat.rules.quantised_movement import MOVEMENT, draw_others
+from eqsat.rules.quantised_movement import MOVEMENT, draw_others, draw_shape, require_movement
 from eqsat.rules.sampling import Drawing, Sampler, fixed
 from eqsat.rules.terms import constant
 
@@ -104,13 +104,14 @@ def _define(op: str, inputs: str) -> Rule:
     listed = "".join(f", {n}" for n in names)
 
     def moved(m: Match) -> Term:
+        require_movement(m, op)
         args: list[Any] = [recenter(m.q), *(m[n] for n in names)]
         while args[-1] is None:
             args.pop()
         return Apply(op, tuple(args), m.moved.attributes)
 
     def sample(d: Sampler) -> dict[str, Any]:
-        shape = d.shape(2, 4, ones=0.3)
+        shape = draw_shape(d, op)
         return {"q": d.integers(shape, _byte(d))} | draw_others(d, op, shape)
 
     moved.__name__ = f"move_recentring_before_{op.lower()}"

@@ -29,8 +29,21 @@ MOVEMENT = (
     ("Gather", "indices"),
     ("Expand", "shape"),
     ("Tile", "repeats"),
+    ("GatherElements", "indices"),
+    ("GatherND", "indices"),
+    ("DepthToSpace", ""),
+    ("SpaceToDepth", ""),
+    ("Resize", "roi? scales? sizes?"),
 )
-"""Operators that move elements of one value, and the names of their further inputs."""
+"""Operators that move elements of one value, and the names of their further inputs; of Resize only the form that picks."""
+
+
+def require_movement(m: Match, op: str) -> None:
+    """Raises `Unmet` where a Resize does more than pick elements of its input."""
+    if op == "Resize":
+        m.require(m.moved.attr("mode", "nearest") == "nearest", "it interpolates")
+        cropped = m.moved.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+        m.require(not cropped, "elements from outside have a value of their own")
 
 
 def _moved(op: str, node: Ref, value: Term, m: Match, names: tuple[str, ...]) -> Apply:
@@ -48,6 +61,16 @@ def _check(m: Match, node: Ref, dtype: Any) -> None:
 
 def _permutation(m: Match) -> tuple[int, ...]:
     return tuple(m.moved.attr("perm") or reversed(range(m.moved.rank)))
+
+
+def draw_shape(d: Sampler, op: str) -> tuple[int, ...]:
+    """A shape that the operator takes."""
+    if op not in ("DepthToSpace", "SpaceToDepth", "Resize"):
+        return d.shape(2, 4, ones=0.3)
+    batch, channels, height, width = d.extents(4)
+    if op == "Resize":
+        return batch, channels, height, width
+    return (batch, 4 * channels, height, width) if op == "DepthToSpace" else (batch, channels, 2 * height, 2 * width)
 
 
 def draw_others(d: Sampler, op: str, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -72,12 +95,31 @@ def draw_others(d: Sampler, op: str, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"indices": d.integers(d.shape(0, 2), "int64", 0, shape[axis] - 1), "moved": {"axis": axis}}
     if op == "Expand":
         return {"shape": fixed([3 if n == 1 else n for n in (1, *shape)], "int64")}
+    if op == "GatherElements":
+        picked = tuple(d.integer(1, 4) if i == axis else n for i, n in enumerate(shape))
+        return {"indices": d.integers(picked, "int64", -shape[axis], shape[axis] - 1), "moved": {"axis": axis}}
+    if op == "GatherND":
+        depth = d.integer(1, rank)
+        return {"indices": np.stack([d.integers((3,), "int64", -n, n - 1) for n in shape[:depth]], axis=-1)}
+    if op.endswith(("Space", "Depth")):
+        return {"moved": {"blocksize": 2} | ({"mode": d.choose(("CRD", "DCR"))} if op.startswith("Depth") else {})}
+    if op == "Resize":
+        how = {"mode": d.choose(("nearest", "nearest", "nearest", "linear"))}
+        how |= {"coordinate_transformation_mode": d.choose(("asymmetric", "half_pixel")), "nearest_mode": "floor"}
+        if d.chance(0.1):
+            how |= {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.25}
+            return {
+                "roi": fixed([0, 0, 0, 0, 1, 1, 2, 2], "float32"),
+                "scales": fixed([1, 1, 1, 2], "float32"),
+                "moved": how,
+            }
+        return {"scales": fixed([1, 1, d.choose((1, 2)), 2], "float32"), "moved": how}
     return {"repeats": fixed([d.integer(1, 2) for _ in shape], "int64")}
 
 
 def _behind_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
     def sample(d: Sampler) -> dict[str, Any]:
-        shape = d.shape(2, 4, ones=0.3)
+        shape = draw_shape(d, op)
         drawn = parameters(d, shape, per_axis=0.6 if op == "Transpose" else 0.2)
         found = {"q": d.integers(shape, drawn["dtype"]), **values(drawn), "dq": drawn["attributes"]}
         return found | draw_others(d, op, shape)
@@ -87,7 +129,7 @@ def _behind_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
 
 def _before_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
     def sample(d: Sampler) -> dict[str, Any]:
-        shape = d.shape(2, 4, ones=0.3)
+        shape = draw_shape(d, op)
         others = draw_others(d, op, shape)
         drawn = parameters(d, (), per_axis=0)
         if op == "Transpose" and d.chance(0.6):
@@ -107,6 +149,7 @@ def _define(op: str, inputs: str = "") -> tuple[Rule, Rule]:
 
     def behind(m: Match) -> Term:
         _check(m, m.dq, m.q.dtype)
+        require_movement(m, op)
         changes: dict[str, Any] = {}
         if not per_tensor(m.s, m.z):
             m.require(op == "Transpose", "a scale for each index of an axis")
@@ -120,6 +163,7 @@ def _define(op: str, inputs: str = "") -> tuple[Rule, Rule]:
 
     def before(m: Match) -> Term:
         _check(m, m.quantized, m.root.dtype)
+        require_movement(m, op)
         changes: dict[str, Any] = {}
         if not per_tensor(m.s, m.z):
             m.require(op == "Transpose", "a scale for each index of an axis")

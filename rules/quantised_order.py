@@ -18,6 +18,7 @@ from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import condition, constant
 
 pads, axes, value = variables("pads axes? value?")
+c, p = variables("c p")
 
 SOURCE = "monotone dequantisation"
 
@@ -119,3 +120,51 @@ def move_dequantize_behind_pad(m: Match) -> Term:
     m.require(abs(low) < np.inf and abs(high) < np.inf, "the scale is not finite")
     zero = literal(zero_of(m, m.q.dtype), m.q.dtype)
     return like(m.dq, "DequantizeLinear", Apply("Pad", (m.q, m.pads, zero), m.n.attributes), m.s, m.z)
+
+
+def _two_sample(d: Sampler) -> dict[str, Any]:
+    found, shape = _drawn(d)
+    axis = found["dq"].get("axis")
+    extents = (
+        d.broadcast_with(shape) if axis is None else (2, *shape)
+    )  # one scale for each index: the same axis, counted anew
+    attributes = {} if axis is None else {"axis": axis + 1 if axis >= 0 else axis}
+    whole = np.broadcast_shapes(shape, extents)
+    chosen = d.booleans(whole if d.chance() else d.broadcast_with(whole))
+    return found | {"p": d.integers(extents, found["q"].dtype.name), "other": attributes, "c": chosen}
+
+
+_OTHER = apply("DequantizeLinear", p, *variables("s z?")).named("other")
+
+
+def _require_one_type(m: Match) -> None:
+    m.require(m.p.dtype is m.q.dtype and m.other.dtype is m.dq.dtype, "two types")
+    m.require(unblocked(m.other.attributes), "blocks or another precision")
+
+
+@rule(
+    apply("Where", c, dequantize(q), _OTHER),
+    where=[whole_tensor, _bytes],
+    exactness=Exactness.EXACT,
+    source="each element is one of two",
+    family="E3",
+    sample=_two_sample,
+)
+def move_dequantize_behind_where(m: Match) -> Term:
+    """``Where(c, DQ(q, s, z), DQ(p, s, z)) == DQ(Where(c, q, p), s, z)``."""
+    _require_one_type(m)
+    return like(m.dq, "DequantizeLinear", apply("Where", m.c, m.q, m.p), m.s, m.z)
+
+
+def _define_greater(op: str) -> Rule:
+    def moved(m: Match) -> Term:
+        _require_one_type(m)
+        return like(m.dq, "DequantizeLinear", Apply(op, (m.q, m.p)), m.s, m.z)
+
+    moved.__name__ = f"move_dequantize_behind_{op.lower()}"
+    moved.__doc__ = f"""``{op}(DQ(q, s, z), DQ(p, s, z)) == DQ({op}(q, p), s, z)`` for one positive scale."""
+    return _rule(apply(op, dequantize(q), _OTHER), [positive_scale, whole_tensor, _bytes], _two_sample)(moved)
+
+
+for _op in ("Max", "Min"):
+    _define_greater(_op)

@@ -97,6 +97,10 @@ MOVEMENT = {
     "Expand": lambda b, x: b.op("Expand", x, b.constant([2, 2, 3, 4, 4], "int64")),
     "Tile": lambda b, x: b.op("Tile", x, b.constant([1, 2, 1, 1], "int64")),
     "Split": lambda b, x: b.op("Split", x, outputs=2, axis=3, num_outputs=2)[0],
+    "GatherElements": lambda b, x: b.op("GatherElements", x, b.constant(np.zeros((2, 3, 4, 1), np.int64)), axis=3),
+    "GatherND": lambda b, x: b.op("GatherND", x, b.constant([[1, 2], [0, 0]], "int64")),
+    "SpaceToDepth": lambda b, x: b.op("SpaceToDepth", x, blocksize=2),
+    "Resize": lambda b, x: b.op("Resize", x, None, b.constant([1, 1, 2, 2], "float32"), mode="nearest"),
     "MaxPool": lambda b, x: b.op("MaxPool", x, kernel_shape=(2, 2)),
     "Relu": lambda b, x: b.op("Relu", x),
 }
@@ -184,3 +188,31 @@ def test_negative_scale_reverses_the_order() -> None:
     p = parameters(b, -0.25, np.int8(0))
     x = b.op("Relu", b.op(DQ, integers(b), *p))
     assert counts(optimized(b.finish({"y": x}))) == {"Relu": 1, DQ: 1}
+
+
+CHOICES = {
+    "Where": lambda b, x, y: b.op(
+        "Where", b.op("Greater", b.input("c", "float32", (3, 1, 4)), b.constant(np.float32(0))), x, y
+    ),
+    "Max": lambda b, x, y: b.op("Max", x, y),
+    "Min": lambda b, x, y: b.op("Min", x, y),
+}
+
+
+@pytest.mark.parametrize("op", sorted(CHOICES))
+@pytest.mark.parametrize("scales", [(0.3, 0.3), (0.3, 0.7), (-0.3, -0.3)])
+def test_choice_between_dequantised_values_happens_on_integers(scales: tuple[float, float], op: str) -> None:
+    """Only where both have the same scale, and a positive one."""
+    b = GraphBuilder()
+    first, second = (parameters(b, scale, np.int8(3)) for scale in scales)
+    values = [b.op(DQ, integers(b), *first), b.op(DQ, b.input("p", "int8", (2, 3, 4, 4)), *second)]
+    graph = b.finish({"y": b.op(Q, CHOICES[op](b, *values), *first)})
+    moves = scales[0] == scales[1] and scales[0] > 0
+    assert (DQ not in counts(optimized(graph))) == moves
+
+
+def test_interpolation_stays_in_floats() -> None:
+    b = GraphBuilder()
+    p = parameters(b, 0.3, np.int8(3))
+    resized = b.op("Resize", b.op(DQ, integers(b), *p), None, b.constant([1, 1, 2, 2], "float32"), mode="linear")
+    assert DQ in counts(optimized(b.finish({"y": b.op(Q, resized, *p)})))

@@ -194,6 +194,7 @@ MOVEMENT: dict[str, tuple[Build, set[str]]] = {
     "min": (lambda b, x: b.op("ReduceMin", x), {"ReduceMin"}),
     "max_axis": (lambda b, x: b.op("ReduceMax", x, ints(b, 1)), {"ReduceMax"}),
     "min_axis": (lambda b, x: b.op("ReduceMin", x, ints(b, 1)), {"ReduceMin"}),
+    "depth_to_space": (lambda b, x: b.op("SpaceToDepth", x, blocksize=2), {"SpaceToDepth"}),
     "take": (lambda b, x: b.op("Gather", x, b.constant(RNG.integers(0, 6, 37)), axis=2), {"Gather"}),
 }
 
@@ -224,7 +225,6 @@ UNARY: dict[str, Build] = {
     "avgpool": lambda b, x: b.op("AveragePool", x, kernel_shape=(3, 3)),
     "adaptive_avgpool1d": lambda b, x: b.op("GlobalAveragePool", x),
     "image_resize_bilinear": lambda b, x: b.op("Resize", x, None, None, ints(b, 1, 3, 4, 4), mode="linear"),
-    "depth_to_space": lambda b, x: b.op("SpaceToDepth", x, blocksize=2),
     "softmax": lambda b, x: b.op("Softmax", x, axis=1),
     "binary_const_add": lambda b, x: b.op("Add", x, b.constant(np.float32(1))),
     "binary_const_subtract": lambda b, x: b.op("Sub", x, b.constant(np.float32(1))),
