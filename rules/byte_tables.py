@@ -1,4 +1,4 @@
-"""A chain of elementwise operators from 8-bit integers to 8-bit integers is a table of 256 values (E10).
+"""A chain of elementwise operators from 8-bit integers to 8-bit integers is a table of 256 values (E10b).
 
 The chain may fork and join again, quantise on the way, clip, and read constants that are single numbers: what counts is that
 each element of the result follows from one element of one value.
@@ -97,7 +97,7 @@ def _sample(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("QuantizeLinear", y, *parameters()))
 
 
-@group_rule(exactness=Exactness.LSB, source="there are 256 cases", family="E10", sample=_sample, domain="eqsat")
+@group_rule(exactness=Exactness.LSB, source="there are 256 cases", family="E10b", sample=_sample, domain="eqsat")
 def tabulate_function_of_bytes(view: GroupView) -> Iterator[Merge]:
     """``Q(f(DQ(q))) == ByteTable(q, [Q(f(DQ(i))) for i in 0 ... 255])`` for elementwise ``f`` of ``q`` and single numbers.
 
