@@ -26,12 +26,14 @@ def quantized(b: GraphBuilder, value: str, scale: float, zero: Any) -> str:
 
 
 def integer_layer(dtype: Any = np.uint8, *, requantised: bool = True) -> Graph:
-    """``Q(DQ(x) @ DQ(w) + bias)`` on [2, 5, 16], with a scale for each column."""
+    """``Q(DQ(x) @ DQ(w) + bias)`` on [2, 5, 16], with a scale for each column, and a bias of whole units of the sums."""
     b = GraphBuilder()
     x = dequantized(b, b.input("x", np.dtype(dtype).name, (2, 5, 16)), 0.02, dtype(3))
     w = b.constant(RNG.integers(-127, 128, (16, 8)).astype(np.int8))
-    weight = dequantized(b, w, RNG.uniform(0.01, 0.02, 8), np.zeros(8, np.int8), axis=1)
-    y = b.op("Add", b.op("MatMul", x, weight), b.constant(_floats(8)))
+    scales = RNG.uniform(0.01, 0.02, 8).astype(np.float32)
+    weight = dequantized(b, w, scales, np.zeros(8, np.int8), axis=1)
+    bias = RNG.integers(-3000, 3000, 8) * np.float32(0.02) * scales
+    y = b.op("Add", b.op("MatMul", x, weight), b.constant(bias.astype(np.float32)))
     return b.finish({"y": quantized(b, y, 0.05, np.uint8(120)) if requantised else b.op("Tanh", y)})
 
 
