@@ -31,7 +31,7 @@ import numpy as np
 import eqsat
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import ModelError
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import TensorType
 from eqsat.verify.feeds import random_feeds
 from eqsat.verify.original import Original
@@ -157,8 +157,8 @@ def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values,
     """Pairs of quantised tensors that hold the same codes, or codes apart by the difference of two zero points.
 
     The values between two norms are looked for among those of the original between the same two norms, with the original's
-    values forced in at the norms, so that both agree but for what the operators in between do. Copies (transposed, say) of a
-    value that has a partner are left out.
+    values forced in at the norms, so that both agree but for what the operators in between do. Left out are copies (transposed,
+    say) of a value that has a partner, and values that are clipped to the partner's range before anything else reads them.
     """
     mine, theirs = codes_of(ours), codes_of(original)
     found = open_cut(ours, [c.mine for c in norms], mine, "disable")(forced_feeds(ours, norms, feeds, right))
@@ -174,7 +174,20 @@ def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values,
         (share, shift), partner = best
         if share >= ALIKE:
             cuts.append(Cut(value, partner, shift))
-    return cuts
+    partners = {c.mine: c.theirs for c in cuts}
+    readers: dict[str, list[Node]] = {}
+    for node in ours.nodes:
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+
+    def is_unfinished(value: str, partner: str) -> bool:
+        found = readers.get(value, [])
+        return bool(found) and all(
+            is_unfinished(n.outputs[0], partner) if n.op in MOVEMENT else partners.get(n.outputs[0]) == partner
+            for n in found
+        )
+
+    return [c for c in cuts if not is_unfinished(c.mine, c.theirs)]
 
 
 def _agreement(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
