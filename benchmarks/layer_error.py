@@ -20,11 +20,11 @@ Beside ours stands the original itself, cut in the same places and rewritten by 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -150,7 +150,8 @@ def codes_of(graph: Graph) -> list[str]:
 def _is_code(found: object) -> bool:
     if not isinstance(found, TensorType) or found.dtype.numpy not in (np.uint8, np.int8) or found.shape is None:
         return False
-    return all(isinstance(d, int) for d in found.shape) and np.prod(np.array(found.shape, np.int64)) >= LEAST
+    extents = [d for d in found.shape if isinstance(d, int)]
+    return len(extents) == len(found.shape) and math.prod(extents) >= LEAST
 
 
 def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values, right: Values) -> list[Cut]:
