@@ -3,9 +3,9 @@
     python -m benchmarks.output_errors --models FOLDER [--names a,b] [--inputs 2] [--cost measured] [--numerics lsb]
         [--results benchmarks/results/output_errors.json]
 
-``FOLDER`` holds inflated models (`benchmarks.inflate`); small ones come first. Programs: ours (written in the form of ONNX
-Runtime, run as it is and at its highest level), the original at each level of ONNX Runtime, OpenVINO in float32, and what onnxslim
-and onnxsim make of the model, as far as they are installed. A figure is the largest difference of an output over the largest value
+``FOLDER`` holds inflated models (`benchmarks.inflate`); small ones come first. Programs: ours (for ONNX Runtime, run as it
+is and at its highest level), the original at each level of ONNX Runtime, OpenVINO in float32, and what onnxslim and onnxsim
+make of the model, as far as they are installed. A figure is the largest difference of an output over the largest value
 of that output, over all outputs and random inputs; beside it, for models with quantised tensors, stands the smallest cosine of
 an output with the original's. The results are written after every model; models that are there are not run again.
 """

@@ -152,6 +152,19 @@ def _group_attention(d: Sampler) -> Instance:
     return found, attributes | ({"scale": 0.25} if d.chance() else {})
 
 
+def _four_bits(d: Sampler) -> Instance:
+    rows, columns, count = d.extents(3)
+    block = d.choose((16, 32, 128))
+    inner = count * block
+    found = [
+        _floats(d, (2, rows, inner)),
+        d.integers((columns, count, block // 2), "uint8"),
+        d.positive((columns, count)),
+    ]
+    zeros = d.integers((columns, (count + 1) // 2), "uint8") if d.chance(0.7) else None
+    return [*found, zeros], {"K": inner, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 0}
+
+
 INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "FusedMatMul": _fused_matmul,
     "FusedGemm": _fused_gemm,
@@ -174,5 +187,6 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "QGemm": _qgemm,
     "MultiHeadAttention": _attention,
     "GroupQueryAttention": _group_attention,
+    "MatMulNBits": _four_bits,
 }
 """Fused operator -> how to draw a use of it."""

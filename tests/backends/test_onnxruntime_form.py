@@ -44,9 +44,7 @@ def _drawn(op: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
             names.append(None)
             continue
         array = np.asarray(array.array if isinstance(array, Fixed) else array)
-        if isinstance(inputs[i], Fixed):
-            names.append(b.constant(array))
-        elif i and array.ndim <= 1 and d.chance():
+        if isinstance(inputs[i], Fixed) or (i and array.ndim <= 1 and d.chance()):
             names.append(b.constant(array))
         else:
             feeds[f"i{i}"] = array

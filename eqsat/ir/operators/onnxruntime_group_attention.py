@@ -55,11 +55,10 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
         operands.pop()
     scale: Any = attributes.get("scale", 0.0)
     more = {"scale": scale} if scale else {}
-    found = b.op(
+    return b.op(
         "Attention", *operands, outputs=3, q_num_heads=attributes["num_heads"], kv_num_heads=attributes["kv_num_heads"],
         is_causal=attributes.get("causal", 1), **more,
     )  # fmt: skip
-    return found
 
 
 define_composite(f"com.microsoft::{NAME}", _group_query_attention, Kind.ANCHOR)
