@@ -1,12 +1,15 @@
-"""How well the measured cost model predicts: whole programs and single kernels.
+"""How well the measured cost model predicts, whole programs and single kernels, and whether choosing by it pays.
 
-    python -m benchmarks.prediction --models FOLDER [--names a,b] [--costs kernels,roofline-launch,measured] [--runs 10]
-        [--results benchmarks/results/prediction.json]
+    python -m benchmarks.prediction --models FOLDER [--names a,b] [--costs kernels,roofline,roofline-launch,measured]
+        [--runs 7] [--processes 3] [--results benchmarks/results/prediction.json]
 
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Each model is optimised under each cost model; the programs are run as
 they are in ONNX Runtime (its own rewriting off, so that nodes are those that were priced), once with the profiler for the
-kernels and without it for the whole. "predicted" is the sum over kernels. Spearman's correlation is over all programs; relative
-errors are over kernels of at least 10 us. Nothing else should run on the machine.
+kernels, and without it for the whole, all programs of a model in turns (`eqsat.bench.contest`). "predicted" is the sum over
+kernels. Spearman's correlation is over all programs; relative errors are over kernels of at least 10 us. Last, for each model:
+how many times as long its program chosen by ``measured`` takes as those chosen otherwise, with a 95 % interval; it is slower
+beyond noise where the whole interval is above 1. Nothing else should run on the machine; the default models take 12 minutes at
+most.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,70 +26,105 @@ import numpy as np
 from scipy.stats import rankdata
 
 import eqsat
-from eqsat.backends.onnxruntime import Session
 from eqsat.bench.bench import feeds_of
+from eqsat.bench.contest import Contestant, Measured, Protocol, contest
 from eqsat.bench.profile import LEAST_S, Profile, predicted_s, profile_program
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target
 from eqsat.options import Options
 
+SPREAD = "squeezenet,mobilenetv2,resnet50_qdq,tensat_bert,nasrnn,llama,bert_int8,bert_base_b1s128"
+"""Models of every kind: small and large, images and text, floats and integers."""
 
-def run_program(path: Path, cost: str, form: str, runs: int, threads: int) -> tuple[dict[str, Any], Profile]:
-    """Predicted and measured seconds of one model optimised under one cost model, and its kernels."""
+
+def run_model(
+    path: Path, costs: Sequence[str], form: str, protocol: Protocol
+) -> tuple[list[dict[str, Any]], list[Profile], list[Measured]]:
+    """For each cost model: predicted and measured seconds of the program it chooses, its kernels, and all its runs."""
     target, model = load_target("onnxruntime-cpu"), find_cost_model("measured")
-    result = eqsat.optimize(path, cost=cost, form=form, verify=False)
-    feeds = feeds_of(result.original, path, Options())
+    rows: list[dict[str, Any]] = []
+    profiles: list[Profile] = []
     with tempfile.TemporaryDirectory() as folder:
-        written = Path(folder) / path.name
-        result.save(written)
-        profile = profile_program(result.program.graph, written, feeds, model, target, runs=runs, threads=threads)
-        bound = Session(written, "disable", threads=threads, prepack=True).bound(feeds)
-        seconds = []
-        for _ in range(runs + 2):
-            start = time.perf_counter()
-            bound.run()
-            seconds.append(time.perf_counter() - start)
-    row = {
-        "model": path.stem,
-        "cost": cost,
-        "predicted_s": predicted_s(result.program.graph, model, target),
-        "measured_s": statistics.median(seconds[2:]),
-        "kernels_s": profile.measured_s,
-        "kernel_error": profile.median_relative_error,
-        "unpriced": profile.unpriced,
-    }
-    return row, profile
+        contestants = []
+        feeds: dict[str, np.ndarray] = {}
+        for cost in costs:
+            result = eqsat.optimize(path, cost=cost, form=form, verify=False)
+            feeds = feeds or feeds_of(result.original, path, Options())
+            written = Path(folder) / f"{cost}.onnx"
+            result.save(written)
+            contestants.append(Contestant(cost, str(written)))
+            graph = result.program.graph
+            profile = profile_program(
+                graph, written, feeds, model, target, runs=protocol.runs, threads=protocol.threads
+            )
+            profiles.append(profile)
+            rows.append({
+                "model": path.stem,
+                "cost": cost,
+                "predicted_s": predicted_s(graph, model, target),
+                "kernels_s": profile.measured_s,
+                "kernel_error": profile.median_relative_error,
+                "unpriced": profile.unpriced,
+            })  # fmt: skip
+        measured = contest(contestants, feeds, protocol)
+    for row, found in zip(rows, measured, strict=True):
+        row["measured_s"] = found.median_s
+    return rows, profiles, measured
+
+
+def choice(measured: Sequence[Measured], chosen: str = "measured") -> dict[str, list[float]]:
+    """Other cost model -> how many times as long the program chosen by ``chosen`` takes as its program, and the interval."""
+    ours = next((m for m in measured if m.contestant.name == chosen), None)
+    if ours is None:
+        return {}
+    return {m.contestant.name: list(ours.ratio_to(m)) for m in measured if m is not ours}
+
+
+def choices_table(choices: dict[str, dict[str, list[float]]]) -> str:
+    """The ratios by model, and for each other cost model on which models ``measured`` is slower beyond noise."""
+    others = list(dict.fromkeys(other for row in choices.values() for other in row))
+    lines = [f"\n| time chosen by measured over chosen by | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]
+    for name, row in choices.items():
+        cells = (f"{row[o][0]:.3f} ({row[o][1]:.3f}-{row[o][2]:.3f})" for o in others)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for other in others:
+        slower = [name for name, row in choices.items() if row[other][1] > 1]
+        lines.append(f"measured is slower than {other} beyond noise on: {', '.join(slower) or 'none'}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--names", default="")
-    parser.add_argument("--costs", default="kernels,roofline-launch,measured")
+    parser.add_argument("--names", default=SPREAD)
+    parser.add_argument("--costs", default="kernels,roofline,roofline-launch,measured")
     parser.add_argument("--form", default="onnxruntime")
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/prediction.json"))
     options = parser.parse_args()
-    names = [n for n in options.names.split(",") if n] or [p.stem for p in sorted(options.models.glob("*.onnx"))]
+    protocol = Protocol(options.runs, options.processes, options.threads)
     rows: list[dict[str, Any]] = []
     errors: list[float] = []
     operators: dict[str, list[float]] = {}
+    choices: dict[str, dict[str, list[float]]] = {}
     print("| model | chosen by | predicted ms | measured ms | kernels ms | median kernel error | unpriced |")
     print("|---|---|---|---|---|---|---|")
-    for name in names:
-        for cost in options.costs.split(","):
-            row, profile = run_program(
-                options.models / f"{name}.onnx", cost, options.form, options.runs, options.threads
-            )
-            rows.append(row)
-            for kernel in profile.kernels:
-                if kernel.predicted_s is not None and kernel.measured_s >= LEAST_S:
-                    error = abs(kernel.predicted_s - kernel.measured_s) / kernel.measured_s
-                    errors.append(error)
-                    operators.setdefault(kernel.key, []).append(error)
+    for name in options.names.split(","):
+        found, profiles, measured = run_model(
+            options.models / f"{name}.onnx", options.costs.split(","), options.form, protocol
+        )
+        choices[name] = choice(measured)
+        rows += found
+        for kernel in (k for profile in profiles for k in profile.kernels):
+            if kernel.predicted_s is not None and kernel.measured_s >= LEAST_S:
+                error = abs(kernel.predicted_s - kernel.measured_s) / kernel.measured_s
+                errors.append(error)
+                operators.setdefault(kernel.key, []).append(error)
+        for row in found:
             print(
-                f"| {name} | {cost} | {1e3 * row['predicted_s']:.2f} | {1e3 * row['measured_s']:.2f} | "
+                f"| {name} | {row['cost']} | {1e3 * row['predicted_s']:.2f} | {1e3 * row['measured_s']:.2f} | "
                 f"{1e3 * row['kernels_s']:.2f} | {100 * (row['kernel_error'] or 0):.0f} % | {row['unpriced']} |",
                 flush=True,
             )
@@ -102,11 +140,12 @@ def main() -> None:
         },
     }
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    options.results.write_text(json.dumps({"summary": summary, "programs": rows}, indent=1))
+    options.results.write_text(json.dumps({"summary": summary, "programs": rows, "choices": choices}, indent=1))
     print(f"\nSpearman {correlation:.3f} over {len(rows)} programs; median relative error of {len(errors)} kernels "
           f"{100 * summary['median_kernel_error']:.0f} %")  # fmt: skip
     for key, (count, error) in summary["by_operator"].items():
         print(f"  {key:<44} {count:>6} kernels, median error {100 * error:.0f} %")
+    print(choices_table(choices))
 
 
 if __name__ == "__main__":

@@ -201,8 +201,9 @@ class Rule:
     result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
     an array for each variable and the attributes of each named node, see ``rules/README.md``. ``domain``: of the operators
     that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
-    spells out; it only runs where the target has no kernel for that. ``unverified``: registered without the check by random
-    instantiation; reports say so.
+    spells out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the
+    rule only runs where programs may not use them. ``unverified``: registered without the check by random instantiation;
+    reports say so.
     """
 
     name: str
@@ -218,6 +219,7 @@ class Rule:
     sample: Sample | None = None
     domain: str = ""
     legalizes: str = ""
+    outside: str = ""
     unverified: bool = False
 
 
@@ -256,6 +258,7 @@ class GroupRule:
     sample: Sample | None = None
     domain: str = ""
     legalizes: str = ""
+    outside: str = ""
     unverified: bool = False
 
 
@@ -275,6 +278,7 @@ def rule(
     sample: Sample | None = None,
     domain: str = "",
     legalizes: str = "",
+    outside: str = "",
 ) -> Callable[[RightSide], Rule]:
     """Registers the decorated function as the right side of a rule. See the module's docstring.
 
@@ -284,7 +288,7 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        stated = (exactness, family, source, equation, doc, quanta, sample, domain, legalizes)
+        stated = (exactness, family, source, equation, doc, quanta, sample, domain, legalizes, outside)
         return register(Rule(name, pattern, build, tuple(where), *stated))
 
     return decorate
@@ -369,6 +373,7 @@ def select_rules(
         and (only is None or r.name in only)
         and (not r.domain or r.domain in domains)
         and (not r.legalizes or r.legalizes in unsupported)
+        and (not r.outside or r.outside not in domains)
     )
 
 

@@ -82,11 +82,12 @@ def _check(m: Match, *operands: Ref) -> tuple[Term | None, dict[str, Any]]:
     if m.mask is not None:
         m.require(m.mask.dtype is DType.FLOAT and m.mask.rank == 4, "no mask of floats with four axes")
         m.require(m.mask.static_shape[2:] == (queries, keys), "the mask broadcasts over queries or keys")
-        m.require(_leaves_rows_open(m.mask), "a row of the mask may forbid everything, which gives NaN here")
+        m.require(leaves_rows_open(m.mask), "a row of the mask may forbid everything, which gives NaN here")
     return m.mask, shared
 
 
-def _leaves_rows_open(mask: Ref) -> bool:
+def leaves_rows_open(mask: Ref) -> bool:
+    """Whether every row of a mask lets at least one key through."""
     if mask.interval[0] > -math.inf:
         return True
     return mask.is_constant and bool((mask.elements > -math.inf).any(axis=-1).all())

@@ -23,6 +23,9 @@ from eqsat.rules.terms import add, constant, int64s, mul, transpose
 DOMAIN = "com.microsoft"
 SOURCE = "contrib operators of ONNX Runtime; Jacob et al. 2017"
 TO_FLOAT = f"{DOMAIN}::MatMulIntegerToFloat"
+_MOVED = 2.0**-14
+"""Part of the elements of a result that the rounding of a bias may move."""
+
 x, a, w, sa, sw, sy, za, zw, zy, c = variables("x a w sa sw sy za? zw? zy? c")
 bias = variables("bias?")[0]
 
@@ -193,6 +196,15 @@ def fuse_bias_into_integer_product(m: Match) -> Term:
     return apply(TO_FLOAT, m.a, m.w, m.sa, m.sw, m.za, m.zw, m.c)
 
 
+def _check_bias(m: Match, bias: Ref) -> None:
+    """Raises `Unmet` where rounding the bias to the scale of the sums moves too many elements by a quantum: as large a part of
+    them as its error is of a quantum, on average over the columns."""
+    unit = (np.float64(m.sa.elements) * m.sw.elements).reshape(-1)
+    units = bias.elements.reshape(-1) / unit
+    error = np.abs(units - np.rint(units)) * unit / float(m.sy.elements.reshape(()))
+    m.require(bool(error.mean() <= _MOVED and error.max() <= 0.5), "a rounded bias would move too many elements")
+
+
 def _requantised(d: Sampler) -> dict[str, Any]:
     found = _with_bias(d)
     found.pop("c")
@@ -202,7 +214,8 @@ def _requantised(d: Sampler) -> dict[str, Any]:
         found["sw"] = fixed(d.positive((columns,)))
         found |= {"zw": fixed(np.zeros(columns, found["w"].array.dtype))} if d.chance(0.4) else {"zw": None}
     found |= {"sa": fixed(found["sa"].array.reshape(()) * small), "sw": fixed(found["sw"].array * small)}
-    found["bias"] = fixed(d.floats((columns,)))
+    units = np.rint(d.floats((columns,)) * 1e3).astype(np.float32)
+    found["bias"] = fixed(units * found["sa"].array * found["sw"].array if d.chance(0.8) else d.floats((columns,)))
     found["sy"] = fixed(d.positive(d.choose(((), (1,)))))
     return found | {"zy": fixed(d.integers((), d.choose(("uint8", "uint8", "int8")))), "quantized": {}}
 
@@ -225,7 +238,8 @@ def _requantised(d: Sampler) -> dict[str, Any]:
 def add_bias_to_accumulator(m: Match) -> Term:
     """``Q(MatMulIntegerToFloat(a, w, bias)) == QGemm(a, w, round(bias / (sa * sw)))``; ``a`` becomes a matrix.
 
-    The bias is rounded to the scale of the sums, which is at most half a quantum of the result.
+    The bias is a whole number of units of the sums, as quantisers of models make it, or so close that rounding it moves less
+    than one of 2**14 elements.
     """
     m.require(m.bias is not None and m.w.rank == 2, "no bias, or several matrices")
     bias: Any = m["bias"]
@@ -234,9 +248,7 @@ def add_bias_to_accumulator(m: Match) -> Term:
     _check_scales(m)
     m.require(positive(m.sy) and m.sy.dtype is DType.FLOAT and per_tensor(m.sy, m.zy), "several scales of the result")
     fine = m.sa.interval[0] * m.sw.interval[0]
-    m.require(
-        2 * m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than a quantum"
-    )
+    _check_bias(m, bias)
     largest = max(map(abs, bias.interval)) / fine
     m.require(largest < 2**30, "the bias does not fit into int32")
     check_sums(m, m.w.shape[0], largest + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.ir.build import GraphBuilder
@@ -26,12 +27,14 @@ def quantized(b: GraphBuilder, value: str, scale: float, zero: Any) -> str:
 
 
 def integer_layer(dtype: Any = np.uint8, *, requantised: bool = True) -> Graph:
-    """``Q(DQ(x) @ DQ(w) + bias)`` on [2, 5, 16], with a scale for each column."""
+    """``Q(DQ(x) @ DQ(w) + bias)`` on [2, 5, 16], with a scale for each column, and a bias of whole units of the sums."""
     b = GraphBuilder()
     x = dequantized(b, b.input("x", np.dtype(dtype).name, (2, 5, 16)), 0.02, dtype(3))
     w = b.constant(RNG.integers(-127, 128, (16, 8)).astype(np.int8))
-    weight = dequantized(b, w, RNG.uniform(0.01, 0.02, 8), np.zeros(8, np.int8), axis=1)
-    y = b.op("Add", b.op("MatMul", x, weight), b.constant(_floats(8)))
+    scales = RNG.uniform(0.01, 0.02, 8).astype(np.float32)
+    weight = dequantized(b, w, scales, np.zeros(8, np.int8), axis=1)
+    bias = RNG.integers(-3000, 3000, 8) * np.float32(0.02) * scales
+    y = b.op("Add", b.op("MatMul", x, weight), b.constant(bias.astype(np.float32)))
     return b.finish({"y": quantized(b, y, 0.05, np.uint8(120)) if requantised else b.op("Tanh", y)})
 
 
@@ -94,6 +97,26 @@ def attention() -> Graph:
     return b.finish({"y": b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([2, 5, 12]))})
 
 
+def shared_heads() -> Graph:
+    """Attention of four heads over two groups of keys and values behind a cache, causal."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 6, 32))
+    q, k, v = (b.op("MatMul", x, b.constant(_floats(32, n * 8))) for n in (4, 2, 2))
+    past = [b.input(n, "float32", (1, 2, 3, 8)) for n in ("keys", "values")]
+    y, keys, values = b.op("Attention", q, k, v, None, *past, outputs=3, is_causal=1, q_num_heads=4, kv_num_heads=2)
+    return b.finish({"y": y, "all_keys": keys, "all_values": values})
+
+
+def four_bits() -> Graph:
+    """A product with a weight of 4 bits, too large to be dequantised ahead."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 5, 256))
+    weight = b.constant(RNG.integers(-8, 8, (256, 128)).astype(ml_dtypes.int4))
+    scales = b.constant(RNG.uniform(0.01, 0.02, (8, 128)).astype(np.float32))
+    found = b.op("MatMul", x, b.op("DequantizeLinear", weight, scales, axis=0, block_size=32))
+    return b.finish({"y": b.op("Tanh", found)})
+
+
 PROGRAMS = {
     "integer layer": (integer_layer(), {"QGemm": 1}),
     "integer layer in float": (integer_layer(requantised=False), {"MatMulIntegerToFloat": 1, "Tanh": 1}),
@@ -115,6 +138,7 @@ PROGRAMS = {
     "scores": (scores(), {"FusedMatMul": 1, "Tanh": 1}),
     "convolutions": (convolutions(), {"Conv": 2, "Relu": 1, "Add": 1, "Clip": 1, "FusedGemm": 1}),
     "attention": (attention(), {"MultiHeadAttention": 1}),
+    "four bits": (four_bits(), {"MatMulNBits": 1, "Tanh": 1}),
 }
 """A program and the operators, views aside, that ONNX Runtime runs it with."""
 

@@ -26,7 +26,7 @@ class Loaded(Protocol):
     def outputs(self) -> dict[str, Any]: ...
 
 
-class _OpenVino:
+class OpenVino:
     """OpenVINO on the CPU in float32, with the threads of the others."""
 
     def __init__(self, path: str, feeds: Mapping[str, np.ndarray], threads: int) -> None:
@@ -52,7 +52,7 @@ def _onnxruntime(contestant: Contestant, feeds: Mapping[str, np.ndarray], thread
 
 _ENGINES: dict[str, Callable[[Contestant, Mapping[str, np.ndarray], int], Loaded]] = {
     "onnxruntime": _onnxruntime,
-    "openvino": lambda contestant, feeds, threads: _OpenVino(contestant.path, feeds, threads),
+    "openvino": lambda contestant, feeds, threads: OpenVino(contestant.path, feeds, threads),
 }
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.rules.sampling import Sampler
+from eqsat.rules.sampling import Sampler, fixed
 
 Instance = tuple[list[Any], dict[str, Any]]
-"""Inputs (``None``: absent) and attributes."""
+"""Inputs (``None``: absent, ``Fixed``: always a constant) and attributes."""
 
 
 def _floats(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
@@ -136,6 +136,35 @@ def _attention(d: Sampler) -> Instance:
     return [*found, bias, None, scores], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
 
 
+def _group_attention(d: Sampler) -> Instance:
+    """As many new keys as queries; with a cache one sequence, or one query of each."""
+    batch, groups, new, before = d.extents(4)
+    cached, causal = d.chance(), d.integer(0, 1)
+    batch, new = d.choose(((1, new), (batch, 1))) if cached else (batch, new)
+    heads, size = groups * d.integer(1, 3), 8
+    found: list[Any] = [_floats(d, (batch, new, n * size)) for n in (heads, groups, groups)]
+    found += [_floats(d, (batch, groups, before, size)) for _ in range(2)] if cached else [None, None]
+    total = new + (before if cached else 0)
+    found += [fixed(np.full(batch, total - 1, np.int32)), fixed(np.int32(total)), None, None, None]
+    mask = (d.choose((1, batch)), d.choose((1, heads)), new, total)
+    found.append(_floats(d, mask) if d.chance() else None)
+    attributes = {"num_heads": heads, "kv_num_heads": groups, "causal": causal, "do_rotary": 0}
+    return found, attributes | ({"scale": 0.25} if d.chance() else {})
+
+
+def _four_bits(d: Sampler) -> Instance:
+    rows, columns, count = d.extents(3)
+    block = d.choose((16, 32, 128))
+    inner = count * block
+    found = [
+        _floats(d, (2, rows, inner)),
+        d.integers((columns, count, block // 2), "uint8"),
+        d.positive((columns, count)),
+    ]
+    zeros = d.integers((columns, (count + 1) // 2), "uint8") if d.chance(0.7) else None
+    return [*found, zeros], {"K": inner, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 0}
+
+
 INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "FusedMatMul": _fused_matmul,
     "FusedGemm": _fused_gemm,
@@ -157,5 +186,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "DynamicQuantizeMatMul": _dynamic,
     "QGemm": _qgemm,
     "MultiHeadAttention": _attention,
+    "GroupQueryAttention": _group_attention,
+    "MatMulNBits": _four_bits,
 }
 """Fused operator -> how to draw a use of it."""

@@ -21,9 +21,15 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.operator import defined_operators
 from eqsat.ir.types import DType, tensor_type
-from eqsat.rules.sampling import Sampler
+from eqsat.rules.sampling import Fixed, Sampler
 
 DRAWS = 6
+OUTPUTS = {
+    "SkipLayerNormalization": ("y", "", "", "sum"),
+    "SkipSimplifiedLayerNormalization": ("y", "", "", "sum"),
+    "GroupQueryAttention": ("y", "keys", "values"),
+}
+"""Outputs of an operator that has several, by name; one that is not looked at has none."""
 
 
 def _drawn(op: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
@@ -34,21 +40,22 @@ def _drawn(op: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
     feeds: dict[str, np.ndarray] = {}
     names: list[str | None] = []
     for i, array in enumerate(inputs):
-        array = None if array is None else np.asarray(array)
         if array is None:
             names.append(None)
-        elif i and array.ndim <= 1 and d.chance():
+            continue
+        array = np.asarray(array.array if isinstance(array, Fixed) else array)
+        if isinstance(inputs[i], Fixed) or (i and array.ndim <= 1 and d.chance()):
             names.append(b.constant(array))
         else:
             feeds[f"i{i}"] = array
             names.append(b.input(f"i{i}", DType.of(array.dtype), array.shape))
     while names[-1] is None:
         names.pop()
-    outputs = 4 if op.startswith("Skip") else 1
+    outputs = OUTPUTS.get(op, ("y",))
     stored = {k: float(np.float32(v)) if isinstance(v, float) else v for k, v in attributes.items()}
-    made = b.op(op, *names, outputs=outputs, domain=DOMAIN, **stored)
-    wanted = {"y": made} if outputs == 1 else {"y": made[0], "sum": made[3]}
-    return b.finish(wanted), feeds
+    made = b.op(op, *names, outputs=len(outputs), domain=DOMAIN, **stored)
+    wanted = dict(zip(outputs, made if len(outputs) > 1 else [made], strict=True))
+    return b.finish({name: value for name, value in wanted.items() if name}), feeds
 
 
 def _assert_close(found: np.ndarray, expected: np.ndarray) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxruntime_programs import PROGRAMS, dequantized, float_block, integer_layer, quantized
+from onnxruntime_programs import PROGRAMS, dequantized, float_block, integer_layer, quantized, shared_heads
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
@@ -107,3 +107,27 @@ def test_heads_of_one_product_are_laid_out_at_once(*, bytes_as_bias: bool) -> No
     assert counts == shared | ({"QLinearAdd": 3} if bytes_as_bias else once)
     assert result.report.verification is not None
     assert result.report.verification["verdict"] in ("equal", "within tolerance")
+
+
+def test_shared_and_stored_keys_have_an_operator_of_their_own() -> None:
+    def without_attention(work: Any) -> float:
+        return 2.0 if "Attention" in work.operators else 1.0
+
+    result = eqsat.optimize(shared_heads(), form="onnxruntime", cost=without_attention)
+    assert result.program.graph.operator_counts()["com.microsoft::GroupQueryAttention"] == 1
+    assert result.report.verification is not None
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+
+
+def test_a_bias_that_is_no_whole_number_of_units_stays_a_float() -> None:
+    b = GraphBuilder()
+    x = dequantized(b, b.input("x", "uint8", (5, 16)), 0.02, np.uint8(3))
+    rng = np.random.default_rng(3)
+    weight = dequantized(b, b.constant(rng.integers(-127, 128, (16, 8)).astype(np.int8)), 0.01, np.int8(0))
+    y = b.op("Add", b.op("MatMul", x, weight), b.constant(rng.normal(size=8).astype(np.float32)))
+    graph = b.finish({"y": quantized(b, y, 0.02, np.uint8(120))})
+    assert eqsat.optimize(graph, form="onnxruntime", cost="kernels").report.operators_after == {
+        "com.microsoft::MatMulIntegerToFloat": 1,
+        "QuantizeLinear": 1,
+    }
+    assert "Pad" in eqsat.optimize(graph, cost="kernels").report.operators_after
