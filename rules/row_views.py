@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
@@ -17,7 +19,7 @@ from eqsat.rules.terms import add, int64s, matmul
 
 DOMAIN = "com.microsoft"
 SOURCE = "each row by itself"
-x, y, q, w, s, z, s2, z2, g, b, shape = variables("x y q w s z? s2 z2? g b? shape")
+x, y, q, w, s, z, s2, z2, g, b, shape, low, high = variables("x y q w s z? s2 z2? g b? shape low? high?")
 
 
 def _unstacks(m: Match, value: Ref, result: Ref) -> None:
@@ -59,6 +61,27 @@ def dequantize_rows(m: Match) -> Term:
     m.require(m.q.dtype is DType.UINT8, "not unsigned")
     m.require(per_tensor(m.s, m.z) and unblocked(m.dq.attributes), "several scales")
     return _restored(like(m.dq, "DequantizeLinear", m.q, m.s, m.z), m)
+
+
+def _within(d: Sampler) -> dict[str, Any]:
+    bounds = {"low": fixed(np.uint8(d.integer(1, 99))), "high": fixed(np.uint8(d.integer(120, 250)))}
+    kept = d.choose((("low",), ("high",), ("low", "high")))
+    return _drawn(d, "uint8") | {name: bounds[name] for name in kept}
+
+
+@rule(
+    apply("Clip", apply("Reshape", q, shape), low, high),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    family="E18",
+    sample=_within,
+    domain=DOMAIN,
+)
+def clip_rows(m: Match) -> Term:
+    """``Clip(Reshape(q), low, high) == Reshape(Clip(q, low, high))``, where the view splits the rows of a matrix up."""
+    _unstacks(m, m.q, m.root)
+    m.require(m.q.dtype is DType.UINT8, "not unsigned")
+    return _restored(Apply("Clip", (m.q, m.low) if m.high is None else (m.q, m.low, m.high)), m)  # type: ignore[arg-type]
 
 
 def _sum(d: Sampler) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import (
@@ -136,8 +138,9 @@ def transpose_before_split(view: GroupView) -> Iterator[Merge]:
 
 # --- past the sum with a bias on bytes ------------------------------------------------------------------------------------
 
-q, c, s, z, s2, z2, shape = variables("q c s z? s2 z2? shape")
+q, c, s, z, s2, z2, shape, low, high = variables("q c s z? s2 z2? shape low? high?")
 _biased = apply("QuantizeLinear", add(apply("DequantizeLinear", q, s, z).named("dq"), c), s2, z2).named("quantized")
+_clipped = apply("Clip", _biased, low, high)
 
 
 def _check(m: Match) -> None:
@@ -171,6 +174,17 @@ def _viewed(d: Sampler) -> dict[str, Any]:
     return {**_bias_sample(d, (rows, heads * size), vector), "shape": fixed(target, "int64")}
 
 
+def _viewed_biased(m: Match) -> Term:
+    """``Q(DQ(Reshape(q)) + Reshape(c))``"""
+    _check(m)
+    old, new = m.q.static_shape, m.root.static_shape
+    m.require(
+        len(new) == len(old) + 1 and new[:-2] == old[:-1] and new[-1] > 0, "the view does not split the last axis"
+    )
+    m.require(m.c.static_shape == old[-1:], "no vector for the last axis")
+    return _requantised(m, apply("Reshape", m.q, int64s(new)), apply("Reshape", m.c, int64s(new[-2:])))
+
+
 @rule(
     apply("Reshape", _biased, shape),
     where=[constant("c")],
@@ -181,19 +195,46 @@ def _viewed(d: Sampler) -> dict[str, Any]:
 )
 def view_heads_before_bias(m: Match) -> Term:
     """``Reshape(Q(DQ(q) + c), [..., n, h]) == Q(DQ(Reshape(q)) + Reshape(c))`` where the view splits the last axis only."""
-    _check(m)
-    old, new = m.q.static_shape, m.root.static_shape
-    m.require(
-        len(new) == len(old) + 1 and new[:-2] == old[:-1] and new[-1] > 0, "the view does not split the last axis"
-    )
-    m.require(m.c.static_shape == old[-1:], "no vector for the last axis")
-    return _requantised(m, apply("Reshape", m.q, int64s(new)), apply("Reshape", m.c, int64s(new[-2:])))
+    return _viewed_biased(m)
+
+
+def _within(d: Sampler, found: dict[str, Any]) -> dict[str, Any]:
+    """What is drawn for a pattern without a Clip, and bounds, of which one may be absent."""
+    low, high = fixed(np.uint8(d.integer(0, 9))), fixed(np.uint8(d.integer(200, 255)))
+    return found | d.choose(({"low": low}, {"high": high}, {"low": low, "high": high}))
+
+
+@rule(
+    apply("Reshape", _clipped, shape),
+    where=[constant("c")],
+    exactness=EXACT,
+    source=SOURCE,
+    family="E18",
+    sample=lambda d: _within(d, _viewed(d)),
+)
+def view_heads_before_clipped_bias(m: Match) -> Term:
+    """``Reshape(Clip(Q(DQ(q) + c)), [..., n, h]) == Clip(Q(DQ(Reshape(q)) + Reshape(c)))``, as without the Clip."""
+    return Apply("Clip", _present(_viewed_biased(m), m.low, m.high))
 
 
 def _moved(d: Sampler) -> dict[str, Any]:
     extents = d.extents(3)
     vector = extents[1:] if d.chance(0.8) else d.broadcast_of(extents)
     return {**_bias_sample(d, extents, vector), "moved": {"perm": d.permutation(3)}}
+
+
+def _moved_biased(m: Match) -> Term:
+    """``Q(DQ(Transpose(q)) + Transpose(c))``"""
+    _check(m)
+    m.require(m.q.static_shape == m.root.static_shape or m.q.rank == m.root.rank, "the sum enlarges the bytes")
+    m.require(m.c.rank >= 2 and m.c.rank <= m.q.rank, "a vector")
+    perm = permutation_of(m.moved)
+    filled = (1,) * (m.q.rank - m.c.rank) + m.c.static_shape
+    axes = [p for p in perm if filled[p] != 1]
+    vector: Term = apply("Reshape", m.c, int64s(tuple(filled[p] for p in perm)))
+    if axes != sorted(axes):
+        vector = transpose(apply("Reshape", m.c, int64s(filled)), perm)
+    return _requantised(m, transpose(m.q, perm), vector)
 
 
 @rule(
@@ -206,13 +247,17 @@ def _moved(d: Sampler) -> dict[str, Any]:
 )
 def transpose_heads_before_bias(m: Match) -> Term:
     """``Transpose(Q(DQ(q) + c)) == Q(DQ(Transpose(q)) + Transpose(c))`` for ``c`` that varies over two axes or more."""
-    _check(m)
-    m.require(m.q.static_shape == m.root.static_shape or m.q.rank == m.root.rank, "the sum enlarges the bytes")
-    m.require(m.c.rank >= 2 and m.c.rank <= m.q.rank, "a vector")
-    perm = permutation_of(m.moved)
-    filled = (1,) * (m.q.rank - m.c.rank) + m.c.static_shape
-    axes = [p for p in perm if filled[p] != 1]
-    vector: Term = apply("Reshape", m.c, int64s(tuple(filled[p] for p in perm)))
-    if axes != sorted(axes):
-        vector = transpose(apply("Reshape", m.c, int64s(filled)), perm)
-    return _requantised(m, transpose(m.q, perm), vector)
+    return _moved_biased(m)
+
+
+@rule(
+    apply("Transpose", _clipped).named("moved"),
+    where=[constant("c")],
+    exactness=EXACT,
+    source=SOURCE,
+    family="E18",
+    sample=lambda d: _within(d, _moved(d)),
+)
+def transpose_heads_before_clipped_bias(m: Match) -> Term:
+    """``Transpose(Clip(Q(DQ(q) + c))) == Clip(Q(DQ(Transpose(q)) + Transpose(c)))``, as without the Clip."""
+    return Apply("Clip", _present(_moved_biased(m), m.low, m.high))

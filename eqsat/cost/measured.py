@@ -141,12 +141,15 @@ _INTEGER_PRODUCTS = {
 }
 """Products of integers: where scales and zero points are, and where the vector for the columns."""
 
+_OPTIONAL_ZEROS = {"com.microsoft::MatMulIntegerToFloat": {4: 0, 5: 1}}
+"""Zero points that may be absent, and the operands whose they are."""
+
 
 def plain_product(work: Work) -> Work:
-    """A product as it would be without a vector for its columns or channels, and with single scales.
+    """A product as it would be without a vector for its columns or channels, with single scales and stated zero points.
 
     The kernels add and scale on the way, in less time than timings scatter; told apart, noise would decide whether to fold
-    a bias.
+    a bias, or to state a zero point of 0.
     """
     key = work.operators[0]
     types = list(work.types)
@@ -158,6 +161,12 @@ def plain_product(work: Work) -> Work:
                 types[index] = TensorType(found.dtype, ())
         if bias is not None and bias < len(types):
             types[bias] = None
+        zeros = _OPTIONAL_ZEROS.get(key, {})
+        types += [None] * (max(zeros, default=-1) + 1 - len(types))
+        for index, operand in zeros.items():
+            integers = types[operand]
+            if types[index] is None and isinstance(integers, TensorType):
+                types[index] = TensorType(integers.dtype, ())
         while types and types[-1] is None:
             types.pop()
     elif key in _WITH_BIAS and len(types) == 3:
