@@ -36,7 +36,7 @@ from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
-from eqsat.fusion.states import NONE, KernelId, Reach, State, Step, reach_of
+from eqsat.fusion.states import ANY, NONE, KernelId, Reach, State, Step, latest_stage, reach_of
 from eqsat.ir.operator import Kind
 
 _FINE = (2, 64_000, 0.25)
@@ -195,19 +195,20 @@ class _Relaxation:
         peak = self._target.peak(operation.dtype)
         return self._rates.counts_operations and operation.flops / peak > moved * self._rates.byte
 
-    def _implied(self, index: int, heavy: bool) -> list[int]:
-        """What every kernel with an operator needs, whatever its template and stage."""
+    def _implied(self, index: int, heavy: KernelId | None = None) -> list[int]:
+        """What every kernel with an operator needs, whatever its template and stage; ``heavy``: which kernel, if it is bound by
+        operations, as each of those pays for all of its own."""
         graph, problem = self._graph, self._problem
         operation = graph.operations[index]
         computed = problem.key("computed", graph.owner[index])
-        name = ("use", index, heavy)
+        name = ("use", index, heavy if operation.flops or heavy is None else ANY)
         if name not in problem.numbers:
             use = problem.key(*name)
             problem.add(computed, [use], 0.0)
             below = [problem.key("computed", c) for c in operation.inputs if graph.members[c]]
-            if not heavy:
+            if heavy is None:
                 below += [self._read(c, kernel) for c, kernel in self._readers.always(index)]
-            problem.add(use, below, self._least_seconds(operation) if heavy else 0.0)
+            problem.add(use, below, 0.0 if heavy is None else self._least_seconds(operation))
         return [computed, problem.key(*name)]
 
     def _least_seconds(self, operation: Operation) -> float:
@@ -222,7 +223,7 @@ class _Relaxation:
         problem, rates, operation = self._problem, self._rates, self._graph.operations[index]
         written = problem.key("written", cls)
         bound = self._bound_by_operations(index)
-        below = self._implied(index, bound)
+        below = self._implied(index, (index, cls) if bound else None)
         if "projection" in operation.labels:
             problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], 0.0)
         elif operation.is_view:
@@ -281,15 +282,16 @@ class _Relaxation:
         if mode.anchored and not operation.is_view and k == mode.required[0]:
             cost += rates.launch
         target = self._state(mode, own, state)
-        below = self._implied(index, mode.heavy)
         kernel = state[2]
+        below = self._implied(index, kernel if mode.heavy else None)
         if carried == NONE:
             problem.add(target, [*below, *(self._outside(mode, c, index, kernel) for c in operation.inputs)], cost)
             return
         for c in operation.inputs:
-            if reach.inner(c, k, carried, kernel) and self._same_size(reach, index, k, c, carried):
+            latest = latest_stage(graph, mode, index, c, k)
+            if reach.inner(c, latest, carried, kernel) and self._same_size(reach, index, k, c, carried):
                 others = [self._available(reach, d, step) for d in operation.inputs if d != c]
-                problem.add(target, [*below, self._exactly(reach, c, k, carried, kernel), *others], cost)
+                problem.add(target, [*below, self._exactly(reach, c, latest, carried, kernel), *others], cost)
 
     def _same_size(self, reach: Reach, index: int, stage: int, cls: int, carried: int) -> bool:
         """Whether a stage takes an operator that continues ``cls``, by its size, if that is computed from the anchor."""
@@ -350,7 +352,8 @@ class _Relaxation:
     def _available(self, reach: Reach, cls: int, step: Step) -> int:
         """Class of a value that a step reads beside the one it continues: in memory, or inside the kernel at most as far."""
         mode = reach.mode
-        index, (k, _, kernel), filled = step
+        index, (stage, _, kernel), filled = step
+        k = latest_stage(self._graph, mode, index, cls, stage)
         inner = reach.beside(cls, k, filled, kernel)
         outside = self._outside(mode, cls, index, kernel)
         if not inner:
@@ -379,7 +382,7 @@ class _Relaxation:
                 if not computed or not reached.issuperset(computed):
                     continue
                 cost = rates.view if operation.is_view else rates.operator
-                below = self._implied(index, heavy=False)
+                below = self._implied(index)
                 problem.add(tap, [*below, *(problem.key("tap", mode.number, c) for c in computed)], cost)
 
     @staticmethod

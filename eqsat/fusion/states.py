@@ -47,6 +47,17 @@ class Reach:
         return state[1] == len(self.mode.required) and state[2][1] in (NONE, cls)
 
 
+def latest_stage(graph: FusionGraph, mode: Mode, index: int, cls: int, stage: int) -> int:
+    """The last stage from which an operator at ``stage`` may read a class: single operators read some stages as later inputs
+    only."""
+    stages = mode.template.stages
+    if not stages[stage].once or index in graph.collapsed or graph.operations[index].is_view:
+        return stage
+    position = graph.operations[index].inputs.index(cls)
+    before = range(max(stage - 1, 0), -1, -1)  # views of what is in memory are in stage 0
+    return next((k for k in before if stages[k].from_input <= position), NONE)
+
+
 def reach_of(
     graph: FusionGraph,
     users: Sequence[Sequence[int]],
@@ -164,7 +175,7 @@ class _Reaching:
     def _tells_roots(self) -> bool:
         """Whether kernels of one anchor are told apart by what they write; of large templates they would be too many."""
         mode = self._mode
-        return mode.detail > 1 and not (mode.template.several or mode.heavy or len(mode.required) > 1)
+        return mode.detail > 1 and not (mode.template.several or len(mode.required) > 1)
 
     def _useful(
         self,
@@ -182,15 +193,16 @@ class _Reaching:
             k = key[1][0]
             for index, carried in leading.get(key, ()):
                 for c in graph.operations[index].inputs:
+                    latest = latest_stage(graph, self._mode, index, c, k)
                     for s in states.get(c, ()):
-                        if s[0] <= k and s[1] <= carried and (c, s) not in useful:
+                        if s[0] <= latest and s[1] <= carried and (c, s) not in useful:
                             useful.add((c, s))
                             stack.append((c, s))
         return useful
 
     def _steps(self, index: int, states: dict[int, dict[State, None]], anchor: int) -> Iterator[tuple[State, int]]:
         """States that an operator can reach, each with the count of filled stages of the input that it continues."""
-        mode, operation = self._mode, self._graph.operations[index]
+        graph, mode, operation = self._graph, self._mode, self._graph.operations[index]
         if operation.has_parts:
             return
         inner = {s for c in operation.inputs for s in states.get(c, ())}
@@ -209,7 +221,10 @@ class _Reaching:
                 and not (index == anchor or (anchor == NONE and index in self._openers))
             ):
                 continue
-            starts = {NONE} if stage.entry else {NONE, *(s[1] for s in inner if s[0] <= k)}
+            near = {
+                s for c in operation.inputs for s in states.get(c, ()) if s[0] <= latest_stage(graph, mode, index, c, k)
+            }
+            starts = {NONE} if stage.entry else {NONE, *(s[1] for s in near)}
             for carried in starts:
                 filled = max(carried, 0)
                 if mode.topped:
@@ -222,8 +237,8 @@ class _Reaching:
                     if filled > before and stage.once:
                         continue
                     filled = max(filled, before + 1)
-                # Where reads do not count, what has not met the anchor yet is the same in the kernels of all anchors.
-                known = filled or not (mode.anchored and (mode.heavy or mode.detail < 2))
+                # In the coarse problems, what has not met the anchor yet is the same in the kernels of all anchors.
+                known = filled or not (mode.anchored and mode.detail < 2)
                 yield (k, filled, (anchor, NONE) if known else ANY), carried
 
     @staticmethod
