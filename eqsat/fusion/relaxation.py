@@ -32,6 +32,7 @@ from eqsat.extract import ExtractionProblem, extract
 from eqsat.fusion.hints import Hints, hints_of
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.modes import Mode, distinct_templates, mode_of
+from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
@@ -73,14 +74,16 @@ def relaxed_bound(
     if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
         return None
     started = time.perf_counter()
-    merged = merge_views(graph, usable_operations(graph, target), free=not rates.view)
+    usable = usable_operations(graph, target)
+    merged = merge_views(graph, usable, free=not rates.view)
+    needs = Needs(graph, usable, merged, target)
     hints = hints_of(graph, target, rates, merged, kernels)
     small = len(merged.graph.operations) <= _MOST_OPERATIONS
     for detail, most, building in attempts:
         if detail and not small:
             continue
         seen = replace(hints, detail=detail)
-        relaxation = _Relaxation(merged.graph, target, rates, seen, started + building * time_limit_s)
+        relaxation = _Relaxation(merged.graph, needs, target, rates, seen, started + building * time_limit_s)
         built = relaxation.build(most)
         if built is not None:
             left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
@@ -128,11 +131,13 @@ class _Relaxation:
     def __init__(
         self,
         graph: FusionGraph,
+        needs: Needs,
         target: Target,
         rates: Rates,
         hints: Hints,
         deadline: float,
     ) -> None:
+        self._needs = needs
         self._hints = hints
         self._deadline = deadline
         self._graph = graph
@@ -152,7 +157,9 @@ class _Relaxation:
         """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or time is up."""
         graph, problem = self._graph, self._problem
         users = graph.users()
-        reaches = [reach_of(graph, users, self._target, m, self._may_open, self._deadline) for m in self._modes]
+        reaches = [
+            reach_of(graph, users, self._target, m, self._may_open, self._needs, self._deadline) for m in self._modes
+        ]
         self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._hints)
         for cls, members in enumerate(graph.members):
             written = problem.key("written", cls)
@@ -290,8 +297,10 @@ class _Relaxation:
         for c in operation.inputs:
             latest = latest_stage(graph, mode, index, c, k)
             if reach.inner(c, latest, carried, kernel) and self._same_size(reach, index, k, c, carried):
-                others = [self._available(reach, d, step) for d in operation.inputs if d != c]
-                problem.add(target, [*below, self._exactly(reach, c, latest, carried, kernel), *others], cost)
+                others = [self._available(reach, d, step, c) for d in operation.inputs if d != c]
+                inside = self._exactly(reach, c, latest, carried, kernel)
+                if None not in others:
+                    problem.add(target, [*below, inside, *(d for d in others if d is not None)], cost)
 
     def _same_size(self, reach: Reach, index: int, stage: int, cls: int, carried: int) -> bool:
         """Whether a stage takes an operator that continues ``cls``, by its size, if that is computed from the anchor."""
@@ -349,19 +358,26 @@ class _Relaxation:
                 self._problem.add(number, [self._state(mode, cls, s)], 0.0)
         return self._problem.key(*name)
 
-    def _available(self, reach: Reach, cls: int, step: Step) -> int:
-        """Class of a value that a step reads beside the one it continues: in memory, or inside the kernel at most as far."""
+    def _available(self, reach: Reach, cls: int, step: Step, continued: int) -> int | None:
+        """Class of a value that a step reads beside the one it continues, in memory or inside the kernel at most as far; ``None`` if
+        it can be in neither."""
         mode = reach.mode
         index, (stage, _, kernel), filled = step
         k = latest_stage(self._graph, mode, index, cls, stage)
         inner = reach.beside(cls, k, filled, kernel)
-        outside = self._outside(mode, cls, index, kernel)
+        passed = reach.through.get((kernel[0], continued, filled), 0)
+        if self._needs.circular(cls, kernel[0], passed):
+            outside = None
+            inner = [s for s in inner if s[1]]
+        else:
+            outside = self._outside(mode, cls, index, kernel)
         if not inner:
             return outside
         name = ("available", mode.number, mode.heavy, cls, k, filled, kernel, outside)
         if name not in self._problem.numbers:
             number = self._problem.key(*name)
-            self._problem.add(number, [outside], 0.0)
+            if outside is not None:
+                self._problem.add(number, [outside], 0.0)
             for s in inner:
                 self._problem.add(number, [self._state(mode, cls, s)], 0.0)
         return self._problem.key(*name)
