@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -34,6 +34,7 @@ from eqsat.fusion.matching import Cone
 from eqsat.fusion.modes import Mode, distinct_templates, mode_of
 from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.problem import ChosenGroup, NamedProblem, chosen_groups
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
@@ -96,33 +97,26 @@ def _solved(relaxation: _Relaxation, built: ExtractionProblem, merged: Merged, t
         found = extract(built, time_limit_s=time_limit_s)
     except EqsatError:
         return None
-    used = relaxation.used(found.choice)
-    return Relaxed(found.lower_bound, frozenset(i for i, new in merged.operations.items() if new in used))
+    groups = [_in_graph(group, merged) for group in relaxation.groups(found.choice)]
+    return Relaxed(found.lower_bound, groups)
+
+
+def _in_graph(group: ChosenGroup, merged: Merged) -> ChosenGroup:
+    """A group of the merged graph in the numbers of the graph that was merged."""
+    operations = frozenset(i for i, new in merged.operations.items() if new in group.operations)
+    return ChosenGroup(operations, frozenset(c for c, new in merged.classes.items() if new in group.outputs))
 
 
 class Relaxed(NamedTuple):
-    """A lower bound, and the operations of the graph in a choice of about that cost, without the views between equal classes."""
+    """A lower bound, and the kernels of a choice of about that cost, without the views between equal classes."""
 
     bound: float
-    operations: frozenset[int]
+    groups: list[ChosenGroup]
 
-
-@dataclass
-class _Problem:
-    """An extraction problem in the making, its classes named by keys."""
-
-    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    owner: list[int] = field(default_factory=list)
-    children: list[tuple[int, ...]] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-
-    def key(self, *key: object) -> int:
-        return self.numbers.setdefault(key, len(self.numbers))
-
-    def add(self, owner: int, children: Sequence[int], cost: float) -> None:
-        self.owner.append(owner)
-        self.children.append(tuple(dict.fromkeys(children)))
-        self.cost.append(cost)
+    @property
+    def operations(self) -> frozenset[int]:
+        """The operations that the choice computes, of some classes perhaps several."""
+        return frozenset[int]().union(*(group.operations for group in self.groups))
 
 
 class _Relaxation:
@@ -143,7 +137,7 @@ class _Relaxation:
         self._graph = graph
         self._target = target
         self._rates = rates
-        self._problem = _Problem()
+        self._problem = NamedProblem()
         both = (False, True) if rates.counts_operations else (False,)
         templates = distinct_templates(target.templates)
         modes = [mode_of(n, t, h, hints.detail) for n, t in enumerate(templates) for h in both]
@@ -172,11 +166,11 @@ class _Relaxation:
             if len(problem.owner) > most_nodes or time.perf_counter() > self._deadline:
                 return None
         roots = tuple(problem.key("written", c) for c in graph.roots)
-        return ExtractionProblem(len(problem.numbers), problem.owner, problem.children, problem.cost, roots)
+        return problem.finished(roots)
 
-    def used(self, choice: Mapping[int, int]) -> set[int]:
-        """The operations that a choice for the relaxed problem computes, of some classes perhaps several."""
-        return {key[1] for key, number in self._problem.numbers.items() if key[0] == "use" and number in choice}
+    def groups(self, choice: Mapping[int, int]) -> list[ChosenGroup]:
+        """The kernels of a choice for the relaxed problem; they may compute some classes by several operations."""
+        return chosen_groups(self._problem, choice)
 
     def _may_open(self, mode: Mode, index: int) -> bool:
         """Whether an operator may be the first required one of a kernel: each is either in heavy kernels or in others."""
@@ -359,8 +353,7 @@ class _Relaxation:
         return self._problem.key(*name)
 
     def _available(self, reach: Reach, cls: int, step: Step, continued: int) -> int | None:
-        """Class of a value that a step reads beside the one it continues, in memory or inside the kernel at most as far; ``None`` if
-        it can be in neither."""
+        """Class of a value that a step reads beside the one it continues, in memory or inside the kernel at most as far."""
         mode = reach.mode
         index, (stage, _, kernel), filled = step
         k = latest_stage(self._graph, mode, index, cls, stage)
