@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ class _Reaching:
         self._users = users
         self._target = target
         self._mode = mode
+        self._rank = needs.rank
         self._inner = [self._accepted(i, once=False) for i in range(len(graph.operations))]
         self._outer = [self._inner[i] or self._accepted(i, once=True) for i in range(len(graph.operations))]
         self._openers = dict.fromkeys(
@@ -150,16 +152,22 @@ class _Reaching:
         states: dict[int, dict[State, None]] = {}
         seen: set[Step] = set()
         inside = set(operations)
-        work = list(operations)
+        waiting = set(operations)
+        work = [(self._rank[graph.owner[i]], i) for i in operations]
+        heapq.heapify(work)
         while work:
-            index = work.pop()
+            index = heapq.heappop(work)[1]
+            waiting.discard(index)
             cls = graph.owner[index]
             for state, carried in list(self._steps(index, states, anchor, through)):
                 changed = self._passed(index, state, carried, anchor, states, through)
                 seen.add((index, state, carried))
                 if state not in states.setdefault(cls, {}) or changed:
                     states[cls][state] = None
-                    work.extend(i for i in self._users[cls] if i in inside)
+                    for user in self._users[cls]:
+                        if user in inside and user not in waiting:
+                            waiting.add(user)
+                            heapq.heappush(work, (self._rank[graph.owner[user]], user))
         leading: dict[tuple[int, State], list[tuple[int, int]]] = {}
         for index, state, carried in seen:
             leading.setdefault((graph.owner[index], state), []).append((index, carried))
