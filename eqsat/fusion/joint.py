@@ -33,6 +33,8 @@ from eqsat.fusion.partition import (
     plan_kernels,
     program_with,
 )
+from eqsat.fusion.problem import ChosenGroup
+from eqsat.fusion.readoff import covering_of
 from eqsat.fusion.relaxation import FIRST_ATTEMPTS, LATER_ATTEMPTS, Relaxed, relaxed_bound
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
@@ -230,8 +232,17 @@ class _Joint:
         if relaxed and not self._proved(relaxed.bound):
             choice = self._spanned(relaxed.operations)
             if choice is not None:
-                self._offer(choice, "relaxation")
+                self._offer_groups(choice, relaxed.groups)
+                if not self._proved(relaxed.bound):
+                    self._offer(choice, "relaxation")
         return relaxed
+
+    def _offer_groups(self, choice: dict[int, int], groups: Sequence[ChosenGroup]) -> None:
+        """Remembers a program in kernels that are given, if they are a covering and it is the best so far."""
+        plan = covering_of(self._graph, choice, groups, self._target, self._prices)
+        if plan is not None:
+            self._pool.add(cone for cone in plan.kernels.values() if not cone.also)
+            self._remember(choice, plan, "relaxation")
 
     def _proved(self, bound: float) -> bool:
         return self._best is not None and self._best[0] <= bound * (1 + 1e-9)
@@ -297,9 +308,12 @@ class _Joint:
         if plan.method != "post-dominator":
             self._coverings.append(plan)
             plan = merged_covering(self._graph.restricted(choice), plan, self._target, self._prices)
+        self._remember(choice, plan, stage)
+        return plan.cost
+
+    def _remember(self, choice: dict[int, int], plan: Covering, stage: str) -> None:
         if self._best is None or plan.cost < self._best[0] * (1 - 1e-12):
             self._best = (plan.cost, choice, plan, stage)
-        return plan.cost
 
     def _original(self) -> dict[int, int]:
         """The original program: in every class the oldest e-node that no rule made."""

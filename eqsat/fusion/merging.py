@@ -11,7 +11,7 @@ hands that over to the kernel before it where this costs no more: what is left m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
@@ -176,16 +176,7 @@ class _Merging:
             return None
         gone = {c for c in cone.outputs if not self._stays(c, other.root, inside)}
         outputs = [*(c for c in cone.outputs if c not in gone), *other.outputs]
-        read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
-        if len(outputs) + sum(not graph.scalar[c] for c in read) > self._target.argument_limit:
-            return None
-        template = self._common_template(operations, outputs)
-        if template is None:
-            return None
-        first, *also = outputs
-        price = self._prices(first, operations, read, tuple(also))
-        cut = frozenset(c for c in read if graph.members[c])
-        return Cone(first, operations, inside, read, cut, template=template, price=price, also=tuple(also))
+        return several_outputs(graph, self._target, self._matcher, self._prices, operations, outputs)
 
     def _stays(self, value: int, reader: int, inside: frozenset[int]) -> bool:
         """Whether a value must be written when its kernel is merged with that of ``reader``."""
@@ -196,37 +187,6 @@ class _Merging:
             if other != reader and not (view and not self._stays(other, reader, inside)):
                 return True
         return False
-
-    def _common_template(self, operations: frozenset[int], outputs: list[int]) -> str | None:
-        """A template of which the operations are one kernel with these outputs."""
-        graph, matcher = self._graph, self._matcher
-        cones: list[Cone] = []
-        for root in outputs:
-            needed = frozenset(operands_first(graph, operations, root))
-            cone = cone_of(graph, self._target, matcher, self._prices, needed, root)
-            if cone is None:
-                return None
-            cones.append(cone)
-        if frozenset().union(*(c.operations for c in cones)) != operations:
-            return None
-        for t, template in enumerate(self._target.templates):
-            if not (template.several or len(outputs) == 1) or not all(matcher.complete(t, c) for c in cones):
-                continue
-            single = [i for i, stage in enumerate(template.stages) if stage.once]
-            if single:
-                held = {tuple(c.occupants[t][i] for i in single) for c in cones}
-                if len(held) == 1:
-                    return template.name
-            elif all(self._continues(cones[0], c) for c in cones):
-                return template.name
-        return None
-
-    def _continues(self, first: Cone, further: Cone) -> bool:
-        """Whether a cone computes its value from that of ``first`` and from leaves."""
-        graph = self._graph
-        added = [c for i in further.operations - first.operations for c in graph.inputs_of(i)]
-        within = (further.inside - first.inside) | {first.root}
-        return first.inside <= further.inside and within.issuperset(added)
 
     def _replace(self, root: int, reader: int, merged: Cone) -> None:
         for old in (root, reader):
@@ -250,6 +210,58 @@ class _Merging:
         for c in cone.cut:
             self._readers[c].discard(view)
             self._drop_unread(c)
+
+
+def several_outputs(
+    graph: FusionGraph,
+    target: Target,
+    matcher: Matcher,
+    prices: ConePrices,
+    operations: frozenset[int],
+    outputs: Sequence[int],
+) -> Cone | None:
+    """The kernel of a group of operations that writes the classes ``outputs``; ``None`` if the target has none."""
+    inside = frozenset(graph.owner[i] for i in operations)
+    read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
+    if len(outputs) + sum(not graph.scalar[c] for c in read) > target.argument_limit:
+        return None
+    cones: list[Cone] = []
+    for root in outputs:
+        cone = cone_of(graph, target, matcher, prices, frozenset(operands_first(graph, operations, root)), root)
+        if cone is None:
+            return None
+        cones.append(cone)
+    if frozenset().union(*(c.operations for c in cones)) != operations:
+        return None
+    template = _common_template(graph, target, matcher, cones)
+    if template is None:
+        return None
+    first, *also = outputs
+    price = prices(first, operations, read, tuple(also))
+    cut = frozenset(c for c in read if graph.members[c])
+    return Cone(first, operations, inside, read, cut, template=template, price=price, also=tuple(also))
+
+
+def _common_template(graph: FusionGraph, target: Target, matcher: Matcher, cones: Sequence[Cone]) -> str | None:
+    """A template of which the cones are one kernel that writes their values."""
+    for t, template in enumerate(target.templates):
+        if not (template.several or len(cones) == 1) or not all(matcher.complete(t, c) for c in cones):
+            continue
+        single = [i for i, stage in enumerate(template.stages) if stage.once]
+        if single:
+            held = {tuple(c.occupants[t][i] for i in single) for c in cones}
+            if len(held) == 1:
+                return template.name
+        elif all(_continues(graph, cones[0], c) for c in cones):
+            return template.name
+    return None
+
+
+def _continues(graph: FusionGraph, first: Cone, further: Cone) -> bool:
+    """Whether a cone computes its value from that of ``first`` and from leaves."""
+    added = [c for i in further.operations - first.operations for c in graph.inputs_of(i)]
+    within = (further.inside - first.inside) | {first.root}
+    return first.inside <= further.inside and within.issuperset(added)
 
 
 def written(kernels: Iterable[Cone]) -> set[int]:

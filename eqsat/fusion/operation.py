@@ -62,7 +62,8 @@ class FusionGraph:
 
     ``members[c]`` are indices into ``operations``; a class without members is a leaf (an input or a constant of the
     program), always in memory. ``elements`` and ``bytes`` are those of the value of a class; symbolic extents count as 32.
-    ``roots`` must end up in memory. ``scalar[c]``: a constant of one element, which kernels hold in their code.
+    ``roots`` must end up in memory. ``scalar[c]``: a constant of one element, which kernels hold in their code. ``collapsed``:
+    operations of which several inputs became one class, so that positions among the inputs mean nothing.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -72,6 +73,7 @@ class FusionGraph:
     bytes: list[float] = field(default_factory=list)
     scalar: list[bool] = field(default_factory=list)
     roots: tuple[int, ...] = ()
+    collapsed: set[int] = field(default_factory=set)
 
     def add_class(self, types: Sequence[Type], *, scalar: bool = False) -> int:
         """A new e-class whose value has these types (several for the outputs of one operator)."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from eqsat.cost.target import Target
 from eqsat.fusion.operation import FusionGraph
+from eqsat.ir.operator import Kind
 
 
 def usable_operations(graph: FusionGraph, target: Target) -> list[bool]:
@@ -27,7 +28,7 @@ class Merged(NamedTuple):
 
 
 def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True) -> Merged:
-    """The usable operations of a graph, of those that differ in the order of their inputs one.
+    """The usable operations of a graph, of those (but anchors) that differ in the order of their inputs one.
 
     If views are ``free``, a view of one input and its input, of equal sizes in memory, become one class, if none of them is a
     leaf (whose views a kernel may compute otherwise, and read less). What computes one of them then computes the other. Every
@@ -69,7 +70,7 @@ def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True
                 target,
                 operation.name,
                 operation.labels,
-                frozenset(inputs),
+                inputs if operation.kind is Kind.ANCHOR else frozenset(inputs),
                 operation.flops,
                 operation.dtype,
                 operation.row_bytes,
@@ -78,6 +79,8 @@ def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True
                 if same not in seen:
                     seen[same] = result.add(number[target], replace(operation, inputs=inputs))
                 places[index] = seen[same]
+                if len(inputs) < len(operation.inputs):
+                    result.collapsed.add(seen[same])
     for cls, members in enumerate(graph.members):
         own = number[find(cls)]
         if members and not result.members[own]:  # no leaf, but a class that nothing derives

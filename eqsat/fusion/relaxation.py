@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -32,11 +32,13 @@ from eqsat.extract import ExtractionProblem, extract
 from eqsat.fusion.hints import Hints, hints_of
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.modes import Mode, distinct_templates, mode_of
+from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.problem import ChosenGroup, NamedProblem, chosen_groups
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
-from eqsat.fusion.states import NONE, KernelId, Reach, State, Step, reach_of
+from eqsat.fusion.states import ANY, NONE, KernelId, Reach, State, Step, latest_stage, reach_of
 from eqsat.ir.operator import Kind
 
 _FINE = (2, 64_000, 0.25)
@@ -73,14 +75,16 @@ def relaxed_bound(
     if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
         return None
     started = time.perf_counter()
-    merged = merge_views(graph, usable_operations(graph, target), free=not rates.view)
+    usable = usable_operations(graph, target)
+    merged = merge_views(graph, usable, free=not rates.view)
+    needs = Needs(graph, usable, merged, target)
     hints = hints_of(graph, target, rates, merged, kernels)
     small = len(merged.graph.operations) <= _MOST_OPERATIONS
     for detail, most, building in attempts:
         if detail and not small:
             continue
         seen = replace(hints, detail=detail)
-        relaxation = _Relaxation(merged.graph, target, rates, seen, started + building * time_limit_s)
+        relaxation = _Relaxation(merged.graph, needs, target, rates, seen, started + building * time_limit_s)
         built = relaxation.build(most)
         if built is not None:
             left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
@@ -93,33 +97,26 @@ def _solved(relaxation: _Relaxation, built: ExtractionProblem, merged: Merged, t
         found = extract(built, time_limit_s=time_limit_s)
     except EqsatError:
         return None
-    used = relaxation.used(found.choice)
-    return Relaxed(found.lower_bound, frozenset(i for i, new in merged.operations.items() if new in used))
+    groups = [_in_graph(group, merged) for group in relaxation.groups(found.choice)]
+    return Relaxed(found.lower_bound, groups)
+
+
+def _in_graph(group: ChosenGroup, merged: Merged) -> ChosenGroup:
+    """A group of the merged graph in the numbers of the graph that was merged."""
+    operations = frozenset(i for i, new in merged.operations.items() if new in group.operations)
+    return ChosenGroup(operations, frozenset(c for c, new in merged.classes.items() if new in group.outputs))
 
 
 class Relaxed(NamedTuple):
-    """A lower bound, and the operations of the graph in a choice of about that cost, without the views between equal classes."""
+    """A lower bound, and the kernels of a choice of about that cost, without the views between equal classes."""
 
     bound: float
-    operations: frozenset[int]
+    groups: list[ChosenGroup]
 
-
-@dataclass
-class _Problem:
-    """An extraction problem in the making, its classes named by keys."""
-
-    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    owner: list[int] = field(default_factory=list)
-    children: list[tuple[int, ...]] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-
-    def key(self, *key: object) -> int:
-        return self.numbers.setdefault(key, len(self.numbers))
-
-    def add(self, owner: int, children: Sequence[int], cost: float) -> None:
-        self.owner.append(owner)
-        self.children.append(tuple(dict.fromkeys(children)))
-        self.cost.append(cost)
+    @property
+    def operations(self) -> frozenset[int]:
+        """The operations that the choice computes, of some classes perhaps several."""
+        return frozenset[int]().union(*(group.operations for group in self.groups))
 
 
 class _Relaxation:
@@ -128,17 +125,19 @@ class _Relaxation:
     def __init__(
         self,
         graph: FusionGraph,
+        needs: Needs,
         target: Target,
         rates: Rates,
         hints: Hints,
         deadline: float,
     ) -> None:
+        self._needs = needs
         self._hints = hints
         self._deadline = deadline
         self._graph = graph
         self._target = target
         self._rates = rates
-        self._problem = _Problem()
+        self._problem = NamedProblem()
         both = (False, True) if rates.counts_operations else (False,)
         templates = distinct_templates(target.templates)
         modes = [mode_of(n, t, h, hints.detail) for n, t in enumerate(templates) for h in both]
@@ -152,7 +151,9 @@ class _Relaxation:
         """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or time is up."""
         graph, problem = self._graph, self._problem
         users = graph.users()
-        reaches = [reach_of(graph, users, self._target, m, self._may_open, self._deadline) for m in self._modes]
+        reaches = [
+            reach_of(graph, users, self._target, m, self._may_open, self._needs, self._deadline) for m in self._modes
+        ]
         self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._hints)
         for cls, members in enumerate(graph.members):
             written = problem.key("written", cls)
@@ -165,11 +166,11 @@ class _Relaxation:
             if len(problem.owner) > most_nodes or time.perf_counter() > self._deadline:
                 return None
         roots = tuple(problem.key("written", c) for c in graph.roots)
-        return ExtractionProblem(len(problem.numbers), problem.owner, problem.children, problem.cost, roots)
+        return problem.finished(roots)
 
-    def used(self, choice: Mapping[int, int]) -> set[int]:
-        """The operations that a choice for the relaxed problem computes, of some classes perhaps several."""
-        return {key[1] for key, number in self._problem.numbers.items() if key[0] == "use" and number in choice}
+    def groups(self, choice: Mapping[int, int]) -> list[ChosenGroup]:
+        """The kernels of a choice for the relaxed problem; they may compute some classes by several operations."""
+        return chosen_groups(self._problem, choice)
 
     def _may_open(self, mode: Mode, index: int) -> bool:
         """Whether an operator may be the first required one of a kernel: each is either in heavy kernels or in others."""
@@ -195,19 +196,20 @@ class _Relaxation:
         peak = self._target.peak(operation.dtype)
         return self._rates.counts_operations and operation.flops / peak > moved * self._rates.byte
 
-    def _implied(self, index: int, heavy: bool) -> list[int]:
-        """What every kernel with an operator needs, whatever its template and stage."""
+    def _implied(self, index: int, heavy: KernelId | None = None) -> list[int]:
+        """What every kernel with an operator needs, whatever its template and stage; ``heavy``: which kernel, if it is bound by
+        operations, as each of those pays for all of its own."""
         graph, problem = self._graph, self._problem
         operation = graph.operations[index]
         computed = problem.key("computed", graph.owner[index])
-        name = ("use", index, heavy)
+        name = ("use", index, heavy if operation.flops or heavy is None else ANY)
         if name not in problem.numbers:
             use = problem.key(*name)
             problem.add(computed, [use], 0.0)
             below = [problem.key("computed", c) for c in operation.inputs if graph.members[c]]
-            if not heavy:
+            if heavy is None:
                 below += [self._read(c, kernel) for c, kernel in self._readers.always(index)]
-            problem.add(use, below, self._least_seconds(operation) if heavy else 0.0)
+            problem.add(use, below, 0.0 if heavy is None else self._least_seconds(operation))
         return [computed, problem.key(*name)]
 
     def _least_seconds(self, operation: Operation) -> float:
@@ -222,7 +224,7 @@ class _Relaxation:
         problem, rates, operation = self._problem, self._rates, self._graph.operations[index]
         written = problem.key("written", cls)
         bound = self._bound_by_operations(index)
-        below = self._implied(index, bound)
+        below = self._implied(index, (index, cls) if bound else None)
         if "projection" in operation.labels:
             problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], 0.0)
         elif operation.is_view:
@@ -281,15 +283,18 @@ class _Relaxation:
         if mode.anchored and not operation.is_view and k == mode.required[0]:
             cost += rates.launch
         target = self._state(mode, own, state)
-        below = self._implied(index, mode.heavy)
         kernel = state[2]
+        below = self._implied(index, kernel if mode.heavy else None)
         if carried == NONE:
             problem.add(target, [*below, *(self._outside(mode, c, index, kernel) for c in operation.inputs)], cost)
             return
         for c in operation.inputs:
-            if reach.inner(c, k, carried, kernel) and self._same_size(reach, index, k, c, carried):
-                others = [self._available(reach, d, step) for d in operation.inputs if d != c]
-                problem.add(target, [*below, self._exactly(reach, c, k, carried, kernel), *others], cost)
+            latest = latest_stage(graph, mode, index, c, k)
+            if reach.inner(c, latest, carried, kernel) and self._same_size(reach, index, k, c, carried):
+                others = [self._available(reach, d, step, c) for d in operation.inputs if d != c]
+                inside = self._exactly(reach, c, latest, carried, kernel)
+                if None not in others:
+                    problem.add(target, [*below, inside, *(d for d in others if d is not None)], cost)
 
     def _same_size(self, reach: Reach, index: int, stage: int, cls: int, carried: int) -> bool:
         """Whether a stage takes an operator that continues ``cls``, by its size, if that is computed from the anchor."""
@@ -347,18 +352,25 @@ class _Relaxation:
                 self._problem.add(number, [self._state(mode, cls, s)], 0.0)
         return self._problem.key(*name)
 
-    def _available(self, reach: Reach, cls: int, step: Step) -> int:
-        """Class of a value that a step reads beside the one it continues: in memory, or inside the kernel at most as far."""
+    def _available(self, reach: Reach, cls: int, step: Step, continued: int) -> int | None:
+        """Class of a value that a step reads beside the one it continues, in memory or inside the kernel at most as far."""
         mode = reach.mode
-        index, (k, _, kernel), filled = step
+        index, (stage, _, kernel), filled = step
+        k = latest_stage(self._graph, mode, index, cls, stage)
         inner = reach.beside(cls, k, filled, kernel)
-        outside = self._outside(mode, cls, index, kernel)
+        passed = reach.through.get((kernel[0], continued, filled), 0)
+        if self._needs.circular(cls, kernel[0], passed):
+            outside = None
+            inner = [s for s in inner if s[1]]
+        else:
+            outside = self._outside(mode, cls, index, kernel)
         if not inner:
             return outside
         name = ("available", mode.number, mode.heavy, cls, k, filled, kernel, outside)
         if name not in self._problem.numbers:
             number = self._problem.key(*name)
-            self._problem.add(number, [outside], 0.0)
+            if outside is not None:
+                self._problem.add(number, [outside], 0.0)
             for s in inner:
                 self._problem.add(number, [self._state(mode, cls, s)], 0.0)
         return self._problem.key(*name)
@@ -379,7 +391,7 @@ class _Relaxation:
                 if not computed or not reached.issuperset(computed):
                     continue
                 cost = rates.view if operation.is_view else rates.operator
-                below = self._implied(index, heavy=False)
+                below = self._implied(index)
                 problem.add(tap, [*below, *(problem.key("tap", mode.number, c) for c in computed)], cost)
 
     @staticmethod

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.cost.target import Target
 from eqsat.fusion.modes import Mode
+from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
 
 NONE = -1
@@ -33,6 +35,8 @@ class Reach:
     mode: Mode
     states: Mapping[int, dict[State, None]]
     steps: tuple[Step, ...]
+    through: Mapping[tuple[int, int, int], int]
+    """Anchor, class and filled stages -> the classes (as bits) that each such kernel has computed from the anchor by then."""
 
     def inner(self, cls: int, stage: int, filled: int, kernel: KernelId) -> list[State]:
         """States of a class with exactly ``filled`` stages that an operator at ``stage`` can continue."""
@@ -47,17 +51,29 @@ class Reach:
         return state[1] == len(self.mode.required) and state[2][1] in (NONE, cls)
 
 
+def latest_stage(graph: FusionGraph, mode: Mode, index: int, cls: int, stage: int) -> int:
+    """The last stage from which an operator at ``stage`` may read a class: single operators read some stages as later inputs
+    only."""
+    stages = mode.template.stages
+    if not stages[stage].once or index in graph.collapsed or graph.operations[index].is_view:
+        return stage
+    position = graph.operations[index].inputs.index(cls)
+    before = range(max(stage - 1, 0), -1, -1)  # views of what is in memory are in stage 0
+    return next((k for k in before if stages[k].from_input <= position), NONE)
+
+
 def reach_of(
     graph: FusionGraph,
     users: Sequence[Sequence[int]],
     target: Target,
     mode: Mode,
     may_open: Callable[[Mode, int], bool],
+    needs: Needs,
     deadline: float,
 ) -> Reach:
     """All states of one mode. ``users``: those of the graph; ``may_open(mode, index)``: whether an operator may fill the first
     required stage."""
-    return _Reaching(graph, users, target, mode, may_open).run(deadline)
+    return _Reaching(graph, users, target, mode, may_open, needs).run(deadline)
 
 
 class _Reaching:
@@ -68,11 +84,14 @@ class _Reaching:
         target: Target,
         mode: Mode,
         may_open: Callable[[Mode, int], bool],
+        needs: Needs,
     ) -> None:
         self._graph = graph
+        self._needs = needs
         self._users = users
         self._target = target
         self._mode = mode
+        self._rank = needs.rank
         self._inner = [self._accepted(i, once=False) for i in range(len(graph.operations))]
         self._outer = [self._inner[i] or self._accepted(i, once=True) for i in range(len(graph.operations))]
         self._openers = dict.fromkeys(
@@ -85,16 +104,17 @@ class _Reaching:
     def run(self, deadline: float) -> Reach:
         states: dict[int, dict[State, None]] = {}
         steps: list[Step] = []
+        through: dict[tuple[int, int, int], int] = {}
         every = [i for members in self._graph.members for i in members]
         apart = self._mode.topped or (self._mode.anchored and self._mode.detail)
         for anchor in self._openers if apart else [NONE]:
             if time.perf_counter() > deadline:
                 break
-            found, taken = self._around(self._region(anchor) if anchor != NONE else every, anchor)
+            found, taken = self._around(self._region(anchor) if anchor != NONE else every, anchor, through)
             for cls, own in found.items():
                 states.setdefault(cls, {}).update(own)
             steps.extend(taken)
-        return Reach(self._mode, states, tuple(sorted(steps)))
+        return Reach(self._mode, states, tuple(sorted(steps)), through)
 
     def _accepted(self, index: int, *, once: bool) -> bool:
         operation = self._graph.operations[index]
@@ -124,23 +144,30 @@ class _Reaching:
                         work.append(i)
         return sorted(found, reverse=True)
 
-    def _around(self, operations: Sequence[int], anchor: int) -> tuple[dict[int, dict[State, None]], list[Step]]:
+    def _around(
+        self, operations: Sequence[int], anchor: int, through: dict[tuple[int, int, int], int]
+    ) -> tuple[dict[int, dict[State, None]], list[Step]]:
         """States of the kernels around ``anchor``, and the steps to them."""
         graph = self._graph
         states: dict[int, dict[State, None]] = {}
         seen: set[Step] = set()
         inside = set(operations)
-        work = list(operations)
+        waiting = set(operations)
+        work = [(self._rank[graph.owner[i]], i) for i in operations]
+        heapq.heapify(work)
         while work:
-            index = work.pop()
+            index = heapq.heappop(work)[1]
+            waiting.discard(index)
             cls = graph.owner[index]
-            for state, carried in self._steps(index, states, anchor):
-                if (index, state, carried) in seen:
-                    continue
+            for state, carried in list(self._steps(index, states, anchor, through)):
+                changed = self._passed(index, state, carried, anchor, states, through)
                 seen.add((index, state, carried))
-                if state not in states.setdefault(cls, {}):
+                if state not in states.setdefault(cls, {}) or changed:
                     states[cls][state] = None
-                    work.extend(i for i in self._users[cls] if i in inside)
+                    for user in self._users[cls]:
+                        if user in inside and user not in waiting:
+                            waiting.add(user)
+                            heapq.heappush(work, (self._rank[graph.owner[user]], user))
         leading: dict[tuple[int, State], list[tuple[int, int]]] = {}
         for index, state, carried in seen:
             leading.setdefault((graph.owner[index], state), []).append((index, carried))
@@ -161,10 +188,34 @@ class _Reaching:
                     taken.append((index, (*state[:2], (anchor, root)), carried))
         return each, taken
 
+    def _passed(
+        self,
+        index: int,
+        state: State,
+        carried: int,
+        anchor: int,
+        states: Mapping[int, dict[State, None]],
+        through: dict[tuple[int, int, int], int],
+    ) -> bool:
+        """Notes what a kernel has computed from its anchor when a step was taken; returns whether that is less than was known."""
+        own, filled = self._graph.owner[index], state[1]
+        if anchor == NONE or not filled:
+            return False
+        passed = self._needs.bit(own) if carried > 0 or index == anchor else 0
+        if carried > 0:
+            below = -1
+            for c in self._graph.operations[index].inputs:
+                if any(s[1] == carried for s in states.get(c, ())):
+                    below &= through[anchor, c, carried]
+            passed |= below
+        known = through.get((anchor, own, filled), -1)
+        through[anchor, own, filled] = known & passed
+        return known & passed != known
+
     def _tells_roots(self) -> bool:
         """Whether kernels of one anchor are told apart by what they write; of large templates they would be too many."""
         mode = self._mode
-        return mode.detail > 1 and not (mode.template.several or mode.heavy or len(mode.required) > 1)
+        return mode.detail > 1 and not (mode.template.several or len(mode.required) > 1)
 
     def _useful(
         self,
@@ -182,15 +233,22 @@ class _Reaching:
             k = key[1][0]
             for index, carried in leading.get(key, ()):
                 for c in graph.operations[index].inputs:
+                    latest = latest_stage(graph, self._mode, index, c, k)
                     for s in states.get(c, ()):
-                        if s[0] <= k and s[1] <= carried and (c, s) not in useful:
+                        if s[0] <= latest and s[1] <= carried and (c, s) not in useful:
                             useful.add((c, s))
                             stack.append((c, s))
         return useful
 
-    def _steps(self, index: int, states: dict[int, dict[State, None]], anchor: int) -> Iterator[tuple[State, int]]:
+    def _steps(
+        self,
+        index: int,
+        states: Mapping[int, dict[State, None]],
+        anchor: int,
+        through: Mapping[tuple[int, int, int], int],
+    ) -> Iterator[tuple[State, int]]:
         """States that an operator can reach, each with the count of filled stages of the input that it continues."""
-        mode, operation = self._mode, self._graph.operations[index]
+        graph, mode, operation = self._graph, self._mode, self._graph.operations[index]
         if operation.has_parts:
             return
         inner = {s for c in operation.inputs for s in states.get(c, ())}
@@ -209,7 +267,11 @@ class _Reaching:
                 and not (index == anchor or (anchor == NONE and index in self._openers))
             ):
                 continue
-            starts = {NONE} if stage.entry else {NONE, *(s[1] for s in inner if s[0] <= k)}
+            near = {
+                c: {s[1] for s in states.get(c, ()) if s[0] <= latest_stage(graph, mode, index, c, k)}
+                for c in operation.inputs
+            }
+            starts = {NONE} if stage.entry else {NONE}.union(*near.values())
             for carried in starts:
                 filled = max(carried, 0)
                 if mode.topped:
@@ -222,9 +284,33 @@ class _Reaching:
                     if filled > before and stage.once:
                         continue
                     filled = max(filled, before + 1)
-                # Where reads do not count, what has not met the anchor yet is the same in the kernels of all anchors.
-                known = filled or not (mode.anchored and (mode.heavy or mode.detail < 2))
-                yield (k, filled, (anchor, NONE) if known else ANY), carried
+                # In the coarse problems, what has not met the anchor yet is the same in the kernels of all anchors.
+                known = filled or not (mode.anchored and mode.detail < 2)
+                if self._readable(near, carried, anchor, through):
+                    yield (k, filled, (anchor, NONE) if known else ANY), carried
+
+    def _readable(
+        self,
+        near: Mapping[int, set[int]],
+        carried: int,
+        anchor: int,
+        through: Mapping[tuple[int, int, int], int],
+    ) -> bool:
+        """Whether an operator can read all its inputs, from memory or inside the kernel.
+
+        ``near``: for each input how many stages its states inside the kernel have filled.
+        """
+        if anchor == NONE:
+            return True
+        if carried < 1:
+            own = self._needs.bit(self._graph.owner[anchor])
+            return all(carried in found or not self._needs.circular(c, anchor, own) for c, found in near.items())
+        apart = [c for c, found in near.items() if not any(1 <= f <= carried for f in found)]
+        return any(
+            not any(self._needs.circular(d, anchor, through[anchor, c, carried]) for d in apart)
+            for c, found in near.items()
+            if carried in found
+        )
 
     @staticmethod
     def _stages(mode: Mode, operation: Operation, starts: set[int]) -> list[int]:
