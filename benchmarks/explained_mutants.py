@@ -7,7 +7,7 @@ import re
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         "an axis says nothing beside a single scale, and the rule asks for one",
-        "move_(de)?quantize_.*|move_relu_.*|move_clip_.*|move_leaky_.*",
+        "move_(de)?quantize_.*|move_(relu|clip|max|min)_.*|move_leaky_.*",
         "attribute: (Dequantize|Quantize)Linear.axis another .*",
     ),
     ("the zero point states the type, too", "quantize_unsigned", "attribute: QuantizeLinear.output_dtype .*"),

@@ -5,16 +5,30 @@ So does a border of zeros, which is a border of zero points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Match, Rule, Term, apply, literal, rule, variables
+from eqsat.rewrite import (
+    PROJECTION,
+    Apply,
+    GroupView,
+    Match,
+    Merge,
+    Rule,
+    Term,
+    Unmet,
+    apply,
+    group_rule,
+    literal,
+    rule,
+    variables,
+)
 from eqsat.rules.quantisation import BYTES, dequantize, like, positive_scale, q, unblocked, whole_tensor, zero_of
 from eqsat.rules.quantised_drawing import parameters, values
-from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import condition, constant
 
 pads, axes, value = variables("pads axes? value?")
@@ -99,6 +113,56 @@ for _op in ("ArgMax", "ArgMin"):
     _define_position(_op)
 for _op in ("ReduceMax", "ReduceMin"):
     _define_extreme(_op)
+
+
+def _greatest_sample(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape()
+    axis = d.integer(0, len(shape) - 1)
+    drawn = parameters(d, shape, per_axis=0.1)
+    if d.chance(0.1):  # integers that float32 cannot tell apart
+        integers, scale, zero = (
+            drawing.value(d.integers(shape, "int32", 2**24, 2**24 + 3)),
+            fixed(np.float32(0.5)),
+            None,
+        )
+    else:
+        few = d.integers(shape, drawn["dtype"], 0, 3) if d.chance() else d.integers(shape, drawn["dtype"])
+        integers, scale, zero = drawing.value(few), drawn["s"], drawing.value(fixed(drawn["zero"]))
+    value = drawing.op("DequantizeLinear", integers, drawing.value(scale), zero, **drawn["attributes"])
+    count = drawing.value(fixed([d.integer(0, shape[axis])], "int64"))
+    found = drawing.op("TopK", value, count, outputs=2, axis=axis, largest=d.integer(0, 1), sorted=int(d.chance(0.9)))
+    return drawing.finish(*(found if d.chance() else found[::-1]))
+
+
+@group_rule(exactness=Exactness.EXACT, source=SOURCE, family="E4", sample=_greatest_sample)
+def move_dequantize_behind_topk(view: GroupView) -> Iterator[Merge]:
+    """``TopK(DQ(q, s, z), k) == DQ(TopK(q, k)[0], s, z), TopK(q, k)[1]`` for one positive scale; no two integers have one value.
+
+    Not for results in no order.
+    """
+    dequantized: dict[int, list[Match]] = {}
+    for node, (integers, scale, zero) in ((n, (*i, None)[:3]) for n, i in view.nodes("DequantizeLinear")):
+        match = Match({"q": integers, "s": scale, "z": zero, "dq": node}, node)
+        dequantized.setdefault(node.handle, []).append(match)
+    for node, (value, count) in view.nodes("TopK"):
+        for m in dequantized.get(value.handle, []) if value is not None and node.attr("sorted", 1) else ():
+            if not _keeps_order(m):
+                continue
+            made = Apply("TopK", (m.q, count), node.attributes, "", 2)  # type: ignore[arg-type]
+            for op, part, _ in view.users(node):
+                if op == PROJECTION and int(part.attr("index")) == 1:
+                    yield part, made.output(1)
+                elif op == PROJECTION:
+                    yield part, like(m.dq, "DequantizeLinear", made.output(0), m.s, m.z)
+
+
+def _keeps_order(m: Match) -> bool:
+    """Whether a dequantisation makes different values of different integers, the greater of the greater."""
+    try:
+        return all(c.holds(m) for c in (positive_scale, whole_tensor, _bytes, _finite))
+    except Unmet:
+        return False
 
 
 @condition("a border of zeros")
