@@ -193,7 +193,9 @@ def _joined(d: Sampler) -> Instance:
 @group_rule(exactness=Exactness.LSB, source=SOURCE, family="E8", sample=_joined, domain=DOMAIN)
 def quantise_concatenation(view: GroupView) -> Iterator[Merge]:
     """``Q(Concat(DQ(a), DQ(b), ...)) == QLinearConcat(a, b, ...)``."""
-    integers = {node.handle: (node, inputs) for node, inputs in view.nodes("DequantizeLinear")}
+    integers: dict[int, list[tuple[Ref, tuple[Ref | None, ...]]]] = {}
+    for node, inputs in view.nodes("DequantizeLinear"):
+        integers.setdefault(node.handle, []).append((node, inputs))
     joined: dict[int, tuple[Ref, tuple[Ref | None, ...]]] = {}
     for node, inputs in view.nodes("Concat"):
         if all(i is not None and i.handle in integers for i in inputs):
@@ -208,15 +210,19 @@ def quantise_concatenation(view: GroupView) -> Iterator[Merge]:
             operands = [*_parameters(node, inputs, dtype)]
             for part in parts:
                 assert part is not None
-                own, own_inputs = integers[part.handle]
-                data = own_inputs[0]
-                if data is None or data.dtype is not dtype:
+                choices = [(n, i) for n, i in integers[part.handle] if _dtype(i[0]) is dtype]
+                if not choices:
                     raise Unmet("not one 8-bit type")
-                operands += [data, *_parameters(own, own_inputs, dtype)]
+                own, given = choices[0]
+                operands += [given[0], *_parameters(own, given, dtype)]
             axis = int(concat.attr("axis")) % concat.rank
         except Unmet:
             continue
         yield node, apply(f"{DOMAIN}::QLinearConcat", *operands, axis=axis)
+
+
+def _dtype(value: Ref | None) -> DType | None:
+    return None if value is None else value.dtype
 
 
 def _parameters(node: Ref, inputs: tuple[Ref | None, ...], dtype: DType) -> tuple[Term, Term]:
