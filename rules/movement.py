@@ -13,12 +13,12 @@ from eqsat.ir.operators.cast import PLAIN
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Ref, Term, Unmet, apply, rule, variables
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import condition, int64s, permutation_of, transpose
+from eqsat.rules.terms import condition, constant, int64s, permutation_of, transpose
 
 EXACT = Exactness.EXACT
 SPEC = "ONNX operator specification"
 x, s, t, u, v = variables("x s t u v")
-a, b, e, f = variables("a? b? e? f?")
+a, b, e, f, low, high = variables("a? b? e? f? low? high?")
 
 
 def _two_transposes(d: Sampler) -> dict[str, Any]:
@@ -107,6 +107,41 @@ def _two_casts(d: Sampler) -> dict[str, Any]:
 def compose_casts(m: Match) -> Term:
     """``Cast(Cast(x, a), b) == Cast(x, b)`` where every value of the type of ``x`` is one of type ``a``."""
     return m.x if DType(m.q.attr("to")) is m.x.dtype else Apply("Cast", (m.x,), m.q.attributes)
+
+
+def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
+    source, middle, last = (DType.of(d.choose(("int8", "uint8", "int32", "int64"))) for _ in range(3))
+    low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
+    found: dict[str, Any] = {
+        "x": d.integers(d.shape(), source.numpy.name),
+        "p": {"to": int(middle)},
+        "q": {"to": int(last)},
+    }
+    if d.chance(0.9):
+        found["low"] = fixed(low, source)
+    if d.chance(0.9):
+        found["high"] = fixed(high, source)
+    return found
+
+
+@rule(
+    apply("Cast", apply("Cast", apply("Clip", x, low, high).named("clip")).named("p")).named("q"),
+    where=[constant("low", "high")],
+    exactness=EXACT,
+    source="the bounds are of the type between",
+    family="E18",
+    sample=_two_casts_of_clipped,
+)
+def compose_casts_of_clipped(m: Match) -> Term:
+    """``Cast(Cast(Clip(x, low, high), a), b) == Cast(Clip(x, low, high), b)`` for integers ``x`` between bounds of type ``a``."""
+    middle, last = (DType(n.attr("to")) for n in (m.p, m.q))
+    m.require(m.x.dtype.is_integer and middle.is_integer and {middle, last} <= PLAIN, "no integers")
+    info = np.iinfo(middle.numpy)
+    bounds = [b for b in (m.low, m.high) if b is not None]
+    m.require(len(bounds) == 2, "no bound on one side")
+    inside = all(info.min <= int(b.value.reshape(())) <= info.max for b in bounds)
+    m.require(inside, "a bound is no value of the type between")
+    return m.clip if last is m.x.dtype else Apply("Cast", (m.clip,), m.q.attributes)
 
 
 def _cast_like(d: Sampler) -> dict[str, Any]:
