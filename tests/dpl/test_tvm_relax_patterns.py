@@ -149,6 +149,13 @@ def test_shape_pattern() -> None:
     assert not wildcard().has_shape(["m", "n", "n + m"]).match(symbolic)
 
 
+def test_prim_arr_pattern() -> None:
+    """A shape as an operand is a constant of int64."""
+    reshaped = call("reshape", var(shape=(16, 64)), np.array([32, 32]))
+    assert is_op("reshape")(wildcard(), is_expr(const(np.array([32, 32])))).match(reshaped)
+    assert not is_op("reshape")(wildcard(), is_expr(const(np.array([64, 16])))).match(reshaped)
+
+
 def test_op_attr() -> None:
     conv = call("nn.conv2d", var("x", (1, 3, 9, 9)), var("y", (4, 3, 3, 3)), strides=(3, 3))
     pattern = is_op("relax.nn.conv2d")(is_var("x"), is_var("y"))

@@ -351,6 +351,15 @@ def test_match_dynamic_pattern_against_dynamic_shape() -> None:
     assert rewrite(other).operator_counts() == {"MatMul": 1, "Einsum": 1, "Transpose": 1}
 
 
+def test_wildcard_ty_with_symbolic_vars() -> None:
+    """A case of test_dataflow_pattern.py: sums of equal shapes, and not those that enlarge an operand."""
+    rewrite = rewriter(lambda a, b: a + b, lambda a, b: a * b, ("m", "n"), ("m", "n"))
+    graph = function(lambda a, b, c: (a + b, a + c), (4, 8), (4, 8), (1, 8))
+    after = rewrite(graph)
+    assert after.operator_counts() == {"Mul": 1, "Add": 1}
+    assert [n.outputs for n in after.nodes if n.op == "Mul"] == [("y0",)]
+
+
 # ---- what a match needs
 
 
