@@ -44,8 +44,8 @@ class Saturated:
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, which is found out only when one is met, and those of ``domains`` that ONNX Runtime has kernels
-        for; none of ``expanded``, which the target would spell out again. The same answer for the same question is the
-        same function."""
+        for, which operators on 8-bit integers need in any case; none of ``expanded``, which the target would spell out again.
+        The same answer for the same question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
@@ -53,7 +53,7 @@ class Saturated:
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
         from eqsat.backends.onnx_form import can_be_raised
-        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
+        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
         from eqsat.ir.versions import first_version
 
         graph = self.encoding.graph
@@ -63,7 +63,9 @@ class Saturated:
             if key in expanded:
                 return False
             domain, op = split_key(key)
-            return raised(op) if not domain else domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
+            if not domain:
+                return raised(op) and takes_bytes(op, types)
+            return domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
 
         return writable
 

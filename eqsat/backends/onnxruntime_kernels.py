@@ -1,4 +1,4 @@
-"""Which fused operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed."""
+"""Which operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ DOMAIN = "com.microsoft"
 """Domain of the fused operators of ONNX Runtime."""
 
 _PROVIDER = "CPUExecutionProvider"
+_BYTES = frozenset(("tensor(int8)", "tensor(uint8)"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,24 @@ def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
 
     ``False`` where ONNX Runtime is not installed or cannot say, and for inputs of unknown element types.
     """
-    dtypes = [None if t is None else _type_string(t) for t in types]
-    return _has_kernel(op, tuple(dtypes))
+    return _has_kernel(DOMAIN, op, _type_strings(types))
+
+
+def takes_bytes(op: str, types: Sequence[Type | None]) -> bool:
+    """Whether an operator of the standard may have inputs of these types, as far as 8-bit integers are concerned.
+
+    ``True`` where there are none among them, and where ONNX Runtime cannot say.
+    """
+    dtypes = _type_strings(types)
+    return _BYTES.isdisjoint(dtypes) or not _kernels() or _has_kernel("", op, dtypes)
 
 
 @cache
-def _has_kernel(op: str, dtypes: tuple[str | None, ...]) -> bool:
-    signature = _signatures().get(op)
+def _has_kernel(domain: str, op: str, dtypes: tuple[str | None, ...]) -> bool:
+    signature = _signatures().get((domain, op))
     if signature is None:
         return False
-    return any(_fits(signature, constraints, dtypes) for constraints in _kernels().get(op, ()))
+    return any(_fits(signature, constraints, dtypes) for constraints in _kernels().get((domain, op), ()))
 
 
 def _fits(signature: _Signature, constraints: dict[str, frozenset[str]], dtypes: tuple[str | None, ...]) -> bool:
@@ -57,6 +66,10 @@ def _fits(signature: _Signature, constraints: dict[str, frozenset[str]], dtypes:
         if dtype not in constraints.get(parameter, allowed):
             return False
     return True
+
+
+def _type_strings(types: Sequence[Type | None]) -> tuple[str | None, ...]:
+    return tuple(None if t is None else _type_string(t) for t in types)
 
 
 def _type_string(type: Type) -> str:
@@ -73,23 +86,25 @@ def _state() -> Any:
 
 
 @cache
-def _kernels() -> dict[str, tuple[dict[str, frozenset[str]], ...]]:
-    """Operator -> for each of its kernels the types that it takes, by type parameter."""
-    found: dict[str, list[dict[str, frozenset[str]]]] = {}
+def _kernels() -> dict[tuple[str, str], tuple[dict[str, frozenset[str]], ...]]:
+    """Domain and operator -> for each of its kernels, of all versions, the types that it takes, by type parameter."""
+    found: dict[tuple[str, str], list[dict[str, frozenset[str]]]] = {}
     for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
-        if kernel.provider == _PROVIDER and kernel.domain == DOMAIN:
+        if kernel.provider == _PROVIDER and kernel.domain in ("", DOMAIN):
             constraints = {name: frozenset(map(str, types)) for name, types in kernel.type_constraints.items()}
-            found.setdefault(kernel.op_name, []).append(constraints)
+            found.setdefault((kernel.domain, kernel.op_name), []).append(constraints)
     return {name: tuple(kernels) for name, kernels in found.items()}
 
 
 @cache
-def _signatures() -> dict[str, _Signature]:
-    found: dict[str, _Signature] = {}
-    for schema in _state().get_all_operator_schema() if _state() is not None else ():
-        if schema.domain == DOMAIN:
+def _signatures() -> dict[tuple[str, str], _Signature]:
+    """Of each operator the signature of its newest version."""
+    found: dict[tuple[str, str], _Signature] = {}
+    schemas = _state().get_all_operator_schema() if _state() is not None else ()
+    for schema in sorted(schemas, key=lambda schema: schema.since_version):
+        if schema.domain in ("", DOMAIN):
             inputs = list(schema.inputs)
             repeats = bool(inputs) and str(inputs[-1].option).endswith("Variadic")
             allowed = tuple(frozenset(map(str, i.types)) for i in inputs)
-            found[schema.name] = _Signature(tuple(i.typeStr for i in inputs), repeats, allowed)
+            found[schema.domain, schema.name] = _Signature(tuple(i.typeStr for i in inputs), repeats, allowed)
     return found

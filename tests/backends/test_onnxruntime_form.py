@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
-from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel
+from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 from eqsat.cli import app
 from eqsat.frontends.onnx_model import load_onnx
 from eqsat.ir.build import GraphBuilder
@@ -95,6 +95,15 @@ def test_kernels_are_asked_for_by_element_type() -> None:
     assert not has_kernel("QLinearAdd", [u8, f32, None, s8, f32, None, f32])
     assert not has_kernel("GroupNorm", [f32])
     assert not has_kernel("NoSuchOperator", [f32])
+
+
+def test_only_8_bit_integers_are_asked_for_in_the_standard() -> None:
+    u8, s8, f32, i64 = (tensor_type(d, (2, 2)) for d in ("uint8", "int8", "float32", "int64"))
+    assert takes_bytes("Slice", [s8, i64, i64, None])
+    assert takes_bytes("MatMulInteger", [u8, s8, u8, s8])
+    assert not takes_bytes("Softmax", [s8])
+    assert not takes_bytes("MatMul", [u8, u8])
+    assert takes_bytes("NoSuchOperator", [f32])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -49,6 +49,21 @@ def test_operators_without_a_kernel_are_not_chosen(monkeypatch: pytest.MonkeyPat
     assert "com.microsoft::QuickGelu" in counts
 
 
+@pytest.mark.parametrize(
+    ("known", "left"), [(True, {"SpaceToDepth"}), (False, {"DequantizeLinear", "SpaceToDepth", "QuantizeLinear"})]
+)
+def test_operators_on_bytes_without_a_kernel_are_not_chosen(
+    known: bool, left: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eqsat.backends import onnxruntime_kernels
+
+    monkeypatch.setattr(onnxruntime_kernels, "takes_bytes", lambda op, _: known or op != "SpaceToDepth")
+    b = GraphBuilder()
+    moved = b.op("SpaceToDepth", dequantized(b, b.input("x", "int8", (1, 3, 6, 8)), 2.0, np.int8(1)), blocksize=2)
+    graph = b.finish({"y": quantized(b, moved, 2.0, np.int8(1))})
+    assert eqsat.optimize(graph, verify=False).program.graph.operator_counts().keys() == left
+
+
 @pytest.mark.parametrize("cost", ["kernels", "bytes", "roofline", "roofline-launch"])
 def test_a_fused_program_is_not_dearer_under_any_cost_model(cost: str) -> None:
     for graph, _ in PROGRAMS.values():
