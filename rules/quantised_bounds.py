@@ -105,8 +105,8 @@ def _bounded(m: Match, least: Any, greatest: Any) -> Term:
         numbers = [end if b is None else b[0] for b, end in zip(bounds, ends, strict=True)]
         return apply("Clip", integers, *(literal(n, m.root.dtype) for n in numbers))
     behind = m.x.rank - 1 - m.quantized.attr("axis", 1) % m.x.rank
-    for op, bound, bounds_it in zip(("Max", "Min"), bounds, tight, strict=True):
-        if bound is not None and bounds_it:
+    for op, bound, needed in zip(("Max", "Min"), bounds, tight, strict=True):
+        if bound is not None and needed:
             integers = apply(op, integers, literal(bound.reshape(-1, *(1,) * behind)))
     return integers
 

@@ -65,6 +65,17 @@ def test_fold_fwd_dual_path() -> None:
     assert found["Conv"] <= 2
 
 
+def test_fold_fwd_dual_path_in_nhwc() -> None:
+    """With the channels last, as Transposes around the convolutions: the scale passes them, and the Relu."""
+    b = GraphBuilder()
+    x = b.op("Relu", b.op("Mul", b.constant(positive(3)), b.input("x", "float32", (2, 4, 10, 3))))
+    paths = [conv(b, b.op("Transpose", x, perm=(0, 3, 1, 2)), 3, 3, group=3) for _ in range(2)]
+    y = b.op("Add", *(b.op("Transpose", path, perm=(0, 2, 3, 1)) for path in paths))
+    found = counts(optimized(b.finish({"y": y})))
+    assert "Mul" not in found
+    assert sum(found.values()) <= 6
+
+
 @pytest.mark.parametrize("activation", ["LeakyRelu", "Relu"])
 @pytest.mark.parametrize("scale", ["positive", "negative", "computed"])
 def test_fold_fwd_fail(activation: str, scale: str) -> None:
