@@ -229,6 +229,48 @@ def _float_products() -> Iterator[Kernels]:
         lambda b, h, s, d: [data(f, b, h, s, d) for _ in range(3)],
         lambda b, h, s, d: {"scale": d**-0.5},
     )
+    for masked in (False, True):
+        yield from _attention_in_rows(masked)
+    yield Kernels(
+        "com.microsoft::MatMulNBits",
+        ((1, 2048, 2048, 32), (128, 768, 768, 32), (128, 768, 3072, 32), (128, 2048, 2048, 128)),
+        lambda rows, k, n, block: [
+            data(f, 1, rows, k),
+            weight("uint8", n, k // block, block // 2),
+            weight(f, n, k // block),
+            weight("uint8", n, k // block // 2),
+        ],
+        lambda rows, k, n, block: {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 0},
+    )
+
+
+def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
+    """Attention with the heads side by side, of which several may share keys and values: by either operator that has it."""
+    f = "float32"
+    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
+             (1, 32, 8, 64, 128))  # fmt: skip
+
+    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
+        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
+
+    def mask(s: int) -> list[Operand]:
+        return [data(f, 1, 1, s, s)] if masked else []
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, g, s, d: [*operands(b, h, g, s, d), *mask(s)],
+        lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, g, s, d: [
+            *operands(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
+            *([None] * 3 if masked else []), *mask(s),
+        ],
+        lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+    )  # fmt: skip
 
 
 PRODUCTS: tuple[Kernels, ...] = (
