@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from eqsat.calibrate.case import Kernels, Operand, data, filled, value, weight
 
 _GEMM = [
@@ -231,9 +233,15 @@ def _float_products() -> Iterator[Kernels]:
     )
     for masked in (False, True):
         yield from _attention_in_rows(masked)
+
+
+def _four_bits() -> Iterator[Kernels]:
+    """Products with weights of 4 bits in blocks, and dequantising them beforehand."""
+    f = "float32"
+    sizes = ((1, 2048, 2048, 32), (1, 768, 768, 32), (128, 768, 768, 32), (128, 768, 3072, 32), (16, 2048, 2048, 128))
     yield Kernels(
         "com.microsoft::MatMulNBits",
-        ((1, 2048, 2048, 32), (128, 768, 768, 32), (128, 768, 3072, 32), (128, 2048, 2048, 128)),
+        sizes,
         lambda rows, k, n, block: [
             data(f, 1, rows, k),
             weight("uint8", n, k // block, block // 2),
@@ -241,6 +249,12 @@ def _float_products() -> Iterator[Kernels]:
             weight("uint8", n, k // block // 2),
         ],
         lambda rows, k, n, block: {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 0},
+    )
+    yield Kernels(
+        "DequantizeLinear",
+        sizes[1:],
+        lambda rows, k, n, block: [value("int4", np.arange(k * n).reshape(k, n) % 16 - 8), weight(f, k // block, n)],
+        lambda rows, k, n, block: {"axis": 0, "block_size": block},
     )
 
 
@@ -275,6 +289,7 @@ def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
 
 PRODUCTS: tuple[Kernels, ...] = (
     *_float_products(),
+    *_four_bits(),
     *(kernels for a, b in _INTEGERS for kernels in _integer_products(a, b)),
     Kernels(
         "com.microsoft::DynamicQuantizeMatMul",
