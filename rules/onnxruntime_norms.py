@@ -55,7 +55,7 @@ def normalise_sum(view: GroupView) -> Iterator[Merge]:
             if data is None or gamma is None or data.handle not in sums:
                 continue
             try:
-                if not _over_last_axis(node, data, gamma, beta):
+                if not over_last_axis(node, data, gamma, beta):
                     continue
                 found = [s for pair in sums[data.handle] for s in _summands(data, pair, sums)]
             except Unmet:
@@ -67,7 +67,8 @@ def normalise_sum(view: GroupView) -> Iterator[Merge]:
                 yield data, term.output(3)
 
 
-def _over_last_axis(node: Ref, data: Ref, gamma: Ref, beta: Ref | None) -> bool:
+def over_last_axis(node: Ref, data: Ref, gamma: Ref, beta: Ref | None) -> bool:
+    """Whether ``node`` is a norm of float32 over the last axis with vectors, as the kernels compute it."""
     vectors = all(v is None or (v.rank == 1 and v.static_shape[0] == data.shape[-1]) for v in (gamma, beta))
     plain = node.attr("axis", -1) in (-1, data.rank - 1) and node.attr("stash_type", 1) == 1
     return vectors and plain and data.rank in (2, 3) and data.dtype is DType.FLOAT and not node.is_constant

@@ -88,6 +88,16 @@ def _rows_reduced() -> Iterator[Kernels]:
     yield Kernels(
         "BatchNormalization", _IMAGES, lambda c, s: [data(F, 1, c, s, s), *[filled(F, 0.5, c)] * 4], {"epsilon": 1e-5}
     )
+    yield Kernels(
+        "com.microsoft::EmbedLayerNormalization",
+        ((1, 128, 768), (8, 384, 768), (1, 64, 256)),
+        lambda b, s, c: [
+            data("int32", b, s, limit=2), data("int32", b, s, limit=2), weight(F, 1000, c), weight(F, s, c), weight(F, 2, c),
+            weight(F, c), weight(F, c),
+        ],
+        {"epsilon": 1e-5},
+        outputs=2,
+    )  # fmt: skip
     for name in ("ReduceMean", "ReduceSum", "ReduceMax"):
         yield Kernels(name, _ROWS, lambda r, c: [data(F, r, c), value("int64", [-1])], {"keepdims": 1})
         yield Kernels(name, _ROWS[1:5], lambda r, c: [data(F, r, c), value("int64", [0])], {"keepdims": 1})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from eqsat.calibrate.case import Kernels, Operand, data, filled, value, weight
 
 _GEMM = [
@@ -229,10 +231,65 @@ def _float_products() -> Iterator[Kernels]:
         lambda b, h, s, d: [data(f, b, h, s, d) for _ in range(3)],
         lambda b, h, s, d: {"scale": d**-0.5},
     )
+    for masked in (False, True):
+        yield from _attention_in_rows(masked)
+
+
+def _four_bits() -> Iterator[Kernels]:
+    """Products with weights of 4 bits in blocks, and dequantising them beforehand."""
+    f = "float32"
+    sizes = ((1, 2048, 2048, 32), (1, 768, 768, 32), (128, 768, 768, 32), (128, 768, 3072, 32), (16, 2048, 2048, 128))
+    yield Kernels(
+        "com.microsoft::MatMulNBits",
+        sizes,
+        lambda rows, k, n, block: [
+            data(f, 1, rows, k),
+            weight("uint8", n, k // block, block // 2),
+            weight(f, n, k // block),
+            weight("uint8", n, k // block // 2),
+        ],
+        lambda rows, k, n, block: {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 0},
+    )
+    yield Kernels(
+        "DequantizeLinear",
+        sizes[1:],
+        lambda rows, k, n, block: [value("int4", np.arange(k * n).reshape(k, n) % 16 - 8), weight(f, k // block, n)],
+        lambda rows, k, n, block: {"axis": 0, "block_size": block},
+    )
+
+
+def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
+    """Attention with the heads side by side, of which several may share keys and values: by either operator that has it."""
+    f = "float32"
+    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
+             (1, 32, 8, 64, 128))  # fmt: skip
+
+    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
+        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
+
+    def mask(s: int) -> list[Operand]:
+        return [data(f, 1, 1, s, s)] if masked else []
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, g, s, d: [*operands(b, h, g, s, d), *mask(s)],
+        lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, g, s, d: [
+            *operands(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
+            *([None] * 3 if masked else []), *mask(s),
+        ],
+        lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+    )  # fmt: skip
 
 
 PRODUCTS: tuple[Kernels, ...] = (
     *_float_products(),
+    *_four_bits(),
     *(kernels for a, b in _INTEGERS for kernels in _integer_products(a, b)),
     Kernels(
         "com.microsoft::DynamicQuantizeMatMul",

@@ -165,6 +165,15 @@ def _four_bits(d: Sampler) -> Instance:
     return [*found, zeros], {"K": inner, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 0}
 
 
+def _embedding(d: Sampler) -> Instance:
+    batch, length, width, rows = d.extents(4)
+    ids = [d.integers((batch, length), "int32", 0, n - 1) for n in (rows, 2)]
+    tables = [_floats(d, (n, width)) for n in (rows, length + d.integer(0, 2), 2)]
+    if d.chance(0.3):
+        ids[1] = tables[2] = None
+    return [*ids, *tables, _floats(d, (width,)), _floats(d, (width,))], {"epsilon": 1e-5}
+
+
 INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "FusedMatMul": _fused_matmul,
     "FusedGemm": _fused_gemm,
@@ -188,5 +197,6 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "MultiHeadAttention": _attention,
     "GroupQueryAttention": _group_attention,
     "MatMulNBits": _four_bits,
+    "EmbedLayerNormalization": _embedding,
 }
 """Fused operator -> how to draw a use of it."""

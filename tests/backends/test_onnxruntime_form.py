@@ -27,6 +27,7 @@ DRAWS = 6
 OUTPUTS = {
     "SkipLayerNormalization": ("y", "", "", "sum"),
     "SkipSimplifiedLayerNormalization": ("y", "", "", "sum"),
+    "EmbedLayerNormalization": ("y", "counts", "sum"),
     "GroupQueryAttention": ("y", "keys", "values"),
 }
 """Outputs of an operator that has several, by name; one that is not looked at has none."""

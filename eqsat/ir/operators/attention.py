@@ -166,14 +166,15 @@ def _nowhere(bias: np.ndarray) -> np.ndarray:
 # --- work ----------------------------------------------------------------------------------------------------------------
 
 
-def _flops(app: Application, outputs: Sequence[Type]) -> float:
-    """A multiply-add for each element of Q and key, and for each element of Y and key."""
+def attention_flops(app: Application, outputs: Sequence[Type], past: int = 4) -> float:
+    """A multiply-add for each element of Q and key, and for each element of Y and key. ``past``: which operand has the keys that
+    are stored."""
     keys = 0
-    for i in (1, 4):
+    for i in (1, past):
         shape = app.shape(i) if app.has(i) else None
         if shape is not None and len(shape) > 2:
             keys += shape[-2] if isinstance(shape[-2], int) else 1
     return 2.0 * keys * (count(app.types[0]) + count(outputs[0]))
 
 
-define("Attention", infer=_infer, evaluate=_attention, kind=Kind.ANCHOR, flops=_flops)
+define("Attention", infer=_infer, evaluate=_attention, kind=Kind.ANCHOR, flops=attention_flops)

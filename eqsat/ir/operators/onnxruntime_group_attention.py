@@ -9,8 +9,9 @@ from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Kind
-from eqsat.ir.types import TensorType
+from eqsat.ir.operator import Application, Kind
+from eqsat.ir.operators.attention import attention_flops
+from eqsat.ir.types import TensorType, Type
 
 NAME = "GroupQueryAttention"
 _INPUTS = 14
@@ -61,4 +62,8 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     )  # fmt: skip
 
 
-define_composite(f"com.microsoft::{NAME}", _group_query_attention, Kind.ANCHOR)
+def _flops(app: Application, outputs: Sequence[Type]) -> float:
+    return attention_flops(app, outputs, past=3)
+
+
+define_composite(f"com.microsoft::{NAME}", _group_query_attention, Kind.ANCHOR, flops=_flops)
