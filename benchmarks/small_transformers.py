@@ -58,7 +58,8 @@ def llama(n: Net) -> Instance:
     def half(x: str, start: int, end: int) -> str:
         return n.op("Slice", x, n.ints(start), n.ints(end), n.ints(3))
 
-    cos, sin = (n.drawing.value(fixed(n.d.rng.uniform(-1, 1, (1, 1, S, D)), "float32")) for _ in range(2))
+    angles = np.tile(np.outer(np.arange(S), 10_000.0 ** -np.arange(0, 1, 2 / D)), 2)[None, None]
+    cos, sin = (n.drawing.value(fixed(f(angles), "float32")) for f in (np.cos, np.sin))
 
     def rotated(x: str) -> str:
         turned = n.op("Concat", n.op("Neg", half(x, D // 2, D)), half(x, 0, D // 2), axis=-1)

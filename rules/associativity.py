@@ -151,18 +151,22 @@ def _number(c: Ref) -> float | None:
 
 @group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, family="E18", sample=_draw_inner_number)
 def move_number_out_of_product(view: GroupView) -> Iterator[Merge]:
-    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size.
+    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size, and not about 1.
 
     Not where ``x`` is a multiple by about ``1 / c``: a value that is a multiple of its own multiple has ever new spellings,
-    as weights that absorb the one factor and then the other.
+    as weights that absorb the one factor and then the other. Nor where ``y * c`` is dequantised: ``c`` is a scale then, or
+    part of one.
     """
+    dequantised = {node.handle for node, _ in view.nodes("DequantizeLinear")}
     multiples: dict[int, list[tuple[Ref, Ref, float]]] = {}
     factors: dict[int, list[float]] = {}
     for node, (y, c) in _chains(view, "Mul"):
         number = _number(c)
-        if number is not None:
+        if number is None:
+            continue
+        if node.handle not in dequantised and abs(number - 1) >= _NEAR:
             multiples.setdefault(node.handle, []).append((y, c, number))
-            factors.setdefault(node.handle, []).append(number)
+        factors.setdefault(node.handle, []).append(number)
     for node, (_, divisor) in view.nodes("Div"):
         number = _number(divisor) if divisor is not None and divisor.is_constant and node.dtype in FLOATS else None
         if number is not None:

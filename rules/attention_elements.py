@@ -50,6 +50,13 @@ def elements_of(reader: Reader, value: Ref) -> np.ndarray | None:
 
 def levels_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> Levels | None:
     """The numbers that the elements of a value may be, if they are known and few."""
+    key = value.handle, depth
+    if key not in reader.levels:
+        reader.levels[key] = _search_levels(reader, value, depth)
+    return reader.levels[key]
+
+
+def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
     if value.dtype is DType.BOOL:
         return frozenset((0.0, 1.0))
     if value.is_constant:

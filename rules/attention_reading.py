@@ -77,10 +77,14 @@ class Probabilities:
 
 @dataclass
 class Reader:
-    """The e-nodes that attention is made of, by e-class."""
+    """The e-nodes that attention is made of, by e-class.
+
+    ``levels``: what `attention_elements` found, by e-class and depth: spellings share most of what they are made of.
+    """
 
     view: GroupView
     by_class: dict[int, list[Node]] = field(default_factory=dict)
+    levels: dict[tuple[int, int], frozenset[float] | None] = field(default_factory=dict)
     _scores: dict[int, Scores | None] = field(default_factory=dict)
     _probabilities: dict[int, Probabilities | None] = field(default_factory=dict)
 

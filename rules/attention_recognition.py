@@ -21,7 +21,7 @@ from eqsat.rules.terms import int64s
 FLOATS = (DType.FLOAT, DType.FLOAT16)
 
 _DEPTH = 5
-"""Most factors, views and transposes above each other through which a factor is taken out."""
+"""Most factors, views and transposes above each other through which factors are taken out."""
 
 
 @dataclass(frozen=True)
@@ -114,23 +114,36 @@ def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim) -> T
     return term
 
 
-def _unscaled(reader: Reader, value: Ref, depth: int = _DEPTH) -> tuple[Term, float]:
-    """``value`` without factors that are one number each, below views and transposes too, and the product of these."""
-    for op, _, (a, b) in reader.nodes(value, "Mul", "Div") if depth else ():
-        assert a is not None
-        assert b is not None
-        for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-            if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
-                factor = _number(c, op)
-                if 0 < abs(factor) < LARGEST and x.handle != value.handle:
-                    term, rest = _unscaled(reader, x, depth - 1)
-                    return term, factor * rest
-    for op, node, (x, *others) in reader.nodes(value, "Reshape", "Transpose") if depth else ():
-        if x is not None and x.handle != value.handle:
-            term, factor = _unscaled(reader, x, depth - 1)
-            if factor != 1:
-                return Apply(op, (term, *(y for y in others if y is not None)), node.attributes), factor
-    return value, 1.0
+class _Factors:
+    """Factors that are one number each, below views and transposes too."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._known: dict[tuple[int, int], tuple[Term, float]] = {}
+
+    def taken_out(self, value: Ref, depth: int = _DEPTH) -> tuple[Term, float]:
+        """``value`` without them, and their product."""
+        key = value.handle, depth
+        if key not in self._known:
+            self._known[key] = self._search(value, depth - 1) if depth else (value, 1.0)
+        return self._known[key]
+
+    def _search(self, value: Ref, depth: int) -> tuple[Term, float]:
+        for op, _, (a, b) in self._reader.nodes(value, "Mul", "Div"):
+            assert a is not None
+            assert b is not None
+            for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
+                if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
+                    factor = _number(c, op)
+                    if 0 < abs(factor) < LARGEST and x.handle != value.handle:
+                        term, rest = self.taken_out(x, depth)
+                        return term, factor * rest
+        for op, node, (x, *others) in self._reader.nodes(value, "Reshape", "Transpose"):
+            if x is not None and x.handle != value.handle:
+                term, factor = self.taken_out(x, depth)
+                if factor != 1:
+                    return Apply(op, (term, *(y for y in others if y is not None)), node.attributes), factor
+        return value, 1.0
 
 
 def check_operands(scores: Scores, p: Ref, v: Ref) -> None:
@@ -185,19 +198,20 @@ def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
 def recognise_attention(view: GroupView) -> Iterator[Merge]:
     """``Softmax(f(q @ k)) @ v == Attention(q, k', v, mask)`` for any chain ``f`` of scales, a cap and masks."""
     reader = Reader(view)
+    factors = _Factors(reader)
     for root, (p, v) in view.nodes("MatMul"):
         assert p is not None
         assert v is not None
         try:
             found = reader.probabilities(p) if root.dtype in FLOATS else None
             if found is not None:
-                for term in _spellings(reader, found, p, v):
+                for term in _spellings(reader, factors, found, p, v):
                     yield root, result_of(term, root, found.scores.lead)
         except Unmet:
             continue
 
 
-def _spellings(reader: Reader, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
+def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
     """The operator with the mask in each form that it may have."""
     scores = found.scores
     core = _Core()
@@ -205,8 +219,8 @@ def _spellings(reader: Reader, found: Probabilities, p: Ref, v: Ref) -> Iterator
         core = core.after(step, reader)
     if tuple(step.op for step in found.steps) != (("Narrow",) if core.widened else ()) or scores.product != "MatMul":
         raise Unmet("steps on the probabilities")
-    q, left = _unscaled(reader, scores.q)
-    k, right = _unscaled(reader, scores.k)
+    q, left = factors.taken_out(scores.q)
+    k, right = factors.taken_out(scores.k)
     if core.scale * left * right < 0:  # the operator's own scale is positive: a negative factor stays where it is
         if left < 0:
             q, left = scores.q, 1.0

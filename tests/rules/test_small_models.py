@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import eqsat.rules  # noqa: F401  # registers the shipped rules
+import eqsat
+import eqsat.rules  # registers the shipped rules
 from benchmarks.small_models import names, small_model
 from benchmarks.soundness import check_model
 from eqsat.ir.interpret import run
@@ -18,6 +19,13 @@ def test_every_enode_of_a_small_model_agrees(name: str) -> None:
     assert not wrong, "\n".join(wrong)
     assert fired
     assert enodes > 2 * len(small_model(name).graph.nodes)
+
+
+def test_llama_rotates_and_attends_in_three_operators() -> None:
+    """Tables of cosines and sines as the exporter computes them, each angle twice."""
+    left = eqsat.optimize(small_model("llama").graph, verify=False).report.operators_after
+    assert (left["RotaryEmbedding"], left["Attention"]) == (2, 1)
+    assert not {"Softmax", "Neg", "Concat"} & set(left)
 
 
 def test_equal_seeds_give_equal_models() -> None:
