@@ -79,6 +79,28 @@ def quantize_unsigned(m: Match) -> Term:
     return recenter(like(m.quantized, "QuantizeLinear", m.x, m.s, recentred(m.z, DType.INT8, m.s), **changes))
 
 
+def _requantize_sample(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    drawn = parameters(d, shape, dtype=_byte(d) if d.chance(0.2) else "uint8")
+    return {"x": ties(d, shape, drawn), **values(drawn), "quantized": drawn["attributes"]}
+
+
+@rule(
+    recenter(quantize(x)),
+    exactness=EXACT,
+    source=SOURCE,
+    family="E6",
+    sample=_requantize_sample,
+    domain="com.microsoft",
+)
+def quantize_signed(m: Match) -> Term:
+    """``Recenter(Q(x, s, z: uint8)) == Q(x, s, z - 128: int8)``: operands on the right of products stay signed, whichever
+    spelling of the unsigned ones is chosen."""
+    m.require(m.quantized.dtype is DType.UINT8 and not m.root.is_constant, "no unsigned bytes, or known ones")
+    changes = {"output_dtype": int(DType.INT8)} if m.quantized.attr("output_dtype", 0) else {}
+    return like(m.quantized, "QuantizeLinear", m.x, m.s, recentred(m.z, DType.UINT8, m.s), **changes)
+
+
 @rule(dequantize(q), exactness=EXACT, source=SOURCE, family="E6", sample=_dequantize_sample)
 def dequantize_unsigned(m: Match) -> Term:
     """``DQ(q: int8, s, z) == DQ(Recenter(q), s, z + 128)``; constants stay signed, as kernels take weights."""

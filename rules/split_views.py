@@ -170,7 +170,7 @@ def _bias_sample(d: Sampler, extents: tuple[int, ...], vector: tuple[int, ...]) 
 def _viewed(d: Sampler) -> dict[str, Any]:
     rows, heads, size = d.extents(3)
     vector = (heads * size,) if d.chance(0.8) else d.broadcast_of((rows, heads * size))
-    target = (rows, heads, size) if d.chance(0.9) else (heads, rows, size)
+    target = d.choose(((rows, heads, size), (1, rows, heads, size), (rows, heads, size), (heads, rows, size)))
     return {**_bias_sample(d, (rows, heads * size), vector), "shape": fixed(target, "int64")}
 
 
@@ -178,9 +178,8 @@ def _viewed_biased(m: Match) -> Term:
     """``Q(DQ(Reshape(q)) + Reshape(c))``"""
     _check(m)
     old, new = m.q.static_shape, m.root.static_shape
-    m.require(
-        len(new) == len(old) + 1 and new[:-2] == old[:-1] and new[-1] > 0, "the view does not split the last axis"
-    )
+    m.require(len(new) > 2 and math.prod(new) > 0, "no heads, or nothing")
+    m.require(math.prod(new[-2:]) == old[-1], "the view does not split the last axis")
     m.require(m.c.static_shape == old[-1:], "no vector for the last axis")
     return _requantised(m, apply("Reshape", m.q, int64s(new)), apply("Reshape", m.c, int64s(new[-2:])))
 
@@ -194,7 +193,7 @@ def _viewed_biased(m: Match) -> Term:
     sample=_viewed,
 )
 def view_heads_before_bias(m: Match) -> Term:
-    """``Reshape(Q(DQ(q) + c), [..., n, h]) == Q(DQ(Reshape(q)) + Reshape(c))`` where the view splits the last axis only."""
+    """``Reshape(Q(DQ(q) + c), [..., n, h]) == Q(DQ(Reshape(q)) + Reshape(c))`` where the view splits the last axis in two."""
     return _viewed_biased(m)
 
 

@@ -142,6 +142,13 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
         ],
     )  # fmt: skip
     yield Kernels(
+        "com.microsoft::MatMulIntegerToFloat",
+        batches,
+        lambda g, m, k, n: [
+            data(a, 1, g, m, k), data(b, 1, g, k, n), *_scale(a)[:1], *_scale(b)[:1], _scale(a)[1], _scale(b)[1],
+        ],
+    )  # fmt: skip
+    yield Kernels(
         "com.microsoft::QGemm",
         sizes,
         lambda m, k, n: [

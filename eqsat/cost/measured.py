@@ -22,6 +22,7 @@ from pathlib import Path
 from eqsat.cost.families import ANY, Family, families_of, features
 from eqsat.cost.fit import MINIMUM, Law, fit_law
 from eqsat.cost.model import COST_MODELS, Work, work_of
+from eqsat.cost.plain import plain
 from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
@@ -71,7 +72,7 @@ class Fitted:
         """Sorts the timings of these operators into families, unless that is done: a program has few of all operators."""
         for key in keys:
             for timing in self._timings.pop(key, ()):
-                work = plain_product(work_of_timing(timing))
+                work = plain(work_of_timing(timing))
                 families = families_of(work)
                 identity = _identity(work, families[0])
                 self._timed[identity] = min(timing.seconds, self._timed.get(identity, math.inf))
@@ -92,7 +93,7 @@ class Fitted:
 
     def estimate(self, work: Work) -> Estimate | None:
         """What a kernel of one operator takes; ``None`` where no timing tells."""
-        work = plain_product(work)
+        work = plain(work)
         families = families_of(work)
         self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
@@ -130,53 +131,6 @@ def work_of_timing(timing: Timing) -> Work:
     values = [None] * len(timing.types)
     app = Application(timing.key, timing.attributes, timing.types, values, len(timing.results))
     return work_of(op, domain, app, timing.results)
-
-
-_WITH_BIAS = frozenset(("Conv", "Gemm"))
-
-_INTEGER_PRODUCTS = {
-    "QLinearMatMul": ((1, 2, 4, 5, 6, 7), None),
-    "com.microsoft::QGemm": ((1, 2, 4, 5, 7, 8), 6),
-    "com.microsoft::MatMulIntegerToFloat": ((2, 3, 4, 5), 6),
-}
-"""Products of integers: where scales and zero points are, and where the vector for the columns."""
-
-_OPTIONAL_ZEROS = {"com.microsoft::MatMulIntegerToFloat": {4: 0, 5: 1}}
-"""Zero points that may be absent, and the operands whose they are."""
-
-
-def plain_product(work: Work) -> Work:
-    """A product as it would be without a vector for its columns or channels, with single scales and stated zero points.
-
-    The kernels add and scale on the way, in less time than timings scatter; told apart, noise would decide whether to fold
-    a bias, or to state a zero point of 0.
-    """
-    key = work.operators[0]
-    types = list(work.types)
-    if key in _INTEGER_PRODUCTS:
-        numbers, bias = _INTEGER_PRODUCTS[key]
-        for index in numbers:
-            found = types[index] if index < len(types) else None
-            if isinstance(found, TensorType):
-                types[index] = TensorType(found.dtype, ())
-        if bias is not None and bias < len(types):
-            types[bias] = None
-        zeros = _OPTIONAL_ZEROS.get(key, {})
-        types += [None] * (max(zeros, default=-1) + 1 - len(types))
-        for index, operand in zeros.items():
-            integers = types[operand]
-            if types[index] is None and isinstance(integers, TensorType):
-                types[index] = TensorType(integers.dtype, ())
-        while types and types[-1] is None:
-            types.pop()
-    elif key in _WITH_BIAS and len(types) == 3:
-        vector = types[2]
-        if isinstance(vector, TensorType) and len(vector.shape or ()) == 1:
-            types.pop()
-    if tuple(types) == tuple(work.types):
-        return work
-    domain, op = split_key(key)
-    return work_of(op, domain, Application(key, work.attributes, types, [None] * len(types), 1), work.results)
 
 
 _BLOCK = 8

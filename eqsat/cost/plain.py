@@ -1,0 +1,133 @@
+"""What kernels that take alike time are told apart by, dropped: they share timings, and no noise decides between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from eqsat.cost.model import Work, work_of
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, Kind, split_key
+from eqsat.ir.types import TensorType, Type
+
+_WITH_BIAS = frozenset(("Conv", "Gemm"))
+
+_INTEGER_PRODUCTS = {
+    "QLinearMatMul": ((1, 2, 4, 5, 6, 7), None),
+    "com.microsoft::QGemm": ((1, 2, 4, 5, 7, 8), 6),
+    "com.microsoft::MatMulIntegerToFloat": ((2, 3, 4, 5), 6),
+}
+"""Products of integers: where scales and zero points are, and where the vector for the columns."""
+
+_OPTIONAL_ZEROS = {"com.microsoft::MatMulIntegerToFloat": {4: 0, 5: 1}}
+"""Zero points that may be absent, and the operands whose they are."""
+
+_ALONG_AN_AXIS = frozenset(("QuantizeLinear", "DequantizeLinear", "BatchNormalization"))
+"""Elementwise operators with vectors along an axis that an attribute or the definition says."""
+
+
+def plain(work: Work) -> Work:
+    """A kernel of one operator as the timings know it. Products have no vector for their columns or channels, single
+    scales and stated zero points; elementwise operators run over one axis, or over rows where operands repeat along leading axes.
+
+    Kernels of products add and scale on the way, in less time than timings scatter; those of elementwise operators go
+    through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it.
+    """
+    types = list(work.types)
+    key = work.operators[0]
+    if key in _INTEGER_PRODUCTS:
+        numbers, bias = _INTEGER_PRODUCTS[key]
+        types = _without_vectors(types, numbers, bias, _OPTIONAL_ZEROS.get(key, {}))
+    elif key in _WITH_BIAS and len(types) == 3:
+        vector = types[2]
+        if isinstance(vector, TensorType) and len(vector.shape or ()) == 1:
+            types.pop()
+    elif work.kind is Kind.ELEMENTWISE and len(work.results) == 1:
+        return _flattened(work)
+    elif key == "Split":
+        return _cut_in_rows(work)
+    return work if tuple(types) == tuple(work.types) else _again(work, types, work.results)
+
+
+def _without_vectors(
+    types: list[Type | None], numbers: Sequence[int], bias: int | None, zeros: Mapping[int, int]
+) -> list[Type | None]:
+    for index in numbers:
+        found = types[index] if index < len(types) else None
+        if isinstance(found, TensorType):
+            types[index] = TensorType(found.dtype, ())
+    if bias is not None and bias < len(types):
+        types[bias] = None
+    types += [None] * (max(zeros, default=-1) + 1 - len(types))
+    for index, operand in zeros.items():
+        integers = types[operand]
+        if types[index] is None and isinstance(integers, TensorType):
+            types[index] = TensorType(integers.dtype, ())
+    while types and types[-1] is None:
+        types.pop()
+    return types
+
+
+def _again(work: Work, types: Sequence[Type | None], results: Sequence[Type]) -> Work:
+    domain, op = split_key(work.operators[0])
+    return work_of(op, domain, Application(work.operators[0], work.attributes, types, [None] * len(types), 1), results)
+
+
+def _flattened(work: Work) -> Work:
+    """The same elements along one axis, or two where operands repeat along the first; as it is where they repeat otherwise."""
+    shapes = [_static(t) for t in (*work.types, *work.results)]
+    full = shapes[-1]
+    if full is None or any(s is None for s, t in zip(shapes, work.types, strict=False) if t is not None):
+        return work
+    inner = math.prod(full)
+    partial = [s for s in shapes if s is not None and math.prod(s) not in (1, inner)]
+    if partial:
+        if split_key(work.operators[0])[1] in _ALONG_AN_AXIS:
+            return work
+        trailing = {tuple(s[next(i for i, d in enumerate(s) if d != 1) :]) for s in partial}
+        row = trailing.pop()
+        if trailing or full[len(full) - len(row) :] != row:
+            return work
+        inner = math.prod(row)
+    whole = (math.prod(full),) if not partial else (math.prod(full) // inner, inner)
+
+    def flat(type: Type | None) -> Type | None:
+        if not isinstance(type, TensorType):
+            return type
+        extent = math.prod(_static(type) or ())
+        return TensorType(type.dtype, whole if extent == math.prod(full) else () if extent == 1 else (inner,))
+
+    results = [flat(t) or t for t in work.results]
+    return _again(work, [flat(t) for t in work.types], results)
+
+
+def _cut_in_rows(work: Work) -> Work:
+    """A Split with its axis the last of two."""
+    shape = _static(work.types[0])
+    results = [_static(t) for t in work.results]
+    if not shape or not all(results):
+        return work
+    outer = math.prod(shape[: int(work.attributes.get("axis", 0)) % len(shape)])
+    if not outer:
+        return work
+
+    def rows(type: Type | None) -> TensorType:
+        assert isinstance(type, TensorType)
+        return TensorType(type.dtype, (outer, math.prod(_static(type) or ()) // outer))
+
+    app = Application(
+        "Split",
+        Attributes({"axis": -1}),
+        [rows(work.types[0]), *work.types[1:]],
+        [None] * len(work.types),
+        len(results),
+    )
+    return work_of("Split", "", app, [rows(t) for t in work.results])
+
+
+def _static(type: Type | None) -> tuple[int, ...] | None:
+    """The shape; ``None`` where it is not known, or there is no tensor."""
+    if not isinstance(type, TensorType) or type.shape is None:
+        return None
+    extents = tuple(d for d in type.shape if isinstance(d, int))
+    return extents if len(extents) == len(type.shape) else None

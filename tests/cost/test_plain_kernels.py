@@ -1,0 +1,89 @@
+"""Kernels that the timings do not tell apart: elementwise operators by their memory, splits by their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eqsat.cost.model import Work, work_of
+from eqsat.cost.plain import plain
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Application, split_key
+from eqsat.ir.types import DType, TensorType, tensor_type
+
+Shape = tuple[Any, ...]
+
+
+def work(key: str, *shapes: Shape, outputs: tuple[Shape, ...] = (), dtype: str = "float32", **attributes: int) -> Work:
+    """A kernel of one operator; its result has the shape of the first operand unless said otherwise."""
+    types = [TensorType(DType.of(dtype), s) for s in shapes]
+    results = [TensorType(DType.of(dtype), s) for s in outputs or shapes[:1]]
+    domain, op = split_key(key)
+    return work_of(
+        op, domain, Application(key, Attributes(attributes), types, [None] * len(types), len(results)), results
+    )
+
+
+def shapes(found: Work) -> list[Shape | None]:
+    return [t.shape for t in (*found.types, *found.results) if isinstance(t, TensorType)]
+
+
+@pytest.mark.parametrize(
+    ("operands", "expected"),
+    [
+        ([(2, 3, 4)], [(24,), (24,)]),
+        ([(1, 2, 1, 12), (2, 12)], [(24,), (24,), (24,)]),
+        ([(2, 3, 4), (1, 1)], [(24,), (), (24,)]),
+        ([(2, 3, 4), (4,)], [(6, 4), (4,), (6, 4)]),
+        ([(2, 3, 4), (1, 3, 4)], [(2, 12), (12,), (2, 12)]),
+        ([(1, 5), ()], [(5,), (), (5,)]),
+        ([(0, 3), (3,)], [(0, 3), (3,), (0, 3)]),
+    ],
+    ids=str,
+)
+def test_elementwise_kernels_run_over_memory(operands: list[Shape], expected: list[Shape]) -> None:
+    assert shapes(plain(work("Add" if len(operands) > 1 else "Relu", *operands))) == expected
+
+
+def test_operators_that_compute_alike_work_alike() -> None:
+    before = work("Add", (2, 3, 4), (3, 4))
+    after = plain(before)
+    assert (after.flops, after.bytes, after.operators) == (before.flops, before.bytes, before.operators)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        work("Add", (2, 3, 4), (2, 1, 4)),
+        work("Add", (2, 3, 4), (3, 1)),
+        work("BatchNormalization", (2, 3), (3,), (3,), (3,), (3,)),
+        work("MatMul", (2, 3), (3, 4), outputs=((2, 4),)),
+    ],
+    ids=lambda w: f"{w.operators[0]} {shapes(w)}",
+)
+def test_others_stay_as_they_are(kept: Work) -> None:
+    assert shapes(plain(kept)) == shapes(kept)
+
+
+def test_scales_along_an_axis_keep_the_axis() -> None:
+    types = [tensor_type("uint8", (2, 3, 4)), tensor_type("float32", (3,)), tensor_type("uint8", (3,))]
+    result = [tensor_type("float32", (2, 3, 4))]
+    app = Application("DequantizeLinear", Attributes({"axis": 1}), types, [None] * 3)
+    found = work_of("DequantizeLinear", "", app, result)
+    assert plain(found) == found
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "rows"),
+    [((2, 6, 5), 1, (2, 30)), ((2, 5, 6), -1, (10, 6)), ((6, 5), 0, (1, 30)), ((1, 2, 6), 2, (2, 6))],
+)
+def test_splits_cut_rows(shape: Shape, axis: int, rows: Shape) -> None:
+    parts = []
+    for extent in (2, 4):
+        part = list(shape)
+        part[axis] = extent
+        parts.append(tuple(part))
+    found = plain(work("Split", shape, outputs=tuple(parts), axis=axis))
+    assert shapes(found) == [rows, (rows[0], rows[1] // 3), (rows[0], 2 * rows[1] // 3)]
+    assert found.attributes["axis"] == -1
