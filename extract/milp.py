@@ -18,20 +18,29 @@ PROOF_TOLERANCE = 1e-7
 
 @dataclass
 class Bracket:
-    """What is known about a core: an acyclic choice of all classes, its cost, a proven bound (without ``base``)."""
+    """What is known about a core: an acyclic choice of all classes, its cost, a proven bound (without ``base``).
+
+    Choices that cost ``cutoff`` or more are of no interest.
+    """
 
     choice: list[int]
     cost: float
+    cutoff: float = float("inf")
     bound: float = 0.0
     stage: str = "area"
 
+    @property
+    def limit(self) -> float:
+        """Only choices that cost less are looked for."""
+        return min(self.cost, self.cutoff)
+
     def closed(self) -> bool:
-        """Tell whether the choice is proved optimal."""
-        return self.cost - self.bound <= PROOF_TOLERANCE * self.cost
+        """Tell whether no choice costs less than the limit."""
+        return self.limit - self.bound <= PROOF_TOLERANCE * self.limit
 
     def raise_bound(self, bound: float) -> None:
-        """Take a proven bound on the choices cheaper than the present one."""
-        self.bound = max(self.bound, min(bound, self.cost))
+        """Take a proven bound on the choices that cost less than the limit."""
+        self.bound = max(self.bound, min(bound, self.limit))
 
     def offer(self, core: Core, choice: list[int], stage: str) -> None:
         """Take an acyclic choice of all classes if it is cheaper."""
@@ -40,9 +49,9 @@ class Bracket:
             self.choice, self.cost, self.stage = choice, cost, stage
 
     def useless(self, reduced: list[float], bound: float) -> list[bool]:
-        """Tell for each node whether any choice with it costs more than the present one, from its reduced cost."""
-        limit = self.cost - bound + PROOF_TOLERANCE * self.cost  # the solver's reduced costs are rounded
-        return [r > limit for r in reduced]
+        """Tell for each node whether any choice with it costs more than the limit, from its reduced cost."""
+        most = self.limit - bound + PROOF_TOLERANCE * self.limit  # the solver's reduced costs are rounded
+        return [r > most for r in reduced]
 
 
 class MilpSearch:
@@ -51,7 +60,7 @@ class MilpSearch:
     def __init__(self, core: Core, required: list[int], bracket: Bracket, landmarks: Landmarks | None) -> None:
         self.core = core
         self.bracket = bracket
-        self.model = Model(core, required, bracket.cost)
+        self.model = Model(core, required, bracket.limit)
         self.useless = [False] * len(core.owner)
         for cut in landmarks.cuts if landmarks else ():
             self.model.add_exit_cut(cut.needed, cut.nodes)
@@ -65,16 +74,16 @@ class MilpSearch:
             if relaxed is None:
                 return
             self._round(relaxed.values, deadline)
-            before = bracket.cost - bracket.bound
+            before = bracket.limit - bracket.bound
             bracket.raise_bound(relaxed.bound)
             self._mark(relaxed.reduced, relaxed.bound)
             if bracket.closed() or time.perf_counter() > deadline:
                 return
-            bound, reduced, count = landmark_cuts(model, relaxed, bracket.cost, deadline)
+            bound, reduced, count = landmark_cuts(model, relaxed, bracket.limit, deadline)
             bracket.raise_bound(bound)
             self._mark(reduced, bound)
             count += unfounded_cuts(model, relaxed.values)
-            stalled = 0 if bracket.cost - bracket.bound < 0.98 * before else stalled + 1
+            stalled = 0 if bracket.limit - bracket.bound < 0.98 * before else stalled + 1
             if bracket.closed() or not count or stalled >= 4:
                 return
 

@@ -7,6 +7,7 @@ from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.decompose import equal_parts, split_components
 from eqsat.extract.eliminate import eliminate_free_classes
+from eqsat.extract.errors import ExtractionError
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import CriticalValues, Landmarks, landmark_bound
@@ -31,8 +32,8 @@ class Solution:
         self.stage = stage
 
 
-def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
-    """Solve ``core`` (consumed) as far as ``deadline`` allows."""
+def search_core(core: Core, deadline: float, depth: int = 0, cutoff: float = float("inf")) -> Solution:
+    """Solve ``core`` (consumed) as far as ``deadline`` allows; choices that cost ``cutoff`` or more are of no interest."""
     core = reduce_core(core, deadline)
     if not depth and eliminate_free_classes(core, deadline):
         core = reduce_core(core.compacted(), deadline)
@@ -40,11 +41,19 @@ def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
     solved: dict[object, tuple[Bracket, list[int]]] = {}
     equal = equal_parts(parts)
     remaining = sum(len(part.owner) for part in parts)
+    least = {key: _critical_value(part) for part, (key, _) in zip(parts, equal, strict=True)} if len(parts) > 1 else {}
+
+    def left(key: object) -> float:
+        """What a part may cost at most if the others cost what they cost at least."""
+        others = sum(least[other] for other, _ in equal) - least[key] if least else 0.0
+        return cutoff - core.base - others
+
     for part, (key, order) in zip(parts, equal, strict=True):
         if key not in solved:
             now = time.perf_counter()
             share = max(0.2, len(part.owner) / remaining)
-            bracket = _search_part(part, now + (deadline - now) * share, depth)
+            bracket = _search_part(part, now + (deadline - now) * share, depth, left(key))
+            least[key] = bracket.bound
             place = {node: i for i, node in enumerate(order)}
             solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
         remaining -= len(part.owner)
@@ -52,8 +61,9 @@ def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
     for part, (key, order) in zip(parts, equal, strict=True):  # time left over by one part goes to the others
         if key in again and time.perf_counter() < deadline:
             again.discard(key)
-            bracket = _search_part(part, deadline, depth)
-            bracket.raise_bound(solved[key][0].bound)
+            bracket = _search_part(part, deadline, depth, left(key))
+            bracket.bound = max(bracket.bound, solved[key][0].bound)
+            least[key] = bracket.bound
             if bracket.cost <= solved[key][0].cost:
                 place = {node: i for i, node in enumerate(order)}
                 solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
@@ -66,17 +76,26 @@ def search_core(core: Core, deadline: float, depth: int = 0) -> Solution:
     return solution
 
 
-def _search_part(part: Core, deadline: float, depth: int) -> Bracket:
+def _critical_value(part: Core) -> float:
+    """Cost of the dearest path that the roots of a part need."""
+    values = CriticalValues(part, part.cost).value
+    return max([values[root] for root in part.roots])
+
+
+def _search_part(part: Core, deadline: float, depth: int, cutoff: float) -> Bracket:
     """Bracket one connected component."""
-    bracket = Bracket(*area_choice(part, deadline))
+    bracket = Bracket(*area_choice(part, deadline), cutoff)
     required = None if has_large_requirements(part) else required_classes(part, deadline)
     if required is None:
-        values = CriticalValues(part, part.cost).value
-        bracket.raise_bound(max([values[root] for root in part.roots]))
+        bracket.raise_bound(_critical_value(part))
         return bracket
     below = requirements_of_nodes(part, required)
-    landmarks = landmark_bound(part, below, part.cost, sorted(part.roots), bracket.cost, deadline)
+    landmarks = landmark_bound(part, below, part.cost, sorted(part.roots), bracket.limit, deadline)
     bracket.raise_bound(max(landmarks.bound, landmarks.critical))
+    if cutoff < bracket.cost:
+        useless = bracket.useless(landmarks.reduced, landmarks.bound)
+        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, deadline, depth):
+            return bracket
     if not bracket.closed():
         _offer_landmark_choice(part, landmarks, bracket, deadline)
     if not bracket.closed():
@@ -85,11 +104,11 @@ def _search_part(part: Core, deadline: float, depth: int) -> Bracket:
         return bracket
     if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, deadline, depth):
         return bracket
-    choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.cost, _BRANCH_STEPS)
-    if cost < bracket.cost:
+    choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.limit, _BRANCH_STEPS)
+    if cost < bracket.limit:
         bracket.offer(part, choice, "branch")
     if proved:
-        bracket.bound = bracket.cost
+        bracket.bound = bracket.limit
         return bracket
     search = MilpSearch(part, required, bracket, landmarks)
     search.tighten(deadline)
@@ -132,7 +151,12 @@ def _search_pruned(
     smaller = Core(
         nodes, list(part.owner), list(part.children), list(part.cost), list(range(len(part.owner))), part.roots
     )
-    solution = search_core(smaller.compacted(), deadline, depth + 1)
+    try:
+        smaller = smaller.compacted()
+    except ExtractionError:  # no choice costs less than the limit
+        bracket.bound = bracket.limit
+        return True
+    solution = search_core(smaller, deadline, depth + 1, bracket.limit)
     amount = [0.0] * len(part.owner)
     for node in flatten_parts(solution.chosen):
         amount[node] = 1.0

@@ -27,13 +27,15 @@ def extract(
     method: str = "auto",
     time_limit_s: float = 30.0,
     incumbent: Mapping[int, int] | None = None,
+    cutoff: float = float("inf"),
 ) -> ExtractionResult:
     """Choose one e-node per needed e-class: acyclic, deriving all roots, of least DAG cost.
 
     ``method``: "tree" (Knuth's tree-optimal choice), "greedy-dag" (bottom-up with cost sets), "area" (area flow and
     local search), "milp" (the whole problem as one MILP), "auto" (reductions, decomposition, heuristics, landmark
     bounds, then MILPs on what remains). The result is never dearer than ``incumbent``, a known acyclic choice (e-class
-    -> e-node). ``time_limit_s`` is a limit in seconds, not an error: the best choice and bound found are returned. The
+    -> e-node). Choices that cost ``cutoff`` or more are of no interest (method "auto"): where none is cheaper, the bound
+    is the cutoff, and the choice may be any. ``time_limit_s`` is a limit in seconds, not an error: the best choice and bound found are returned. The
     same input gives the same choice unless the limit is hit.
 
     Raises :class:`ExtractionError` if the problem is malformed or has no choice of finite cost, or if ``incumbent`` is
@@ -59,11 +61,12 @@ def extract(
     if method == "greedy-dag":
         best.offer_if_acyclic(method, greedy_dag(problem, deadline))
     elif method != "tree":
-        chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s)
+        chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s, cutoff)
         best.offer(stage, _choice_of(problem, flatten_parts(chosen)))
     tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
     best.offer("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0})
-    if method in ("auto", "milp", "area") and best.cost - bound > PROOF_TOLERANCE * best.cost:
+    limit = min(best.cost, cutoff)
+    if method in ("auto", "milp", "area") and limit - bound > PROOF_TOLERANCE * limit:
         if method == "auto":
             best.offer_if_acyclic("greedy-dag", greedy_dag(problem, (time.perf_counter() + deadline) / 2))
         best.offer("area", _polished(problem, core, best.choice, deadline))
@@ -105,10 +108,10 @@ class _Best:
         return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, seconds)
 
 
-def _solve_core(core: Core, method: str, deadline: float) -> tuple[list[object], float, str]:
+def _solve_core(core: Core, method: str, deadline: float, cutoff: float) -> tuple[list[object], float, str]:
     """Return the parts of the nodes chosen in ``core``, a lower bound, and the stage that found them."""
     if method == "auto":
-        solution = search_core(core.copied(), deadline)
+        solution = search_core(core.copied(), deadline, cutoff=cutoff)
         return solution.chosen, solution.bound, solution.stage
     bracket = Bracket(*area_choice(core, deadline))
     if method == "milp":

@@ -184,7 +184,7 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        relaxed = self._relaxed(0.4, FIRST_ATTEMPTS)
+        relaxed = self._relaxed(0.6, FIRST_ATTEMPTS)
         bound = relaxed.bound if relaxed else 0.0
         whole = relaxed is not None
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s
@@ -228,6 +228,7 @@ class _Joint:
             time_limit_s=self._left(share),
             kernels=kernels,
             attempts=attempts,
+            cutoff=self._best[0] if self._best is not None else float("inf"),
         )
         if relaxed and not self._proved(relaxed.bound):
             choice = self._spanned(relaxed.operations)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eqsat.extract import ExtractionProblem
+from eqsat.fusion.quotient import Merged
 
 
 @dataclass
@@ -26,6 +27,16 @@ class NamedProblem:
         self.children.append(tuple(dict.fromkeys(children)))
         self.cost.append(cost)
 
+    def either(self, name: tuple[Any, ...], ways: Sequence[int]) -> int:
+        """The class ``name`` that any of some classes gives for nothing; if there is one only, that."""
+        if len(ways) == 1:
+            return ways[0]
+        if name not in self.numbers:
+            number = self.key(*name)
+            for way in ways:
+                self.add(number, [way], 0.0)
+        return self.numbers[name]
+
     def finished(self, roots: Sequence[int]) -> ExtractionProblem:
         return ExtractionProblem(len(self.numbers), self.owner, self.children, self.cost, tuple(roots))
 
@@ -35,6 +46,12 @@ class ChosenGroup(NamedTuple):
 
     operations: frozenset[int]
     outputs: frozenset[int]
+
+
+def in_graph(group: ChosenGroup, merged: Merged) -> ChosenGroup:
+    """A group of the merged graph in the numbers of the graph that was merged."""
+    operations = frozenset(i for i, new in merged.operations.items() if new in group.operations)
+    return ChosenGroup(operations, frozenset(c for c, new in merged.classes.items() if new in group.outputs))
 
 
 _BETWEEN = frozenset(("written", "computed", "read", "seen"))

@@ -34,14 +34,14 @@ from eqsat.fusion.matching import Cone
 from eqsat.fusion.modes import Mode, distinct_templates, mode_of
 from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
-from eqsat.fusion.problem import ChosenGroup, NamedProblem, chosen_groups
+from eqsat.fusion.problem import ChosenGroup, NamedProblem, chosen_groups, in_graph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
 from eqsat.fusion.states import ANY, NONE, KernelId, Reach, State, Step, latest_stage, reach_of
 from eqsat.ir.operator import Kind
 
-_FINE = (2, 64_000, 0.25)
+_FINE = (2, 70_000, 0.4)
 """Detail (`eqsat.fusion.hints`), most e-nodes, and the part of the time limit within which the problem must be built."""
 
 FIRST_ATTEMPTS = (_FINE, (0, 400_000, 0.6))
@@ -52,6 +52,9 @@ LATER_ATTEMPTS = (_FINE, (1, 64_000, 0.8))
 
 _MOST_OPERATIONS = 2_500
 """Of larger graphs only the coarsest problem is tried."""
+
+_ABOVE = 5e-8
+"""Of the cost of the best program: so much more may a choice for the relaxed problem cost, which is of rounded prices."""
 
 _LOADING_S = 1.5e-5
 """Seconds for each e-node that an extraction takes whatever its limit."""
@@ -65,11 +68,12 @@ def relaxed_bound(
     time_limit_s: float,
     kernels: Iterable[Cone] = (),
     attempts: Sequence[tuple[int, int, float]] = FIRST_ATTEMPTS,
+    cutoff: float = float("inf"),
 ) -> Relaxed | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, or time is up.
 
     ``kernels``: those of a good program, which tell where to look closely (`eqsat.fusion.hints`). The first of ``attempts`` of
-    which the problem can be built in time gives the bound.
+    which the problem can be built in time gives the bound. ``cutoff``: a bound above that is not looked for.
     """
     rates = rates_of(model, target)
     if rates is None or target.fusion != "cones" or target.free_kinds != {"view"}:
@@ -88,23 +92,19 @@ def relaxed_bound(
         built = relaxation.build(most)
         if built is not None:
             left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
-            return _solved(relaxation, built, merged, left) if left > 0 else None
+            return _solved(relaxation, built, merged, left, cutoff) if left > 0 else None
     return None
 
 
-def _solved(relaxation: _Relaxation, built: ExtractionProblem, merged: Merged, time_limit_s: float) -> Relaxed | None:
+def _solved(
+    relaxation: _Relaxation, built: ExtractionProblem, merged: Merged, time_limit_s: float, cutoff: float
+) -> Relaxed | None:
     try:
-        found = extract(built, time_limit_s=time_limit_s)
+        found = extract(built, time_limit_s=time_limit_s, cutoff=cutoff * (1 + _ABOVE))
     except EqsatError:
         return None
-    groups = [_in_graph(group, merged) for group in relaxation.groups(found.choice)]
+    groups = [in_graph(group, merged) for group in relaxation.groups(found.choice)]
     return Relaxed(found.lower_bound, groups)
-
-
-def _in_graph(group: ChosenGroup, merged: Merged) -> ChosenGroup:
-    """A group of the merged graph in the numbers of the graph that was merged."""
-    operations = frozenset(i for i, new in merged.operations.items() if new in group.operations)
-    return ChosenGroup(operations, frozenset(c for c, new in merged.classes.items() if new in group.outputs))
 
 
 class Relaxed(NamedTuple):
@@ -344,13 +344,8 @@ class _Relaxation:
 
     def _exactly(self, reach: Reach, cls: int, k: int, filled: int, kernel: KernelId) -> int:
         """Class of a value inside a kernel, at most at stage ``k``, with exactly so many required stages filled."""
-        mode = reach.mode
-        name = ("exactly", mode.number, mode.heavy, cls, k, filled, kernel)
-        if name not in self._problem.numbers:
-            number = self._problem.key(*name)
-            for s in reach.inner(cls, k, filled, kernel):
-                self._problem.add(number, [self._state(mode, cls, s)], 0.0)
-        return self._problem.key(*name)
+        states = [self._state(reach.mode, cls, s) for s in reach.inner(cls, k, filled, kernel)]
+        return self._problem.either(("exactly", reach.mode.number, reach.mode.heavy, cls, k, filled, kernel), states)
 
     def _available(self, reach: Reach, cls: int, step: Step, continued: int) -> int | None:
         """Class of a value that a step reads beside the one it continues, in memory or inside the kernel at most as far."""
@@ -364,16 +359,9 @@ class _Relaxation:
             inner = [s for s in inner if s[1]]
         else:
             outside = self._outside(mode, cls, index, kernel)
-        if not inner:
-            return outside
+        ways = [self._state(mode, cls, s) for s in inner] + ([] if outside is None else [outside])
         name = ("available", mode.number, mode.heavy, cls, k, filled, kernel, outside)
-        if name not in self._problem.numbers:
-            number = self._problem.key(*name)
-            if outside is not None:
-                self._problem.add(number, [outside], 0.0)
-            for s in inner:
-                self._problem.add(number, [self._state(mode, cls, s)], 0.0)
-        return self._problem.key(*name)
+        return self._problem.either(name, ways) if ways else None
 
     def _taps(self, reach: Reach) -> None:
         """Further values of a kernel whose first value is written: they launch nothing, and read at least nothing."""

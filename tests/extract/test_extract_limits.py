@@ -36,6 +36,19 @@ def test_incumbent_is_never_beaten_by_the_result() -> None:
             assert result.cost <= best.cost * (1 + 1e-12)
 
 
+def test_cutoff_gives_a_bound_up_to_itself() -> None:
+    for problem in [large_problem(size, seed) for size in (20, 60, 150) for seed in range(4)]:
+        best = extract(problem)
+        if not best.optimal or not best.cost:
+            continue
+        for factor in (0.5, 0.999, 1 + 1e-9, 1.3):
+            result = extract(problem, cutoff=factor * best.cost)
+            assert result.lower_bound <= best.cost * (1 + 1e-7)
+            assert result.lower_bound >= min(factor, 1.0) * best.cost * (1 - 3e-7)
+            if factor > 1.01:
+                assert result.cost == pytest.approx(best.cost)
+
+
 def test_incumbent_of_infinite_cost() -> None:
     build = Builder()
     root = build.new(float("inf"))

@@ -6,13 +6,17 @@ import time
 from dataclasses import replace
 
 import pytest
-from brute_force import optimum, random_problem, target
+from brute_force import KINDS, optimum, random_problem, target
 
 from eqsat.cost.model import find_cost_model
+from eqsat.cost.target import Stage, Target, Template
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.merging import merge_kernels
+from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.readoff import covering_of
 from eqsat.fusion.relaxation import relaxed_bound
+from eqsat.ir.types import DType, TensorType
 
 LIGHT = frozenset(("view", "elementwise", "injective"))
 ALL = frozenset(("view", "elementwise", "injective", "reduction", "anchor", "opaque"))
@@ -80,6 +84,94 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
                 assert relaxed is not None
                 assert relaxed.bound <= price * (1 + 1e-9), (seed, detail)
     assert merged_somewhere > 5
+
+
+@pytest.mark.parametrize("recompute", [LIGHT, ALL])
+def test_cutoff_only_cuts_off(recompute: frozenset[str]) -> None:
+    """With the optimum as the cutoff, the bound is what it would be without, or that cutoff where kernels are as they seem."""
+    machine, model = target(recompute, 16), find_cost_model("roofline-launch")
+    for seed in range(40):
+        graph = random_problem(seed)
+        best = optimum(graph, machine, model)
+        if best == float("inf"):
+            continue
+        free = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        for cutoff in (best, 0.9 * best):
+            cut = relaxed_bound(graph, machine, model, time_limit_s=10.0, cutoff=cutoff)
+            assert free is not None
+            assert cut is not None
+            assert cut.bound <= best * (1 + 1e-7)
+            assert cut.bound >= min(free.bound, cutoff) * (1 - 3e-7)
+
+
+def test_kernels_of_the_relaxed_choice_are_a_covering_or_nothing() -> None:
+    """Kernels read off are some program's: they cost its optimum or more, and often just the bound."""
+    machine, model = target(LIGHT, 16), find_cost_model("roofline-launch")
+    met = 0
+    for seed in range(60):
+        graph = random_problem(seed)
+        best = optimum(graph, machine, model)
+        relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        if best == float("inf") or relaxed is None:
+            continue
+        choice = {cls: i for cls, members in enumerate(graph.members) for i in members if i in relaxed.operations}
+        needed = {c for i in choice.values() for c in graph.inputs_of(i)}.union(
+            c for c in graph.roots if graph.members[c]
+        )
+        if not needed <= choice.keys() or any(len(relaxed.operations.intersection(m)) > 1 for m in graph.members):
+            continue
+        found = covering_of(graph, choice, relaxed.groups, machine, ConePrices(graph, model, machine))
+        if found is not None:
+            assert found.cost >= best * (1 - 1e-9), seed
+            met += found.cost <= best * (1 + 1e-9)
+    assert met > 15
+
+
+def _residual(several: bool) -> tuple[FusionGraph, Target]:
+    """``d = a + c``, where ``a`` is a product and ``c`` is computed from it by a norm and a product; all are large but that."""
+    graph = FusionGraph()
+    for extent in (8, 8, 8, 8, 8):
+        graph.add_class([TensorType(DType.FLOAT, (extent,))])
+    for cls, name, inputs in ((1, "product", (0,)), (2, "norm", (1,)), (3, "product", (2,)), (4, "add", (1, 3))):
+        kind, label = KINDS[name]
+        row = 8 if label == "row" else 0
+        graph.add(cls, Operation(name, frozenset((name, label)), kind, inputs, 8.0, "default", -1, row, 8.0 * row))
+    graph.roots = (4,)
+    machine = target(LIGHT, 16)
+    return graph, replace(machine, templates=tuple(replace(t, several=several) for t in machine.templates))
+
+
+@pytest.mark.parametrize("cost", ["bytes", "roofline", "roofline-launch"])
+def test_no_kernel_needs_its_own_values(cost: str) -> None:
+    """The first product cannot write ``d`` too: the second one is computed from it. So ``c`` and ``d`` are one kernel."""
+    model = find_cost_model(cost)
+    graph, machine = _residual(several=True)
+    single, machine_of_one = _residual(several=False)
+    relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+    assert relaxed is not None
+    assert relaxed.bound == pytest.approx(optimum(single, machine_of_one, model))
+
+
+def test_operators_read_early_stages_as_early_inputs() -> None:
+    """A stage that only the third input may come from takes nothing else."""
+    bounds = []
+    for place in (1, 2):
+        graph = FusionGraph()
+        for _ in range(5):
+            graph.add_class([TensorType(DType.FLOAT, (8,))])
+        for cls, name, inputs in ((3, "add", (0,)), (4, "product", (1, 2, 3) if place == 2 else (1, 3, 2))):
+            kind, label = KINDS[name]
+            graph.add(cls, Operation(name, frozenset((name, label)), kind, inputs, 8.0, "default", -1))
+        graph.roots = (4,)
+        stages = (
+            Stage(frozenset(("elementwise",)), from_input=2),
+            Stage(frozenset(("anchor",)), once=True, required=True),
+        )
+        machine = replace(target(LIGHT, 16), templates=(Template("masked", "test", stages),))
+        relaxed = relaxed_bound(graph, machine, find_cost_model("bytes"), time_limit_s=10.0)
+        assert relaxed is not None
+        bounds.append(relaxed.bound)
+    assert bounds == pytest.approx([6 * 32.0, 4 * 32.0])
 
 
 def test_other_machines_have_no_relaxation() -> None:
