@@ -118,3 +118,21 @@ def test_one_dequantisation_serves_both_factors_of_a_gate() -> None:
     assert counts(result) == {DQ: 2, "Erf": 1, Q: 1, "Mul": 1}
     feeds = {"q": EVERY[:32].reshape(4, 8)}
     np.testing.assert_allclose(run(result.program.graph, feeds)["y"], run(graph, feeds)["y"], rtol=1e-5)
+
+
+def test_heads_of_signed_operands_are_viewed_once_with_those_of_unsigned_ones() -> None:
+    b = GraphBuilder()
+    parts = b.op("Split", b.input("q", "uint8", (8, 96)), b.constant(np.array([32, 32, 32])), axis=1, outputs=3)
+    outputs = {}
+    for k, (part, dtype) in enumerate(zip(parts, ("uint8", "int8", "int8"), strict=True)):
+        x = b.op(DQ, part, _number(b, 0.02), b.constant(np.uint8(128)))
+        x = b.op("Add", x, b.constant(np.linspace(-k - 1, 1, 32, dtype=np.float32)))
+        x = b.op("Reshape", x, b.constant(np.array([1, 8, 4, 8])))
+        zero = b.constant(np.array(128 if dtype == "uint8" else 0, dtype))
+        outputs[f"y{k}"] = b.op("Transpose", b.op(Q, x, _number(b, 0.03), zero), perm=(0, 2, 1, 3))
+    graph = b.finish(outputs)
+    result = eqsat.optimize(graph, verify=False, numerics="rounding", form="onnxruntime")
+    assert result.report.operators_after["Reshape"] == 1
+    feeds = {"q": np.random.default_rng(0).integers(0, 255, (8, 96), endpoint=True).astype(np.uint8)}
+    for name, expected in run(graph, feeds).items():
+        np.testing.assert_array_equal(run(result.program.graph, feeds)[name], expected)
