@@ -76,6 +76,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "recognise_rotary_embedding",
         "omission: Reshape left out at .*",
     ),
+    (
+        "a row shifted far above zero takes nothing of the scores in either",
+        "recognise_attention",
+        "attribute: Shrink.bias negated at .*",
+    ),
 )
 """Reason, pattern of rule names, pattern of alterations."""
 

@@ -30,7 +30,7 @@ def draw_attention(d: Sampler) -> Instance:
         q = drawing.op("Mul", q, _number(d, drawing, len(lead)))
     if d.chance(0.3) and not half:
         k = drawing.op("Div", k, _number(d, drawing, 0))
-    if d.chance(0.15) and not half:  # scaled once more, while its elements are elsewhere
+    if d.chance(0.25) and not half:  # scaled once more, while its elements are elsewhere
         moved = drawing.op("Reshape", q, drawing.value(fixed([size, -1], "int64")))
         moved = drawing.op("Mul", moved, _number(d, drawing, 0))
         q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
@@ -82,9 +82,10 @@ def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> 
         return drawing.op(d.choose(("Mul", "Div")), scores, _number(d, drawing, rank)), shape
     if kind in (1, 7, 8):
         mask = d.floats(d.broadcast_of(shape))
-        if d.chance(0.3):  # forbids some keys, at times all of a row, or what cannot be: NaN follows
-            numbers = (-np.inf, -np.inf, LOWEST, LOWEST, -2e38, np.inf, np.nan)
-            mask = np.where(d.rng.random(mask.shape) < d.choose((0.3, 0.8)), np.float32(d.choose(numbers)), mask)
+        if mask.ndim and d.chance(0.3):  # forbids some keys or all of a row, or what cannot be: NaN follows
+            number = np.float32(d.choose((-np.inf, -np.inf, LOWEST, LOWEST, -2e38, np.inf, np.nan)))
+            rows = d.rng.random((*mask.shape[:-1], 1)) < 0.3
+            mask = np.where(rows | (d.rng.random(mask.shape) < 0.3), number, mask)
         mask = d.either(mask, 0.5)
         return drawing.op("Add", scores, drawing.value(mask)), shape
     if kind == 2:  # a mask that is computed: all of a row may be forbidden

@@ -105,7 +105,10 @@ class Mask:
         return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
 
     def plus(self, other: Mask) -> Mask:
-        """The sum of two masks. Raises `Unmet` for two element types."""
+        """The sum of two masks. Raises `Unmet` for two element types.
+
+        Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `selected`.
+        """
         if self.dtype is not other.dtype:
             raise Unmet("masks of two types")
         shape = _broadcast(self.shape, other.shape)
@@ -115,8 +118,6 @@ class Mask:
                 found = mask_of_elements(term, shape, self.dtype, self.array + other.array)
             if found.is_open:
                 return found
-        if other.replaces and self.infinite:
-            raise Unmet("minus infinity is replaced by a number")
         if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
             raise Unmet("the scores are replaced beside another mask")
         replaces = self.replaces or other.replaces

@@ -222,3 +222,17 @@ def test_splitting_the_channels_of_an_image_pays_for_leaving_blocks() -> None:
 
     model = MeasuredModel(shipped_table_path(TARGET.name))
     assert split((1, 64, 56, 56)) > 1.5 * split((1, 64, 56 * 56))
+
+
+def test_absent_zero_point_costs_what_a_stated_one_does() -> None:
+    """Noise between their timings would decide which products are fused."""
+    model = MeasuredModel(shipped_table_path(TARGET.name))
+    number, a, w = tensor_type("float32", ()), tensor_type("uint8", (128, 3072)), tensor_type("int8", (3072, 768))
+    zeros = tensor_type("uint8", ()), tensor_type("int8", ())
+    result = (tensor_type("float32", (128, 768)),)
+    prices: set[float] = set()
+    for stated in ((), zeros[:1], zeros, (None, zeros[1])):
+        operands = (a, w, number, number, *stated)
+        case = Timing("com.microsoft::MatMulIntegerToFloat", Attributes({}), operands, result, 1.0)
+        prices.add(model.kernel_cost(work_of_timing(case), TARGET))
+    assert len(prices) == 1
