@@ -81,7 +81,10 @@ def relaxed_bound(
     started = time.perf_counter()
     usable = usable_operations(graph, target)
     merged = merge_views(graph, usable, free=not rates.view)
-    needs = Needs(graph, usable, merged, target)
+    try:
+        needs = Needs(graph, usable, merged, target)
+    except EqsatError:
+        return None
     hints = hints_of(graph, target, rates, merged, kernels)
     small = len(merged.graph.operations) <= _MOST_OPERATIONS
     for detail, most, building in attempts:
