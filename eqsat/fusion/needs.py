@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat.cost.target import Target
-from eqsat.extract.knuth import knuth
+from eqsat.extract import ExtractionProblem
+from eqsat.extract.core import Core
+from eqsat.extract.required import required_classes
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.quotient import Merged
 
@@ -24,21 +26,19 @@ class Needs:
     """
 
     def __init__(self, graph: FusionGraph, usable: Sequence[bool], merged: Merged, target: Target) -> None:
+        core, number = _core(graph, usable)
+        required = required_classes(core) or [1 << c for c in range(len(core.nodes))]
         entries: dict[int, set[int]] = {}
         for index, new in merged.operations.items():
-            entries.setdefault(merged.graph.owner[new], set()).add(graph.owner[index])
-        self._bit = {cls: 1 << next(iter(found)) for cls, found in entries.items() if len(found) == 1}
-        nodes = [i for members in graph.members for i in members if usable[i]]
-        children = [tuple(graph.inputs_of(i)) for i in nodes]
-        owner = [graph.owner[i] for i in nodes]
-        order = knuth(len(graph.members), owner, children, [1.0] * len(nodes)).order
-        needed = _needed(graph, order, owner, children)
+            if graph.owner[index] in number:
+                entries.setdefault(merged.graph.owner[new], set()).add(graph.owner[index])
+        self._bit = {cls: 1 << number[next(iter(found))] for cls, found in entries.items() if len(found) == 1}
         self._needed = [-1] * len(merged.graph.members)
-        for cls, number in merged.classes.items():
-            self._needed[number] &= needed[cls]
-        self.rank = [len(order)] * len(merged.graph.members)
-        for position, cls in reversed(list(enumerate(order))):
-            self.rank[merged.classes[cls]] = position
+        self.rank = [len(number)] * len(merged.graph.members)
+        for cls, position in number.items():
+            new = merged.classes[cls]
+            self._needed[new] &= required[position]
+            self.rank[new] = min(self.rank[new], position)
         self._once = [o.kind.value not in target.recompute for o in merged.graph.operations]
 
     def bit(self, cls: int) -> int:
@@ -55,28 +55,11 @@ class Needs:
         return anchor >= 0 and self._once[anchor] and bool(self._needed[cls] & through)
 
 
-def _needed(
-    graph: FusionGraph, order: Sequence[int], owner: Sequence[int], children: Sequence[tuple[int, ...]]
-) -> list[int]:
-    """For each class the set (as bits) of classes that every way to compute it takes, itself too; of leaves none.
-
-    ``order``: the classes that can be computed; ``owner`` and ``children`` are those of the operations.
-    """
-    ways: dict[int, list[tuple[int, ...]]] = {}
-    for cls, below in zip(owner, children, strict=True):
-        ways.setdefault(cls, []).append(below)
-    needed = [-1 if members else 0 for members in graph.members]
-    changed = True
-    while changed:
-        changed = False
-        for cls in order:
-            found = -1
-            for below in ways[cls]:
-                own = 0
-                for c in below:
-                    own |= needed[c]
-                found &= own
-            found |= 1 << cls
-            changed |= found != needed[cls]
-            needed[cls] = found
-    return needed
+def _core(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, dict[int, int]]:
+    """The part of a graph that a program can have, and the number of each class there, those that it is computed from first."""
+    nodes = [(i, tuple(graph.operations[i].inputs)) for members in graph.members for i in members if usable[i]]
+    owner = [graph.owner[i] for i, _ in nodes] + [c for c, members in enumerate(graph.members) if not members]
+    children = [below for _, below in nodes] + [()] * (len(owner) - len(nodes))
+    problem = ExtractionProblem(len(graph.members), owner, children, [1.0] * len(owner), tuple(graph.roots))
+    core = Core.from_problem(problem)
+    return core, {owner[core.parts[members[0]]]: c for c, members in enumerate(core.nodes)}

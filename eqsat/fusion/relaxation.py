@@ -44,8 +44,8 @@ from eqsat.ir.operator import Kind
 _FINE = (2, 70_000, 0.4)
 """Detail (`eqsat.fusion.hints`), most e-nodes, and the part of the time limit within which the problem must be built."""
 
-FIRST_ATTEMPTS = (_FINE, (0, 400_000, 0.6))
-"""The finest problem if it can be built, else the coarsest, which is sure to give a bound."""
+FIRST_ATTEMPTS = (_FINE, (1, 45_000, 0.5), (0, 400_000, 0.6))
+"""The finest problem if it can be built, else one of less detail, or the coarsest, which is sure to give a bound."""
 
 LATER_ATTEMPTS = (_FINE, (1, 64_000, 0.8))
 """The finest again, as there is a better program to tell where to look, or else one that may give more than the coarsest."""
@@ -81,7 +81,10 @@ def relaxed_bound(
     started = time.perf_counter()
     usable = usable_operations(graph, target)
     merged = merge_views(graph, usable, free=not rates.view)
-    needs = Needs(graph, usable, merged, target)
+    try:
+        needs = Needs(graph, usable, merged, target)
+    except EqsatError:
+        return None
     hints = hints_of(graph, target, rates, merged, kernels)
     small = len(merged.graph.operations) <= _MOST_OPERATIONS
     for detail, most, building in attempts:

@@ -92,6 +92,9 @@ class _Reaching:
         self._target = target
         self._mode = mode
         self._rank = needs.rank
+        # Where kernels are not told apart, and beside anchors that open heavy ones, what does not come from the anchor is shared.
+        entry = mode.anchored and mode.template.stages[mode.required[0]].entry
+        self._apart_late = mode.detail < 2 or (mode.heavy and entry)
         self._inner = [self._accepted(i, once=False) for i in range(len(graph.operations))]
         self._outer = [self._inner[i] or self._accepted(i, once=True) for i in range(len(graph.operations))]
         self._openers = dict.fromkeys(
@@ -284,8 +287,7 @@ class _Reaching:
                     if filled > before and stage.once:
                         continue
                     filled = max(filled, before + 1)
-                # In the coarse problems, what has not met the anchor yet is the same in the kernels of all anchors.
-                known = filled or not (mode.anchored and mode.detail < 2)
+                known = filled or not (mode.anchored and self._apart_late)
                 if self._readable(near, carried, anchor, through):
                     yield (k, filled, (anchor, NONE) if known else ANY), carried
 
