@@ -32,6 +32,7 @@ class Hints:
     heavy: dict[int, bool] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
     detail: int = 2
+    few: bool = False
 
 
 def hints_of(graph: FusionGraph, target: Target, rates: Rates, merged: Merged, kernels: Iterable[Cone]) -> Hints:

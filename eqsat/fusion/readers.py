@@ -82,7 +82,9 @@ class Readers:
         return found
 
     def _told_apart(self, cls: int) -> bool:
-        return self._hints.detail > 1 and (cls in self._hints.shared or bool(self._graph.members[cls]))
+        return self._hints.detail > 1 and (
+            cls in self._hints.shared or (bool(self._graph.members[cls]) and not self._hints.few)
+        )
 
     def _group(self, cls: int, index: int) -> int:
         groups = self._groups.get(cls)
