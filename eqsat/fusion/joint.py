@@ -50,7 +50,6 @@ _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
 _BLOCKWISE_OPERATIONS = 1_500
 """Larger graphs are bounded block by block where they can be."""
-
 _LEAST_SHARE = 0.2
 """Share of the time limit that a search in the pool needs to come to something."""
 
@@ -229,12 +228,12 @@ class _Joint:
         if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
             blocks = blockwise_bound(*problem, time_limit_s=self._left(share), kernels=kernels)
             if blocks is not None:
-                choice = None if self._proved(blocks.bound) else self._spanned(blocks.operations)
-                if choice is not None:
+                choice = self._spanned(blocks.operations)
+                if choice is not None and not self._proved(blocks.bound):
                     self._offer(choice, "relaxation")
                 return blocks.bound
-        limit = self._left(share)
-        relaxed = relaxed_bound(*problem, time_limit_s=limit, kernels=kernels, attempts=attempts, cutoff=cost)
+        left = self._left(share)
+        relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, attempts=attempts, cutoff=cost)
         if relaxed and not self._proved(relaxed.bound):
             choice = self._spanned(relaxed.operations)
             if choice is not None:
