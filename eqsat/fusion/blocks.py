@@ -72,6 +72,10 @@ def block_of(parts: Separated, position: int, target: Target) -> Block:
                 operations[index] = graph.add(number, replace(operation, inputs=inputs))
     graph.roots = tuple(classes[c] for c in starts)
     once = position > 0 and not light_members(whole, whole.members[below], target, below in parts.repeated)
+    optional = {label for t in target.templates for s in t.stages if not s.required for label in s.accepts}
+    once = once and optional.isdisjoint(
+        graph.operations[source].labels
+    )  # else a kernel above may hold it before its anchor
     return Block(
         graph,
         Borders(source, target=classes[top] if top != NONE else NONE, once=once),

@@ -20,7 +20,7 @@ from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
-from eqsat.fusion.readers import ReadBy
+from eqsat.fusion.readers import EVERY, ReadBy
 from eqsat.fusion.relaxation import Relaxation
 from eqsat.fusion.separators import acyclic_operations, separated
 from eqsat.fusion.states import ANY, NONE, KernelId, Reach, Step
@@ -30,6 +30,9 @@ _MOST_NODES = 64_000
 
 _LEAST_BYTES = 0.9
 """Part of the price of a good program that is for bytes, where a bound on those is worth its time."""
+
+_LEAST_SHARE = 0.4
+"""Part of the time left that a block may take, however small it is and however many are equal to it."""
 
 _FRAGMENT = ReadBy(ANY, NONE, -2)
 """The part of a kernel below a separator that holds no required operator there."""
@@ -78,7 +81,7 @@ def blockwise_bound(
         whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
         if whole not in solved:
             left = started + time_limit_s - time.perf_counter()
-            share = weight[key] / max(1, sum(weight.values()))
+            share = max(_LEAST_SHARE, weight[key] / max(1, sum(weight.values())))
             block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
             hints = Hints(shared=frozenset(n for c, n in block.classes.items() if c in shared), few=True)
             found = _solved(BlockRelaxation(block, target, rates, hints, started + time_limit_s), left * share)
@@ -228,7 +231,7 @@ class BlockRelaxation(Relaxation):
     def _fragment(self, cls: int) -> int:
         """Class of a value inside a kernel whose required operators are beyond the target."""
         problem, graph = self._problem, self._graph
-        stages = [s for m in self._modes for k, s in enumerate(m.template.stages) if k not in m.required]
+        stages = [s for t in self._target.templates for s in t.stages if not s.required]
         stack = [cls]
         number = problem.key("fragment", cls)
         seen = {cls}
@@ -246,7 +249,13 @@ class BlockRelaxation(Relaxation):
                     if c not in seen:
                         seen.add(c)
                         stack.append(c)
-                        problem.add(inside, [self._read(c, _FRAGMENT)], 0.0)
+                        problem.add(inside, [self._read_by_fragment(c)], 0.0)
                 cost = self._toll if index == self._borders.source else 0.0
                 problem.add(problem.key("fragment", own), [*self._implied(index), *below], cost)
         return number
+
+    def _read_by_fragment(self, cls: int) -> int:
+        """The class as a fragment reads it; where leaves are told apart, its operations may have paid for them already."""
+        if not self._readers.told_apart(cls):
+            return self._read(cls, EVERY)
+        return self._read(cls, _FRAGMENT) if self._graph.members[cls] else self._problem.key("written", cls)

@@ -63,6 +63,7 @@ def holds_kernels_around(general: Template, special: Template, labels: frozenset
     first, last = general.stages
     before, behind = special.stages[: required[0]], special.stages[required[0] + 1 :]
     plain = not (first.once or first.required or first.entry or last.once or last.entry or last.same_size)
+    plain = plain and not first.accepts & labels and not any("row" in s.accepts for s in (*before, *behind))
     return (
         plain
         and last.required
