@@ -1,5 +1,6 @@
 """Separation: exit cuts that a relaxed or a cyclic choice violates."""
 
+import time
 from collections.abc import Sequence
 
 from eqsat.extract.core import Core
@@ -8,6 +9,7 @@ from eqsat.extract.model import Model, Relaxation
 
 _TOLERANCE = 1e-5
 _THRESHOLDS = (1e-7, 0.05, 0.15, 0.3, 0.5, 0.8)
+_FRONTIER_THRESHOLDS = (1e-7, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 0.95)
 
 
 def landmark_cuts(model: Model, relaxed: Relaxation, enough: float, deadline: float) -> tuple[float, list[float], int]:
@@ -57,6 +59,64 @@ def unfounded_cuts(model: Model, values: Sequence[float], most: int = 60) -> int
     for (needed, exits), _ in ranked:
         model.add_exit_cut(needed, exits)
     return len(ranked)
+
+
+def frontier_cuts(model: Model, values: Sequence[float], deadline: float) -> int:
+    """Add landmark cuts of the roots that ``values`` violates; return how many.
+
+    What the nodes above a threshold derive lacks a root. Then one of the nodes is chosen that derive another class from it;
+    those without which the root can still not be derived are left out, of large values first.
+    """
+    core = model.core
+    amount = [0.0] * len(core.owner)
+    users: list[list[int]] = [[] for _ in core.nodes]
+    for members in core.nodes:
+        for node in members:
+            amount[node] = values[model.variable[node]]
+            for child in core.children[node]:
+                users[child].append(node)
+    found: set[tuple[int, tuple[int, ...]]] = set()
+    for threshold in _FRONTIER_THRESHOLDS:
+        derived = _derivable(core, [a >= threshold for a in amount])
+        for root in sorted(core.roots):
+            if derived[root] or time.perf_counter() > deadline:
+                continue
+            cut = _least_frontier(core, users, bytearray(derived), root, amount)
+            if sum(amount[n] for n in cut) < 1.0 - _TOLERANCE:
+                found.add((root, tuple(cut)))
+    for root, cut in sorted(found):
+        model.add_exit_cut(root, cut)
+    return len(found)
+
+
+def _least_frontier(
+    core: Core, users: Sequence[Sequence[int]], derived: bytearray, root: int, amount: Sequence[float]
+) -> list[int]:
+    """The nodes of which a derivation of ``root`` has one, if ``derived`` are all classes that need none of them."""
+    missing = [0] * len(core.owner)
+    frontier: set[int] = set()
+    for members in core.nodes:
+        for node in members:
+            missing[node] = sum(not derived[c] for c in core.children[node])
+            if not missing[node] and not derived[core.owner[node]]:
+                frontier.add(node)
+    for node in sorted(frontier, key=lambda n: (-amount[n], n)):
+        gained = [core.owner[node]] if not derived[core.owner[node]] else []
+        for current in gained:
+            derived[current] = 1
+            for user in users[current]:
+                missing[user] -= 1
+                if not missing[user] and user not in frontier and not derived[core.owner[user]]:
+                    derived[core.owner[user]] = 1
+                    gained.append(core.owner[user])
+        if derived[root]:
+            for current in gained:
+                derived[current] = 0
+                for user in users[current]:
+                    missing[user] += 1
+        else:
+            frontier.discard(node)
+    return sorted(frontier)
 
 
 def _derivable(core: Core, usable: Sequence[bool]) -> bytearray:

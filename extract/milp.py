@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from eqsat.extract.area import AreaSearch
 from eqsat.extract.core import Core
-from eqsat.extract.cycles import integral_cuts, landmark_cuts, unfounded_cuts
+from eqsat.extract.cycles import frontier_cuts, integral_cuts, landmark_cuts, unfounded_cuts
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import Landmarks
 from eqsat.extract.model import Model
@@ -83,6 +83,7 @@ class MilpSearch:
             bracket.raise_bound(bound)
             self._mark(reduced, bound)
             count += unfounded_cuts(model, relaxed.values)
+            count += frontier_cuts(model, relaxed.values, deadline)
             stalled = 0 if bracket.limit - bracket.bound < 0.98 * before else stalled + 1
             if bracket.closed() or not count or stalled >= 4:
                 return

@@ -26,12 +26,14 @@ class Hints:
     they write (`eqsat.fusion.states`, `eqsat.fusion.readers`).
 
     ``heavy``: anchors -> whether operations count in the kernels that they open, not bytes. ``shared``: leaves that several
-    kernels read, each for itself, or all leaves.
+    kernels read, each for itself, or all leaves. ``few``: readers are told apart for ``shared`` classes only, computed ones
+    among them; else for all computed classes.
     """
 
     heavy: dict[int, bool] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
     detail: int = 2
+    few: bool = False
 
 
 def hints_of(graph: FusionGraph, target: Target, rates: Rates, merged: Merged, kernels: Iterable[Cone]) -> Hints:

@@ -18,6 +18,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.extract.knuth import knuth
+from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
@@ -35,7 +36,7 @@ from eqsat.fusion.partition import (
 )
 from eqsat.fusion.problem import ChosenGroup
 from eqsat.fusion.readoff import covering_of
-from eqsat.fusion.relaxation import FIRST_ATTEMPTS, LATER_ATTEMPTS, Relaxed, relaxed_bound
+from eqsat.fusion.relaxation import FIRST_ATTEMPTS, LATER_ATTEMPTS, relaxed_bound
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -47,6 +48,8 @@ _EXHAUSTIVE = 2048
 _EXHAUSTIVE_TOTAL = 12_000
 _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
+_BLOCKWISE_OPERATIONS = 1_500
+"""Larger graphs are bounded block by block where they can be."""
 _LEAST_SHARE = 0.2
 """Share of the time limit that a search in the pool needs to come to something."""
 
@@ -184,8 +187,8 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        relaxed = self._relaxed(0.6, FIRST_ATTEMPTS)
-        bound = relaxed.bound if relaxed else 0.0
+        relaxed = self._bound(0.6, FIRST_ATTEMPTS)
+        bound = relaxed or 0.0
         whole = relaxed is not None
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s
         if not self._proved(bound) and (enough or not whole):
@@ -197,8 +200,7 @@ class _Joint:
             elif not whole and self._best is not None and (single or pooled <= self._best[0]):
                 bound = pooled  # none of the pool is cheaper than a program that lies outside of it
         if whole and not self._proved(bound) and self._left(1.0) > _LEAST_SHARE * self._limit_s:
-            again = self._relaxed(0.9, LATER_ATTEMPTS)
-            bound = max(bound, again.bound if again else 0.0)
+            bound = max(bound, self._bound(0.9, LATER_ATTEMPTS) or 0.0)
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
@@ -218,25 +220,27 @@ class _Joint:
             self._model,
         )
 
-    def _relaxed(self, share: float, attempts: Sequence[tuple[int, int, float]]) -> Relaxed | None:
-        """The bound over all kernels; its choice is offered as a program if it proves none optimal."""
-        kernels = self._best[2].kernels.values() if self._best is not None else ()
-        relaxed = relaxed_bound(
-            self._graph,
-            self._target,
-            self._model,
-            time_limit_s=self._left(share),
-            kernels=kernels,
-            attempts=attempts,
-            cutoff=self._best[0] if self._best is not None else float("inf"),
-        )
+    def _bound(self, share: float, attempts: Sequence[tuple[int, int, float]]) -> float | None:
+        """A bound over all kernels, ``None`` if there is none; its choice is offered as a program if it proves none optimal."""
+        cost, _, plan, _ = self._best or (float("inf"), {}, None, "")
+        kernels = plan.kernels.values() if plan else ()
+        problem = self._graph, self._target, self._model
+        if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
+            blocks = blockwise_bound(*problem, time_limit_s=self._left(share), kernels=kernels)
+            if blocks is not None:
+                choice = self._spanned(blocks.operations)
+                if choice is not None and not self._proved(blocks.bound):
+                    self._offer(choice, "relaxation")
+                return blocks.bound
+        left = self._left(share)
+        relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, attempts=attempts, cutoff=cost)
         if relaxed and not self._proved(relaxed.bound):
             choice = self._spanned(relaxed.operations)
             if choice is not None:
                 self._offer_groups(choice, relaxed.groups)
                 if not self._proved(relaxed.bound):
                     self._offer(choice, "relaxation")
-        return relaxed
+        return relaxed.bound if relaxed else None
 
     def _offer_groups(self, choice: dict[int, int], groups: Sequence[ChosenGroup]) -> None:
         """Remembers a program in kernels that are given, if they are a covering and it is the best so far."""

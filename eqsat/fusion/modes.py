@@ -52,3 +52,22 @@ def _covers(general: Template, special: Template) -> bool:
 def distinct_templates(templates: Sequence[Template]) -> list[Template]:
     """The templates without those whose kernels are all kernels of another."""
     return [t for t in templates if not any(_covers(other, t) for other in templates)]
+
+
+def holds_kernels_around(general: Template, special: Template, labels: frozenset[str]) -> bool:
+    """Whether the kernels of ``special`` around an operator with these labels, in its only required stage, are all kernels of
+    ``general``, which has two stages, the last one required: before the operator, and from it on."""
+    required = [k for k, s in enumerate(special.stages) if s.required]
+    if len(required) != 1 or len(general.stages) != 2 or general.several < special.several:
+        return False
+    first, last = general.stages
+    before, behind = special.stages[: required[0]], special.stages[required[0] + 1 :]
+    plain = not (first.once or first.required or first.entry or last.once or last.entry or last.same_size)
+    plain = plain and not first.accepts & labels and not any("row" in s.accepts for s in (*before, *behind))
+    return (
+        plain
+        and last.required
+        and bool(last.accepts & labels)
+        and all(s.accepts <= first.accepts for s in before)
+        and all(s.accepts <= last.accepts for s in behind)
+    )

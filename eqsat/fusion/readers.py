@@ -23,7 +23,7 @@ class ReadBy(NamedTuple):
     group: int = NONE
 
 
-_EVERY = ReadBy(ANY)
+EVERY = ReadBy(ANY)
 
 
 class Readers:
@@ -56,16 +56,16 @@ class Readers:
     def kernel(self, cls: int, index: int, mode: Mode, kernel: KernelId) -> ReadBy:
         """The kernels of a mode that read ``cls`` for operator ``index``. Those of one anchor are told apart where ``cls`` is
         computed only."""
-        if not self._told_apart(cls):
-            return _EVERY
+        if not self.told_apart(cls):
+            return EVERY
         if kernel[0] == NONE:
             return ReadBy(ANY, mode.number, self._group(cls, index))
         return ReadBy(kernel if self._graph.members[cls] else (kernel[0], NONE))
 
     def alone(self, cls: int, index: int) -> ReadBy:
         """The kernel of ``index`` alone, as it reads ``cls``: told from those it opens only where ``cls`` is computed."""
-        if not self._told_apart(cls):
-            return _EVERY
+        if not self.told_apart(cls):
+            return EVERY
         leaf = not self._graph.members[cls]
         return ReadBy((index, NONE)) if leaf and index in self._only_openers else ReadBy(ANY, NONE, index)
 
@@ -75,14 +75,17 @@ class Readers:
         for cls in self._graph.operations[index].inputs:
             if self._graph.members[cls] or self._graph.operations[index].is_view:
                 continue
-            if not self._told_apart(cls):
-                found.append((cls, _EVERY))
+            if not self.told_apart(cls):
+                found.append((cls, EVERY))
             elif index in self._only_openers:
                 found.append((cls, ReadBy((index, NONE))))
         return found
 
-    def _told_apart(self, cls: int) -> bool:
-        return self._hints.detail > 1 and (cls in self._hints.shared or bool(self._graph.members[cls]))
+    def told_apart(self, cls: int) -> bool:
+        """Whether each kernel that reads a class pays for it."""
+        return self._hints.detail > 1 and (
+            cls in self._hints.shared or (bool(self._graph.members[cls]) and not self._hints.few)
+        )
 
     def _group(self, cls: int, index: int) -> int:
         groups = self._groups.get(cls)

@@ -38,7 +38,7 @@ from eqsat.fusion.problem import ChosenGroup, NamedProblem, chosen_groups, in_gr
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
-from eqsat.fusion.states import ANY, NONE, KernelId, Reach, State, Step, latest_stage, reach_of
+from eqsat.fusion.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage, reach_of
 from eqsat.ir.operator import Kind
 
 _FINE = (2, 70_000, 0.4)
@@ -91,7 +91,7 @@ def relaxed_bound(
         if detail and not small:
             continue
         seen = replace(hints, detail=detail)
-        relaxation = _Relaxation(merged.graph, needs, target, rates, seen, started + building * time_limit_s)
+        relaxation = Relaxation(merged.graph, needs, target, rates, seen, started + building * time_limit_s)
         built = relaxation.build(most)
         if built is not None:
             left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
@@ -100,7 +100,7 @@ def relaxed_bound(
 
 
 def _solved(
-    relaxation: _Relaxation, built: ExtractionProblem, merged: Merged, time_limit_s: float, cutoff: float
+    relaxation: Relaxation, built: ExtractionProblem, merged: Merged, time_limit_s: float, cutoff: float
 ) -> Relaxed | None:
     try:
         found = extract(built, time_limit_s=time_limit_s, cutoff=cutoff * (1 + _ABOVE))
@@ -122,7 +122,7 @@ class Relaxed(NamedTuple):
         return frozenset[int]().union(*(group.operations for group in self.groups))
 
 
-class _Relaxation:
+class Relaxation:
     """``graph``: without operations that no kernel can hold (`eqsat.fusion.quotient`)."""
 
     def __init__(
@@ -133,8 +133,10 @@ class _Relaxation:
         rates: Rates,
         hints: Hints,
         deadline: float,
+        borders: Borders = WHOLE,
     ) -> None:
         self._needs = needs
+        self._borders = borders
         self._hints = hints
         self._deadline = deadline
         self._graph = graph
@@ -155,7 +157,8 @@ class _Relaxation:
         graph, problem = self._graph, self._problem
         users = graph.users()
         reaches = [
-            reach_of(graph, users, self._target, m, self._may_open, self._needs, self._deadline) for m in self._modes
+            reach_of(graph, users, self._target, mode, self._may_open, self._needs, self._deadline, self._borders)
+            for mode in self._modes
         ]
         self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._hints)
         for cls, members in enumerate(graph.members):
@@ -168,8 +171,11 @@ class _Relaxation:
             self._kernels(reach)
             if len(problem.owner) > most_nodes or time.perf_counter() > self._deadline:
                 return None
-        roots = tuple(problem.key("written", c) for c in graph.roots)
-        return problem.finished(roots)
+        return problem.finished(self._roots(reaches))
+
+    def _roots(self, reaches: Sequence[Reach]) -> tuple[int, ...]:
+        """The classes to derive, of a graph whose states are ``reaches``."""
+        return tuple(self._problem.key("written", c) for c in self._graph.roots)
 
     def groups(self, choice: Mapping[int, int]) -> list[ChosenGroup]:
         """The kernels of a choice for the relaxed problem; they may compute some classes by several operations."""
@@ -314,12 +320,14 @@ class _Relaxation:
         return self._anchor_peak
 
     def _possible(self, mode: Mode) -> bool:
-        """Whether some operator can fill each required stage."""
+        """Whether some operator can fill each required stage, in the graph or beyond its borders."""
         operations = self._graph.operations
+        if self._borders.carried.get(mode.number) and not mode.heavy:
+            return True
         for n, k in enumerate(mode.required):
             accepts = mode.template.stages[k].accepts
             fit = (i for i, o in enumerate(operations) if accepts & o.labels)
-            if not any(n or self._may_open(mode, i) for i in fit):
+            if not (n and self._borders.target != NONE) and not any(n or self._may_open(mode, i) for i in fit):
                 return False
         return True
 
@@ -369,7 +377,8 @@ class _Relaxation:
     def _taps(self, reach: Reach) -> None:
         """Further values of a kernel whose first value is written: they launch nothing, and read at least nothing."""
         graph, problem, rates, mode = self._graph, self._problem, self._rates, reach.mode
-        reached = {c for c, found in reach.states.items() if any(reach.writes(c, s) for s in found)}
+        borders = {self._borders.target, graph.owner[self._borders.source] if self._borders.source != NONE else NONE}
+        reached = {c for c, found in reach.states.items() if c in borders or any(reach.writes(c, s) for s in found)}
         for cls in sorted(reached):
             tap = problem.key("tap", mode.number, cls)
             problem.add(tap, [problem.key("first", mode.number, cls)], 0.0)

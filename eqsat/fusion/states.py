@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eqsat.cost.target import Target
 from eqsat.fusion.modes import Mode
@@ -26,6 +26,24 @@ State = tuple[int, int, KernelId]
 Step = tuple[int, State, int]
 """An operator, the state of its class that it reaches, and how many stages the input that it continues has filled (`NONE` if it
 continues none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """Where a graph is a part of a larger one, cut at classes that kernels may hold inside (`eqsat.fusion.blocks`).
+
+    ``source``: an operation without inputs that stands for everything below, or `NONE`. ``carried``: number of a mode -> stages
+    and filled stages that its class may have in kernels with required operators below. ``target``: the class above which the
+    graph is cut, or `NONE`. ``once``: whether one kernel only holds the source, which is then known by it.
+    """
+
+    source: int = NONE
+    carried: Mapping[int, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    target: int = NONE
+    once: bool = False
+
+
+WHOLE = Borders()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +88,11 @@ def reach_of(
     may_open: Callable[[Mode, int], bool],
     needs: Needs,
     deadline: float,
+    borders: Borders = WHOLE,
 ) -> Reach:
     """All states of one mode. ``users``: those of the graph; ``may_open(mode, index)``: whether an operator may fill the first
     required stage."""
-    return _Reaching(graph, users, target, mode, may_open, needs).run(deadline)
+    return _Reaching(graph, users, target, mode, may_open, needs, borders).run(deadline)
 
 
 class _Reaching:
@@ -85,7 +104,10 @@ class _Reaching:
         mode: Mode,
         may_open: Callable[[Mode, int], bool],
         needs: Needs,
+        borders: Borders,
     ) -> None:
+        self._borders = borders
+        self._carried = [] if mode.heavy else sorted(borders.carried.get(mode.number, ()))
         self._graph = graph
         self._needs = needs
         self._users = users
@@ -101,7 +123,11 @@ class _Reaching:
             i
             for members in graph.members
             for i in members
-            if mode.required and mode.opens(graph.operations[i].labels) and may_open(mode, i)
+            if mode.required
+            and (
+                (mode.opens(graph.operations[i].labels) and may_open(mode, i))
+                or (i == borders.source and self._carried)
+            )
         )
 
     def run(self, deadline: float) -> Reach:
@@ -129,11 +155,12 @@ class _Reaching:
     def _region(self, anchor: int) -> list[int]:
         """Operators that a kernel around ``anchor`` may hold: those behind it, and those that they or it read."""
         graph = self._graph
+        sole = self._borders.once and anchor == self._borders.source
         behind: dict[int, None] = {anchor: None}
         stack = [graph.owner[anchor]]
         while stack:
             for user in self._users[stack.pop()]:
-                other = self._mode.topped and self._mode.opens(graph.operations[user].labels)
+                other = self._mode.topped and not sole and self._mode.opens(graph.operations[user].labels)
                 if user not in behind and self._outer[user] and not other:
                     behind[user] = None
                     stack.append(graph.owner[user])
@@ -175,7 +202,8 @@ class _Reaching:
         for index, state, carried in seen:
             leading.setdefault((graph.owner[index], state), []).append((index, carried))
         complete = len(self._mode.required)
-        ends = [(c, s) for c, found in states.items() for s in found if s[1] == complete]
+        top = self._borders.target
+        ends = [(c, s) for c, found in states.items() for s in found if s[1] == complete or (c == top and s[1])]
         if anchor == NONE or not self._tells_roots():
             useful = self._useful(leading, states, ends)
             kept = {c: {s: None for s in found if (c, s) in useful} for c, found in states.items()}
@@ -254,6 +282,14 @@ class _Reaching:
         graph, mode, operation = self._graph, self._mode, self._graph.operations[index]
         if operation.has_parts:
             return
+        if index == self._borders.source:
+            if anchor in (index, NONE):
+                for stage, filled in self._carried:
+                    yield (stage, filled, (anchor, NONE)), NONE
+                if index == anchor and not mode.opens(operation.labels):
+                    return
+            elif self._borders.once:
+                return
         inner = {s for c in operation.inputs for s in states.get(c, ())}
         if operation.is_view:
             for state in inner:

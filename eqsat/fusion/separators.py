@@ -1,0 +1,139 @@
+"""Where a graph falls into blocks: classes that every program computes, and through which alone all data flows.
+
+A *separator* is such a class, not written by all programs, but computed by all, inside one kernel or several. What is behind it
+reads nothing else of what is before it, but for leaves and *shared* classes of light operators (masks, say), which bounds take
+to be free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eqsat.cost.target import Target
+from eqsat.extract import ExtractionProblem
+from eqsat.extract.core import Core
+from eqsat.extract.reduce import drop_cyclic_nodes
+from eqsat.extract.required import required_classes
+from eqsat.fusion.operation import FusionGraph
+
+_LEAST_HEAVY, _LEAST_LIGHT = 3, 60
+"""Operations between two separators: each that kernels may compute more than once costs the bound a little."""
+
+
+@dataclass(frozen=True)
+class Separated:
+    """A graph and its separators, each computed from the one before. ``shared``: classes, leaves too, on both sides of a
+    separator. ``repeated``: classes that several kernels may compute, each for itself, whatever the operators."""
+
+    graph: FusionGraph
+    separators: tuple[int, ...]
+    shared: frozenset[int]
+    repeated: frozenset[int]
+
+    def below(self, starts: Sequence[int], stop: int) -> list[int]:
+        """The classes that ``starts`` are computed from, they too, ``stop`` too but nothing below it; in ascending order."""
+        return sorted(_below(self.graph, starts, {stop, *self.shared}))
+
+
+def separated(graph: FusionGraph, target: Target, repeated: frozenset[int] = frozenset()) -> Separated | None:
+    """The separators of a graph, ``None`` if it has none.
+
+    First those of heavy operators, which are computed once, unless they are ``repeated``, then others far from these.
+    """
+    members = graph.members
+    required = _required(graph)
+    heavy = [c for c in required if c not in repeated and _is_heavy(graph, target, members[c])]
+    light = [c for c in required if len(members[c]) == 1 and c not in heavy]
+    chosen: dict[int, set[int]] = {}
+    shared: set[int] = set()
+    for candidates, distance in ((heavy, _LEAST_HEAVY), (light, _LEAST_LIGHT)):
+        for cls in candidates:
+            if cls in graph.roots or not all(_may_separate(graph, i) for i in members[cls]):
+                continue
+            before = _below(graph, [c for i in members[cls] for c in graph.operations[i].inputs], set())
+            both = before & _below(graph, graph.roots, {cls})
+            apart = all(
+                abs(_size(graph, before) - _size(graph, other)) >= distance and (number in before or cls in other)
+                for number, other in chosen.items()
+            )
+            if cls in before or _size(graph, before) < distance or not apart or not both.isdisjoint(chosen):
+                continue
+            if all(_may_be_shared(graph, target, i) for c in both for i in members[c]):
+                chosen[cls] = before
+                shared |= both
+    separators = sorted((c for c in chosen if c not in shared), key=lambda c: _size(graph, chosen[c]))
+    return Separated(graph, tuple(separators), frozenset(shared), repeated) if separators else None
+
+
+def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]:
+    """Whether each operation is usable in programs that have no cycles, as far as is easily seen."""
+    core, operations, required = _core(graph, usable)
+    if required is None:
+        return list(usable)
+    drop_cyclic_nodes(core, required)
+    kept = {operations[core.parts[n]] for members in core.nodes for n in members}
+    return [i in kept for i in range(len(usable))]
+
+
+def _required(graph: FusionGraph) -> list[int]:
+    """The computed classes that every program needs, operands first."""
+    core, operations, required = _core(graph, [True] * len(graph.operations))
+    if required is None:
+        return []
+    needed = 0
+    for root in core.roots:
+        needed |= required[root]
+    number = [operations[core.parts[members[0]]] for members in core.nodes]
+    return [graph.owner[i] for n, i in enumerate(number) if needed >> n & 1 and i >= 0]
+
+
+def _core(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, list[int], list[int] | None]:
+    """The choice of operations as an extraction problem, its nodes' operations, -1 for leaves, and what its classes require."""
+    operations = [i for members in graph.members for i in members if usable[i]]
+    owner = [graph.owner[i] for i in operations]
+    leaves = [c for c, members in enumerate(graph.members) if not members]
+    children = [graph.operations[i].inputs for i in operations]
+    count = len(owner) + len(leaves)
+    problem = ExtractionProblem(
+        len(graph.members), owner + leaves, children + [()] * len(leaves), [1.0] * count, graph.roots
+    )
+    core = Core.from_problem(problem)
+    return core, operations + [-1] * len(leaves), required_classes(core)
+
+
+def _below(graph: FusionGraph, starts: Iterable[int], stops: set[int]) -> set[int]:
+    """``starts`` and the classes that they are computed from, what only ``stops`` are computed from left out."""
+    found = set(starts)
+    stack = list(found)
+    while stack:
+        cls = stack.pop()
+        if cls not in stops:
+            for c in (c for i in graph.members[cls] for c in graph.operations[i].inputs):
+                if c not in found:
+                    found.add(c)
+                    stack.append(c)
+    return found
+
+
+def _size(graph: FusionGraph, classes: set[int]) -> int:
+    return sum(len(graph.members[c]) for c in classes)
+
+
+def _is_heavy(graph: FusionGraph, target: Target, operations: Sequence[int]) -> bool:
+    return all(graph.operations[i].kind.value not in target.recompute for i in operations)
+
+
+def _may_separate(graph: FusionGraph, index: int) -> bool:
+    operation = graph.operations[index]
+    return not (operation.is_view or operation.has_parts)
+
+
+def _may_be_shared(graph: FusionGraph, target: Target, index: int) -> bool:
+    """Whether a kernel that computes the operation and others from it remains one if it reads the value instead.
+
+    So it is for light operators: no kernel needs them. In a last stage, what is computed from them is in that stage too.
+    """
+    operation = graph.operations[index]
+    needed = (s for t in target.templates for s in t.stages if s.once or (s.required and s is not t.stages[-1]))
+    return not operation.has_parts and not any(s.accepts & operation.labels for s in needed)

@@ -1,0 +1,122 @@
+"""The bound block by block: never above the optimum found by trying everything, on problems that fall into blocks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from brute_force import optimum, random_problem, target
+
+from eqsat.cost.model import find_cost_model
+from eqsat.fusion import blockwise, separators
+from eqsat.fusion.blocks import block_of, equal_blocks
+from eqsat.fusion.blockwise import blockwise_bound
+from eqsat.fusion.cones import ConePool, ConePrices
+from eqsat.fusion.covering import NoKernelError, Pool, cover
+from eqsat.fusion.merging import merge_kernels
+from eqsat.fusion.operation import FusionGraph
+
+LIGHT = frozenset(("view", "elementwise", "injective"))
+ALL = frozenset(("view", "elementwise", "injective", "reduction", "anchor", "opaque"))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
+    monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
+    monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
+
+
+def chain(*parts: FusionGraph) -> FusionGraph:
+    """A problem whose parts read the first root of the part before instead of their first leaf."""
+    whole = FusionGraph()
+    previous = -1
+    for part in parts:
+        number: dict[int, int] = {}
+        for cls in range(len(part.members)):
+            if cls == 0 and previous >= 0:
+                number[cls] = previous
+                continue
+            number[cls] = len(whole.members)
+            whole.members.append([])
+            whole.elements.append(part.elements[cls])
+            whole.bytes.append(part.bytes[cls])
+            whole.scalar.append(part.scalar[cls])
+        for cls, members in enumerate(part.members):
+            for index in members:
+                operation = part.operations[index]
+                inputs = tuple(dict.fromkeys(number[c] for c in operation.inputs))
+                whole.add(number[cls], replace(operation, inputs=inputs))
+        previous = number[part.roots[0]]
+    whole.roots = (previous,)
+    return whole
+
+
+def problem(seed: int) -> FusionGraph:
+    return chain(random_problem(2 * seed, classes=4), random_problem(2 * seed + 1, classes=4))
+
+
+@pytest.mark.parametrize("cost", ["bytes", "roofline", "roofline-launch"])
+@pytest.mark.parametrize("recompute", [LIGHT, ALL])
+def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) -> None:
+    machine = target(recompute, 16)
+    model = find_cost_model(cost)
+    total = total_best = 0.0
+    count = 0
+    for seed in range(120):
+        graph = problem(seed)
+        found = blockwise_bound(graph, machine, model, time_limit_s=10.0)
+        if found is None:
+            continue
+        best = optimum(graph, machine, model)
+        if best < float("inf"):
+            assert found.bound <= best * (1 + 1e-9), seed
+            total, total_best, count = total + found.bound, total_best + best, count + 1
+    assert count > 10
+    assert total >= 0.6 * total_best
+
+
+@pytest.mark.parametrize("cost", ["bytes", "roofline-launch"])
+def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
+    """No kernel that merging finds is cheaper than the bound."""
+    machine = target(LIGHT, 16)
+    machine = replace(machine, templates=tuple(replace(t, several=t.name != "pointwise") for t in machine.templates))
+    model = find_cost_model(cost)
+    bounded = 0
+    for seed in range(150):
+        graph = problem(seed)
+        prices = ConePrices(graph, model, machine)
+        pool = Pool()
+        pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=time.perf_counter() + 10.0).kernels())
+        try:
+            found = cover(graph, pool, machine, time_limit_s=10.0)
+        except NoKernelError:
+            continue
+        kernels = merge_kernels(graph.restricted(found.choice(graph)), found.kernels, machine, prices)
+        price = sum(c.price for c in kernels.values())
+        for hints in ((), kernels.values()):
+            relaxed = blockwise_bound(graph, machine, model, time_limit_s=10.0, kernels=hints)
+            if relaxed is not None:
+                bounded += 1
+                assert relaxed.bound <= price * (1 + 1e-9), seed
+    assert bounded > 20
+
+
+def test_equal_parts_are_equal_blocks() -> None:
+    """Three equal problems in a chain: the second and the third are the same block, at one end or not."""
+    machine = target(LIGHT, 16)
+    count = 0
+    for seed in range(100):
+        parts = separators.separated(chain(*[random_problem(seed, classes=4)] * 3), machine)
+        if parts is None or len(parts.separators) != 2:
+            continue
+        first, second, third = (block_of(parts, position, machine) for position in range(3))
+        assert (first.borders.source, third.borders.target) == (-1, -1)
+        assert -1 not in (second.borders.source, third.borders.source, first.borders.target, second.borders.target)
+        keys = [key for key, _ in equal_blocks([first, second, third], frozenset())]
+        sizes = [(len(b.graph.operations), len(b.graph.members)) for b in (second, third)]
+        count += keys[1] == keys[2]
+        assert keys[1] != keys[2] or sizes[0] == sizes[1]
+        assert keys[0] != keys[1]
+    assert count > 3
