@@ -1,4 +1,4 @@
-"""Rows of tables, their sum and its norm as one operator of ONNX Runtime: EmbedLayerNormalization (E27)."""
+"""Rows of tables, their sum and its norm as one operator of ONNX Runtime: EmbedLayerNormalization (E32)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _draw(d: Sampler) -> Instance:
 @group_rule(
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime",
-    family="E27",
+    family="E32",
     sample=_draw,
     domain=DOMAIN,
 )

@@ -94,13 +94,13 @@ class _Convolutions:
     def shape(self, branch: Branch) -> Hashable:
         """What convolutions must share to be one: all but the number of output channels."""
         _, node, w = branch
-        _, strides, dilations, pads = _window(node, w)
+        _, strides, dilations, pads = window(node, w)
         return w.dtype, w.shape[1:], strides, dilations, pads
 
     def middle(self, branch: Branch) -> Hashable:
         """What convolutions must share to be one after their kernels are enlarged."""
         _, node, w = branch
-        kernel, strides, dilations, pads = _window(node, w)
+        kernel, strides, dilations, pads = window(node, w)
         if not w.is_constant or any(d != 1 for d in dilations):
             return None
         margins = tuple(2 * p - (k - 1) for p, k in zip(pads, (*kernel, *kernel), strict=True))
@@ -108,27 +108,30 @@ class _Convolutions:
 
     def merged(self, key: Any, *, enlarge: bool) -> Iterator[Merge]:
         for group in self._products.groups(key):
-            kernels = {_window(node, w)[0] for _, node, w in group}
+            kernels = {window(node, w)[0] for _, node, w in group}
             if (len(kernels) > 1) is enlarge and any(not self._products.is_cut(x, node) for x, node, _ in group):
                 yield from self._merge(group, tuple(map(max, *kernels)) if enlarge else next(iter(kernels)))
 
     def _merge(self, group: Sequence[Branch], kernel: tuple[int, ...]) -> Iterator[Merge]:
         x, first, w = group[0]
-        own, strides, dilations, pads = _window(first, w)
+        own, strides, dilations, pads = window(first, w)
         grown = tuple(p + (k - o) // 2 for p, k, o in zip(pads, (*kernel, *kernel), (*own, *own), strict=True))
         weights = apply("Concat", *(_enlarged(w, kernel) for _, _, w in group), axis=0)
         operands: list[Term] = [x, weights]
-        biases = [self._biases[node.handle] for _, node, _ in group]
-        if any(b is not None for b in biases):
-            zeros = (literal(np.zeros(int(w.shape[0]), w.dtype.numpy)) for _, _, w in group)
-            operands.append(
-                apply("Concat", *(z if b is None else b for b, z in zip(biases, zeros, strict=True)), axis=0)
-            )
+        operands += joined_biases([(w, self._biases[node.handle]) for _, node, w in group])
         attributes = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": grown, "group": 1}
         sizes = int64s(int(w.shape[0]) for _, _, w in group)
         split = apply("Split", apply("Conv", *operands, **attributes), sizes, outputs=len(group), axis=1)
         for index, (_, node, _) in enumerate(group):
             yield node, split.output(index)
+
+
+def joined_biases(branches: Sequence[tuple[Ref, Ref | None]]) -> list[Term]:
+    """The biases of convolutions, each given beside its weights, in a row, an absent one as zeros; none if all are absent."""
+    if all(bias is None for _, bias in branches):
+        return []
+    zeros = (literal(np.zeros(int(w.shape[0]), w.dtype.numpy)) for w, _ in branches)
+    return [apply("Concat", *(z if b is None else b for (_, b), z in zip(branches, zeros, strict=True)), axis=0)]
 
 
 def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
@@ -140,7 +143,7 @@ def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
         return False
 
 
-def _window(node: Ref, w: Ref) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def window(node: Ref, w: Ref) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Kernel, strides, dilations and pads."""
     kernel = w.static_shape[2:]
     ones = (1,) * len(kernel)

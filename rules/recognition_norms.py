@@ -35,12 +35,20 @@ def reduced_axes(node: Ref, axes: Ref | None, rank: int) -> tuple[int, ...]:
     return tuple(sorted({a % rank for a in given}))
 
 
-def _trailing_axis(m: Match) -> int:
+def trailing_axis(m: Match) -> int:
     """The first axis, as a negative number, if the mean is taken over the last axes of ``x``."""
     rank = m.x.rank
     found = reduced_axes(m.mean, m.axes, rank)
     m.require(found and found == tuple(range(found[0], rank)), "the mean is not taken over the last axes")
     return found[0] - rank
+
+
+def epsilon_of(m: Match) -> float:
+    """The number ``eps``, which is not negative."""
+    m.require(m.eps.value.size == 1, "epsilon is no number")
+    epsilon = float(m.eps.value.reshape(()))
+    m.require(0 <= epsilon < np.inf, "epsilon is negative or infinite")
+    return epsilon
 
 
 def normalised_extents(m: Match, value: Ref, axis: int) -> tuple[int, ...]:
@@ -123,10 +131,7 @@ def _centred(d: Sampler) -> dict[str, Any]:
 def recognise_rms_normalization(m: Match) -> Term:
     """``x / Sqrt(ReduceMean(x * x, axes) + eps) == RMSNormalization(x, 1)`` over the last axes."""
     m.require(m.x.dtype is DType.FLOAT, "epsilon is kept in float32")
-    m.require(m.eps.value.size == 1, "epsilon is no number")
-    epsilon = float(m.eps.value.reshape(()))
-    m.require(0 <= epsilon < np.inf, "epsilon is negative or infinite")
-    axis = _trailing_axis(m)
+    epsilon, axis = epsilon_of(m), trailing_axis(m)
     ones = literal(np.ones(normalised_extents(m, m.x, axis), m.x.dtype.numpy))
     return apply("RMSNormalization", m.x, ones, axis=axis, epsilon=epsilon)
 
@@ -175,7 +180,7 @@ def scale_rms_normalization(m: Match) -> Term:
 )
 def recognise_layer_normalization(m: Match) -> Term:
     """``RMSNormalization(x - ReduceMean(x, axes), s) == LayerNormalization(x, s)`` where both go over the same axes."""
-    m.require(_trailing_axis(m) == normalised_axis(m), "the mean is taken over other axes")
+    m.require(trailing_axis(m) == normalised_axis(m), "the mean is taken over other axes")
     return apply("LayerNormalization", m.x, m.s, **dict(m.norm.attributes))
 
 

@@ -57,6 +57,7 @@ def _behind_weights(view: GroupView) -> set[int]:
 def _closure(
     view: GroupView, found: set[int], ops: tuple[str, ...], step: Callable[[Node], tuple[list[Ref], list[Ref]]]
 ) -> set[int]:
+    """``found`` and what is reached from it: ``step`` gives the classes that an operator needs, and those that it adds."""
     steps = [step(node) for node in _nodes(view, (*ops, *BOUNDED, *PASSABLE))]
     size = -1
     while size < len(found):

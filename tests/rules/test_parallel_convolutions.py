@@ -95,3 +95,49 @@ def test_a_weight_computed_from_a_merged_conv_is_no_branch() -> None:
         "Reshape", b.op("ReduceMax", first, b.constant(np.array([2, 3])), keepdims=1), b.constant([1, 2, 1, 1])
     )
     assert counts(optimized(b.finish([first, b.op("Conv", x, kernel)])))["Conv"] == 2
+
+
+def parted(
+    channels: tuple[int, ...],
+    *,
+    outputs: tuple[int, ...] = (4, 4, 4),
+    bias: bool = True,
+    relu: bool = False,
+    slices: bool = False,
+) -> Graph:
+    """Convolutions of the parts of one input, joined again, as frameworks without grouped convolutions export them."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 6, 7, 7))
+    ends = np.cumsum(channels)
+    if slices:
+        bounds = [
+            [b.constant([int(v)], "int64") for v in (end - n, end, 1)] for n, end in zip(channels, ends, strict=True)
+        ]
+        parts = [b.op("Slice", x, *three) for three in bounds]
+    else:
+        parts = b.op("Split", x, b.constant(list(channels), "int64"), outputs=len(channels), axis=1)
+    results = []
+    for part, n, out in zip(parts, channels, outputs, strict=False):
+        operands = [b.constant(weights(out, n, 3, 3)), *([b.constant(weights(out))] if bias or not results else [])]
+        result = b.op("Conv", part, *operands, pads=(1, 1, 1, 1))
+        results.append(b.op("Relu", result) if relu else result)
+    return b.finish({"y": b.op("Concat", *results, axis=1)})
+
+
+@pytest.mark.parametrize("how", [{}, {"bias": False}, {"slices": True}])
+def test_convolutions_of_all_parts_are_one_in_groups(how: dict[str, Any]) -> None:
+    assert counts(optimized(parted((2, 2, 2), **how))) == {"Conv": 1}
+
+
+def test_activations_do_not_keep_groups_apart() -> None:
+    found = counts(optimized(parted((2, 2, 2), relu=True)))
+    assert (found["Conv"], "Split" in found, "Concat" in found) == (1, False, False)
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [((1, 2, 3), (4, 4, 4)), ((2, 2, 2), (4, 4, 5))])
+def test_parts_of_different_size_are_no_groups(channels: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    assert counts(optimized(parted(channels, outputs=outputs)))["Conv"] == 3
+
+
+def test_groups_need_all_parts() -> None:
+    assert counts(optimized(parted((2, 2, 2), outputs=(4, 4))))["Conv"] == 2

@@ -216,3 +216,23 @@ def test_interpolation_stays_in_floats() -> None:
     p = parameters(b, 0.3, np.int8(3))
     resized = b.op("Resize", b.op(DQ, integers(b), *p), None, b.constant([1, 1, 2, 2], "float32"), mode="linear")
     assert DQ in counts(optimized(b.finish({"y": b.op(Q, resized, *p)})))
+
+
+BETWEEN = {
+    "Clip": lambda b, x: b.op("Clip", x, b.constant(np.float32(-1.1)), b.constant(np.float32(6))),
+    "Max": lambda b, x: b.op("Max", b.constant(np.float32(1)), x),
+    "Min": lambda b, x: b.op("Min", x, b.constant(np.array([1, 2, 3, 4], np.float32))),
+}
+
+
+@pytest.mark.parametrize("op", sorted(BETWEEN))
+@pytest.mark.parametrize(("scales", "left"), [((0.3, 0.3), {}), ((0.3, 0.7), {Q: 1, DQ: 1})])
+def test_clamp_between_dequantise_and_quantise_happens_on_integers(
+    scales: tuple[float, float], left: dict[str, int], op: str
+) -> None:
+    """Whether the bounds are on the grid or not."""
+    b = GraphBuilder()
+    first, second = (parameters(b, scale, np.int8(3)) for scale in scales)
+    clamped = BETWEEN[op](b, b.op(DQ, integers(b), *first))
+    found = counts(optimized(b.finish({"y": b.op(Q, clamped, *second)})))
+    assert {name: n for name, n in found.items() if name in (Q, DQ)} == left
