@@ -225,7 +225,7 @@ def measure(path: Path, options: argparse.Namespace) -> Iterator[tuple[str, list
     """For ours and the original rewritten: the operators at the ends of the layers, and what the layers did."""
     result = eqsat.optimize(
         path, cost=options.cost, numerics=options.numerics, form="onnxruntime", verify=False,
-        disabled_rules=tuple(filter(None, options.disable_rules.split(","))),
+        time_limit_s=600.0, disabled_rules=tuple(filter(None, options.disable_rules.split(","))),
     )  # fmt: skip
     ours, original = result.program.graph, result.original
     per_tensor = options.layers == "quantised"
