@@ -43,6 +43,8 @@ LIMIT = 1e-4
 """Part of the elements that a layer may move, by one quantum."""
 ALIKE = 0.9
 """Part of the elements in which two quantised tensors agree that stand for the same value."""
+COPIES = MOVEMENT - {"Split", "Gather", "GatherElements", "GatherND"}
+"""Operators whose result is a copy of their operand: not parts of it, nor what a table has for its codes."""
 LEAST = 1024
 """Smaller tensors are not compared."""
 _FED = "forced:"
@@ -167,8 +169,7 @@ def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values,
     producers = ours.producers()
     cuts: list[Cut] = []
     for value in mine:
-        copied = producers[value].op in MOVEMENT and producers[value].op != "Split"
-        if copied:
+        if producers[value].op in COPIES:
             continue
         others = [v for v in theirs if sections[1][v] == sections[0][value] and right[v].size == found[value].size]
         best = max(((_agreement(found[value], right[v]), v) for v in others), default=((0.0, 0), ""))
@@ -184,7 +185,7 @@ def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values,
     def is_unfinished(value: str, partner: str) -> bool:
         found = readers.get(value, [])
         return bool(found) and all(
-            is_unfinished(n.outputs[0], partner) if n.op in MOVEMENT else partners.get(n.outputs[0]) == partner
+            is_unfinished(n.outputs[0], partner) if n.op in COPIES else partners.get(n.outputs[0]) == partner
             for n in found
         )
 
@@ -225,7 +226,7 @@ def measure(path: Path, options: argparse.Namespace) -> Iterator[tuple[str, list
     """For ours and the original rewritten: the operators at the ends of the layers, and what the layers did."""
     result = eqsat.optimize(
         path, cost=options.cost, numerics=options.numerics, form="onnxruntime", verify=False,
-        disabled_rules=tuple(filter(None, options.disable_rules.split(","))),
+        time_limit_s=600.0, disabled_rules=tuple(filter(None, options.disable_rules.split(","))),
     )  # fmt: skip
     ours, original = result.program.graph, result.original
     per_tensor = options.layers == "quantised"

@@ -199,10 +199,12 @@ def fuse_bias_into_integer_product(m: Match) -> Term:
 def _check_bias(m: Match, bias: Ref) -> None:
     """Raises `Unmet` where rounding the bias to the scale of the sums moves too many elements by a quantum: as large a part of
     them as its error is of a quantum, on average over the columns."""
-    unit = (np.float64(m.sa.elements) * m.sw.elements).reshape(-1)
-    units = bias.elements.reshape(-1) / unit
-    error = np.abs(units - np.rint(units)) * unit / float(m.sy.elements.reshape(()))
-    m.require(bool(error.mean() <= _MOVED and error.max() <= 0.5), "a rounded bias would move too many elements")
+    with np.errstate(all="ignore"):  # a bias that is not finite has no error either
+        unit = (np.float64(m.sa.elements) * m.sw.elements).reshape(-1)
+        units = bias.elements.reshape(-1) / unit
+        error = np.abs(units - np.rint(units)) * unit / float(m.sy.elements.reshape(()))
+        fine = bool(error.mean() <= _MOVED and error.max() <= 0.5)
+    m.require(fine, "a rounded bias would move too many elements")
 
 
 def _requantised(d: Sampler) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from eqsat.cost.target import Target, load_target
 from eqsat.cost.timings import Table, Timing, load_table, shipped_table_path, this_machine
 from eqsat.errors import ModelError, OptionError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Kind
+from eqsat.ir.operator import Kind, defined_operators
 from eqsat.ir.types import tensor_type
 
 TARGET = load_target("onnxruntime-cpu")
@@ -236,3 +236,13 @@ def test_absent_zero_point_costs_what_a_stated_one_does() -> None:
         case = Timing("com.microsoft::MatMulIntegerToFloat", Attributes({}), operands, result, 1.0)
         prices.add(model.kernel_cost(work_of_timing(case), TARGET))
     assert len(prices) == 1
+
+
+def test_the_shipped_table_prices_every_fused_operator_of_the_runtime() -> None:
+    table = load_table(shipped_table_path(TARGET.name))
+    fused = {key for key in defined_operators() if key.startswith("com.microsoft::")}
+    timed = {t.key: t for t in table.timings if t.key in fused}
+    assert set(timed) == fused
+    model = MeasuredModel(shipped_table_path(TARGET.name))
+    for found in timed.values():
+        assert model.estimate(work_of_timing(found), TARGET).source in ("timed", "family")

@@ -25,9 +25,9 @@ def _embed(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequ
         raise ShapeError(f"{NAME}: masks and stated positions are not covered by the definition")
     found = b.type_of(ids or "")
     shape = found.shape if isinstance(found, TensorType) else None
-    if shape is None or len(shape) != 2 or not all(isinstance(d, int) for d in shape):
+    batch, length = shape if shape is not None and len(shape) == 2 else (None, None)
+    if not isinstance(batch, int) or not isinstance(length, int):
         raise ShapeError(f"{NAME} takes ids [batch, sequence] of known extents, got {found}")
-    batch, length = shape
     first = b.op("Slice", positions, *(b.constant([n], "int64") for n in (0, length, 0)))
     total = b.op("Add", b.op("Gather", words, ids, axis=0), first)
     if segments:
