@@ -17,7 +17,6 @@ from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
-from eqsat.extract.knuth import knuth
 from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
@@ -35,8 +34,8 @@ from eqsat.fusion.partition import (
     program_with,
 )
 from eqsat.fusion.problem import ChosenGroup
-from eqsat.fusion.readoff import covering_of
-from eqsat.fusion.relaxation import FIRST_ATTEMPTS, LATER_ATTEMPTS, relaxed_bound
+from eqsat.fusion.readoff import covering_of, spanned
+from eqsat.fusion.relaxation import COARSEST, FIRST_ATTEMPTS, LATER_ATTEMPTS, relaxed_bound
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -49,7 +48,11 @@ _EXHAUSTIVE_TOTAL = 12_000
 _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
 _BLOCKWISE_OPERATIONS = 1_500
-"""Larger graphs are bounded block by block where they can be."""
+"""Larger graphs are bounded block by block first."""
+_WHOLE_OPERATIONS = 6_000
+"""Larger graphs are bounded block by block only, where they can be."""
+_USEFUL = 0.95
+"""A bound below that part of the cost says little."""
 _LEAST_SHARE = 0.2
 """Share of the time limit that a search in the pool needs to come to something."""
 
@@ -225,29 +228,35 @@ class _Joint:
         cost, _, plan, _ = self._best or (float("inf"), {}, None, "")
         kernels = plan.kernels.values() if plan else ()
         problem = self._graph, self._target, self._model
+        blocks = None
         if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
             blocks = blockwise_bound(*problem, time_limit_s=self._left(share), kernels=kernels)
             if blocks is not None:
-                choice = self._spanned(blocks.operations)
-                if choice is not None and not self._proved(blocks.bound):
-                    self._offer(choice, "relaxation")
-                return blocks.bound
-        left = self._left(share)
-        relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, attempts=attempts, cutoff=cost)
-        if relaxed and not self._proved(relaxed.bound):
-            choice = self._spanned(relaxed.operations)
-            if choice is not None:
-                self._offer_groups(choice, relaxed.groups)
-                if not self._proved(relaxed.bound):
-                    self._offer(choice, "relaxation")
-        return relaxed.bound if relaxed else None
+                self._take(blocks.bound, blocks.operations, ())
+                if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
+                    return blocks.bound
+        least = blocks.bound if blocks else 0.0
+        for tried in (attempts, COARSEST):
+            left = self._left(share)
+            relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, attempts=tried, cutoff=cost)
+            if relaxed is not None:
+                self._take(relaxed.bound, relaxed.operations, relaxed.groups)
+                least = max(least, relaxed.bound)
+            if relaxed is None or not relaxed.detail or least > _USEFUL * cost:  # else it was too large to be solved
+                break
+        return least or None
 
-    def _offer_groups(self, choice: dict[int, int], groups: Sequence[ChosenGroup]) -> None:
-        """Remembers a program in kernels that are given, if they are a covering and it is the best so far."""
+    def _take(self, bound: float, operations: frozenset[int], groups: Sequence[ChosenGroup]) -> None:
+        """Offers what a relaxed problem chose, first in its kernels."""
+        choice = None if self._proved(bound) else self._spanned(operations)
+        if choice is None:
+            return
         plan = covering_of(self._graph, choice, groups, self._target, self._prices)
         if plan is not None:
             self._pool.add(cone for cone in plan.kernels.values() if not cone.also)
             self._remember(choice, plan, "relaxation")
+        if not self._proved(bound):
+            self._offer(choice, "relaxation")
 
     def _proved(self, bound: float) -> bool:
         return self._best is not None and self._best[0] <= bound * (1 + 1e-9)
@@ -317,7 +326,7 @@ class _Joint:
         return plan.cost
 
     def _remember(self, choice: dict[int, int], plan: Covering, stage: str) -> None:
-        if self._best is None or plan.cost < self._best[0] * (1 - 1e-12):
+        if not self._best or plan.cost < self._best[0] * (1 - 1e-12):
             self._best = (plan.cost, choice, plan, stage)
 
     def _original(self) -> dict[int, int]:
@@ -333,17 +342,8 @@ class _Joint:
         return self._needed(first)
 
     def _spanned(self, operations: frozenset[int]) -> dict[int, int] | None:
-        """A program of ``operations`` and views, preferring what is computed from little; ``None`` if they are not enough."""
-        graph = self._graph
-        nodes = [i for members in graph.members for i in members if i in operations or graph.operations[i].is_view]
-        owner = [graph.owner[i] for i in nodes]
-        children = [tuple(graph.inputs_of(i)) for i in nodes]
-        leaves = [c for c, members in enumerate(graph.members) if not members]
-        owner, children = owner + leaves, children + [()] * len(leaves)
-        tree = knuth(len(graph.members), owner, children, [float(i < len(nodes)) for i in range(len(owner))])
-        if any(tree.choice[root] < 0 for root in graph.roots):
-            return None
-        return self._needed({c: nodes[n] for c, n in enumerate(tree.choice) if 0 <= n < len(nodes)})
+        choice = spanned(self._graph, operations)
+        return None if choice is None else self._needed(choice)
 
     def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:
         source, egraph = self._source, self._snapshot.egraph

@@ -91,3 +91,17 @@ def _kernel(name: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
     if name[0] == "state" and known[0] != "first" and name[4][2][0] >= 0:
         return (name[1], name[2], name[4][2])
     return known
+
+
+class Relaxed(NamedTuple):
+    """A lower bound, the kernels of a choice of about that cost, without the views between equal classes, and the detail of the
+    problem."""
+
+    bound: float
+    groups: list[ChosenGroup]
+    detail: int
+
+    @property
+    def operations(self) -> frozenset[int]:
+        """The operations that the choice computes, of some classes perhaps several."""
+        return frozenset[int]().union(*(group.operations for group in self.groups))

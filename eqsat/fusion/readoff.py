@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from eqsat.cost.target import Target
+from eqsat.extract.knuth import knuth
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
 from eqsat.fusion.covering import Covering, repeated
 from eqsat.fusion.matching import Cone, Matcher
@@ -26,6 +27,20 @@ def covering_of(
     if kernels is None or repeated(graph, kernels.values(), target) or _circular(kernels):
         return None
     return Covering(kernels, sum(cone.price for cone in kernels.values()), 0.0, "relaxation")
+
+
+def spanned(graph: FusionGraph, operations: frozenset[int]) -> dict[int, int] | None:
+    """A program of ``operations`` and views (class -> operation), preferring what is computed from little; ``None`` if they are
+    not enough."""
+    nodes = [i for members in graph.members for i in members if i in operations or graph.operations[i].is_view]
+    owner = [graph.owner[i] for i in nodes]
+    children = [tuple(graph.inputs_of(i)) for i in nodes]
+    leaves = [c for c, members in enumerate(graph.members) if not members]
+    owner, children = owner + leaves, children + [()] * len(leaves)
+    tree = knuth(len(graph.members), owner, children, [float(i < len(nodes)) for i in range(len(owner))])
+    if any(tree.choice[root] < 0 for root in graph.roots):
+        return None
+    return {c: nodes[n] for c, n in enumerate(tree.choice) if 0 <= n < len(nodes)}
 
 
 class _ReadOff:

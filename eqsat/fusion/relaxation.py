@@ -23,7 +23,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -34,7 +33,7 @@ from eqsat.fusion.matching import Cone
 from eqsat.fusion.modes import Mode, distinct_templates, mode_of
 from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
-from eqsat.fusion.problem import ChosenGroup, NamedProblem, chosen_groups, in_graph
+from eqsat.fusion.problem import ChosenGroup, NamedProblem, Relaxed, chosen_groups, in_graph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
@@ -44,7 +43,9 @@ from eqsat.ir.operator import Kind
 _FINE = (2, 70_000, 0.4)
 """Detail (`eqsat.fusion.hints`), most e-nodes, and the part of the time limit within which the problem must be built."""
 
-FIRST_ATTEMPTS = (_FINE, (1, 45_000, 0.5), (0, 400_000, 0.6))
+COARSEST = ((0, 400_000, 0.6),)
+
+FIRST_ATTEMPTS = (_FINE, (1, 45_000, 0.5), *COARSEST)
 """The finest problem if it can be built, else one of less detail, or the coarsest, which is sure to give a bound."""
 
 LATER_ATTEMPTS = (_FINE, (1, 64_000, 0.8))
@@ -107,19 +108,7 @@ def _solved(
     except EqsatError:
         return None
     groups = [in_graph(group, merged) for group in relaxation.groups(found.choice)]
-    return Relaxed(found.lower_bound, groups)
-
-
-class Relaxed(NamedTuple):
-    """A lower bound, and the kernels of a choice of about that cost, without the views between equal classes."""
-
-    bound: float
-    groups: list[ChosenGroup]
-
-    @property
-    def operations(self) -> frozenset[int]:
-        """The operations that the choice computes, of some classes perhaps several."""
-        return frozenset[int]().union(*(group.operations for group in self.groups))
+    return Relaxed(min(found.lower_bound, cutoff), groups, relaxation.detail)
 
 
 class Relaxation:
@@ -135,6 +124,7 @@ class Relaxation:
         deadline: float,
         borders: Borders = WHOLE,
     ) -> None:
+        self.detail = hints.detail
         self._needs = needs
         self._borders = borders
         self._hints = hints
