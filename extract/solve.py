@@ -35,8 +35,8 @@ def extract(
     local search), "milp" (the whole problem as one MILP), "auto" (reductions, decomposition, heuristics, landmark
     bounds, then MILPs on what remains). The result is never dearer than ``incumbent``, a known acyclic choice (e-class
     -> e-node). Choices that cost ``cutoff`` or more are of no interest (method "auto"): where none is cheaper, the bound
-    is the cutoff, and the choice may be any. ``time_limit_s`` is a limit in seconds, not an error: the best choice and bound found are returned. The
-    same input gives the same choice unless the limit is hit.
+    is the cutoff, and the choice may be any. ``time_limit_s`` is a limit in seconds, not an error: the best choice and
+    bound found are returned. The same input gives the same choice unless the limit is hit.
 
     Raises :class:`ExtractionError` if the problem is malformed or has no choice of finite cost, or if ``incumbent`` is
     not an acyclic choice of the roots, and :class:`eqsat.errors.OptionError` for an unknown method.
