@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.cost.target import Template
+from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.ir.operator import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Mode:
         k = self.required[0]
         stages = self.template.stages
         return bool(stages[k].accepts & labels) and not any(s.accepts & labels for s in stages[:k] if not self.anchored)
+
+    def takes(self, operation: Operation) -> bool:
+        """Whether some stage takes an operator."""
+        return operation.is_view or any(s.accepts & operation.labels for s in self.template.stages)
 
 
 def mode_of(number: int, template: Template, heavy: bool, detail: int) -> Mode:
@@ -71,3 +77,23 @@ def holds_kernels_around(general: Template, special: Template, labels: frozenset
         and all(s.accepts <= first.accepts for s in before)
         and all(s.accepts <= last.accepts for s in behind)
     )
+
+
+def opened_by_anchors(graph: FusionGraph, mode: Mode) -> bool:
+    """Whether every operator that can fill the first required stage is an anchor."""
+    accepts = mode.template.stages[mode.required[0]].accepts
+    return all(o.kind is Kind.ANCHOR for o in graph.operations if accepts & o.labels)
+
+
+def computed_from_leaves(graph: FusionGraph, mode: Mode, source: int) -> set[int]:
+    """The classes that kernels of a mode can compute from leaves alone; operation ``source`` stands for more than it reads."""
+    users = graph.users()
+    found: set[int] = set()
+    work = [i for i, o in enumerate(graph.operations) if mode.takes(o)]
+    while work:
+        index = work.pop()
+        cls = graph.owner[index]
+        if cls not in found and index != source and found.issuperset(graph.inputs_of(index)):
+            found.add(cls)
+            work += [i for i in users[cls] if mode.takes(graph.operations[i])]
+    return found

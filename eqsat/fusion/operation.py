@@ -95,6 +95,10 @@ class FusionGraph:
         """Classes that the operation reads and that are no leaves."""
         return [c for c in self.operations[index].inputs if self.members[c]]
 
+    def views_of(self, cls: int) -> list[int]:
+        """The operations that give a class as a view, inside kernels, too."""
+        return [i for i in self.members[cls] if self.operations[i].is_view and not self.operations[i].has_parts]
+
     def users(self) -> list[list[int]]:
         """For each class the operations that read it, class by class."""
         found: list[list[int]] = [[] for _ in self.members]

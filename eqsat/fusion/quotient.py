@@ -33,8 +33,8 @@ def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True
     If views are ``free``, a view of one input and its input, of equal sizes in memory, become one class, if none of them is a
     leaf (whose views a kernel may compute otherwise, and read less). What computes one of them then computes the other. Every
     program of the graph and its kernels is one of the result at no greater cost: views only get fewer, and no value gets
-    another size. Operators become equal whose inputs differ in views only. ``usable[i]``: whether operation ``i`` may be
-    chosen at all.
+    another size. Operators become equal whose inputs differ in views only. What computes a value from a view of it stays: it
+    may be what a kernel is built around. ``usable[i]``: whether operation ``i`` may be chosen at all.
     """
     parent = list(range(len(graph.members)))
 
@@ -75,7 +75,7 @@ def merge_views(graph: FusionGraph, usable: Sequence[bool], *, free: bool = True
                 operation.dtype,
                 operation.row_bytes,
             )
-            if usable[index] and number[target] not in inputs:
+            if usable[index] and not (operation.is_view and inputs == (number[target],)):
                 if same not in seen:
                     seen[same] = result.add(number[target], replace(operation, inputs=inputs))
                 places[index] = seen[same]

@@ -30,7 +30,7 @@ from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
 from eqsat.fusion.hints import Hints, hints_of
 from eqsat.fusion.matching import Cone
-from eqsat.fusion.modes import Mode, distinct_templates, mode_of
+from eqsat.fusion.modes import Mode, computed_from_leaves, distinct_templates, mode_of, opened_by_anchors
 from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.problem import ChosenGroup, NamedProblem, Relaxed, chosen_groups, in_graph
@@ -140,7 +140,7 @@ class Relaxation:
         anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
         self._anchor_peak = max(anchors, default=self._peak)
         self._modes = [m for m in modes if (m.anchored or not m.heavy) and self._possible(m)]
-        self._around = {m.number: m.anchored and self._around_anchors(m) for m in self._modes}
+        self._around = {m.number: m.anchored and opened_by_anchors(graph, m) for m in self._modes}
 
     def build(self, most_nodes: int) -> ExtractionProblem | None:
         """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or time is up."""
@@ -215,7 +215,7 @@ class Relaxation:
         """Least time of an operator's operations in any kernel that is bound by them."""
         if not operation.flops:
             return 0.0
-        taken = [m for m in self._modes if m.heavy and self._accepted(m, operation)]
+        taken = [m for m in self._modes if m.heavy and m.takes(operation)]
         return operation.flops / max([self._target.peak(operation.dtype), *(self._rate(m, operation) for m in taken)])
 
     def _alone(self, cls: int, index: int) -> None:
@@ -250,9 +250,12 @@ class Relaxation:
             self._taps(reach)
 
     def _is_alone(self, reach: Reach, cls: int, state: State) -> bool:
-        """Whether the kernel up to a state is the operator that opens it, which could not write further values."""
+        """Whether the kernel up to a state is the operator that opens it, which could not write further values nor read views
+        of what is in memory."""
         template, anchor = reach.mode.template, state[2][0]
         if template.several or anchor == NONE or self._graph.owner[anchor] != cls:
+            return False
+        if any(self._graph.views_of(c) for c in self._graph.operations[anchor].inputs):
             return False
         first = template.stages[reach.mode.required[0]]
         return first.entry and state[0] == reach.mode.required[0]
@@ -321,17 +324,12 @@ class Relaxation:
                 return False
         return True
 
-    def _around_anchors(self, mode: Mode) -> bool:
-        """Whether every operator that can fill the first required stage is an anchor."""
-        accepts = mode.template.stages[mode.required[0]].accepts
-        return all(o.kind is Kind.ANCHOR for o in self._graph.operations if accepts & o.labels)
-
     def _outside(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> int:
         """Class of a value that a kernel with operator ``index`` reads from memory, or of a view there of such values."""
         problem, graph = self._problem, self._graph
         reader = None if mode.heavy else self._readers.kernel(cls, index, mode, kernel)
         own = problem.key("written", cls) if reader is None else self._read(cls, reader)
-        views = [i for i in graph.members[cls] if graph.operations[i].is_view and not graph.operations[i].has_parts]
+        views = graph.views_of(cls)
         if not views:
             return own
         name = ("seen", cls, reader)
@@ -369,21 +367,32 @@ class Relaxation:
         graph, problem, rates, mode = self._graph, self._problem, self._rates, reach.mode
         borders = {self._borders.target, graph.owner[self._borders.source] if self._borders.source != NONE else NONE}
         reached = {c for c, found in reach.states.items() if c in borders or any(reach.writes(c, s) for s in found)}
-        for cls in sorted(reached):
+        beside = computed_from_leaves(graph, mode, self._borders.source)
+        for cls in sorted(reached | beside):
             tap = problem.key("tap", mode.number, cls)
-            problem.add(tap, [problem.key("first", mode.number, cls)], 0.0)
-            problem.add(problem.key("written", cls), [tap], rates.byte * graph.bytes[cls])
+            if cls in reached:
+                problem.add(tap, [problem.key("first", mode.number, cls)], 0.0)
+                problem.add(problem.key("written", cls), [tap], rates.byte * graph.bytes[cls])
             for index in graph.members[cls]:
                 operation = graph.operations[index]
-                if not self._accepted(mode, operation):
-                    continue
                 computed = graph.inputs_of(index)
-                if not computed or not reached.issuperset(computed):
+                if not mode.takes(operation) or not (reached | beside).issuperset(computed):
                     continue
                 cost = rates.view if operation.is_view else rates.operator
                 below = self._implied(index)
-                problem.add(tap, [*below, *(problem.key("tap", mode.number, c) for c in computed)], cost)
+                if beside.issuperset(computed):
+                    inner = [problem.key("beside", mode.number, c) for c in computed]
+                    problem.add(problem.key("beside", mode.number, cls), [*below, *inner], cost)
+                for first in computed:
+                    others = [self._held(mode, c, reached, beside) for c in computed if c != first]
+                    problem.add(tap, [*below, problem.key("tap", mode.number, first), *others], cost)
+                    if beside.isdisjoint(computed):
+                        break
 
-    @staticmethod
-    def _accepted(mode: Mode, operation: Operation) -> bool:
-        return operation.is_view or any(s.accepts & operation.labels for s in mode.template.stages)
+    def _held(self, mode: Mode, cls: int, reached: set[int], beside: set[int]) -> int:
+        """Class of a value that a kernel with a first value computes, from that or from leaves."""
+        name = mode.number, cls
+        ways = [
+            self._problem.key(kind, *name) for kind, found in (("tap", reached), ("beside", beside)) if cls in found
+        ]
+        return self._problem.either(("held", *name), ways)

@@ -45,6 +45,17 @@ def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) 
     assert total >= 0.88 * total_best
 
 
+@pytest.mark.parametrize(("seed", "classes"), [(21, 5), (609, 5), (873, 5), (1982, 5), (245, 6), (1632, 6), (2900, 6)])
+@pytest.mark.parametrize("detail", [0, 1, 2])
+def test_bound_holds_for_single_operators_with_views_inside(seed: int, classes: int, detail: int) -> None:
+    """Where the cheapest kernel around an operator reads a view of what is in memory, or computes a value from a view of it."""
+    machine, model = target(LIGHT, 16), find_cost_model("bytes")
+    graph = random_problem(seed, classes=classes)
+    relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=((detail, 10_000, 1.0),))
+    assert relaxed is not None
+    assert relaxed.bound <= optimum(graph, machine, model) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("cost", ["roofline-launch", "kernels"])
 def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
     """No kernel that merging finds is cheaper than the bound; merged kernels compute and write what the others did."""
@@ -52,8 +63,9 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
     machine = replace(machine, templates=tuple(replace(t, several=t.name != "pointwise") for t in machine.templates))
     model = find_cost_model(cost)
     merged_somewhere = 0
-    for seed in range(150):
-        graph = random_problem(seed, classes=7)
+    computed_from_leaves = (505, 1165, 1197, 1845, 2433)
+    for seed, classes in [*((s, 7) for s in range(150)), *((s, 8) for s in computed_from_leaves)]:
+        graph = random_problem(seed, classes=classes)
         prices = ConePrices(graph, model, machine)
         pool = Pool()
         pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=time.perf_counter() + 10.0).kernels())
