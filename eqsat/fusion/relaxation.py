@@ -146,10 +146,12 @@ class Relaxation:
         """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or time is up."""
         graph, problem = self._graph, self._problem
         users = graph.users()
-        reaches = [
-            reach_of(graph, users, self._target, mode, self._may_open, self._needs, self._deadline, self._borders)
-            for mode in self._modes
-        ]
+        reaches: list[Reach] = []
+        for mode in self._modes:
+            may_open, deadline = self._may_open, self._deadline
+            reaches.append(reach_of(graph, users, self._target, mode, may_open, self._needs, deadline, self._borders))
+            if sum(len(r.steps) for r in reaches) > most_nodes:
+                return None
         self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._hints)
         for cls, members in enumerate(graph.members):
             written = problem.key("written", cls)
