@@ -167,11 +167,12 @@ def _four_bits(d: Sampler) -> Instance:
 
 def _embedding(d: Sampler) -> Instance:
     batch, length, width, rows = d.extents(4)
-    ids = [d.integers((batch, length), "int32", 0, n - 1) for n in (rows, 2)]
-    tables = [_floats(d, (n, width)) for n in (rows, length + d.integer(0, 2), 2)]
-    if d.chance(0.3):
-        ids[1] = tables[2] = None
-    return [*ids, *tables, _floats(d, (width,)), _floats(d, (width,))], {"epsilon": 1e-5}
+    ids, segment_ids = (d.integers((batch, length), "int32", 0, n - 1) for n in (rows, 2))
+    words, positions, segments = (_floats(d, (n, width)) for n in (rows, length + d.integer(0, 2), 2))
+    segmented = (segment_ids, segments) if not d.chance(0.3) else (None, None)
+    return [ids, segmented[0], words, positions, segmented[1], _floats(d, (width,)), _floats(d, (width,))], {
+        "epsilon": 1e-5
+    }
 
 
 INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
