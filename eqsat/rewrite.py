@@ -384,10 +384,15 @@ def variables(names: str) -> tuple[Any, ...]:
 
 def apply(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
     """A term: the operator with key ``op`` applied to ``args``. ``None`` is an absent optional input."""
-    kept: list[Any] = list(args)
+    return Apply(op, present(*args), Attributes(attributes) if attributes else NO_ATTRIBUTES, "", outputs)
+
+
+def present(*args: Term | None) -> tuple[Any, ...]:
+    """The operands of an operator, without absent optional ones at the end."""
+    kept = list(args)
     while kept and kept[-1] is None:
         kept.pop()
-    return Apply(op, tuple(kept), Attributes(attributes) if attributes else NO_ATTRIBUTES, "", outputs)
+    return tuple(kept)
 
 
 def literal(value: Any, dtype: DType | str | None = None) -> Literal:

@@ -27,6 +27,7 @@ from eqsat.rewrite import (
     apply,
     group_rule,
     literal,
+    present,
     rule,
     variables,
 )
@@ -127,10 +128,7 @@ def _define(op: str, inputs: str) -> Rule:
 
     def moved(m: Match) -> Term:
         require_movement(m, op)
-        args: list[Any] = [recenter(m.q), *(m[n] for n in names)]
-        while args[-1] is None:
-            args.pop()
-        return Apply(op, tuple(args), m.moved.attributes)
+        return Apply(op, present(recenter(m.q), *(m[n] for n in names)), m.moved.attributes)
 
     def sample(d: Sampler) -> dict[str, Any]:
         shape = draw_shape(d, op)

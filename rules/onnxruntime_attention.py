@@ -20,7 +20,7 @@ HEADS_LAST = (0, 2, 1, 3)
 q, k, v, mask, bq, bk, bv, p = variables("q k v mask? bq bk bv p?")
 attention = apply("Attention", q, k, v, mask).named("attention")
 
-_PLAIN = {
+PLAIN = {
     "softcap": 0.0,
     "qk_matmul_output_mode": 0,
     "softmax_precision": 0,
@@ -71,7 +71,7 @@ def _check(m: Match, *operands: Ref) -> tuple[Term | None, dict[str, Any]]:
     """
     node = m.attention
     m.require(all(o.dtype is DType.FLOAT for o in operands), "the kernel takes float32 only")
-    m.require(not any(node.attr(name, value) != value for name, value in _PLAIN.items()), "capped, or in windows")
+    m.require(not any(node.attr(name, value) != value for name, value in PLAIN.items()), "capped, or in windows")
     m.require(operands[0].static_shape[0] == operands[1].static_shape[0], "one batch for several")
     scale = node.attr("scale")
     shared = {} if scale is None else {"scale": scale}

@@ -10,19 +10,10 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Unmet, apply, group_rule, literal
-from eqsat.rules.onnxruntime_attention import leaves_rows_open
+from eqsat.rules.onnxruntime_attention import DOMAIN, PLAIN, leaves_rows_open
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 
-DOMAIN = "com.microsoft"
 KEY = f"{DOMAIN}::GroupQueryAttention"
-_PLAIN = {
-    "softcap": 0.0,
-    "qk_matmul_output_mode": 0,
-    "softmax_precision": 0,
-    "left_window_size": -1,
-    "right_window_size": -1,
-}
-"""Attributes of Attention, with their defaults, for which the rule has nothing."""
 
 _BLOCK = 8
 """The kernel takes heads whose size is a multiple of this."""
@@ -88,7 +79,7 @@ def _attention(node: Ref, inputs: tuple[Ref | None, ...], outputs: int) -> Apply
     query, keys, values, mask, past_keys, past_values, lengths = (*inputs, *([None] * 7))[:7]
     if query is None or keys is None or values is None or lengths is not None:
         raise Unmet("operands are missing, or sequences of several lengths")
-    if any(node.attr(name, value) != value for name, value in _PLAIN.items()):
+    if any(node.attr(name, value) != value for name, value in PLAIN.items()):
         raise Unmet("capped, or in windows")
     heads, groups = node.attr("q_num_heads", 0), node.attr("kv_num_heads", 0)
     stored = [v for v in (past_keys, past_values) if v is not None]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, rule, variables
+from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, present, rule, variables
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import condition
 
@@ -197,10 +197,7 @@ def move_pad_into_integer_conv(m: Match) -> Term:
     """``ConvInteger(Pad(x, zero), w, zero) == ConvInteger(x, w, zero, pads + pad)``: the border is the zero point."""
     point = 0 if m.zero is None else _single(m.zero)
     m.require(_pad_value(m) == point, "the border is not the zero point")
-    args = [m.x, m.w, m.zero, m.wzero]
-    while args[-1] is None:
-        args.pop()
-    return Apply("ConvInteger", tuple(args), _padded(m))
+    return Apply("ConvInteger", present(m.x, m.w, m.zero, m.wzero), _padded(m))
 
 
 def _single(point: Ref) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal, rule, variables
+from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal, present, rule, variables
 from eqsat.rules.padding import narrow_border
 from eqsat.rules.quantised_drawing import parameters, ties, values
 from eqsat.rules.sampling import Sampler, fixed
@@ -40,8 +40,7 @@ def quantize(value: Term) -> Apply:
 
 def like(node: Ref, op: str, value: Term, scale: Term, zero: Term | None, **changes: Any) -> Apply:
     """``op`` with the attributes of ``node`` on another value."""
-    args = (value, scale) if zero is None else (value, scale, zero)
-    return Apply(op, args, node.attributes.updated(**changes) if changes else node.attributes)
+    return Apply(op, present(value, scale, zero), node.attributes.updated(**changes) if changes else node.attributes)
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:

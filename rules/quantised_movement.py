@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Match, Ref, Rule, Term, apply, rule, variables
+from eqsat.rewrite import Apply, Match, Ref, Rule, Term, apply, present, rule, variables
 from eqsat.rules.quantisation import BYTES, dequantize, like, per_tensor, q, quantize, unblocked, x
 from eqsat.rules.quantised_drawing import parameters, ties, values
 from eqsat.rules.sampling import Sampler, fixed
@@ -48,10 +48,7 @@ def require_movement(m: Match, op: str) -> None:
 
 def _moved(op: str, node: Ref, value: Term, m: Match, names: tuple[str, ...]) -> Apply:
     """``op`` on another value, with the other inputs and the attributes of ``node``."""
-    args: list[Any] = [value, *(m[n] for n in names)]
-    while args[-1] is None:
-        args.pop()
-    return Apply(op, tuple(args), node.attributes)
+    return Apply(op, present(value, *(m[n] for n in names)), node.attributes)
 
 
 def _check(m: Match, node: Ref, dtype: Any) -> None:

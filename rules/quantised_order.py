@@ -23,6 +23,7 @@ from eqsat.rewrite import (
     apply,
     group_rule,
     literal,
+    present,
     rule,
     variables,
 )
@@ -96,8 +97,7 @@ def _define_position(op: str) -> Rule:
 
 def _define_extreme(op: str) -> Rule:
     def moved(m: Match) -> Term:
-        args = (m.q,) if m.axes is None else (m.q, m.axes)
-        return like(m.dq, "DequantizeLinear", Apply(op, args, m.n.attributes), m.s, m.z)
+        return like(m.dq, "DequantizeLinear", Apply(op, present(m.q, m.axes), m.n.attributes), m.s, m.z)
 
     moved.__name__ = f"move_dequantize_behind_{op.lower()}"
     moved.__doc__ = f"""``{op}(DQ(q, s, z)) == DQ({op}(q), s, z)`` for one positive scale."""

@@ -81,7 +81,7 @@ def clip_rows(m: Match) -> Term:
     """``Clip(Reshape(q), low, high) == Reshape(Clip(q, low, high))``, where the view splits the rows of a matrix up."""
     _unstacks(m, m.q, m.root)
     m.require(m.q.dtype is DType.UINT8, "not unsigned")
-    return _restored(Apply("Clip", (m.q, m.low) if m.high is None else (m.q, m.low, m.high)), m)  # type: ignore[arg-type]
+    return _restored(apply("Clip", m.q, m.low, m.high), m)
 
 
 def _sum(d: Sampler) -> dict[str, Any]:

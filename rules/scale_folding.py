@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Match, Term, apply, literal, rule, variables
+from eqsat.rewrite import Apply, Match, Term, apply, literal, present, rule, variables
 from eqsat.rules.alignment import along, elements_along, finite_product, floating, reshaped, reshaped_term
 from eqsat.rules.drawing import convolution, extremes, gemm, or_integers, shape_along
 from eqsat.rules.sampling import Sampler, fixed
@@ -96,7 +96,7 @@ def fold_scale_into_conv(m: Match) -> Term:
     """``Conv(x, w, b) * s == Conv(x, w * s, b * s)`` for ``s`` along the output channels, axis 0 of ``w``."""
     n = elements_along(m.s, m.linear, 1)
     weights = mul(m.w, along(m.s, n, m.w.rank, 0))
-    return Apply("Conv", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
+    return Apply("Conv", present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
 
 
 @rule(
@@ -114,7 +114,7 @@ def fold_scale_into_transposed_conv(m: Match) -> Term:
     """
     n = elements_along(m.s, m.linear, 1)
     weights = scale_group_channels(m.w, m.s, n, m.linear.attr("group", 1))
-    return Apply("ConvTranspose", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
+    return Apply("ConvTranspose", present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
 
 
 def scale_group_channels(weights: Any, scale: Any, elements: int, group: int) -> Term:
@@ -155,7 +155,7 @@ def fold_scale_into_gemm(m: Match) -> Term:
     n = elements_along(m.s, m.linear, 1)
     axis = 0 if m.linear.attr("transB", 0) else 1
     weights = mul(m.w, along(m.s, n, 2, axis))
-    return Apply("Gemm", _present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
+    return Apply("Gemm", present(m.x, weights, _bias(m, reshaped(m.s, (n,)))), m.linear.attributes)
 
 
 @rule(
@@ -194,7 +194,3 @@ def divide_by_constant_as_multiplication(m: Match) -> Term:
     m.require(smallest > 1 / float(info.max), "a reciprocal overflows")
     m.require(biggest < 1 / float(info.smallest_normal), "a reciprocal is subnormal")
     return mul(m.x, div(literal(1, m.s.dtype), m.s))
-
-
-def _present(*args: Term | None) -> tuple[Term, ...]:
-    return tuple(a for a in args if a is not None)

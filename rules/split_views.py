@@ -28,7 +28,7 @@ from eqsat.rewrite import (
     rule,
     variables,
 )
-from eqsat.rules.quantisation import per_tensor, unblocked
+from eqsat.rules.quantisation import like, per_tensor, unblocked
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import add, constant, int64s, permutation_of, transpose
 
@@ -151,12 +151,8 @@ def _check(m: Match) -> None:
 
 
 def _requantised(m: Match, value: Term, vector: Term) -> Term:
-    dequantized = Apply("DequantizeLinear", _present(value, m.s, m.z), m.dq.attributes)
-    return Apply("QuantizeLinear", _present(add(dequantized, vector), m.s2, m.z2), m.quantized.attributes)
-
-
-def _present(*args: Term | None) -> tuple[Any, ...]:
-    return args if args[-1] is not None else args[:-1]
+    dequantized = like(m.dq, "DequantizeLinear", value, m.s, m.z)
+    return like(m.quantized, "QuantizeLinear", add(dequantized, vector), m.s2, m.z2)
 
 
 def _bias_sample(d: Sampler, extents: tuple[int, ...], vector: tuple[int, ...]) -> dict[str, Any]:
@@ -213,7 +209,7 @@ def _within(d: Sampler, found: dict[str, Any]) -> dict[str, Any]:
 )
 def view_heads_before_clipped_bias(m: Match) -> Term:
     """``Reshape(Clip(Q(DQ(q) + c)), [..., n, h]) == Clip(Q(DQ(Reshape(q)) + Reshape(c)))``, as without the Clip."""
-    return Apply("Clip", _present(_viewed_biased(m), m.low, m.high))
+    return apply("Clip", _viewed_biased(m), m.low, m.high)
 
 
 def _moved(d: Sampler) -> dict[str, Any]:
@@ -259,4 +255,4 @@ def transpose_heads_before_bias(m: Match) -> Term:
 )
 def transpose_heads_before_clipped_bias(m: Match) -> Term:
     """``Transpose(Clip(Q(DQ(q) + c))) == Clip(Q(DQ(Transpose(q)) + Transpose(c)))``, as without the Clip."""
-    return Apply("Clip", _present(_moved_biased(m), m.low, m.high))
+    return apply("Clip", _moved_biased(m), m.low, m.high)
