@@ -20,12 +20,13 @@ PROOF_TOLERANCE = 1e-7
 class Bracket:
     """What is known about a core: an acyclic choice of all classes, its cost, a proven bound (without ``base``).
 
-    Choices that cost ``cutoff`` or more are of no interest.
+    Choices that cost ``cutoff`` or more are of no interest, nor are those that cost at most ``slack`` less than the limit.
     """
 
     choice: list[int]
     cost: float
     cutoff: float = float("inf")
+    slack: float = 0.0
     bound: float = 0.0
     stage: str = "area"
 
@@ -35,8 +36,8 @@ class Bracket:
         return min(self.cost, self.cutoff)
 
     def closed(self) -> bool:
-        """Tell whether no choice costs less than the limit."""
-        return self.limit - self.bound <= PROOF_TOLERANCE * self.limit
+        """Tell whether no choice costs less than the limit, or hardly less."""
+        return self.limit - self.bound <= max(PROOF_TOLERANCE * self.limit, self.slack)
 
     def raise_bound(self, bound: float) -> None:
         """Take a proven bound on the choices that cost less than the limit."""

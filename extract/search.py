@@ -18,6 +18,10 @@ from eqsat.extract.required import has_large_requirements, required_classes, req
 
 _BRANCH_STEPS = 500
 _MAX_DEPTH = 6
+_GUESS_SHARE = 0.4
+"""Of the time left, for one guess."""
+_LEAST_GUESS, _MOST_GUESS = 0.1, 0.95
+_LEAST_GAP = 1e-4
 _STAGES = ("reduce", "area", "landmarks", "greedy-dag", "branch", "milp")
 
 
@@ -32,8 +36,18 @@ class Solution:
         self.stage = stage
 
 
-def search_core(core: Core, deadline: float, depth: int = 0, cutoff: float = float("inf")) -> Solution:
-    """Solve ``core`` (consumed) as far as ``deadline`` allows; choices that cost ``cutoff`` or more are of no interest."""
+def search_core(
+    core: Core,
+    deadline: float,
+    depth: int = 0,
+    cutoff: float = float("inf"),
+    slack: float = 0.0,
+    *,
+    trial: bool = False,
+) -> Solution:
+    """Solve ``core`` (consumed) as far as ``deadline`` allows; choices that cost ``cutoff`` or more are of no interest.
+
+    ``slack``: how far the bound may stay below the cost. ``trial``: the cutoff is a guess (:func:`_guess_limits`)."""
     core = reduce_core(core, deadline)
     if not depth and eliminate_free_classes(core, deadline):
         core = reduce_core(core.compacted(), deadline)
@@ -52,7 +66,7 @@ def search_core(core: Core, deadline: float, depth: int = 0, cutoff: float = flo
         if key not in solved:
             now = time.perf_counter()
             share = max(0.2, len(part.owner) / remaining)
-            bracket = _search_part(part, now + (deadline - now) * share, depth, left(key))
+            bracket = _search_part(part, now + (deadline - now) * share, depth, left(key), slack / len(parts), trial)
             least[key] = bracket.bound
             place = {node: i for i, node in enumerate(order)}
             solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
@@ -61,7 +75,7 @@ def search_core(core: Core, deadline: float, depth: int = 0, cutoff: float = flo
     for part, (key, order) in zip(parts, equal, strict=True):  # time left over by one part goes to the others
         if key in again and time.perf_counter() < deadline:
             again.discard(key)
-            bracket = _search_part(part, deadline, depth, left(key))
+            bracket = _search_part(part, deadline, depth, left(key), slack / len(parts), trial)
             bracket.bound = max(bracket.bound, solved[key][0].bound)
             least[key] = bracket.bound
             if bracket.cost <= solved[key][0].cost:
@@ -82,9 +96,9 @@ def _critical_value(part: Core) -> float:
     return max([values[root] for root in part.roots])
 
 
-def _search_part(part: Core, deadline: float, depth: int, cutoff: float) -> Bracket:
+def _search_part(part: Core, deadline: float, depth: int, cutoff: float, slack: float, trial: bool) -> Bracket:
     """Bracket one connected component."""
-    bracket = Bracket(*area_choice(part, deadline), cutoff)
+    bracket = Bracket(*area_choice(part, deadline), cutoff, slack)
     required = None if has_large_requirements(part) else required_classes(part, deadline)
     if required is None:
         bracket.raise_bound(_critical_value(part))
@@ -94,7 +108,7 @@ def _search_part(part: Core, deadline: float, depth: int, cutoff: float) -> Brac
     bracket.raise_bound(max(landmarks.bound, landmarks.critical))
     if cutoff < bracket.cost:
         useless = bracket.useless(landmarks.reduced, landmarks.bound)
-        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, deadline, depth):
+        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, deadline, depth, trial):
             return bracket
     if not bracket.closed():
         _offer_landmark_choice(part, landmarks, bracket, deadline)
@@ -102,7 +116,7 @@ def _search_part(part: Core, deadline: float, depth: int, cutoff: float) -> Brac
         _offer_greedy_choice(part, bracket, deadline)
     if bracket.closed() or time.perf_counter() > deadline:
         return bracket
-    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, deadline, depth):
+    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, deadline, depth, trial):
         return bracket
     choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.limit, _BRANCH_STEPS)
     if cost < bracket.limit:
@@ -112,10 +126,29 @@ def _search_part(part: Core, deadline: float, depth: int, cutoff: float) -> Brac
         return bracket
     search = MilpSearch(part, required, bracket, landmarks)
     search.tighten(deadline)
-    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, deadline, depth):
+    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, deadline, depth, trial):
         return bracket
+    if not trial:
+        _guess_limits(part, bracket, deadline, depth)
     search.finish(deadline)
     return bracket
+
+
+def _guess_limits(part: Core, bracket: Bracket, deadline: float, depth: int) -> None:
+    """Look for choices that cost less than a guess between bound and cost: many nodes are useless then.
+
+    If there is none, the guess is a bound; else the best one is the optimum.
+    """
+    share = 0.5
+    while _LEAST_GUESS < share < _MOST_GUESS and bracket.limit - bracket.bound > _LEAST_GAP * bracket.limit:
+        now = time.perf_counter()
+        if now > deadline:
+            return
+        guess = bracket.bound + share * (bracket.limit - bracket.bound)
+        found = _search_part(part, now + _GUESS_SHARE * (deadline - now), depth + 1, guess, bracket.slack, trial=True)
+        bracket.offer(part, found.choice, found.stage)
+        bracket.raise_bound(found.bound)
+        share = share * 1.4 if found.closed() else share / 2
 
 
 def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, deadline: float) -> None:
@@ -142,7 +175,7 @@ def _offer_greedy_choice(part: Core, bracket: Bracket, deadline: float) -> None:
 
 
 def _search_pruned(
-    part: Core, bracket: Bracket, useless: list[bool], least_share: float, deadline: float, depth: int
+    part: Core, bracket: Bracket, useless: list[bool], least_share: float, deadline: float, depth: int, trial: bool
 ) -> bool:
     """Search ``part`` without its useless nodes if they are at least ``least_share`` of it; tell whether it was done."""
     if sum(useless) < least_share * len(useless) or depth >= _MAX_DEPTH or time.perf_counter() > deadline:
@@ -156,7 +189,7 @@ def _search_pruned(
     except ExtractionError:  # no choice costs less than the limit
         bracket.bound = bracket.limit
         return True
-    solution = search_core(smaller, deadline, depth + 1, bracket.limit)
+    solution = search_core(smaller, deadline, depth + 1, bracket.limit, bracket.slack, trial=trial)
     amount = [0.0] * len(part.owner)
     for node in flatten_parts(solution.chosen):
         amount[node] = 1.0

@@ -28,6 +28,7 @@ def extract(
     time_limit_s: float = 30.0,
     incumbent: Mapping[int, int] | None = None,
     cutoff: float = float("inf"),
+    slack: float = 0.0,
 ) -> ExtractionResult:
     """Choose one e-node per needed e-class: acyclic, deriving all roots, of least DAG cost.
 
@@ -35,7 +36,8 @@ def extract(
     local search), "milp" (the whole problem as one MILP), "auto" (reductions, decomposition, heuristics, landmark
     bounds, then MILPs on what remains). The result is never dearer than ``incumbent``, a known acyclic choice (e-class
     -> e-node). Choices that cost ``cutoff`` or more are of no interest (method "auto"): where none is cheaper, the bound
-    is the cutoff, and the choice may be any. ``time_limit_s`` is a limit in seconds, not an error: the best choice and
+    is the cutoff, and the choice may be any. ``slack``: a bound so far below the cost is good enough
+    (method "auto"). ``time_limit_s`` is a limit in seconds, not an error: the best choice and
     bound found are returned. The same input gives the same choice unless the limit is hit.
 
     Raises :class:`ExtractionError` if the problem is malformed or has no choice of finite cost, or if ``incumbent`` is
@@ -61,12 +63,12 @@ def extract(
     if method == "greedy-dag":
         best.offer_if_acyclic(method, greedy_dag(problem, deadline))
     elif method != "tree":
-        chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s, cutoff)
+        chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s, cutoff, slack)
         best.offer(stage, _choice_of(problem, flatten_parts(chosen)))
     tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
     best.offer("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0})
     limit = min(best.cost, cutoff)
-    if method in ("auto", "milp", "area") and limit - bound > PROOF_TOLERANCE * limit:
+    if method in ("auto", "milp", "area") and limit - bound > max(PROOF_TOLERANCE * limit, slack):
         if method == "auto":
             best.offer_if_acyclic("greedy-dag", greedy_dag(problem, (time.perf_counter() + deadline) / 2))
         best.offer("area", _polished(problem, core, best.choice, deadline))
@@ -109,10 +111,12 @@ class _Best:
         return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, seconds)
 
 
-def _solve_core(core: Core, method: str, deadline: float, cutoff: float) -> tuple[list[object], float, str]:
+def _solve_core(
+    core: Core, method: str, deadline: float, cutoff: float, slack: float
+) -> tuple[list[object], float, str]:
     """Return the parts of the nodes chosen in ``core``, a lower bound, and the stage that found them."""
     if method == "auto":
-        solution = search_core(core.copied(), deadline, cutoff=cutoff)
+        solution = search_core(core.copied(), deadline, cutoff=cutoff, slack=slack)
         return solution.chosen, solution.bound, solution.stage
     bracket = Bracket(*area_choice(core, deadline))
     if method == "milp":

@@ -5,9 +5,10 @@ turns that choice into a program; ``kernel_works`` says what the kernels of a pr
 """
 
 from eqsat.fusion.covering import NoKernelError
-from eqsat.fusion.joint import JointSelection, program_of, select_joint
+from eqsat.fusion.joint import program_of, select_joint
 from eqsat.fusion.partition import FUSION_METHODS, fuse_program, fuse_with_plan, method_of
 from eqsat.fusion.pricing import kernel_works, price_works
+from eqsat.fusion.selection import JointSelection
 from eqsat.fusion.work import group_work
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,18 +12,18 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import extract
-from eqsat.fusion.blocks import Block, block_of, computed_from_source, equal_blocks, toll_of
+from eqsat.fusion.blockrelaxation import BlockRelaxation, is_slow
+from eqsat.fusion.blocks import Block, block_of, equal_blocks, toll_of
+from eqsat.fusion.detours import without_detours
+from eqsat.fusion.gluing import Gluing, Placed, placed
 from eqsat.fusion.hints import Hints
 from eqsat.fusion.matching import Cone
-from eqsat.fusion.modes import Mode, holds_kernels_around
-from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.problem import ChosenGroup, in_graph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
-from eqsat.fusion.readers import EVERY, ReadBy
-from eqsat.fusion.relaxation import Relaxation
 from eqsat.fusion.separators import acyclic_operations, separated
-from eqsat.fusion.states import ANY, NONE, KernelId, Reach, Step
+from eqsat.fusion.states import NONE, Carried
 
 _MOST_NODES = 64_000
 """Most e-nodes of the relaxed problem of a block."""
@@ -34,24 +34,40 @@ _LEAST_BYTES = 0.9
 _LEAST_SHARE = 0.4
 """Part of the time left that a block may take, however small it is and however many are equal to it."""
 
-_FRAGMENT = ReadBy(ANY, NONE, -2)
-"""The part of a kernel below a separator that holds no required operator there."""
+_SLACK = 5e-4
+"""Of the cost of a good program: so far below may the bound stay, in equal parts for all blocks, as it is reached sooner."""
+
+_FAST_SHARE = 0.5
+"""Part of the time for a block that its choices without slow operators may take."""
 
 
 class Blockwise(NamedTuple):
-    """A lower bound, and the operations of the graph in a choice of about that cost, without the views between equal classes."""
+    """A lower bound, and the kernels of the choices that it is the cost of, without the views between equal classes.
+
+    ``operations``: those of the kernels, of some classes perhaps several, and all that is shared by blocks.
+    """
 
     bound: float
     operations: frozenset[int]
+    groups: list[ChosenGroup]
 
 
 def blockwise_bound(
-    graph: FusionGraph, target: Target, model: CostModel, *, time_limit_s: float, kernels: Collection[Cone] = ()
+    graph: FusionGraph,
+    target: Target,
+    model: CostModel,
+    *,
+    time_limit_s: float,
+    kernels: Collection[Cone] = (),
+    usable: Sequence[bool] | None = None,
+    coarse: bool = True,
 ) -> Blockwise | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, if there are
     no blocks, if time is up, or if the operations of ``kernels`` take too long for a bound on bytes to be of use.
 
-    ``kernels``: those of a good program, which tell what is read by several kernels.
+    ``kernels``: those of a good program, which tell what is read by several kernels. ``usable[i]``: whether a program may have
+    operation ``i``. ``coarse``: whether signed and unsigned integers are taken to be the same, and detours are left out
+    (`eqsat.fusion.detours`): the problem is much smaller, and the bound nearly as good, but the groups may be no program.
     """
     started = time.perf_counter()
     rates = rates_of(model, target)
@@ -60,10 +76,15 @@ def blockwise_bound(
     if not _bound_by_bytes(graph, rates, kernels):
         return None
     try:
-        usable = acyclic_operations(graph, usable_operations(graph, target))
+        possible = usable_operations(graph, target)
+        if usable is not None:
+            possible = [a and b for a, b in zip(possible, usable, strict=True)]
+        usable = acyclic_operations(graph, possible)
     except EqsatError:  # nothing derives a root
         return None
-    merged = merge_views(graph, usable)
+    merged = merge_views(graph, usable, recentered=target if coarse else None)
+    if coarse and not rates.operator:
+        without_detours(merged.graph, target)
     parts = separated(merged.graph, target, _repeated(graph, usable, merged))
     if parts is None:
         return None
@@ -72,10 +93,11 @@ def blockwise_bound(
     keys = equal_blocks(blocks, shared)
     count = Counter(key for key, _ in keys)
     weight = {key: count[key] ** 0.5 * len(b.graph.operations) for b, (key, _) in zip(blocks, keys, strict=True)}
-    solved: dict[object, tuple[float, float, Mapping[int, frozenset[tuple[int, int]]], list[int]]] = {}
+    solved: dict[object, tuple[_Found, list[Placed]]] = {}
     total, toll = 0.0, 0.0
-    carried: Mapping[int, frozenset[tuple[int, int]]] = {}
-    used: set[int] = set()
+    slack = _SLACK * sum(kernel.price for kernel in kernels) / len(blocks)
+    carried: Carried = {}
+    gluing = Gluing(merged.graph, target)
     for block, (key, order) in zip(blocks, keys, strict=True):
         total -= toll
         whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
@@ -84,18 +106,23 @@ def blockwise_bound(
             share = max(_LEAST_SHARE, weight[key] / max(1, sum(weight.values())))
             block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
             hints = Hints(shared=frozenset(n for c, n in block.classes.items() if c in shared), few=True)
-            found = _solved(BlockRelaxation(block, target, rates, hints, started + time_limit_s), left * share)
+            found = _solved(block, target, rates, hints, left * share, slack)
             if found is None:
                 return None
-            bound, reached, chosen = found
-            above = toll_of(block, target, rates) if block.borders.target != NONE else 0.0
-            solved[whole] = bound, above, reached, [k for k, i in enumerate(order) if i in chosen]
+            solved[whole] = found, placed(block, order, found.groups)
             weight[key] = 0
-        bound, toll, carried, places = solved[whole]
-        total += bound
-        original = {new: old for old, new in block.operations.items()}
-        used.update(original[order[k]] for k in places if order[k] in original)
-    return Blockwise(total, frozenset(i for i, new in merged.operations.items() if new in used))
+        found, chosen = solved[whole]
+        total += found.bound
+        toll, carried = found.toll, found.carried
+        gluing.add(block, order, chosen)
+    groups = gluing.groups()
+    used = {index for cls in parts.shared for index in merged.graph.members[cls]}
+    used.update(index for group in groups for index in group.operations)
+    return Blockwise(
+        total,
+        frozenset(i for i, new in merged.operations.items() if new in used),
+        [in_graph(group, merged) for group in groups],
+    )
 
 
 def _bound_by_bytes(graph: FusionGraph, rates: Rates, kernels: Collection[Cone]) -> bool:
@@ -124,138 +151,63 @@ def _read_by_several(merged: Merged, kernels: Iterable[Cone]) -> frozenset[int]:
     reads = Counter(
         c for kernel in kernels if not kernel.only_views for c in {merged.classes[c] for c in kernel.inputs}
     )
-    return frozenset(c for c, several in reads.items() if several > 1)
+    return frozenset(c for c, several in reads.items() if several > 1 and not merged.graph.scalar[c])
+
+
+class _Found(NamedTuple):
+    """The bound of a block, the toll of its target, how kernels hold that, and the groups of the best choice found."""
+
+    bound: float
+    toll: float
+    carried: Carried
+    groups: list[ChosenGroup]
 
 
 def _solved(
-    relaxation: BlockRelaxation, time_limit_s: float
-) -> tuple[float, Mapping[int, frozenset[tuple[int, int]]], set[int]] | None:
-    started = time.perf_counter()
-    built = relaxation.build(_MOST_NODES)
-    left = started + time_limit_s - time.perf_counter()
-    if built is None or left <= 0:
+    block: Block, target: Target, rates: Rates, hints: Hints, time_limit_s: float, slack: float
+) -> _Found | None:
+    """What is found of a block in time, ``None`` if there is no bound.
+
+    Choices without slow operators are looked at first: the best of them is a limit for all others.
+    """
+    deadline = time.perf_counter() + time_limit_s
+    relaxation = BlockRelaxation(block, target, rates, hints, deadline)
+    whole = relaxation.build(_MOST_NODES)
+    if whole is None:
+        return None
+    limit = float("inf")
+    groups: list[ChosenGroup] = []
+    try:
+        fast = _without_slow(block, target, rates)
+        if fast is not None:
+            first = BlockRelaxation(fast, target, rates, hints, deadline)
+            part = first.build(_MOST_NODES)
+            if part is not None:
+                found = extract(part, time_limit_s=_FAST_SHARE * max(0.0, deadline - time.perf_counter()), slack=slack)
+                limit, groups = found.cost, first.groups(found.choice)
+    except EqsatError:  # there is no way without
+        pass
+    left = deadline - time.perf_counter()
+    if left <= 0:
         return None
     try:
-        found = extract(built, time_limit_s=left)
+        found = extract(whole, time_limit_s=left, cutoff=limit, slack=slack)
     except EqsatError:
         return None
-    return found.lower_bound, relaxation.reached, relaxation.used(found.choice)
+    if not groups or found.cost < limit - slack:
+        groups = relaxation.groups(found.choice)
+    toll = toll_of(block, target, rates) if block.borders.target != NONE else 0.0
+    return _Found(min(found.lower_bound, limit), toll, relaxation.reached, groups)
 
 
-class _NoNeeds(Needs):
-    """Says nothing of what kernels cannot read: parts of kernels on the other side of a separator may have computed it."""
-
-    def __init__(self, graph: FusionGraph) -> None:
-        self.rank = [0] * len(graph.members)
-
-    def bit(self, cls: int) -> int:
-        return 0
-
-    def circular(self, cls: int, anchor: int, through: int) -> bool:
-        return False
-
-
-class BlockRelaxation(Relaxation):
-    """The relaxed problem of a block. No kernel is bound by operations."""
-
-    def __init__(self, block: Block, target: Target, rates: Rates, hints: Hints, deadline: float) -> None:
-        hints = replace(hints, heavy=dict.fromkeys(range(len(block.graph.operations)), False))
-        super().__init__(block.graph, _NoNeeds(block.graph), target, rates, hints, deadline, block.borders)
-        self._toll = block.toll
-        self._closed = computed_from_source(block) if block.borders.once else frozenset[int]()
-        self.reached: dict[int, frozenset[tuple[int, int]]] = {}
-        """Number of a mode -> stages and filled stages of the target, once built."""
-
-    def used(self, choice: Mapping[int, int]) -> set[int]:
-        """The operations that a choice for the relaxed problem computes, of some classes perhaps several."""
-        return {key[1] for key, number in self._problem.numbers.items() if key[0] == "use" and number in choice}
-
-    def _may_open(self, mode: Mode, index: int) -> bool:
-        operation = self._graph.operations[index]
-        fits = operation.row_bytes <= self._target.on_chip_bytes
-        others = (t for t in self._target.templates if t is not mode.template)
-        if mode.anchored and fits and any(holds_kernels_around(t, mode.template, operation.labels) for t in others):
-            return False
-        return super()._may_open(mode, index)
-
-    def _alone(self, cls: int, index: int) -> None:
-        problem, rates, graph = self._problem, self._rates, self._graph
-        if index == self._borders.source:
-            problem.add(problem.key("written", cls), self._implied(index), self._toll + rates.byte * graph.bytes[cls])
-        elif cls == self._borders.target:
-            kernel = self._readers.alone
-            below = [self._read(c, kernel(c, index)) for c in graph.operations[index].inputs]
-            problem.add(problem.key("made", cls), [*self._implied(index), *below], rates.operator)
-        else:
-            super()._alone(cls, index)
-
-    def _add_step(self, reach: Reach, step: Step) -> None:
-        index, state, _ = step
-        if index == self._borders.source:
-            inside = self._state(reach.mode, self._graph.owner[index], state)
-            self._problem.add(inside, self._implied(index), self._toll)
-        else:
-            super()._add_step(reach, step)
-
-    def _outside(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> int:
-        if kernel[0] == self._borders.source and cls in self._closed:  # the kernel would wait for itself
-            return self._problem.key("never")
-        return super()._outside(mode, cls, index, kernel)
-
-    def _taps(self, reach: Reach) -> None:
-        super()._taps(reach)
-        if self._borders.source != NONE:
-            cls, problem = self._graph.owner[self._borders.source], self._problem
-            for state in reach.states.get(cls, ()):
-                problem.add(problem.key("tap", reach.mode.number, cls), [self._state(reach.mode, cls, state)], 0.0)
-
-    def _roots(self, reaches: Sequence[Reach]) -> tuple[int, ...]:
-        top, problem = self._borders.target, self._problem
-        if top == NONE:
-            return super()._roots(reaches)
-        made = problem.key("made", top)
-        for reach in reaches:
-            found = reach.states.get(top, {})
-            for state in found:
-                problem.add(made, [self._state(reach.mode, top, state)], 0.0)
-            pairs = {(stage, filled) for stage, filled, _ in found if filled}
-            tap = ("tap", reach.mode.number, top)
-            if tap in problem.numbers:
-                problem.add(made, [problem.key(*tap)], 0.0)
-                pairs.add((len(reach.mode.template.stages) - 1, len(reach.mode.required)))
-            if pairs and reach.mode.required:
-                self.reached[reach.mode.number] = frozenset(pairs)
-        problem.add(made, [self._fragment(top)], 0.0)
-        return (made,)
-
-    def _fragment(self, cls: int) -> int:
-        """Class of a value inside a kernel whose required operators are beyond the target."""
-        problem, graph = self._problem, self._graph
-        stages = [s for t in self._target.templates for s in t.stages if not s.required]
-        stack = [cls]
-        number = problem.key("fragment", cls)
-        seen = {cls}
-        while stack:
-            own = stack.pop()
-            for index in graph.members[own]:
-                operation = graph.operations[index]
-                fits = operation.is_view or any(s.accepts & operation.labels for s in stages)
-                if not fits or operation.has_parts:
-                    continue
-                below: list[int] = []
-                for c in operation.inputs:
-                    inside = problem.key("fragment", c)
-                    below.append(inside)
-                    if c not in seen:
-                        seen.add(c)
-                        stack.append(c)
-                        problem.add(inside, [self._read_by_fragment(c)], 0.0)
-                cost = self._toll if index == self._borders.source else 0.0
-                problem.add(problem.key("fragment", own), [*self._implied(index), *below], cost)
-        return number
-
-    def _read_by_fragment(self, cls: int) -> int:
-        """The class as a fragment reads it; where leaves are told apart, its operations may have paid for them already."""
-        if not self._readers.told_apart(cls):
-            return self._read(cls, EVERY)
-        return self._read(cls, _FRAGMENT) if self._graph.members[cls] else self._problem.key("written", cls)
+def _without_slow(block: Block, target: Target, rates: Rates) -> Block | None:
+    """A block without operators whose operations take longer than their bytes, where there is another way to compute their
+    class; ``None`` if it has none."""
+    graph = block.graph
+    members = [
+        [i for i in found if len(found) == 1 or not is_slow(graph, i, target, rates)] or found
+        for found in graph.members
+    ]
+    if members == graph.members:
+        return None
+    return replace(block, graph=replace(graph, members=members))

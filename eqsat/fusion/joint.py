@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -17,7 +16,7 @@ from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
-from eqsat.fusion.blockwise import blockwise_bound
+from eqsat.fusion.blockwise import Blockwise, blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
@@ -34,10 +33,12 @@ from eqsat.fusion.partition import (
     program_with,
 )
 from eqsat.fusion.problem import ChosenGroup
-from eqsat.fusion.readoff import covering_of, spanned
+from eqsat.fusion.readoff import covering_of, spanned, with_written_signs
 from eqsat.fusion.relaxation import COARSEST, FIRST_ATTEMPTS, LATER_ATTEMPTS, relaxed_bound
+from eqsat.fusion.selection import Group, JointSelection
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
+from eqsat.ir.operators.recenter import RECENTER
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select
@@ -55,54 +56,6 @@ _USEFUL = 0.95
 """A bound below that part of the cost says little."""
 _LEAST_SHARE = 0.2
 """Share of the time limit that a search in the pool needs to come to something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A kernel: its template, the class representative it computes, the handles of its e-nodes, further classes it writes."""
-
-    template: str
-    root: int
-    handles: frozenset[int]
-    also: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class JointSelection:
-    """E-nodes and kernels of one program.
-
-    ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the kernels,
-    views and projections too; ``kernels``: how many launch. ``cost``, ``cost_before`` (the original program, fused),
-    ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
-    holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
-    (`eqsat.fusion.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
-    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm.
-    ``method``: the stage that found the program.
-    """
-
-    choice: dict[int, int]
-    groups: tuple[Group, ...]
-    kernels: int
-    cost: float
-    cost_before: float
-    cost_two_phase: float
-    lower_bound: float
-    bound_scope: str
-    method: str
-    cones: int
-    seconds: float
-    target: Target
-    model: CostModel
-
-    @property
-    def gap(self) -> float:
-        """``(cost - lower_bound) / cost``; 0 when proved optimal within the scope of the bound."""
-        return (self.cost - self.lower_bound) / self.cost if self.cost > self.lower_bound else 0.0
-
-    @property
-    def selection(self) -> Selection:
-        """The chosen e-nodes in the form that lowering takes."""
-        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.gap, self.method)
 
 
 def select_joint(
@@ -232,7 +185,7 @@ class _Joint:
         if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
             blocks = blockwise_bound(*problem, time_limit_s=self._left(share), kernels=kernels)
             if blocks is not None:
-                self._take(blocks.bound, blocks.operations, ())
+                self._take_blocks(blocks, self._left(share))
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
                     return blocks.bound
         least = blocks.bound if blocks else 0.0
@@ -246,11 +199,31 @@ class _Joint:
                 break
         return least or None
 
+    def _take_blocks(self, blocks: Blockwise, time_limit_s: float) -> None:
+        """Offers what was chosen block by block, the spelling of its integers chosen, too."""
+        if self._proved(blocks.bound) or self._best is None:
+            return
+        usable = [
+            i in blocks.operations or o.is_view or o.name == RECENTER for i, o in enumerate(self._graph.operations)
+        ]
+        found = blockwise_bound(
+            self._graph,
+            self._target,
+            self._model,
+            time_limit_s=time_limit_s,
+            kernels=self._best[2].kernels.values(),
+            usable=usable,
+            coarse=False,
+        )
+        if found is not None:
+            self._take(blocks.bound, found.operations, found.groups)
+
     def _take(self, bound: float, operations: frozenset[int], groups: Sequence[ChosenGroup]) -> None:
         """Offers what a relaxed problem chose, first in its kernels."""
-        choice = None if self._proved(bound) else self._spanned(operations)
+        choice = None if self._proved(bound) else spanned(self._graph, operations, groups)
         if choice is None:
             return
+        choice = self._needed(with_written_signs(self._graph, choice, groups))
         plan = covering_of(self._graph, choice, groups, self._target, self._prices)
         if plan is not None:
             self._pool.add(cone for cone in plan.kernels.values() if not cone.also)
@@ -340,10 +313,6 @@ class _Joint:
                         first[number] = self._source.by_handle[item.handle]
                     break
         return self._needed(first)
-
-    def _spanned(self, operations: frozenset[int]) -> dict[int, int] | None:
-        choice = spanned(self._graph, operations)
-        return None if choice is None else self._needed(choice)
 
     def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:
         source, egraph = self._source, self._snapshot.egraph

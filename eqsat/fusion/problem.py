@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,13 +58,17 @@ _BETWEEN = frozenset(("written", "computed", "read", "seen"))
 """Names of classes at the border of kernels."""
 
 
-def chosen_groups(problem: NamedProblem, choice: Mapping[int, int]) -> list[ChosenGroup]:
-    """The groups of a choice (class -> e-node), in the numbers of the graph that the problem was made from."""
+def chosen_groups(
+    problem: NamedProblem, choice: Mapping[int, int], ends: Collection[str] = ("written",)
+) -> list[ChosenGroup]:
+    """The groups of a choice (class -> e-node), in the numbers of the graph that the problem was made from.
+
+    ``ends``: names of what groups are chosen for."""
     names = {number: key for key, number in problem.numbers.items()}
     operations: dict[tuple[Any, ...], set[int]] = {}
     outputs: dict[tuple[Any, ...], set[int]] = {}
     for start in choice:
-        if names[start][0] != "written" or not problem.children[choice[start]]:
+        if names[start][0] not in ends or not problem.children[choice[start]]:
             continue
         kernel = names[start]
         held: set[int] = set()

@@ -27,18 +27,21 @@ Step = tuple[int, State, int]
 """An operator, the state of its class that it reaches, and how many stages the input that it continues has filled (`NONE` if it
 continues none)."""
 
+Carried = Mapping[int, frozenset[tuple[int, int]]]
+"""Number of a mode -> stages and filled stages that a class may have in kernels of that mode."""
+
 
 @dataclass(frozen=True, slots=True)
 class Borders:
     """Where a graph is a part of a larger one, cut at classes that kernels may hold inside (`eqsat.fusion.blocks`).
 
-    ``source``: an operation without inputs that stands for everything below, or `NONE`. ``carried``: number of a mode -> stages
-    and filled stages that its class may have in kernels with required operators below. ``target``: the class above which the
+    ``source``: an operation without inputs that stands for everything below, or `NONE`. ``carried``: what its class may be in
+    kernels with required operators below. ``target``: the class above which the
     graph is cut, or `NONE`. ``once``: whether one kernel only holds the source, which is then known by it.
     """
 
     source: int = NONE
-    carried: Mapping[int, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    carried: Carried = field(default_factory=dict)
     target: int = NONE
     once: bool = False
 

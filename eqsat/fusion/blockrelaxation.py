@@ -1,0 +1,184 @@
+"""The relaxed problem of a block of a graph (`eqsat.fusion.blocks`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from eqsat.cost.target import Target
+from eqsat.fusion.blocks import Block, computed_from_source
+from eqsat.fusion.hints import Hints
+from eqsat.fusion.modes import Mode, holds_kernels_around
+from eqsat.fusion.needs import Needs
+from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.problem import ChosenGroup, chosen_groups
+from eqsat.fusion.rates import Rates
+from eqsat.fusion.readers import EVERY, ReadBy
+from eqsat.fusion.relaxation import Relaxation
+from eqsat.fusion.states import ANY, NONE, KernelId, Reach, Step
+from eqsat.ir.operator import Kind
+
+_FRAGMENT = ReadBy(ANY, NONE, -2)
+"""The part of a kernel below a separator that holds no required operator there."""
+
+
+class _NoNeeds(Needs):
+    """Says nothing of what kernels cannot read: parts of kernels on the other side of a separator may have computed it."""
+
+    def __init__(self, graph: FusionGraph) -> None:
+        self.rank = [0] * len(graph.members)
+
+    def bit(self, cls: int) -> int:
+        return 0
+
+    def circular(self, cls: int, anchor: int, through: int) -> bool:
+        return False
+
+
+def is_slow(graph: FusionGraph, index: int, target: Target, rates: Rates) -> bool:
+    """Whether an operator that kernels are built around takes longer than the bytes that it reads and writes."""
+    operation = graph.operations[index]
+    moved = sum(graph.bytes[c] for c in operation.inputs) + graph.bytes[graph.owner[index]]
+    counts = rates.counts_operations and operation.kind is Kind.ANCHOR
+    return counts and operation.flops / target.peak(operation.dtype) > moved * rates.byte
+
+
+def _around(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, target: Target) -> set[int]:
+    """Operations that kernels built around ``index`` may hold, and more."""
+    labels = graph.operations[index].labels
+    around = [t for t in target.templates if any(s.required and s.accepts & labels for s in t.stages)]
+    accepts = frozenset[str]().union(*(s.accepts for t in around for s in t.stages))
+
+    def fits(i: int) -> bool:
+        return graph.operations[i].is_view or bool(accepts & graph.operations[i].labels)
+
+    found = {index}
+    stack = [index]
+    while stack:
+        for user in users[graph.owner[stack.pop()]]:
+            if user not in found and fits(user):
+                found.add(user)
+                stack.append(user)
+    stack = list(found)
+    while stack:
+        for i in (i for c in graph.operations[stack.pop()].inputs for i in graph.members[c]):
+            if i not in found and fits(i):
+                found.add(i)
+                stack.append(i)
+    return found
+
+
+class BlockRelaxation(Relaxation):
+    """The relaxed problem of a block. Only kernels that lie within it are taken to be bound by operations."""
+
+    def __init__(self, block: Block, target: Target, rates: Rates, hints: Hints, deadline: float) -> None:
+        graph, borders = block.graph, block.borders
+        edges = {borders.source, *(graph.members[borders.target] if borders.target != NONE else ())}
+        users = graph.users()
+        heavy = {
+            i: is_slow(graph, i, target, rates) and edges.isdisjoint(_around(graph, users, i, target))
+            for members in graph.members
+            for i in members
+        }
+        hints = replace(hints, heavy=heavy)
+        super().__init__(block.graph, _NoNeeds(block.graph), target, rates, hints, deadline, block.borders)
+        self._toll = block.toll
+        self._closed = computed_from_source(block) if block.borders.once else frozenset[int]()
+        self.reached: dict[int, frozenset[tuple[int, int]]] = {}
+        """What kernels carry over the target, once built (`eqsat.fusion.states.Carried`)."""
+
+    def groups(self, choice: Mapping[int, int]) -> list[ChosenGroup]:
+        """The kernels of a choice, or the parts of them here; that with the target computes it for the block above."""
+        return chosen_groups(self._problem, choice, ("written", "made"))
+
+    def _may_open(self, mode: Mode, index: int) -> bool:
+        operation = self._graph.operations[index]
+        fits = operation.row_bytes <= self._target.on_chip_bytes
+        others = (t for t in self._target.templates if t is not mode.template)
+        if mode.anchored and fits and any(holds_kernels_around(t, mode.template, operation.labels) for t in others):
+            return False
+        if mode.anchored and sum(s.once for s in mode.template.stages) > 1:  # whose rate may be that of the others
+            return not mode.heavy
+        return super()._may_open(mode, index)
+
+    def _alone(self, cls: int, index: int) -> None:
+        problem, rates, graph = self._problem, self._rates, self._graph
+        if index == self._borders.source:
+            problem.add(problem.key("written", cls), self._implied(index), self._toll + rates.byte * graph.bytes[cls])
+        elif cls == self._borders.target:
+            kernel = self._readers.alone
+            below = [self._read(c, kernel(c, index)) for c in graph.operations[index].inputs]
+            problem.add(problem.key("made", cls), [*self._implied(index), *below], rates.operator)
+        else:
+            super()._alone(cls, index)
+
+    def _add_step(self, reach: Reach, step: Step) -> None:
+        index, state, _ = step
+        if index == self._borders.source:
+            inside = self._state(reach.mode, self._graph.owner[index], state)
+            self._problem.add(inside, self._implied(index), self._toll)
+        else:
+            super()._add_step(reach, step)
+
+    def _outside(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> int:
+        if kernel[0] == self._borders.source and cls in self._closed:  # the kernel would wait for itself
+            return self._problem.key("never")
+        return super()._outside(mode, cls, index, kernel)
+
+    def _taps(self, reach: Reach) -> None:
+        super()._taps(reach)
+        if self._borders.source != NONE:
+            cls, problem = self._graph.owner[self._borders.source], self._problem
+            for state in reach.states.get(cls, ()):
+                problem.add(problem.key("tap", reach.mode.number, cls), [self._state(reach.mode, cls, state)], 0.0)
+
+    def _roots(self, reaches: Sequence[Reach]) -> tuple[int, ...]:
+        top, problem = self._borders.target, self._problem
+        if top == NONE:
+            return super()._roots(reaches)
+        made = problem.key("made", top)
+        for reach in reaches:
+            found = reach.states.get(top, {})
+            for state in found:
+                problem.add(made, [self._state(reach.mode, top, state)], 0.0)
+            pairs = {(stage, filled) for stage, filled, _ in found if filled}
+            tap = ("tap", reach.mode.number, top)
+            if tap in problem.numbers:
+                problem.add(made, [problem.key(*tap)], 0.0)
+                pairs.add((len(reach.mode.template.stages) - 1, len(reach.mode.required)))
+            if pairs and reach.mode.required:
+                self.reached[reach.mode.number] = frozenset(pairs)
+        problem.add(made, [self._fragment(top)], 0.0)
+        return (made,)
+
+    def _fragment(self, cls: int) -> int:
+        """Class of a value inside a kernel whose required operators are beyond the target."""
+        problem, graph = self._problem, self._graph
+        stages = [s for t in self._target.templates for s in t.stages if not s.required]
+        stack = [cls]
+        number = problem.key("fragment", cls)
+        seen = {cls}
+        while stack:
+            own = stack.pop()
+            for index in graph.members[own]:
+                operation = graph.operations[index]
+                fits = operation.is_view or any(s.accepts & operation.labels for s in stages)
+                if not fits or operation.has_parts:
+                    continue
+                below: list[int] = []
+                for c in operation.inputs:
+                    inside = problem.key("fragment", c)
+                    below.append(inside)
+                    if c not in seen:
+                        seen.add(c)
+                        stack.append(c)
+                        problem.add(inside, [self._read_by_fragment(c)], 0.0)
+                cost = self._toll if index == self._borders.source else 0.0
+                problem.add(problem.key("fragment", own), [*self._implied(index), *below], cost)
+        return number
+
+    def _read_by_fragment(self, cls: int) -> int:
+        """The class as a fragment reads it; where leaves are told apart, its operations may have paid for them already."""
+        if not self._readers.told_apart(cls):
+            return self._read(cls, EVERY)
+        return self._read(cls, _FRAGMENT) if self._graph.members[cls] else self._problem.key("written", cls)
