@@ -129,10 +129,10 @@ def _sized(case: Case, threads: int) -> _Copies:
     probe = _Copies(case, _PROBE, threads)
     each = min(probe.run().seconds for _ in range(3)) / _PROBE
     own = sum(o.type.bytes or 0 for o in case.operands if o is not None and o.weight)
-    cold = int(_COLD_BYTES / own) if own > 1024 else 0
+    cold = max(int(_COLD_BYTES / own), _PROBE) if own > 1024 else 0
     turns = turns_of(case) * (LONGEST_CHAIN if is_chain(case, probe.results) else 1)
-    wanted = min(max(cold, turns), int(_LONGEST_RUN_S / each))
-    copies = min(max(int(_RUN_S / each), wanted, _PROBE), _MOST_COPIES)
+    wanted = max(int(_RUN_S / each), min(max(cold, turns), int(_LONGEST_RUN_S / each)), _PROBE)
+    copies = min(wanted, _MOST_COPIES, cold or _MOST_COPIES)
     return _Copies(case, copies, threads, probe.results)
 
 
