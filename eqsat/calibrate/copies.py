@@ -1,11 +1,11 @@
 """Models with many copies of a kernel, which find their operands where kernels of a network find theirs.
 
 - Weights: every copy has its own, all different (the runtime keeps one of equal weights once it has rearranged them).
-- Activations: copies take turns with as many buffers as fill the inner caches, for in a network other kernels run, and weights
-  pass, between the one that writes a value and the one that reads it.
+- Activations: copies take turns with as many buffers as fill the inner caches several times, for in a network other kernels
+  run, and weights pass, between the one that writes a value and the one that reads it.
 - A result of the type of the first operand is the first operand of the next copy with these buffers: a kernel that can write over
-  what it reads does so. Any other result is read, by a node that looks at its shape only, and then freed: its memory is that of
-  the next result, as in a network. (Memory of a result that nobody reads is not used again.)
+  what it reads does so. Any other result is read, by a node that looks at its shape only, a turn later, and then freed: its
+  memory is that of the next result, as in a network. (Memory of a result that nobody reads is not used again.)
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from eqsat.ir.operator import OPSET, split_key
 from eqsat.ir.types import DType, TensorType
 
 _OPSET = min(OPSET, 23)
-_TURN_BYTES = 4e6
-"""Activations of all buffers together: twice what the cores' own caches hold."""
-LONGEST_CHAIN = 16
+_TURN_BYTES = 8e6
+"""Activations of all buffers together: several times what the cores' own caches hold, and less than the last cache does."""
+LONGEST_CHAIN = 8
 """Copies that work on one buffer: what is computed again and again ends in numbers that take longer."""
 _LEAST_RELEASED = 1 << 14
 """Bytes of results below which all copies' fit a cache anyway."""
@@ -77,8 +77,9 @@ def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
             read[0] = f"y0_{k - buffers}"
         written = [f"y{j}_{k}" for j in range(case.outputs)]
         nodes.append(helper.make_node(op, read, written, f"copy{k}", domain=domain, **attributes))
-        if k < copies - 1 and not (chain and k < copies - buffers):
-            nodes += [helper.make_node("Shape", [written[j]], [f"s{j}_{k}"]) for j in released]
+        done = k - (0 if chain else buffers)
+        if 0 <= done < copies - 1 and not (chain and k < copies - buffers):
+            nodes += [helper.make_node("Shape", [f"y{j}_{done}"], [f"s{j}_{done}"]) for j in released]
             releases += len(released)
     outputs = [onnx.ValueInfoProto(name=f"y{j}_{copies - 1}") for j in range(case.outputs)]
     graph = helper.make_graph(nodes, "timing", inputs, outputs, constants)

@@ -33,7 +33,7 @@ except ImportError:  # Windows
     resource = None
 
 _RUN_S = 2e-3
-_MOST_COPIES = 192
+_MOST_COPIES = 512
 _LONGEST_RUN_S = 2e-2
 _COLD_BYTES = 1e8
 """Weights of all copies together: several times the last cache, as a network reads each weight once a run."""
@@ -130,7 +130,7 @@ def _sized(case: Case, threads: int) -> _Copies:
     each = min(probe.run().seconds for _ in range(3)) / _PROBE
     own = sum(o.type.bytes or 0 for o in case.operands if o is not None and o.weight)
     cold = max(int(_COLD_BYTES / own), _PROBE) if own > 1024 else 0
-    turns = turns_of(case) * (LONGEST_CHAIN if is_chain(case, probe.results) else 1)
+    turns = turns_of(case) * (LONGEST_CHAIN if is_chain(case, probe.results) else 2)
     wanted = max(int(_RUN_S / each), min(max(cold, turns), int(_LONGEST_RUN_S / each)), _PROBE)
     copies = min(wanted, _MOST_COPIES, cold or _MOST_COPIES)
     return _Copies(case, copies, threads, probe.results)
