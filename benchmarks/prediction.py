@@ -124,22 +124,24 @@ def main() -> None:
             )
     ranks = [rankdata([row[name] for row in rows]) for name in ("predicted_s", "measured_s")]
     correlation = float(np.corrcoef(*ranks)[0, 1])
-    errors = [error for found in operators.values() for error in found]
+    errors = [abs(error) for found in operators.values() for error in found]
     summary = {
         "spearman": correlation,
         "programs": len(rows),
         "median_kernel_error": statistics.median(errors),
         "kernels": len(errors),
         "by_operator": {
-            k: [len(v), statistics.median(v)] for k, v in sorted(operators.items(), key=lambda i: -len(i[1]))
+            key: {"kernels": len(v), "error": statistics.median(map(abs, v)), "signed_error": statistics.median(v)}
+            for key, v in sorted(operators.items(), key=lambda i: -len(i[1]))
         },
     }
     options.results.parent.mkdir(parents=True, exist_ok=True)
     options.results.write_text(json.dumps({"summary": summary, "programs": rows, "choices": choices}, indent=1))
     print(f"\nSpearman {correlation:.3f} over {len(rows)} programs; median relative error of {len(errors)} kernels "
           f"{100 * summary['median_kernel_error']:.0f} %")  # fmt: skip
-    for key, (count, error) in summary["by_operator"].items():
-        print(f"  {key:<44} {count:>6} kernels, median error {100 * error:.0f} %")
+    for key, found in summary["by_operator"].items():
+        print(f"  {key:<44} {found['kernels']:>6} kernels, median error {100 * found['error']:.0f} %, with its sign "
+              f"{100 * found['signed_error']:+.0f} %")  # fmt: skip
     print(choices_table(choices))
 
 

@@ -64,17 +64,18 @@ class Profile:
         return sum(k.measured_s for k in self.kernels)
 
     def relative_errors(self) -> list[tuple[str, float]]:
-        """Operator and relative error of the prediction, of each priced kernel of at least `LEAST_S`."""
+        """Operator and relative error of the prediction, below zero where it is too low, of each priced kernel of at least
+        `LEAST_S`."""
         return [
-            (k.key, abs(k.predicted_s - k.measured_s) / k.measured_s)
+            (k.key, (k.predicted_s - k.measured_s) / k.measured_s)
             for k in self.kernels
             if k.predicted_s is not None and k.measured_s >= LEAST_S
         ]
 
     @property
     def median_relative_error(self) -> float | None:
-        """Over kernels of at least `LEAST_S`; ``None`` if there are none."""
-        errors = [error for _, error in self.relative_errors()]
+        """Without signs, over kernels of at least `LEAST_S`; ``None`` if there are none."""
+        errors = [abs(error) for _, error in self.relative_errors()]
         return statistics.median(errors) if errors else None
 
     @property
