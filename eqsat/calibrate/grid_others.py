@@ -111,7 +111,7 @@ def _rows_reduced() -> Iterator[Kernels]:
         "com.microsoft::EmbedLayerNormalization",
         ((1, 128, 768), (8, 384, 768), (1, 64, 256)),
         lambda b, s, c: [
-            data("int32", b, s, limit=2), data("int32", b, s, limit=2), weight(F, 1000, c), weight(F, s, c), weight(F, 2, c),
+            data("int32", b, s, limit=1000), data("int32", b, s, limit=2), weight(F, 1000, c), weight(F, s, c), weight(F, 2, c),
             weight(F, c), weight(F, c),
         ],
         {"epsilon": 1e-5},
