@@ -30,6 +30,8 @@ _TURN_BYTES = 8e6
 """Activations of all buffers together: several times what the cores' own caches hold, and less than the last cache does."""
 LONGEST_CHAIN = 8
 """Copies that work on one buffer: what is computed again and again ends in numbers that take longer."""
+_MOST_BUFFERS = 64
+"""Inputs of the model for each operand: a run spends a tenth of a microsecond on each."""
 _LEAST_RELEASED = 1 << 14
 """Bytes of results below which all copies' fit a cache anyway."""
 
@@ -37,7 +39,7 @@ _LEAST_RELEASED = 1 << 14
 def turns_of(case: Case) -> int:
     """How many buffers there should be."""
     each = sum(o.type.bytes or 0 for o in case.operands if o is not None and o.changes)
-    return math.ceil(_TURN_BYTES / max(each, 1))
+    return min(math.ceil(_TURN_BYTES / max(each, 1)), _MOST_BUFFERS)
 
 
 def is_chain(case: Case, results: Sequence[TensorType]) -> bool:
