@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ LONGEST_CHAIN = 8
 """Copies that work on one buffer: what is computed again and again ends in numbers that take longer."""
 _MOST_BUFFERS = 64
 """Inputs of the model for each operand: a run spends a tenth of a microsecond on each."""
-_LEAST_RELEASED = 1 << 14
+_LEAST_RELEASED = 1 << 13
 """Bytes of results below which all copies' fit a cache anyway."""
 
 
@@ -57,7 +57,7 @@ class Model:
     proto: onnx.ModelProto
     feeds: dict[str, np.ndarray]
     weights: dict[str, np.ndarray]
-    releases: int = 0
+    releases: int
 
 
 def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
@@ -66,10 +66,8 @@ def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
     chain = is_chain(case, results)
     buffers = math.ceil(copies / LONGEST_CHAIN) if chain else min(copies, turns_of(case))
     released = [j for j, result in enumerate(results) if (result.bytes or 0) >= _LEAST_RELEASED]
-    inputs: list[onnx.ValueInfoProto] = []
-    constants: list[onnx.TensorProto] = []
-    model = Model(onnx.ModelProto(), {}, {})
-    operands = [_names(i, o, copies, buffers, inputs, constants, model) for i, o in enumerate(case.operands)]
+    given = _Given()
+    operands = [given.names(i, operand, copies, buffers) for i, operand in enumerate(case.operands)]
     attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in case.attributes.items()}
     nodes: list[onnx.NodeProto] = []
     releases = 0
@@ -84,39 +82,41 @@ def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
             nodes += [helper.make_node("Shape", [f"y{j}_{done}"], [f"s{j}_{done}"]) for j in released]
             releases += len(released)
     outputs = [onnx.ValueInfoProto(name=f"y{j}_{copies - 1}") for j in range(case.outputs)]
-    graph = helper.make_graph(nodes, "timing", inputs, outputs, constants)
+    graph = helper.make_graph(nodes, "timing", given.inputs, outputs, given.constants)
     imports = [helper.make_opsetid("", _OPSET), *([helper.make_opsetid(domain, 1)] if domain else [])]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    return replace(model, proto=proto, releases=releases)
+    return Model(proto, given.feeds, given.weights, releases)
 
 
-def _names(
-    index: int,
-    operand: Operand | None,
-    copies: int,
-    buffers: int,
-    inputs: list[onnx.ValueInfoProto],
-    constants: list[onnx.TensorProto],
-    model: Model,
-) -> list[str]:
-    """What operand ``index`` of each copy is called; new inputs, constants and arrays go into the last three."""
-    if operand is None:
-        return [""] * copies
-    if operand.value is not None:
-        array = np.asarray(operand.value, operand.type.dtype.numpy)
-        constants.append(numpy_helper.from_array(array, f"c{index}"))
-        return [f"c{index}"] * copies
-    array = _draw(operand, np.random.default_rng(index))
-    if operand.weight:
-        names = [f"w{index}_{k}" for k in range(copies)]
-        for k, name in enumerate(names):
-            model.weights[name] = _numbered(array, k)
-            constants.append(external_tensor(name, Constant.of(model.weights[name]), "lent", 0))
-        return names
-    for k in range(buffers):
-        model.feeds[f"x{index}_{k}"] = array.copy()
-        inputs.append(helper.make_tensor_value_info(f"x{index}_{k}", int(operand.type.dtype), operand.type.shape))
-    return [f"x{index}_{k % buffers}" for k in range(copies)]
+@dataclass
+class _Given:
+    """What is given to the copies: inputs with their values, constants, and arrays of weights."""
+
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    feeds: dict[str, np.ndarray] = field(default_factory=dict)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def names(self, index: int, operand: Operand | None, copies: int, buffers: int) -> list[str]:
+        """Makes operand ``index``, and says what it is called in each copy."""
+        if operand is None:
+            return [""] * copies
+        if operand.value is not None:
+            array = np.asarray(operand.value, operand.type.dtype.numpy)
+            self.constants.append(numpy_helper.from_array(array, f"c{index}"))
+            return [f"c{index}"] * copies
+        array = _draw(operand, np.random.default_rng(index))
+        if operand.weight:
+            names = [f"w{index}_{k}" for k in range(copies)]
+            for k, name in enumerate(names):
+                self.weights[name] = _numbered(array, k)
+                self.constants.append(external_tensor(name, Constant.of(self.weights[name]), "lent", 0))
+            return names
+        for k in range(buffers):
+            self.feeds[f"x{index}_{k}"] = array.copy()
+            type = helper.make_tensor_value_info(f"x{index}_{k}", int(operand.type.dtype), operand.type.shape)
+            self.inputs.append(type)
+        return [f"x{index}_{k % buffers}" for k in range(copies)]
 
 
 def _numbered(array: np.ndarray, number: int) -> np.ndarray:
