@@ -2,10 +2,10 @@
 
 A kernel is timed in a model with many copies of it (`eqsat.calibrate.copies` says how they share memory), run with the runtime's
 own rewriting off, so that the nodes are those that are priced. The time of a call is the time of a run, less that of a model with
-one trivial node and that of the nodes that free results, over the number of copies. Weights are rearranged when the model is loaded, as for users. The kernels of a
-batch take turns, in an order that rotates, and the median of the repeats counts: a disturbance of some milliseconds hits one
-repeat of several kernels, not all repeats of one. Runs in which the operating system took a processor away do not count, as long
-as there are others; where there are none, the shortest run does.
+one trivial node and that of the nodes that free results, over the number of copies. Weights are rearranged when the model is
+loaded, as for users. The kernels of a batch take turns, in an order that rotates, and the median of the repeats counts: a
+disturbance of some milliseconds hits one repeat of several kernels, not all repeats of one. Runs in which the operating system
+took a processor away do not count, as long as there are others; where there are none, the shortest run does.
 
 ONNX Runtime's profiler would give times node by node too, but in whole microseconds and with the cost of writing events in
 them; a small kernel takes half a microsecond.
