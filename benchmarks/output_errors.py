@@ -42,9 +42,10 @@ def _onnxruntime(path: Path, level: str) -> Run:
 
 
 def _openvino(path: Path) -> Run:
+    loaded = OpenVino(str(path), THREADS)
+
     def run(feeds: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        loaded = OpenVino(str(path), feeds, THREADS)
-        loaded.run()
+        loaded.feed(feeds).run()
         return loaded.outputs()
 
     return run

@@ -6,10 +6,10 @@
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Each model is optimised under each cost model; the programs are run as
 they are in ONNX Runtime (its own rewriting off, so that nodes are those that were priced), once with the profiler for the
 kernels, and without it for the whole, all programs of a model in turns (`eqsat.bench.contest`). "predicted" is the sum over
-kernels. Spearman's correlation is over all programs; relative errors are over kernels of at least 10 us. Last, for each model:
-how many times as long its program chosen by ``measured`` takes as those chosen otherwise, with a 95 % interval; it is slower
-beyond noise where the whole interval is above 1. Nothing else should run on the machine; the default models take 12 minutes at
-most.
+kernels. Spearman's correlation is over all programs; relative errors are over kernels of at least 10 us, the median of 20 runs
+less what the profiler itself takes. Last, for each model: how many times as long its program chosen by ``measured`` takes as
+those chosen otherwise, with a 95 % interval; it is slower beyond noise where the whole interval is above 1. Nothing else should
+run on the machine; the default models take 12 minutes at most.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scipy.stats import rankdata
 import eqsat
 from eqsat.bench.bench import feeds_of
 from eqsat.bench.contest import Contestant, Measured, Protocol, contest
-from eqsat.bench.profile import LEAST_S, Profile, predicted_s, profile_program
+from eqsat.bench.profile import Profile, predicted_s, profile_program
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target
 from eqsat.options import Options
@@ -54,9 +54,7 @@ def run_model(
             result.save(written)
             contestants.append(Contestant(cost, str(written)))
             graph = result.program.graph
-            profile = profile_program(
-                graph, written, feeds, model, target, runs=protocol.runs, threads=protocol.threads
-            )
+            profile = profile_program(graph, written, feeds, model, target, threads=protocol.threads)
             profiles.append(profile)
             rows.append({
                 "model": path.stem,
@@ -106,7 +104,6 @@ def main() -> None:
     options = parser.parse_args()
     protocol = Protocol(options.runs, options.processes, options.threads)
     rows: list[dict[str, Any]] = []
-    errors: list[float] = []
     operators: dict[str, list[float]] = {}
     choices: dict[str, dict[str, list[float]]] = {}
     print("| model | chosen by | predicted ms | measured ms | kernels ms | median kernel error | unpriced |")
@@ -117,11 +114,8 @@ def main() -> None:
         )
         choices[name] = choice(measured)
         rows += found
-        for kernel in (k for profile in profiles for k in profile.kernels):
-            if kernel.predicted_s is not None and kernel.measured_s >= LEAST_S:
-                error = abs(kernel.predicted_s - kernel.measured_s) / kernel.measured_s
-                errors.append(error)
-                operators.setdefault(kernel.key, []).append(error)
+        for key, error in (found for profile in profiles for found in profile.relative_errors()):
+            operators.setdefault(key, []).append(error)
         for row in found:
             print(
                 f"| {name} | {row['cost']} | {1e3 * row['predicted_s']:.2f} | {1e3 * row['measured_s']:.2f} | "
@@ -130,21 +124,24 @@ def main() -> None:
             )
     ranks = [rankdata([row[name] for row in rows]) for name in ("predicted_s", "measured_s")]
     correlation = float(np.corrcoef(*ranks)[0, 1])
+    errors = [abs(error) for found in operators.values() for error in found]
     summary = {
         "spearman": correlation,
         "programs": len(rows),
         "median_kernel_error": statistics.median(errors),
         "kernels": len(errors),
         "by_operator": {
-            k: [len(v), statistics.median(v)] for k, v in sorted(operators.items(), key=lambda i: -len(i[1]))
+            key: {"kernels": len(v), "error": statistics.median(map(abs, v)), "signed_error": statistics.median(v)}
+            for key, v in sorted(operators.items(), key=lambda i: -len(i[1]))
         },
     }
     options.results.parent.mkdir(parents=True, exist_ok=True)
     options.results.write_text(json.dumps({"summary": summary, "programs": rows, "choices": choices}, indent=1))
     print(f"\nSpearman {correlation:.3f} over {len(rows)} programs; median relative error of {len(errors)} kernels "
           f"{100 * summary['median_kernel_error']:.0f} %")  # fmt: skip
-    for key, (count, error) in summary["by_operator"].items():
-        print(f"  {key:<44} {count:>6} kernels, median error {100 * error:.0f} %")
+    for key, found in summary["by_operator"].items():
+        print(f"  {key:<44} {found['kernels']:>6} kernels, median error {100 * found['error']:.0f} %, with its sign "
+              f"{100 * found['signed_error']:+.0f} %")  # fmt: skip
     print(choices_table(choices))
 
 

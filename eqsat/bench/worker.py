@@ -27,17 +27,22 @@ class Loaded(Protocol):
 
 
 class OpenVino:
-    """OpenVINO on the CPU in float32, with the threads of the others."""
+    """A model in OpenVINO on the CPU, in float32, with the threads of the others; it has to be fed before it runs."""
 
-    def __init__(self, path: str, feeds: Mapping[str, np.ndarray], threads: int) -> None:
+    def __init__(self, path: str, threads: int) -> None:
         import openvino  # pyright: ignore[reportMissingImports]
 
         settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-        compiled = openvino.Core().compile_model(path, "CPU", settings)
-        self._request = compiled.create_infer_request()
-        self._names = [port.get_any_name() for port in compiled.outputs]
-        for port in compiled.inputs:
-            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(feeds[port.get_any_name()])))
+        self._tensor = openvino.Tensor
+        self._compiled = openvino.Core().compile_model(path, "CPU", settings)
+        self._request = self._compiled.create_infer_request()
+        self._names = [port.get_any_name() for port in self._compiled.outputs]
+
+    def feed(self, feeds: Mapping[str, np.ndarray]) -> OpenVino:
+        """Puts the inputs in place; itself."""
+        for port in self._compiled.inputs:
+            self._request.set_tensor(port, self._tensor(np.ascontiguousarray(feeds[port.get_any_name()])))
+        return self
 
     def run(self) -> None:
         self._request.infer()
@@ -52,7 +57,7 @@ def _onnxruntime(contestant: Contestant, feeds: Mapping[str, np.ndarray], thread
 
 _ENGINES: dict[str, Callable[[Contestant, Mapping[str, np.ndarray], int], Loaded]] = {
     "onnxruntime": _onnxruntime,
-    "openvino": lambda contestant, feeds, threads: OpenVino(contestant.path, feeds, threads),
+    "openvino": lambda contestant, feeds, threads: OpenVino(contestant.path, threads).feed(feeds),
 }
 
 

@@ -71,9 +71,9 @@ def calibrate(
     progress: Progress = lambda done, total, name: None,
 ) -> Calibration:
     """Times ``cases`` and keeps the timings in ``path`` (by default this machine's own file), which is written after every
-    batch: interrupted, it goes on where it was. ``restart`` forgets what was timed. ``whole``: these are all kernels of the
-    target, so that the file may then be used without being asked for. Kernels whose repeats differ by more than `UNSTEADY`
-    are timed again, ``retries`` times.
+    batch: interrupted, it goes on where it was. ``restart`` forgets what was timed of the operators in ``cases``. ``whole``:
+    these are all kernels of the target, so that the file may then be used without being asked for. Kernels whose repeats
+    differ by more than `UNSTEADY` are timed again, ``retries`` times.
 
     Raises `ModelError` if ``path`` holds something else and `OptionError` if its timings are another machine's.
     """
@@ -81,9 +81,11 @@ def calibrate(
     machine = this_machine(how.threads)
     path = path or own_table_path(target, machine)
     table = Table(target, machine)
-    if path.exists() and not restart:
+    if path.exists() and not (restart and whole):
         table = load_table(path)
         _check_same(path, table, target, machine)
+    if restart:
+        _forget(table, {case.key for case in cases})
     done = {t.case for t in table.timings} | set(table.failures)
     known = len(table.timings)
     left = [case for case in cases if case.name not in done]
@@ -118,6 +120,12 @@ def _time_all(
         table.timings = list(best.values())
         table.failures.update(failures)
         table.save(path)
+
+
+def _forget(table: Table, keys: set[str]) -> None:
+    """Takes the timings and failures of operators out of a table."""
+    table.timings = [t for t in table.timings if t.key not in keys]
+    table.failures = {case: said for case, said in table.failures.items() if case.split(" ", 1)[0] not in keys}
 
 
 def _check_same(path: Path, table: Table, target: str, machine: dict[str, Any]) -> None:

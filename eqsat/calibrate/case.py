@@ -24,6 +24,11 @@ class Operand:
     value: Any = None
     limit: int | None = None
 
+    @property
+    def changes(self) -> bool:
+        """Whether it is an activation: other values every run."""
+        return not self.weight and self.value is None
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

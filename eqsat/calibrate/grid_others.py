@@ -7,9 +7,22 @@ from collections.abc import Iterator
 from eqsat.calibrate.case import Kernels, data, filled, value, weight
 
 F = "float32"
-_ROWS = ((1, 512), (128, 64), (128, 768), (128, 3072), (512, 768), (384 * 8, 768), (1024, 256), (12 * 128, 128))
+_ROWS = (
+    (1, 512),
+    (128, 64),
+    (128, 768),
+    (128, 3072),
+    (512, 768),
+    (384 * 8, 768),
+    (1024, 256),
+    (12 * 128, 128),
+    (64, 512),
+)
+_ELEMENTS = ((1, 512), (1, 4096), (32, 512), (128, 320), (128, 768), (1024, 256), (256, 3136), (384 * 8, 768))
+"""For what looks at every element by itself: each size about three times the one before it."""
 _IMAGES = ((64, 112), (256, 56), (512, 28), (1024, 14), (2048, 7), (32, 32), (336, 21), (168, 42), (672, 11))
 _SCORES = ((12, 128), (12, 197), (96, 384), (16, 64), (16, 256))
+_HEADS = ((12, 128, 64), (8, 128, 64), (2, 128, 64), (12, 384, 64))
 
 _UNARY = {
     F: ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Reciprocal", "HardSwish", "HardSigmoid", "LeakyRelu",
@@ -24,10 +37,10 @@ _SCALE8 = {"uint8": 128, "int8": 0}
 def _elementwise() -> Iterator[Kernels]:
     for dtype, names in _UNARY.items():
         for name in names:
-            yield Kernels(name, (*_ROWS[::2], *_ROWS[5:6], *_IMAGES[::3]), lambda r, c, t=dtype: [data(t, r, c)])
+            yield Kernels(name, _ELEMENTS, lambda r, c, t=dtype: [data(t, r, c)])
     for dtype, names in _BINARY.items():
         for name in names:
-            wide = _ROWS if name in ("Add", "Mul") else _ROWS[::3]
+            wide = (*_ROWS, (32, 512), (256, 3136)) if name in ("Add", "Mul") else _ELEMENTS[::2]
             yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), data(t, 1, r, c)])
             yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), weight(t, c)])
             yield Kernels(name, wide, lambda r, c, t=dtype: [data(t, 1, r, c), value(t, 3)])
@@ -36,16 +49,22 @@ def _elementwise() -> Iterator[Kernels]:
         yield Kernels(name, _IMAGES, lambda c, s: [data(F, 1, c, s, s), data(F, 1, c, 1, 1)])
         yield Kernels(name, _SCORES, lambda h, s: [data(F, 1, h, s, s), data(F, 1, 1, s, s)])
         yield Kernels(name, _SCORES, lambda h, s: [data(F, 1, h, s, s), data(F, 1, 1, 1, s)])
+        yield Kernels(name, _HEADS, lambda h, s, d: [data(F, 1, h, s, d), data(F, 1, h, 1, d)])
+        yield Kernels(name, _HEADS, lambda h, s, d: [data(F, 1, s, h, d), data(F, 1, s, 1, d)])
+        yield Kernels(name, _HEADS[:2], lambda h, s, d: [data(F, 1, h, d, s), data(F, 1, h, d, 1)])
     yield Kernels("Relu", _IMAGES, lambda c, s: [data(F, 1, c, s, s)])
-    yield Kernels("Clip", (*_ROWS, *_IMAGES), lambda r, c: [data(F, r, c), value(F, 0.0), value(F, 6.0)])
+    yield Kernels("Clip", (*_ELEMENTS, *_ROWS), lambda r, c: [data(F, r, c), value(F, 0.0), value(F, 6.0)])
+    yield Kernels("Clip", _IMAGES, lambda c, s: [data(F, 1, c, s, s), value(F, 0.0), value(F, 6.0)])
     for dtype in _SCALE8:
-        yield Kernels("Clip", _ROWS, lambda r, c, t=dtype: [data(t, r, c), value(t, 3), value(t, 100)])
+        yield Kernels("Clip", _ELEMENTS, lambda r, c, t=dtype: [data(t, r, c), value(t, 3), value(t, 100)])
     for name in ("com.microsoft::BiasGelu", "com.microsoft::FastGelu"):
         yield Kernels(name, _ROWS, lambda r, c: [data(F, r, c), weight(F, c)])
     yield Kernels("Where", _SCORES, lambda h, s: [data("bool", 1, 1, s, s), data(F, 1, h, s, s), value(F, -1e9)])
+    yield Kernels("Where", ((1, 128), (128, 128)), lambda r, c: [data("bool", r, c), value(F, 0.0), value(F, -1e9)])
     yield Kernels("And", ((128, 128), (384, 384), (1, 128)), lambda r, c: [data("bool", r, c), data("bool", r, c)])
+    yield Kernels("And", ((128, 128), (384, 384), (16, 128)), lambda r, c: [data("bool", r, c), data("bool", 1, c)])
     for source, code in (("int64", 1), (F, 7), ("int32", 1), (F, 2), ("bool", 1), ("uint8", 7), ("uint8", 6), (F, 9)):
-        yield Kernels("Cast", _ROWS[::2], lambda r, c, t=source: [data(t, r, c)], {"to": code})
+        yield Kernels("Cast", _ELEMENTS[::2], lambda r, c, t=source: [data(t, r, c)], {"to": code})
 
 
 def _rows_reduced() -> Iterator[Kernels]:
@@ -92,7 +111,7 @@ def _rows_reduced() -> Iterator[Kernels]:
         "com.microsoft::EmbedLayerNormalization",
         ((1, 128, 768), (8, 384, 768), (1, 64, 256)),
         lambda b, s, c: [
-            data("int32", b, s, limit=2), data("int32", b, s, limit=2), weight(F, 1000, c), weight(F, s, c), weight(F, 2, c),
+            data("int32", b, s, limit=1000), data("int32", b, s, limit=2), weight(F, 1000, c), weight(F, s, c), weight(F, 2, c),
             weight(F, c), weight(F, c),
         ],
         {"epsilon": 1e-5},
@@ -133,7 +152,7 @@ def _pools() -> Iterator[Kernels]:
 def _quantised() -> Iterator[Kernels]:
     for dtype, zero in _SCALE8.items():
         q = [value(F, 0.02), value(dtype, zero)]
-        sizes = (*_ROWS, *_IMAGES[:5])
+        sizes = (*_ROWS, *_ELEMENTS)
         yield Kernels("QuantizeLinear", sizes, lambda r, c, q=q: [data(F, r, c), *q])
         yield Kernels("DequantizeLinear", sizes, lambda r, c, t=dtype, q=q: [data(t, r, c), *q])
         yield Kernels("DequantizeLinear", sizes[::2], lambda r, c, t=dtype: [data(t, r, c), value(F, 0.02)])
@@ -153,10 +172,13 @@ def _quantised() -> Iterator[Kernels]:
             lambda r, c, axis: {"axis": axis},
         )
         for name in ("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"):
-            yield Kernels(name, sizes, lambda r, c, t=dtype, q=q: [data(t, r, c), *q, data(t, r, c), *q, *q])
+            yield Kernels(name, _ELEMENTS, lambda r, c, t=dtype, q=q: [data(t, r, c), *q, data(t, r, c), *q, *q])
+            yield Kernels(
+                name, _IMAGES, lambda c, s, t=dtype, q=q: [data(t, 1, c, s, s), *q, data(t, 1, c, s, s), *q, *q]
+            )
             yield Kernels(name, _ROWS, lambda r, c, t=dtype, q=q: [data(t, r, c), *q, weight(t, c), *q, *q])
         for name in ("com.microsoft::QLinearSigmoid", "com.microsoft::QLinearLeakyRelu"):
-            yield Kernels(name, _ROWS[::2], lambda r, c, t=dtype, q=q: [data(t, r, c), *q, *q])
+            yield Kernels(name, _ELEMENTS[::2], lambda r, c, t=dtype, q=q: [data(t, r, c), *q, *q])
         yield Kernels(
             "com.microsoft::QLinearSoftmax",
             _SCORES,
@@ -192,8 +214,15 @@ def _movement() -> Iterator[Kernels]:
             outputs=3,
         )
         yield Kernels(
+            "Split",
+            ((1, 4096), (128, 768), (197, 2304)),
+            lambda r, c, t=dtype: [data(t, 1, r, c), value("int64", [c // 8] * 8)],
+            {"axis": -1},
+            outputs=8,
+        )
+        yield Kernels(
             "Slice",
-            ((128, 768), (128, 3072), (1024, 256), (64, 1024)),
+            ((128, 768), (128, 3072), (1024, 256), (64, 1024), (1024, 64), (128, 64)),
             lambda r, c, t=dtype: [
                 data(t, 1, r, c), value("int64", [0]), value("int64", [c // 2]), value("int64", [2]),
             ],
@@ -217,7 +246,9 @@ def _movement() -> Iterator[Kernels]:
         {"axis": 1},
     )
     yield Kernels(
-        "Expand", ((12, 128), (2, 512)), lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])]
+        "Expand",
+        ((12, 128), (2, 512), (1, 1)),
+        lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])],
     )
     yield Kernels(
         "Pad",

@@ -10,7 +10,7 @@ from eqsat.calibrate.case import Kernels, Operand, data, filled, value, weight
 
 _GEMM = [
     (m, k, n)
-    for m in (1, 16, 128, 512)
+    for m in (1, 16, 64, 128, 512)
     for k, n in ((64, 64), (256, 256), (256, 1024), (768, 768), (768, 2304), (768, 3072), (3072, 768), (1024, 4096))
     if not (m == 512 and k * n > 3e6)
 ] + [
@@ -188,7 +188,7 @@ def _float_products() -> Iterator[Kernels]:
     for trans in (0, 1):
         yield Kernels(
             "Gemm",
-            _SMALL_GEMM if trans else _SMALL_GEMM[::2],
+            _SMALL_GEMM,
             lambda m, k, n, t=trans: [data(f, m, k), weight(f, *((n, k) if t else (k, n))), weight(f, n)],
             {"transB": trans} if trans else {},
         )
@@ -200,7 +200,7 @@ def _float_products() -> Iterator[Kernels]:
         )
     yield Kernels(
         "com.microsoft::FusedGemm",
-        _SMALL_GEMM[::2],
+        _SMALL_GEMM,
         lambda m, k, n: [data(f, m, k), weight(f, k, n), weight(f, n)],
         {"activation": "Relu", "transB": 0},
     )
@@ -245,7 +245,10 @@ def _float_products() -> Iterator[Kernels]:
 def _four_bits() -> Iterator[Kernels]:
     """Products with weights of 4 bits in blocks, and dequantising them beforehand."""
     f = "float32"
-    sizes = ((1, 2048, 2048, 32), (1, 768, 768, 32), (128, 768, 768, 32), (128, 768, 3072, 32), (16, 2048, 2048, 128))
+    sizes = [
+        *((rows, k, n, 32) for rows in (1, 16, 128) for k, n in ((768, 768), (768, 3072), (3072, 768))),
+        *((rows, 2048, 2048, block) for rows in (1, 16, 128) for block in (32, 128)),
+    ]
     yield Kernels(
         "com.microsoft::MatMulNBits",
         sizes,
@@ -259,7 +262,7 @@ def _four_bits() -> Iterator[Kernels]:
     )
     yield Kernels(
         "DequantizeLinear",
-        sizes[1:],
+        sizes,
         lambda rows, k, n, block: [value("int4", np.arange(k * n).reshape(k, n) % 16 - 8), weight(f, k // block, n)],
         lambda rows, k, n, block: {"axis": 0, "block_size": block},
     )

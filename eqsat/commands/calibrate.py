@@ -31,7 +31,9 @@ def calibrate(
     retries: Annotated[
         int, typer.Option(metavar="N", help="Times to time those kernels again whose repeats differ by more than 10 %.")
     ] = 2,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget the timings there are.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget the timings there are (of --operators, if given).")
+    ] = False,
     json_path: Json = None,
     quiet: Quiet = False,
 ) -> None:

@@ -26,12 +26,17 @@ _ALONG_AN_AXIS = frozenset(("QuantizeLinear", "DequantizeLinear", "BatchNormaliz
 """Elementwise operators with vectors along an axis that an attribute or the definition says."""
 
 
+_TABLES = {"Gather": {0: 1}, "com.microsoft::EmbedLayerNormalization": {2: 0, 3: 0}}
+"""Operands of which rows are looked up, and the operands that say which rows."""
+
+
 def plain(work: Work) -> Work:
     """A kernel of one operator as the timings know it. Products have no vector for their columns or channels, single
     scales and stated zero points; elementwise operators run over one axis, or over rows where operands repeat along leading axes.
 
     Kernels of products add and scale on the way, in less time than timings scatter; those of elementwise operators go
-    through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it.
+    through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it. A table
+    has no more rows than are looked up.
     """
     types = list(work.types)
     key = work.operators[0]
@@ -46,6 +51,8 @@ def plain(work: Work) -> Work:
         return _flattened(work)
     elif key == "Split":
         return _cut_in_rows(work)
+    elif key in _TABLES and not work.attributes.get("axis", 0):
+        types = _rows_looked_up(types, _TABLES[key])
     return work if tuple(types) == tuple(work.types) else _again(work, types, work.results)
 
 
@@ -68,9 +75,18 @@ def _without_vectors(
     return types
 
 
+def _rows_looked_up(types: list[Type | None], tables: Mapping[int, int]) -> list[Type | None]:
+    for index, which in tables.items():
+        table, shape, rows = types[index], _static(types[index]), _static(types[which])
+        if isinstance(table, TensorType) and shape and rows is not None:
+            types[index] = TensorType(table.dtype, (min(shape[0], max(math.prod(rows), 1)), *shape[1:]))
+    return types
+
+
 def _again(work: Work, types: Sequence[Type | None], results: Sequence[Type]) -> Work:
     domain, op = split_key(work.operators[0])
-    return work_of(op, domain, Application(work.operators[0], work.attributes, types, [None] * len(types), 1), results)
+    app = Application(work.operators[0], work.attributes, types, [None] * len(types), len(results))
+    return work_of(op, domain, app, results)
 
 
 def _flattened(work: Work) -> Work:

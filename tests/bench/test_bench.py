@@ -13,6 +13,7 @@ import eqsat
 from eqsat.backends.onnx_file import save_onnx
 from eqsat.bench.bench import Bench, bench_files, bench_model
 from eqsat.bench.contest import Contestant, Protocol, contest, levels_of
+from eqsat.bench.profile import KernelTime, Profile, profiler_seconds
 from eqsat.bench.statistics import geometric_mean, ratio_of_medians
 from eqsat.cli import app
 from eqsat.errors import ModelError, OptionError
@@ -55,6 +56,20 @@ def test_original_and_result_at_every_level(model: Path) -> None:
     assert 0 < found.profile.predicted_s < 0.1
     json.dumps(found.to_dict())
     assert "original all" in str(found)
+
+
+def test_what_the_profiler_takes_is_not_the_kernels() -> None:
+    found = profiler_seconds(threads=1, runs=5)
+    assert 0 < found < 1e-4
+
+
+def test_relative_errors_are_of_priced_kernels_that_take_long_enough() -> None:
+    times = (("Add", 3e-5, 2e-5), ("Mul", None, 2e-5), ("Sub", 3e-6, 2e-6), ("Add", 2e-5, 4e-5))
+    profile = Profile(tuple(KernelTime(key, "y", predicted, measured) for key, predicted, measured in times))
+    assert profile.relative_errors() == [("Add", pytest.approx(0.5)), ("Add", pytest.approx(-0.5))]
+    assert profile.median_relative_error == pytest.approx(0.5)
+    assert profile.predicted_s == pytest.approx(5.3e-5)
+    assert Profile(()).median_relative_error is None
 
 
 def test_errors_are_those_of_the_outputs(tmp_path: Path, model: Path) -> None:

@@ -87,3 +87,27 @@ def test_splits_cut_rows(shape: Shape, axis: int, rows: Shape) -> None:
     found = plain(work("Split", shape, outputs=tuple(parts), axis=axis))
     assert shapes(found) == [rows, (rows[0], rows[1] // 3), (rows[0], 2 * rows[1] // 3)]
     assert found.attributes["axis"] == -1
+
+
+def looked_up(rows: int, tokens: int, axis: int = 0) -> Work:
+    table, indices = tensor_type("float32", (rows, 64)), tensor_type("int64", (1, tokens))
+    app = Application("Gather", Attributes({"axis": axis}), [table, indices], [None, None], 1)
+    return work_of("Gather", "", app, [tensor_type("float32", (1, tokens, 64))])
+
+
+def test_a_table_has_no_more_rows_than_are_looked_up() -> None:
+    assert plain(looked_up(30522, 16)) == plain(looked_up(16, 16)) == looked_up(16, 16)
+    assert plain(looked_up(2, 16)) == looked_up(2, 16)
+    assert plain(looked_up(30522, 16, axis=1)) == looked_up(30522, 16, axis=1)
+
+
+def test_tables_of_an_embedding_have_no_more_rows_than_are_looked_up() -> None:
+    def embedding(words: int, places: int) -> Work:
+        ids, vector = tensor_type("int32", (1, 16)), tensor_type("float32", (64,))
+        tables = [tensor_type("float32", (rows, 64)) for rows in (words, places, 2)]
+        key = "com.microsoft::EmbedLayerNormalization"
+        app = Application(key, Attributes({"epsilon": 1e-5}), [ids, ids, *tables, vector, vector], [None] * 7, 2)
+        results = [tensor_type("float32", (1, 16, 64)), tensor_type("int32", (1,))]
+        return work_of("EmbedLayerNormalization", "com.microsoft", app, results)
+
+    assert plain(embedding(30522, 512)) == embedding(16, 16)
