@@ -37,12 +37,14 @@ def _matmul_sample(d: Sampler) -> dict[str, Any]:
     m, k, n, batch = d.extents(4)
     x = d.floats(d.choose(((m, k), (m, k), (batch, m, k), (k,))))
     w = d.floats(d.choose(((k, n), (k, n), (k,))))
-    return {"x": x, "w": d.either(w), "c": d.either(d.floats(d.broadcast_with(np.matmul(x, w).shape)))}
+    c = d.floats(d.broadcast_with(np.matmul(x, w).shape))
+    return or_integers(d, {"x": x, "w": d.either(w), "c": d.either(c)})
 
 
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=d.chance(0.3))
-    return {"x": drawn["x"], "w": d.either(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    found = {"x": drawn["x"], "w": d.either(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    return or_integers(d, found)
 
 
 def _factors_sample(d: Sampler) -> dict[str, Any]:
@@ -139,7 +141,6 @@ def _require_broadcast(m: Match, added: Ref, result: Ref) -> None:
 
 @rule(
     apply("Gemm", x, w, b).named("gemm"),
-    where=[floating("x", "w", "b")],
     exactness=Exactness.ROUNDING,
     source="ONNX Gemm",
     family="E12",
