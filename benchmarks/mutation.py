@@ -84,7 +84,12 @@ def without_conditions(rule: AnyRule) -> list[Outcome]:
         if not dropped.fact:
             broken = replace(rule, conditions=tuple(c for c in rule.conditions if c is not dropped))
             verdict = _verdict(broken, 60, 7)
-            if verdict == "survived" and (rule.name, dropped.name) in GROWTH and isinstance(broken, Rule) and grows(broken):
+            if (
+                verdict == "survived"
+                and (rule.name, dropped.name) in GROWTH
+                and isinstance(broken, Rule)
+                and grows(broken)
+            ):
                 verdict = "grown"
             outcomes.append(Outcome(rule.name, CONDITION, dropped.name, verdict))
     return outcomes

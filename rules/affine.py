@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
-from eqsat.rules.alignment import elements_along, finite_sum, floating, largest, limit, not_all, spread
+from eqsat.rules.alignment import elements_along, finite_sum, floating, largest, limit, lined_up, not_all, spread
 from eqsat.rules.drawing import convolution, gemm, or_integers, overflowing_bias, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, matmul, mul
@@ -62,8 +62,7 @@ def _biased_gemm_sample(d: Sampler) -> dict[str, Any]:
 
 def _bias_with(m: Match, elements: int) -> Term:
     """The bias ``b`` (zero if absent) plus the constant ``c``, as a vector."""
-    added = spread(m.c, elements)
-    return added if m.b is None else add(m.b, added)
+    return spread(m.c, elements) if m.b is None else add(m.b, lined_up(m.c))
 
 
 @rule(
