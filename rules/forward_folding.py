@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Match, Term, apply, rule, variables
+from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
 from eqsat.rules.alignment import (
     along,
     elements_along,
@@ -249,11 +249,17 @@ def unpadded(m: Match) -> bool:
 def fold_shift_into_following_conv(m: Match) -> Term:
     """``Conv(x + c, w, b) == Conv(x, w, b + sum(w * c))`` for ``c`` along the channels, without padding."""
     elements_along(m.c, m.x, 1)
-    outputs, each, *kernel = m.w.static_shape
-    group = m.conv.attr("group", 1)
+    each, group = m.w.static_shape[1], m.conv.attr("group", 1)
     m.require(m.x.shape[1] == each * group, "the number of channels is unknown")
-    weights = reshaped_term(m.w, (group, outputs // group, each, math.prod(kernel)))
-    taps = apply("ReduceSum", weights, int64s([3]), keepdims=0)
-    shifts = reshaped_term(spread(m.c, group * each), (group, each, 1))
-    total = reshaped_term(matmul(taps, shifts), (outputs,))
+    total = _grouped_product(m.w, spread(m.c, group * each), group)
     return Apply("Conv", (m.x, m.w, total if m.b is None else add(m.b, total)), m.conv.attributes)
+
+
+def _grouped_product(w: Ref, shift: Term, group: int) -> Term:
+    """What a Conv by ``w`` makes of the constant ``shift``, one number for each input channel: ``[outputs]``."""
+    outputs, each, *kernel = w.static_shape
+    if group == 1:
+        return matmul(apply("ReduceSum", w, int64s(range(2, w.rank)), keepdims=0), shift)
+    weights = reshaped_term(w, (group, outputs // group, each, math.prod(kernel)))
+    taps = apply("ReduceSum", weights, int64s([3]), keepdims=0)
+    return reshaped_term(matmul(taps, reshaped_term(shift, (group, each, 1))), (outputs,))
