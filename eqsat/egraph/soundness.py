@@ -63,7 +63,8 @@ def check_egraph(
     """Evaluates every e-node on ``feeds`` (input name -> array) and returns those that contradict their e-class.
 
     ``rules`` are the rules that ran (all registered ones by default): they say how much each class may differ. E-nodes
-    without a definition, and what depends on them alone, are skipped.
+    without a definition, and what depends on them alone, are skipped. A violation is also what a rule made and the evaluator
+    rejects, though it computes others of the operator.
     """
     chosen = registered_rules() if rules is None else tuple(rules)
     return _Checker(encoding.egraph, feeds, chosen).run()
@@ -82,6 +83,8 @@ class _Checker:
         self._quanta = {rule.name: rule.quanta for rule in rules if isinstance(rule, Rule)}
         self._values: dict[int, Value] = {}
         self._source: dict[int, int] = {}
+        self._failures: dict[int, str] = {}
+        self._implemented: set[str] = set()
         self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
         self._overflows: dict[tuple[int, int], np.ndarray | None] = {}
         self._merged_by: dict[int, set[str]] = {}
@@ -127,6 +130,10 @@ class _Checker:
                 message = self._difference(cls, handle, value)
             if message is not None:
                 violations.append(self._violation(cls, handle, message))
+        for handle, message in sorted(self._failures.items()):
+            node = egraph.nodes[handle]
+            if node.rule and node.key in self._implemented:
+                violations.append(Violation(egraph.find(handle), handle, node.key, (node.rule,), message))
         return violations
 
     # ---- evaluation
@@ -153,8 +160,10 @@ class _Checker:
         inputs = [None if c == ABSENT_INPUT else self._values[c] for c in children]
         try:
             results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
-        except ModelError:
-            return None  # the reference evaluator has no implementation
+        except ModelError as error:  # the reference evaluator has no implementation, or not of this
+            self._failures[handle] = str(error)
+            return None
+        self._implemented.add(node.key)
         return tuple(results) if node.outputs != 1 else np.asarray(results[0])
 
     # ---- comparison
