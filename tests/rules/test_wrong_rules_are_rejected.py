@@ -15,7 +15,7 @@ from eqsat.rules import algebra, broadcasting, clamps, movement, parts, selectio
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, matmul, mul, sub, transpose
 
-x, y, w, s, z = variables("x y w s z")
+x, y, w, s, z, r = variables("x y w s z r?")
 WRONG: list[Rule | GroupRule] = []
 
 
@@ -135,9 +135,9 @@ def operator_without_a_kernel(m: Match) -> Term:
     return apply("Reciprocal", m.x)
 
 
-@wrong(apply("Gather", x, s), lambda d: {"x": d.floats((3, 4)), "s": d.integers((2,), "int64", 0, 2)})
+@wrong(apply("Resize", x, r, s), lambda d: {"x": d.floats((1, 1, 2, 3)), "s": fixed([1, 1, 2, 2], "float32")})
 def operator_without_a_value(m: Match) -> Term:
-    return apply("Gather", m.x, add(m.s, literal(np.int64(7))))
+    return apply("Resize", m.x, None, apply("Neg", m.s))
 
 
 @mutant(movement.compose_transposes)
