@@ -69,9 +69,9 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "omission: Reshape left out at .*",
     ),
     (
-        "rows far from zero are shifted by their greatest number: shifted by another they take nothing of the scores in either",
+        "it bears on rows of 1e38 alone, where the bound on rounding is wide: noticed by tests/rules/test_attention_masks.py",
         "recognise_attention",
-        r"attribute: Shrink\.(bias|lambd) .*|constant: float32 constant .* at 3\.0\.1\.0\.0\.1",
+        r"attribute: Shrink\.bias .*|constant: float32 constant negated at 3\.0\.1\.0\.0\.1",
     ),
     (
         "of two views one above the other the outer one states the shape",

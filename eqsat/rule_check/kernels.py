@@ -18,7 +18,7 @@ def missing_kernels(egraph: EGraph, given: int) -> Iterator[str]:
 
     Nothing if that is so of one of the first, too.
     """
-    if all(map(_runs, [egraph] * given, range(given))):
+    if all(_runs(egraph, handle) for handle in range(given)):
         for handle in range(given, len(egraph.nodes)):
             if not _runs(egraph, handle):
                 types = ", ".join(map(str, _operand_types(egraph, handle)))
