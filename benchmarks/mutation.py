@@ -6,8 +6,10 @@ Each mutant is a shipped rule with one alteration of what it builds (`benchmarks
 sides have a place for, or with one of its conditions dropped. It runs as the tests run every rule: alone, on random instances
 of its left side, every e-node evaluated.
 
-- *caught*: an instance shows a wrong value or type, the right side is refused where it is built (*refused*: operators reject
-  their operands, or its type is not that of the left side), or the rule no longer saturates alone.
+- *caught*: an instance shows a wrong value or type or an operator without a kernel (*by value*), the right side is refused
+  where it is built (*refused*: operators reject their operands, or its type is not that of the left side), or the rule no
+  longer saturates alone. Conditions that limit the growth of the e-graph are caught *by size*: under all rules and on neutral
+  constants the rule adds e-nodes that it must not add (`benchmarks.neutral`).
 - *survived*: nothing of this on any instance.
   Most survivors build the same value in another spelling: `benchmarks.explained_mutants` and
   `benchmarks.explained_conditions` say why each survives.
@@ -30,10 +32,11 @@ from multiprocessing import Pool
 import numpy as np
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
-from benchmarks.explained_conditions import reason_for_condition
+from benchmarks.explained_conditions import GROWTH, reason_for_condition
 from benchmarks.explained_mutants import reason_for
 from benchmarks.mutants import KINDS, Mutant, Recorder, choose
-from eqsat.rewrite import AnyRule, registered_rules
+from benchmarks.neutral import grows
+from eqsat.rewrite import AnyRule, Rule, registered_rules
 from eqsat.rule_check.trials import Trial, try_rule
 
 MUTANTS = 8
@@ -46,7 +49,7 @@ _RECORDED = 12
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant. ``verdict``: caught, refused, survived or unaltered."""
+    """What became of one mutant. ``verdict``: caught, refused, grown, survived or unaltered."""
 
     rule: str
     kind: str
@@ -80,7 +83,15 @@ def without_conditions(rule: AnyRule) -> list[Outcome]:
     for dropped in rule.conditions:
         if not dropped.fact:
             broken = replace(rule, conditions=tuple(c for c in rule.conditions if c is not dropped))
-            outcomes.append(Outcome(rule.name, CONDITION, dropped.name, _verdict(broken, 60, 7)))
+            verdict = _verdict(broken, 60, 7)
+            if (
+                verdict == "survived"
+                and (rule.name, dropped.name) in GROWTH
+                and isinstance(broken, Rule)
+                and grows(broken)
+            ):
+                verdict = "grown"
+            outcomes.append(Outcome(rule.name, CONDITION, dropped.name, verdict))
     return outcomes
 
 
@@ -106,16 +117,17 @@ def table(outcomes: Iterable[Outcome]) -> str:
     counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         counts.setdefault(outcome.kind, Counter())[outcome.verdict] += 1
-    lines = [f"{'kind':<16}{'mutants':>8}{'refused':>9}{'by value':>9}{'survived':>9}{'score':>8}"]
+    lines = [f"{'kind':<16}{'mutants':>8}{'refused':>9}{'by value':>9}{'by size':>8}{'survived':>9}{'score':>8}"]
     altered = Counter[str]()
     for kind in KINDS:
         altered.update(counts.get(kind, {}))
     rows = [(kind, counts[kind]) for kind in (*KINDS, CONDITION) if kind in counts]
     for name, found in [*rows, ("all alterations", altered), ("all", sum(counts.values(), Counter[str]()))]:
-        caught = found["caught"] + found["refused"]
+        caught = found["caught"] + found["refused"] + found["grown"]
         total = caught + found["survived"]
         score = f"{100 * caught / total:.1f} %" if total else "-"
-        lines.append(f"{name:<16}{total:>8}{found['refused']:>9}{found['caught']:>9}{found['survived']:>9}{score:>8}")
+        counted = f"{found['refused']:>9}{found['caught']:>9}{found['grown']:>8}{found['survived']:>9}"
+        lines.append(f"{name:<16}{total:>8}{counted}{score:>8}")
     return "\n".join(lines)
 
 

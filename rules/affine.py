@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
-from eqsat.rules.alignment import elements_along, finite_sum, floating, largest, limit, not_all, spread
+from eqsat.rules.alignment import elements_along, finite_sum, floating, largest, limit, lined_up, not_all, spread
 from eqsat.rules.drawing import convolution, gemm, or_integers, overflowing_bias, shape_along
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, constant, matmul, mul
@@ -37,12 +37,14 @@ def _matmul_sample(d: Sampler) -> dict[str, Any]:
     m, k, n, batch = d.extents(4)
     x = d.floats(d.choose(((m, k), (m, k), (batch, m, k), (k,))))
     w = d.floats(d.choose(((k, n), (k, n), (k,))))
-    return {"x": x, "w": d.either(w), "c": d.either(d.floats(d.broadcast_with(np.matmul(x, w).shape)))}
+    c = d.floats(d.broadcast_with(np.matmul(x, w).shape))
+    return or_integers(d, {"x": x, "w": d.either(w), "c": d.either(c)})
 
 
 def _gemm_sample(d: Sampler) -> dict[str, Any]:
     drawn = gemm(d, factors=d.chance(0.3))
-    return {"x": drawn["x"], "w": d.either(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    found = {"x": drawn["x"], "w": d.either(drawn["w"]), "gemm": drawn["attributes"]} | _optional(drawn["b"])
+    return or_integers(d, found)
 
 
 def _factors_sample(d: Sampler) -> dict[str, Any]:
@@ -60,8 +62,7 @@ def _biased_gemm_sample(d: Sampler) -> dict[str, Any]:
 
 def _bias_with(m: Match, elements: int) -> Term:
     """The bias ``b`` (zero if absent) plus the constant ``c``, as a vector."""
-    added = spread(m.c, elements)
-    return added if m.b is None else add(m.b, added)
+    return spread(m.c, elements) if m.b is None else add(m.b, lined_up(m.c))
 
 
 @rule(
@@ -139,7 +140,6 @@ def _require_broadcast(m: Match, added: Ref, result: Ref) -> None:
 
 @rule(
     apply("Gemm", x, w, b).named("gemm"),
-    where=[floating("x", "w", "b")],
     exactness=Exactness.ROUNDING,
     source="ONNX Gemm",
     family="E12",

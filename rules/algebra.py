@@ -126,7 +126,14 @@ def cancel_double_negation(m: Match) -> Term:
     return m.x
 
 
-@rule(apply("Neg", x), where=[signed("x")], exactness=EXACT, source=IEEE, family="E18", sample=_one)
+@rule(
+    apply("Neg", x),
+    where=[signed("x")],
+    exactness=EXACT,
+    source=IEEE,
+    family="E18",
+    sample=lambda d: _one(d, d.chance(0.2)),
+)
 def normalise_negation(m: Match) -> Term:
     """``-x == x * -1``."""
     return mul(m.x, literal(-1, m.x.dtype))
@@ -265,6 +272,8 @@ def _nonnegative(m: Match) -> bool:
 
 def _root(d: Sampler) -> dict[str, Any]:
     x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
+    if d.chance(0.1):
+        x = Applied("Abs", d.integers(x.array.shape, "int32", -99, 99))
     shape = (2,) + (1,) * x.array.ndim if d.chance(0.1) else ()
     return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
 

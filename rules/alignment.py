@@ -58,12 +58,16 @@ def along(vector: Ref, elements: int, rank: int, axis: int) -> Term:
     return reshaped(vector, [elements if i == axis else 1 for i in range(rank)])
 
 
+def lined_up(value: Ref) -> Term:
+    """The elements of ``value`` along one axis; a scalar stays one."""
+    return value if value.rank <= 1 else reshaped(value, (math.prod(value.static_shape),))
+
+
 def spread(vector: Ref, elements: int) -> Term:
     """``vector`` of 1 or ``elements`` elements as a vector of exactly ``elements``."""
-    size = math.prod(vector.static_shape)
-    if size == elements:
-        return reshaped(vector, (elements,))
-    return apply("Mul", reshaped(vector, (1,)), literal(np.ones(elements, vector.dtype.numpy)))
+    if vector.static_shape == (elements,) or math.prod(vector.static_shape) == elements != 1:
+        return lined_up(vector)
+    return apply("Expand", lined_up(vector), literal([elements], "int64"))
 
 
 def largest(value: Ref) -> float:

@@ -66,6 +66,14 @@ def _forbidding(d: Sampler, shape: tuple[int, ...], dtype: Any) -> Any:
     return fixed(np.where(pattern, 0, low).astype(dtype))
 
 
+def _choice(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
+    """Truth values, both of them if there is more than one element."""
+    found = d.booleans(shape)
+    if found.size > 1:
+        found.flat[0], found.flat[-1] = True, False
+    return found
+
+
 def _lead(d: Sampler) -> tuple[int, ...]:
     return d.extents(d.choose((1, 2, 2, 2, 3)), ones=0.2)
 
@@ -89,13 +97,13 @@ def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> 
         mask = d.either(mask, 0.5)
         return drawing.op("Add", scores, drawing.value(mask)), shape
     if kind == 2:  # a mask that is computed: all of a row may be forbidden
-        allowed = drawing.value(d.booleans(d.broadcast_of(shape)))
+        allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
         low = d.choose((LOWEST, -1e9, -1e4, -np.inf))
         branches = [drawing.value(fixed(0.0, "float32")), drawing.value(fixed(low, "float32"))]
         mask = drawing.op("Where", allowed, *branches)
         return drawing.op("Add", mask, scores), shape
     if kind == 3:
-        allowed = drawing.value(d.booleans(d.broadcast_of(shape)))
+        allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
         low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -np.inf, -3.0)), "float32"))
         operands = (scores, low) if d.chance() else (low, scores)
         return drawing.op("Where", allowed, *operands), shape

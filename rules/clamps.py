@@ -150,8 +150,9 @@ def clip_instead_of_max_of_min(m: Match) -> Term:
 
 def _float_with(value: float) -> Callable[[Sampler], dict[str, Any]]:
     def draw(d: Sampler) -> dict[str, Any]:
-        dtype = d.choose(("float32", "float16"))
-        x = d.floats(d.shape(), dtype, infinite=d.chance(0.3))
+        dtype = "int64" if d.chance(0.1) else d.choose(("float32", "float16"))
+        shape = d.shape()
+        x = d.integers(shape, dtype) if dtype == "int64" else d.floats(shape, dtype, infinite=d.chance(0.3))
         found = np.full(d.broadcast_with(x.shape), value if d.chance(0.85) else 1.0, dtype)
         return {"x": x, "c": d.either(found, 0.9)}
 

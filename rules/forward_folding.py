@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Match, Ref, Term, apply, literal, rule, variables
+from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
 from eqsat.rules.alignment import (
     along,
     elements_along,
@@ -20,14 +20,13 @@ from eqsat.rules.alignment import (
     floating,
     largest,
     limit,
-    reshaped,
     reshaped_term,
     spread,
 )
 from eqsat.rules.drawing import convolution, extremes, gemm, kept_shape_along, or_integers
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.scale_folding import scale_group_channels
-from eqsat.rules.terms import add, condition, constant, div, matmul, mul
+from eqsat.rules.terms import add, condition, constant, div, int64s, matmul, mul
 
 x, w, b, s, c = variables("x w b? s c")
 
@@ -250,21 +249,17 @@ def unpadded(m: Match) -> bool:
 def fold_shift_into_following_conv(m: Match) -> Term:
     """``Conv(x + c, w, b) == Conv(x, w, b + sum(w * c))`` for ``c`` along the channels, without padding."""
     elements_along(m.c, m.x, 1)
-    outputs, each, *kernel = m.w.static_shape
-    group = m.conv.attr("group", 1)
+    each, group = m.w.static_shape[1], m.conv.attr("group", 1)
     m.require(m.x.shape[1] == each * group, "the number of channels is unknown")
-    axes = literal(np.arange(2, 2 + len(kernel)))
-    taps = apply("ReduceSum", m.w, axes, keepdims=0)
-    total = _grouped_product(taps, m.c, group, outputs, each)
+    total = _grouped_product(m.w, spread(m.c, group * each), group)
     return Apply("Conv", (m.x, m.w, total if m.b is None else add(m.b, total)), m.conv.attributes)
 
 
-def _grouped_product(taps: Term, shift: Ref, group: int, outputs: int, each: int) -> Term:
-    """``[outputs, each]`` times the shift of each group: ``[outputs]``."""
-    vector = spread(shift, group * each)
+def _grouped_product(w: Ref, shift: Term, group: int) -> Term:
+    """What a Conv by ``w`` makes of the constant ``shift``, one number for each input channel: ``[outputs]``."""
+    outputs, each, *kernel = w.static_shape
     if group == 1:
-        return matmul(taps, vector)
-    columns = (
-        reshaped_term(vector, (group, each, 1)) if not isinstance(vector, Ref) else reshaped(vector, (group, each, 1))
-    )
-    return reshaped_term(matmul(reshaped_term(taps, (group, outputs // group, each)), columns), (outputs,))
+        return matmul(apply("ReduceSum", w, int64s(range(2, w.rank)), keepdims=0), shift)
+    weights = reshaped_term(w, (group, outputs // group, each, math.prod(kernel)))
+    taps = apply("ReduceSum", weights, int64s([3]), keepdims=0)
+    return reshaped_term(matmul(taps, reshaped_term(shift, (group, each, 1))), (outputs,))

@@ -39,7 +39,10 @@ _right = apply("DequantizeLinear", w, sw, zw).named("right")
 
 
 def _drawn(d: Sampler, *, swapped: bool, batched: bool) -> dict[str, Any]:
-    """Integers on the left, a weight with one scale or one for each column (or wrongly each row), and a bias."""
+    """Integers on the left, a weight with one scale or one for each column (or wrongly each row), and a bias.
+
+    Mostly the sums and the bias are within the range of the result, and the quantum is no larger than it may be.
+    """
     rows, inner, columns, batch = d.extents(4)
     lead = (batch, rows) if batched and d.chance() else (rows,)
     shape = (columns, inner) if swapped else (inner, columns)
@@ -64,7 +67,22 @@ def _drawn(d: Sampler, *, swapped: bool, batched: bool) -> dict[str, Any]:
         found["zw"] = fixed(np.full(extent, d.choose((0, 0, 0, 2)), kind))
     shift = d.choose(((columns,), (columns,), (), (1,), d.broadcast_with((*lead, columns))))
     found["bias"] = fixed(d.floats(shift) * np.float32(d.choose((1.0, 300.0, 3000.0))))
-    return found
+    return found | _in_range(d, found) if d.chance(0.7) else found
+
+
+def _in_range(d: Sampler, found: dict[str, Any]) -> dict[str, Any]:
+    """Small weights, and a bias and a scale of the result on which every row of the bias bears."""
+    scales = found["sa"].array * found["sw"].array
+    kind, far = found["w"].array.dtype.name, d.choose((1, 3, 20))
+    bias = d.floats(found["bias"].array.shape) * scales.min() * np.float32(d.choose((30.0, 1000.0, 30000.0)))
+    units = float(np.abs(bias).max(initial=0.0) / scales.min()) + 1
+    step = math.ceil(units / ((ROWS - 1) * _LARGEST_WEIGHT))
+    return {
+        "w": fixed(d.integers(found["w"].array.shape, kind, -far if kind == "int8" else 0, far)),
+        "bias": fixed(bias),
+        "sy": fixed(scales.max() * np.float32(4 * step * d.choose((1.01, 1.01, 3.0)))),
+        "zy": fixed(d.integers((), "uint8", 100, 150)),
+    }
 
 
 def _sum_sample(d: Sampler) -> dict[str, Any]:
@@ -135,7 +153,7 @@ def _padded(m: Match, node: Ref, swapped: bool) -> Term:
     _check_rounding(m, product, step, most)
     full = math.ceil(product.units / (abs(step) * _LARGEST_WEIGHT))
     scaled = div(spread(m.bias, columns), mul(mul(m.sa, m.sw), literal(np.float32(step))))
-    joined = apply("Concat", product.weights, _rows(apply("Round", scaled), full, columns), axis=0)
+    joined = apply("Concat", product.weights, _rows(scaled, full, columns), axis=0)
     pads = int64s([0] * (2 * m.a.rank - 1) + [full + 1])
     padded = apply("Pad", m.a, pads, literal(unit, DType.UINT8))
     zeros = literal(np.zeros(m.sw.static_shape, np.int8))
@@ -154,11 +172,12 @@ def _unit(m: Match, units: float, most: int) -> tuple[int, int]:
 
 
 def _rows(scaled: Term, full: int, columns: int) -> Term:
-    """Rows of 8-bit integers with the sum ``scaled``: ``full`` equal ones and a remainder."""
-    share = apply("Round", div(scaled, literal(np.float32(full))))
-    rest = sub(scaled, mul(share, literal(np.float32(full))))
+    """Rows of 8-bit integers with the sum ``scaled``, rounded: ``full`` equal ones and a remainder."""
+    times = literal(np.float32(full))
+    share = apply("Round", div(scaled, times))
+    rest = apply("Round", sub(scaled, mul(share, times)))
     rows = [apply("Reshape", apply("Cast", row, to=int(DType.INT8)), int64s((1, columns))) for row in (share, rest)]
-    return apply("Concat", *([rows[0]] * full), rows[1], axis=0)
+    return apply("Concat", apply("Gather", rows[0], int64s([0] * full), axis=0), rows[1], axis=0)
 
 
 _sum = apply("QuantizeLinear", add(apply("MatMul", _left, _right).named("product"), bias), sy, zy).named("quantized")

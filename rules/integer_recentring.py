@@ -76,8 +76,8 @@ def _dequantize_sample(d: Sampler) -> dict[str, Any]:
 def quantize_unsigned(m: Match) -> Term:
     """``Q(x, s, z: int8) == Recenter(Q(x, s, z + 128: uint8))``"""
     m.require(m.root.dtype is DType.INT8 and not m.root.is_constant, "no signed bytes, or known ones")
-    changes = {"output_dtype": int(DType.UINT8)} if m.quantized.attr("output_dtype", 0) else {}
-    return recenter(like(m.quantized, "QuantizeLinear", m.x, m.s, recentred(m.z, DType.INT8, m.s), **changes))
+    zero = recentred(m.z, DType.INT8, m.s)  # it states the type
+    return recenter(like(m.quantized, "QuantizeLinear", m.x, m.s, zero, output_dtype=None))
 
 
 def _requantize_sample(d: Sampler) -> dict[str, Any]:
@@ -98,8 +98,7 @@ def quantize_signed(m: Match) -> Term:
     """``Recenter(Q(x, s, z: uint8)) == Q(x, s, z - 128: int8)``: operands on the right of products stay signed, whichever
     spelling of the unsigned ones is chosen."""
     m.require(m.quantized.dtype is DType.UINT8 and not m.root.is_constant, "no unsigned bytes, or known ones")
-    changes = {"output_dtype": int(DType.INT8)} if m.quantized.attr("output_dtype", 0) else {}
-    return like(m.quantized, "QuantizeLinear", m.x, m.s, recentred(m.z, DType.UINT8, m.s), **changes)
+    return like(m.quantized, "QuantizeLinear", m.x, m.s, recentred(m.z, DType.UINT8, m.s), output_dtype=None)
 
 
 @rule(dequantize(q), exactness=EXACT, source=SOURCE, family="E6", sample=_dequantize_sample)

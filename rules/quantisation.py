@@ -39,7 +39,9 @@ def quantize(value: Term) -> Apply:
 
 
 def like(node: Ref, op: str, value: Term, scale: Term, zero: Term | None, **changes: Any) -> Apply:
-    """``op`` with the attributes of ``node`` on another value."""
+    """``op`` with the attributes of ``node`` on another value; beside a single scale an axis says nothing, and is left out."""
+    if isinstance(scale, Ref) and scale.shape in ((), (1,)) and unblocked(node.attributes):
+        changes["axis"] = None
     return Apply(op, present(value, scale, zero), node.attributes.updated(**changes) if changes else node.attributes)
 
 

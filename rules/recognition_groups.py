@@ -6,7 +6,6 @@ by a normalisation of the last axis, and a second Reshape goes back; scale and b
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
-from eqsat.rules.alignment import elements_along, reshaped, reshaped_term, spread
+from eqsat.rules.alignment import elements_along, lined_up, reshaped, reshaped_term
 from eqsat.rules.sampling import SYMBOLIC, Sampler, fixed
-from eqsat.rules.terms import add, constant, every_element, finite, mul
+from eqsat.rules.terms import add, constant, every_element, finite, int64s, mul
 
 ROUNDING = Exactness.ROUNDING
 SOURCE = "ONNX GroupNormalization; Wu and He 2018"
@@ -41,7 +40,7 @@ def _per_channel(value: Ref, groups: int, channels: int) -> Term:
     """A vector with an element for each group, repeated for the channels of the group."""
     if groups == channels:
         return value
-    repeated = mul(reshaped(value, (groups, 1)), literal(np.ones((groups, channels // groups), value.dtype.numpy)))
+    repeated = apply("Expand", reshaped(value, (groups, 1)), int64s((groups, channels // groups)))
     return reshaped_term(repeated, (channels,))
 
 
@@ -135,11 +134,11 @@ def _normalised(d: Sampler) -> dict[str, Any]:
 
 
 def _of_channels(m: Match) -> Term:
-    """The factor or summand ``w`` as a vector with an element for each channel."""
+    """The factor or summand ``w`` as a number, or a vector with an element for each channel."""
     m.require(m.root.handle != m.norm.handle, "the result is the value itself")
     m.require(m.w.dtype is m.s.dtype, "scale and factor of different types")
     elements_along(m.w, m.x, 1)
-    return spread(m.w, math.prod(m.s.static_shape))
+    return lined_up(m.w)
 
 
 @rule(

@@ -16,7 +16,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Ref, Rule, Term, Unmet, apply, literal, rule, variables
 from eqsat.rules.alignment import reshaped
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import add, constant, div, every_element, mul, same_type, sub
+from eqsat.rules.terms import add, constant, div, every_element, int64s, mul, same_type, sub
 
 ROUNDING = Exactness.ROUNDING
 x, s, g, h, c, eps, e, y = variables("x s g h c eps e y")
@@ -70,7 +70,7 @@ def spread_over(m: Match, value: Ref, extents: Sequence[int]) -> Term:
     if shape == list(extents):
         return found
     m.require(value.is_constant, "it varies over some of the normalised axes only")
-    return mul(found, literal(np.ones(tuple(extents), value.dtype.numpy)))
+    return apply("Expand", found, int64s(extents))
 
 
 # --- samples -------------------------------------------------------------------------------------------------------------

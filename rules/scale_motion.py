@@ -65,7 +65,7 @@ def _sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
             x = d.floats(d.shape(), infinite=d.chance(0.2))
             scale = d.scale(d.broadcast_with(x.shape))
             found = {"x": x, "s": d.either(scale, 0.9), "n": {"alpha": 0.25} if op == "LeakyRelu" else {}}
-            return found | _wrapping(d, x.shape, "int32") if op == "Relu" and d.chance(0.1) else found
+            return found | _wrapping(d, x.shape, "int32") if d.chance(0.1) else found
         batch, channels = d.extents(2)
         x = d.floats((batch, channels, d.integer(3, 5), d.integer(4, 6)))
         scale = d.scale(kept_shape_along(d, x.shape, 1))
@@ -74,7 +74,7 @@ def _sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
         attributes: dict[str, Any] = {}
         if not op.startswith("Global"):
             attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-        if op == "MaxPool" and d.chance(0.1):
+        if d.chance(0.1):
             return _wrapping(d, x.shape, "int8") | {"n": attributes}
         return {"x": x, "s": d.either(scale, 0.9), "n": attributes}
 

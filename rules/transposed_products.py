@@ -9,6 +9,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
+from eqsat.rules.drawing import or_integers
 from eqsat.rules.sampling import Sampler
 from eqsat.rules.terms import condition, permutation_of
 
@@ -50,11 +51,8 @@ def _product(d: Sampler, straight: float = 0.1) -> dict[str, Any]:
         perm = tuple(range(len(perm)))  # nothing is exchanged
     if straight and d.chance(0.1):  # a vector by a stack of matrices gives a matrix, too
         return {"x": d.floats((inner,)), "y": d.floats((rows, inner, columns)), "p": {"perm": (1, 0)}}
-    return {
-        "x": d.floats((*batch, rows, inner)),
-        "y": d.either(d.floats((*batch, inner, columns)), 0.2),
-        "p": {"perm": perm},
-    }
+    x, y = d.floats((*batch, rows, inner)), d.floats((*batch, inner, columns))
+    return or_integers(d, {"x": x, "y": d.either(y, 0.2), "p": {"perm": perm}})
 
 
 def _operand_transposed(side: str) -> Any:
@@ -69,7 +67,7 @@ def _operand_transposed(side: str) -> Any:
         if array.ndim == 2 and d.chance(0.15):  # a stack of matrices on the other side
             found = drawn[other] if isinstance(drawn[other], np.ndarray) else drawn[other].array
             drawn[other] = np.stack([found, -found])
-        return {**drawn, side: array.swapaxes(-1, -2).copy()}
+        return or_integers(d, {**drawn, side: array.swapaxes(-1, -2).copy()})
 
     return draw
 

@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "egraph": BASE | {"ir", "rewrite"},
     "ops": BASE | {"ir", "rewrite"},
     "conditions": {"rules"},
-    "rule_check": BASE | {"ir", "rewrite", "rules", "egraph"},
+    "rule_check": BASE | {"ir", "rewrite", "rules", "egraph", "backends"},
     "cost": BASE | {"ir"},
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},

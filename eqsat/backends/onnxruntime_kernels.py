@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from eqsat.ir.operator import split_key
 from eqsat.ir.types import TensorType, Type
 
 DOMAIN = "com.microsoft"
@@ -45,6 +46,21 @@ def takes_bytes(op: str, types: Sequence[Type | None]) -> bool:
     """
     dtypes = _type_strings(types)
     return _BYTES.isdisjoint(dtypes) or not _kernels() or _has_kernel("", op, dtypes)
+
+
+def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = False) -> bool:
+    """Whether an operator, named by its key, may have inputs of these types by its schema and, unless its value is
+    ``computed_ahead``, by some CPU kernel.
+
+    ``True`` where ONNX Runtime does not know the operator; one without kernels is judged by its schema, for it is spelled out.
+    """
+    operator = split_key(key)
+    signature = _signatures().get(operator)
+    if signature is None:
+        return True
+    anything: dict[str, frozenset[str]] = {}
+    kernels = (anything,) if computed_ahead else _kernels().get(operator, (anything,))
+    return any(_fits(signature, constraints, _type_strings(types)) for constraints in kernels)
 
 
 @cache

@@ -14,6 +14,7 @@ from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
 from eqsat.rewrite import AnyRule
+from eqsat.rule_check.kernels import missing_kernels
 from eqsat.rules.sampling import Instance, Sampler, draw_instance
 
 LIMITS = Limits(time_s=20.0, nodes=3_000, iterations=60)
@@ -25,13 +26,14 @@ class SampleError(Exception):
 
 @dataclass
 class Trial:
-    """What a rule did on a number of random instances."""
+    """What a rule did on a number of random instances. ``kernels``: whether what it adds must have some to run."""
 
     drawn: int = 0
     fired: int = 0
     witnesses: int = 0  # instances on which it fired and the value of the left side is not the same everywhere
     failures: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)  # why it did not fire, where it did not
+    kernels: bool = False
 
     def run(self, rule: AnyRule, instance: Instance) -> list[str]:
         """Saturates one instance with the rule alone and evaluates every e-node; returns what was wrong."""
@@ -40,6 +42,7 @@ class Trial:
 
     def _run(self, rule: AnyRule, instance: Instance) -> Iterator[str]:
         encoding = encode(instance.graph)
+        given = len(encoding.egraph.nodes)
         try:
             result = saturate(encoding.egraph, [rule], LIMITS)
         except (RuleError, UnsoundError) as error:
@@ -54,11 +57,13 @@ class Trial:
         self.fired += 1
         self.witnesses += _is_witness(encoding, instance)
         yield from map(str, check_egraph(encoding, instance.feeds, [rule]))
+        if self.kernels:
+            yield from missing_kernels(encoding.egraph, given)
 
 
 def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: bool = False) -> Trial:
-    """Runs ``rule`` alone on random instances of its left side and evaluates every e-node."""
-    trial = Trial()
+    """Runs ``rule`` alone on random instances of its left side and evaluates every e-node, which must have a kernel."""
+    trial = Trial(kernels=True)
     for number in range(instances):
         try:
             instance = draw_instance(rule, Sampler(1000 * seed + number))

@@ -15,7 +15,7 @@ from eqsat.rules import algebra, broadcasting, clamps, movement, parts, selectio
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, matmul, mul, sub, transpose
 
-x, y, w, s = variables("x y w s")
+x, y, w, s, z, r = variables("x y w s z r?")
 WRONG: list[Rule | GroupRule] = []
 
 
@@ -119,6 +119,25 @@ def cast_through_a_narrower_type(m: Match) -> Term:
 
 def _narrowing(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(d.shape()), "p": {"to": 10}, "q": {"to": 1}}
+
+
+def _quantised(d: Sampler) -> dict[str, Any]:
+    return {"x": d.floats((3, 5)), "s": fixed(np.float32(0.01)), "z": fixed(np.uint8(120))}
+
+
+@wrong(apply("QuantizeLinear", x, s, z), _quantised, Exactness.LSB, quanta=1)
+def a_quantum_off_everywhere(m: Match) -> Term:
+    return apply("QuantizeLinear", m.x, m.s, literal(np.uint8(m.z.value + 1)))
+
+
+@wrong(apply("Div", s, x), lambda d: {"x": d.integers((3, 4), "int32", 1, 9), "s": fixed(np.int32(1))})
+def operator_without_a_kernel(m: Match) -> Term:
+    return apply("Reciprocal", m.x)
+
+
+@wrong(apply("Resize", x, r, s), lambda d: {"x": d.floats((1, 1, 2, 3)), "s": fixed([1, 1, 2, 2], "float32")})
+def operator_without_a_value(m: Match) -> Term:
+    return apply("Resize", m.x, None, apply("Neg", m.s))
 
 
 @mutant(movement.compose_transposes)

@@ -19,25 +19,29 @@ from eqsat.ir.types import TensorType
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 
 
-def _scalar(b: GraphBuilder, value: str | None) -> None:
+def _number(b: GraphBuilder, value: str | None, axes: int) -> None:
+    """Raises `ShapeError` unless a scale or zero point is one number in a tensor of at most so many ``axes``."""
     found = b.type_of(value) if value else None
-    if found is not None and not (isinstance(found, TensorType) and found.size == 1):
-        raise ShapeError(f"scales and zero points of quantised operators are single numbers, got {found}")
+    if found is None:
+        return
+    if not (isinstance(found, TensorType) and found.shape is not None and found.size == 1 and len(found.shape) <= axes):
+        form = "scalars" if axes == 0 else "scalars or vectors of one element"
+        raise ShapeError(f"scales and zero points of the quantised operator are {form}, got {found}")
 
 
-def _dequantized(b: GraphBuilder, inputs: Sequence[str | None], at: int) -> str:
+def _dequantized(b: GraphBuilder, inputs: Sequence[str | None], at: int, axes: int) -> str:
     """The value that the integers, scale and zero point from input ``at`` on stand for."""
     scale, zero = inputs[at + 1], inputs[at + 2] if at + 2 < len(inputs) else None
-    _scalar(b, scale)
-    _scalar(b, zero)
+    _number(b, scale, axes)
+    _number(b, zero, axes)
     return b.op("DequantizeLinear", inputs[at], scale, zero)
 
 
-def _quantized(b: GraphBuilder, value: str, inputs: Sequence[str | None], at: int, like: str | None) -> str:
+def _quantized(b: GraphBuilder, value: str, inputs: Sequence[str | None], at: int, like: str | None, axes: int) -> str:
     """``value`` by the scale and zero point from input ``at`` on, of the integer type of ``like``."""
     scale, zero = inputs[at], inputs[at + 1] if at + 1 < len(inputs) else None
-    _scalar(b, scale)
-    _scalar(b, zero)
+    _number(b, scale, axes)
+    _number(b, zero, axes)
     dtype = b.type_of(like or "")
     assert isinstance(dtype, TensorType)
     if zero:
@@ -48,36 +52,36 @@ def _quantized(b: GraphBuilder, value: str, inputs: Sequence[str | None], at: in
 def _binary(op: str) -> Expand:
     def expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
         only_attributes(f"QLinear{op}", attributes)
-        value = b.op(op, _dequantized(b, inputs, 0), _dequantized(b, inputs, 3))
-        return [_quantized(b, value, inputs, 6, inputs[0])]
+        value = b.op(op, _dequantized(b, inputs, 0, 0), _dequantized(b, inputs, 3, 0))
+        return [_quantized(b, value, inputs, 6, inputs[0], 0)]
 
     return expand
 
 
-def _unary(op: str, *names: str) -> Expand:
-    """``op`` with those of the attributes that it knows, too."""
+def _unary(op: str, *names: str, axes: int = 1) -> Expand:
+    """``op`` with those of the attributes that it knows, too. ``axes``: of scales and zero points, at most."""
 
     def expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
         kept = {k: v for k, v in attributes.items() if k != "channels_last"}
         only_attributes(f"QLinear{op}", Attributes(kept), *names)
         if attributes.get("channels_last", 0):
             raise ShapeError(f"QLinear{op}: attribute 'channels_last' is not covered by the definition")
-        value = b.op(op, _dequantized(b, inputs, 0), **kept)
-        return [_quantized(b, value, inputs, 3, inputs[0])]
+        value = b.op(op, _dequantized(b, inputs, 0, axes), **kept)
+        return [_quantized(b, value, inputs, 3, inputs[0], axes)]
 
     return expand
 
 
 def _concat(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     only_attributes("QLinearConcat", attributes, "axis")
-    parts = [_dequantized(b, inputs, at) for at in range(2, len(inputs), 3)]
-    return [_quantized(b, b.op("Concat", *parts, axis=attributes["axis"]), inputs, 0, inputs[2])]
+    parts = [_dequantized(b, inputs, at, 1) for at in range(2, len(inputs), 3)]
+    return [_quantized(b, b.op("Concat", *parts, axis=attributes["axis"]), inputs, 0, inputs[2], 1)]
 
 
 define_composite("com.microsoft::QLinearAdd", _binary("Add"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearMul", _binary("Mul"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearSigmoid", _unary("Sigmoid"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearLeakyRelu", _unary("LeakyRelu", "alpha"), Kind.ELEMENTWISE)
-define_composite("com.microsoft::QLinearAveragePool", _unary("AveragePool", *POOL), Kind.REDUCTION)
+define_composite("com.microsoft::QLinearAveragePool", _unary("AveragePool", *POOL, axes=0), Kind.REDUCTION)
 define_composite("com.microsoft::QLinearGlobalAveragePool", _unary("GlobalAveragePool"), Kind.REDUCTION)
 define_composite("com.microsoft::QLinearConcat", _concat, Kind.INJECTIVE)

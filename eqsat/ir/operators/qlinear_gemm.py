@@ -15,16 +15,19 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import count
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.operators.dims import count, same_dim
+from eqsat.ir.types import DType, TensorType, Type
 
 QLINEAR_GEMM = "eqsat::QLinearGemm"
 
 
 def _infer(app: Application) -> tuple[Type, ...]:
-    a, w, zero = app.tensor(0), app.tensor(2), app.tensor(6)
+    a, w, bias, zero = app.tensor(0), app.tensor(2), app.tensor(3), app.tensor(6)
     if a.shape is None or w.shape is None or len(a.shape) < 2 or len(w.shape) != 2:
         raise ShapeError(f"QLinearGemm takes integers of rank 2 or more and a matrix, got {a} and {w}")
+    wrong_shape = bias.shape is not None and (len(bias.shape) != 1 or same_dim(bias.shape[0], w.shape[1]) is None)
+    if bias.dtype not in (DType.INT32, DType.UNDEFINED) or wrong_shape:
+        raise ShapeError(f"QLinearGemm takes a bias of int32 with {w.shape[1]} elements, got {bias}")
     return (TensorType(zero.dtype, (*a.shape[:-1], w.shape[1])),)
 
 
