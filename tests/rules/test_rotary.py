@@ -186,10 +186,8 @@ def test_what_only_looks_like_it_stays(make: Any) -> None:
     assert "RotaryEmbedding" not in left_of(b.finish([make(b)]))
 
 
-@pytest.mark.parametrize("rotary", [False, True])
-def test_llama_turns_queries_and_keys_in_every_layer(tmp_path: Path, rotary: bool) -> None:
-    """With the tables that it was exported with; random numbers turn nothing."""
-    path = inflate(MODELS / "llama.onnx", tmp_path, rotary=rotary)
+def test_llama_turns_queries_and_keys_in_every_layer(tmp_path: Path) -> None:
+    """With the tables that it was exported with: random numbers turn nothing."""
+    path = inflate(MODELS / "llama.onnx", tmp_path, rotary=True)
     left = eqsat.optimize(path, verify=False).report.operators_after
-    assert left.get("RotaryEmbedding", 0) == (12 if rotary else 0)
-    assert left["Attention"] == 6
+    assert (left["RotaryEmbedding"], left["Attention"]) == (12, 6)
