@@ -61,7 +61,9 @@ def _drawn(d: Sampler) -> Instance:
         form = d.broadcast_with(shape) if d.chance(0.3) else d.choose(((), (1,), *_along(d, shape)))
         factor = d.powers_of_two(form) if d.chance(0.3) else d.positive(form)
         factor = factor * np.float32(d.choose((-1.0, 0.0, 1e36, 1e-39)) if d.chance(0.1) else 1.0)
-        value = drawing.op(d.choose(("Mul", "Div")), value, drawing.value(fixed(factor) if d.chance(0.95) else factor))
+        operands = (value, drawing.value(fixed(factor) if d.chance(0.95) else factor))
+        op = d.choose(("Mul", "Div"))
+        value = drawing.op(op, *(operands[::-1] if op == "Mul" and d.chance() else operands))
         several.append(value)
     return drawing.finish(value, *d.subset(several[:-1], 0.3))
 
@@ -85,20 +87,28 @@ def fold_factors_into_dequantized_weights(view: GroupView) -> Iterator[Merge]:
         several[weight.integers.handle] = several.get(weight.integers.handle, 0) + 1
     for node, weight in _lowered(view):
         weights.setdefault(node.handle, []).append(weight)
+    for op, node, value, factor in _scaled_values(view):
+        for weight in weights.get(value.handle, ()):
+            handle = weight.integers.handle
+            try:
+                found = _scaled(node, weight, op, factor)
+            except Unmet:
+                continue
+            there = any(_alike(found, other) for other in weights.get(node.handle, ()))
+            if not there and several.get(handle, 0) < _SPELLINGS:
+                several[handle] = several.get(handle, 0) + 1
+                yield node, _term(found)
+
+
+def _scaled_values(view: GroupView) -> Iterator[tuple[str, Ref, Ref, Ref]]:
+    """Products and quotients: operator, result, and the operands, those of a product in either order."""
     for op in ("Mul", "Div"):
-        for node, (value, factor) in view.nodes(op):
-            assert value is not None
-            assert factor is not None
-            for weight in weights.get(value.handle, ()):
-                handle = weight.integers.handle
-                try:
-                    found = _scaled(node, weight, op, factor)
-                except Unmet:
-                    continue
-                there = any(_alike(found, other) for other in weights.get(node.handle, ()))
-                if not there and several.get(handle, 0) < _SPELLINGS:
-                    several[handle] = several.get(handle, 0) + 1
-                    yield node, _term(found)
+        for node, (a, b) in view.nodes(op):
+            assert a is not None
+            assert b is not None
+            yield op, node, a, b
+            if op == "Mul":
+                yield op, node, b, a
 
 
 def _dequantized(view: GroupView) -> Iterator[tuple[Ref, _Weight]]:
@@ -127,11 +137,13 @@ def _lowered(view: GroupView) -> Iterator[tuple[Ref, _Weight]]:
         if integers.is_constant and integers.dtype in BYTES and node.dtype is DType.FLOAT:
             casts.setdefault(node.handle, integers)
             yield node, _Weight(integers, literal(1, DType.FLOAT), (1.0, 1.0))
-    for node, (cast, shift) in view.nodes("Add"):
-        assert cast is not None
-        assert shift is not None
-        if cast.handle in casts and shift.is_constant and shift.type.size == 1:
-            integers = casts[cast.handle]
+    for node, (a, b) in view.nodes("Add"):
+        assert a is not None
+        assert b is not None
+        for cast, shift in ((a, b), (b, a)):
+            integers = casts.get(cast.handle)
+            if integers is None or not shift.is_constant or shift.type.size != 1:
+                continue
             zero = -float(shift.value.reshape(()))
             least, greatest = integer_range(integers.dtype)
             if zero == round(zero) and least <= zero <= greatest:

@@ -17,6 +17,8 @@ SPELLINGS: dict[str, Sequence[Step]] = {
     "factor": [("Mul", 1 / 64)],
     "quotient": [("Div", 64)],
     "factors in a row": [("Mul", 1 / 32), ("Mul", 0.5)],
+    "factors in front": [("Mul in front", 1 / 32), ("Mul in front", 0.5)],
+    "a summand in front and a quotient": [("Add in front", -3), ("Div", 64)],
     "a quotient and a factor": [("Div", 32), ("Mul", 0.5)],
     "quotients in a row": [("Div", 8), ("Div", 4), ("Div", 2)],
     "zero point and quotient": [("Sub", 3), ("Div", 64)],
@@ -46,7 +48,9 @@ def product(steps: Sequence[Step], dtype: type = np.int8) -> Graph:
     weight = b.constant(rng.integers(info.min + 1, info.max, (12, 8)).astype(dtype))
     weight = b.op("Cast", weight, to=1)
     for op, number in steps:
-        weight = b.op(op, weight, b.constant(np.asarray(number, np.float32)))
+        operands = (weight, b.constant(np.asarray(number, np.float32)))
+        name, in_front, _ = op.partition(" in front")
+        weight = b.op(name, *(operands[::-1] if in_front else operands))
     return b.finish({"y": fake(b.op("MatMul", fake(b.input("x", "float32", (4, 12))), weight))})
 
 
