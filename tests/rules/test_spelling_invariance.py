@@ -17,7 +17,7 @@ MANY_WAYS = ("attention", 5003)
 """A mask that can be read in so many ways that each e-class must be read once only."""
 UNDONE = ("attention", 21020)
 """Queries that are doubled and halved again."""
-FACTORS_IN_A_ROW = (("attention", 22023), ("QDQ", 21022))
+FACTORS_IN_A_ROW = (("attention", 22023), ("QDQ", 21022), ("norm", 24077))
 SEEDS = [
     *((block, 7 * i + 12 * (i % 3)) for block in BLOCKS for i in range(PER_BLOCK)),
     MANY_WAYS,
