@@ -7,6 +7,9 @@ result depends on nothing else:
 - ``["n", mean, std]``: normal,
 - ``["u", low, high]``: uniform floats (positive vectors: variances, quantisation scales),
 - ``["i", low, high]``: uniform integers (quantised weights).
+
+Random tables are no rotation. With ``--rotary``, those whose mean and deviation are those of the cosines or sines of a rotary
+embedding are written as such; weights are then other ones than without.
 """
 
 from __future__ import annotations
@@ -16,20 +19,23 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 _SEED = 20240
+_ROTARY_BASE = 10000.0
 _DTYPES = {1: np.float32, 10: np.float16, 11: np.float64, 3: np.int8, 2: np.uint8}
 MODELS = Path(__file__).parent / "models"
 
 
-def inflate(skeleton: Path, folder: Path) -> Path:
+def inflate(skeleton: Path, folder: Path, *, rotary: bool = False) -> Path:
     """Copies ``skeleton`` into ``folder`` and writes its weights beside it. Returns the path of the copy.
 
-    Weights that are there already, with the right length, are kept.
+    Weights that are there already, with the right length, are kept. ``rotary``: tables of rotary embeddings are what they
+    were before the export, not random.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / skeleton.name
@@ -50,9 +56,28 @@ def inflate(skeleton: Path, folder: Path) -> Path:
         with partial.open("wb") as file:
             for offset, _, tensor in entries:
                 file.seek(offset)
-                file.write(_draw(tensor, recipe[tensor.name]).tobytes())
+                table = rotary_table(tensor.dims, recipe[tensor.name]) if rotary else None
+                values = (
+                    _draw(tensor, recipe[tensor.name]) if table is None else table.astype(_DTYPES[tensor.data_type])
+                )
+                file.write(values.tobytes())
         partial.replace(path)
     return target
+
+
+def rotary_table(shape: Sequence[int], recipe: list[object]) -> np.ndarray | None:
+    """Cosines or sines of the angles of a rotary embedding, a row for each place, each angle in both halves of the row.
+
+    ``None`` unless one of the two has the mean and the deviation of the recipe.
+    """
+    if recipe[0] != "n" or len(shape) < 2 or shape[-1] % 2:
+        return None
+    rates = _ROTARY_BASE ** -(np.arange(0, shape[-1], 2) / shape[-1])
+    angles = np.arange(shape[-2])[:, None] * np.concatenate((rates, rates))
+    for table in (np.cos(angles), np.sin(angles)):
+        if np.allclose((table.mean(), table.std()), [float(str(x)) for x in recipe[1:]], rtol=0, atol=1e-6):
+            return np.broadcast_to(table, shape)
+    return None
 
 
 def _draw(tensor: onnx.TensorProto, recipe: list[object]) -> np.ndarray:
@@ -72,9 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--into", type=Path, default=Path("out"))
+    parser.add_argument("--rotary", action="store_true", help="tables of rotary embeddings as they were, not random")
     options = parser.parse_args()
     for model in options.models:
-        print(inflate(model, options.into))
+        print(inflate(model, options.into, rotary=options.rotary))
 
 
 if __name__ == "__main__":

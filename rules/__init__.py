@@ -73,6 +73,7 @@ from eqsat.rules import (
     transposed_views,
     transposes,
     views,
+    weight_spellings,
 )
 
 __all__ = [
@@ -145,4 +146,5 @@ __all__ = [
     "transposed_views",
     "transposes",
     "views",
+    "weight_spellings",
 ]

@@ -157,6 +157,12 @@ def _negated_summand(d: Sampler) -> dict[str, Any]:
     return drawn | {"c": fixed(factor)}
 
 
+def _subtracted_multiple(d: Sampler) -> dict[str, Any]:
+    drawn = _pair(d)
+    form = d.choose(((), (1,), (1,) * (drawn["y"].ndim + 2), drawn["y"].shape))
+    return drawn | {"c": d.either(np.full(form, d.choose((3, -2, 100)), drawn["y"].dtype), 0.9)}
+
+
 @rule(
     add(x, mul(y, c)),
     where=[constant("c"), every_element("c", -1)],
@@ -169,6 +175,21 @@ def subtract_instead_of_adding_opposite(m: Match) -> Term:
     """``x + y * -1 == x - y``."""
     m.require(m.c.rank <= m.y.rank and not m.y.is_constant, "the factor adds axes, or both are constant")
     return sub(m.x, m.y)
+
+
+@rule(
+    sub(x, mul(y, c)),
+    where=[constant("c")],
+    exactness=EXACT,
+    source=IEEE,
+    family="E18",
+    sample=_subtracted_multiple,
+)
+def add_opposite_multiple_instead_of_subtracting(m: Match) -> Term:
+    """``x - y * c == x + y * -c`` for one number ``c``."""
+    m.require(m.x.dtype.is_float, "no floats")
+    m.require(m.c.type.size == 1 and not m.y.is_constant, "several factors, or both are constant")
+    return add(m.x, mul(m.y, apply("Neg", m.c)))
 
 
 @rule(sub(x, apply("Neg", y)), exactness=EXACT, source=IEEE, family="E18", sample=_pair)

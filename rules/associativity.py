@@ -32,7 +32,7 @@ _NEAR = 1e-3
 """How far from 1 the product of two factors is that undo each other."""
 
 _SPELLINGS = 4
-"""Products (or sums) with a constant that one class may contain."""
+"""Values of which one class may be a multiple, or a sum with a constant."""
 
 Chain = tuple[Ref, Ref]
 """The variable and the constant operand."""
@@ -67,17 +67,18 @@ def _chains(view: GroupView, op: str) -> Iterator[tuple[Ref, Chain]]:
 
 
 def _merged(view: GroupView, op: str, is_ordinary: Callable[[Ref], bool]) -> Iterator[Merge]:
-    chains: dict[int, list[Chain]] = {}
-    for node, chain in _chains(view, op):
-        chains.setdefault(node.handle, []).append(chain)
-    spellings = {handle: len(found) for handle, found in chains.items()}
+    chains: dict[int, dict[int, Chain]] = {}
+    for node, (x, c) in _chains(view, op):
+        chains.setdefault(node.handle, {}).setdefault(x.handle, (x, c))
+    spelled = {handle: set(found) for handle, found in chains.items()}
     for node, (middle, outer) in list(_chains(view, op)):
-        for x, inner in chains.get(middle.handle, ()):
-            if x.handle in (node.handle, middle.handle) or spellings[node.handle] >= _SPELLINGS:
+        there = spelled[node.handle]
+        for x, inner in chains.get(middle.handle, {}).values():
+            if x.handle in (node.handle, middle.handle) or x.handle in there or len(there) >= _SPELLINGS:
                 continue
             try:
                 if is_ordinary(inner) and is_ordinary(outer) and _stays_small(inner, outer):
-                    spellings[node.handle] += 1
+                    there.add(x.handle)
                     yield node, Apply(op, (x, apply(op, inner, outer)))
             except Unmet:
                 continue

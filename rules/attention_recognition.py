@@ -135,7 +135,7 @@ class _Factors:
             for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
                 if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
                     factor = _number(c, op)
-                    if 0 < abs(factor) < LARGEST and x.handle != value.handle:
+                    if 0 < abs(factor) < LARGEST and x.handle != value.handle and not self._undone(value, x):
                         term, rest = self.taken_out(x, depth)
                         return term, factor * rest
         for op, node, (x, *others) in self._reader.nodes(value, "Reshape", "Transpose"):
@@ -144,6 +144,15 @@ class _Factors:
                 if factor != 1:
                     return Apply(op, (term, *(y for y in others if y is not None)), node.attributes), factor
         return value, 1.0
+
+    def _undone(self, value: Ref, multiple: Ref) -> bool:
+        """Whether ``multiple`` is made of ``value``, which is made of something else: there is no factor to take out."""
+        made = any(
+            x is not None and x.handle == value.handle
+            for _, _, operands in self._reader.nodes(multiple, "Mul", "Div")
+            for x in operands
+        )
+        return made and any(op not in ("Mul", "Div") for op, _ in self._reader.view.spellings(value))
 
 
 def check_operands(scores: Scores, p: Ref, v: Ref) -> None:

@@ -33,21 +33,21 @@ def _existing(view: GroupView, op: str) -> Existing:
     return found
 
 
-def _operands(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
-    """Each ``op`` of floats with its operands, in both orders."""
+def _operands(view: GroupView, op: str, *, constants: bool = False) -> Iterator[tuple[Ref, Ref, Ref]]:
+    """Each ``op`` of floats with its operands, in both orders. ``constants``: those with two constant operands, too."""
     for node, (a, b) in view.nodes(op):
         assert a is not None
         assert b is not None
-        if node.type.dtype.is_float and not node.is_constant:
+        if node.type.dtype.is_float and (constants or not node.is_constant):
             yield node, a, b
             yield node, b, a
 
 
-def _ordinary(values: tuple[Ref, ...], is_ordinary: Callable[[Ref], bool]) -> bool:
-    """Whether at most one of the values is constant, and of ordinary size."""
+def _ordinary(values: tuple[Ref, ...], is_ordinary: Callable[[Ref], bool], most: int = 1) -> bool:
+    """Whether at most ``most`` of the values are constant, and those of ordinary size."""
     constants = [v for v in values if v.is_constant]
     try:
-        return len(constants) < 2 and all(map(is_ordinary, constants))
+        return len(constants) <= most and all(map(is_ordinary, constants))
     except Unmet:
         return False
 
@@ -100,16 +100,21 @@ def _draw_product(d: Sampler) -> Instance:
         factor = factor * d.choose((1e-7, 1e-30))
     c = drawing.value(d.either(fixed(factor.astype(dtype)).array, 0.9))
     a, b, c = d.choose(((x, c, g), (c, x, g), (x, g, c)))
+    if d.chance(0.2):
+        a, b, c = x, *(drawing.value(fixed(d.scale(form, dtype))) for form in ((), shape[-1:]))
     root = drawing.op("Mul", a, drawing.op("Mul", *((b, c) if d.chance() else (c, b))))
     return drawing.finish(root, *([drawing.op("Mul", b, a)] if d.chance(0.9) else []))
 
 
 @group_rule(exactness=Exactness.ROUNDING, source=SOURCE, family="E18", sample=_draw_product)
 def regroup_product_around_existing(view: GroupView) -> Iterator[Merge]:
-    """``a * (b * c) == (a * b) * c`` where ``a * b`` exists and one of the three is a constant of ordinary size."""
+    """``a * (b * c) == (a * b) * c`` where ``a * b`` exists.
+
+    One of the three is a constant, or ``b`` and ``c`` are, of ordinary size: ``sum * (1 / n * gain)`` has a mean in it.
+    """
     existing = _existing(view, "Mul")
     inner: dict[int, list[tuple[Ref, Ref]]] = {}
-    for node, b, c in _operands(view, "Mul"):
+    for node, b, c in _operands(view, "Mul", constants=True):
         inner.setdefault(node.handle, []).append((b, c))
     for node, a, middle in list(_operands(view, "Mul")):
         for b, c in inner.get(middle.handle, ()):
@@ -118,7 +123,8 @@ def regroup_product_around_existing(view: GroupView) -> Iterator[Merge]:
                 continue
             if node.handle in (a.handle, middle.handle, found.handle) or middle.handle == c.handle:
                 continue
-            if found.handle != a.handle and _ordinary((a, b, c), is_ordinary_factor):
+            most = 2 if middle.is_constant else 1
+            if found.handle != a.handle and _ordinary((a, b, c), is_ordinary_factor, most):
                 yield node, mul(found, c)
 
 

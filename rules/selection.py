@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Match, Term, apply, rule, variables
-from eqsat.rules.sampling import Sampler, fixed
+from eqsat.ir.types import DType
+from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, rule, variables
+from eqsat.rules.alignment import FLOATS
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import constant, every_element, int64s, same_type
 
 EXACT = Exactness.EXACT
@@ -85,6 +88,73 @@ def choose_either(m: Match) -> Term:
 def exchange_choices(m: Match) -> Term:
     """``Where(not c, x, y) == Where(c, y, x)``."""
     return apply("Where", m.c, m.y, m.x)
+
+
+def _computed_choice(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape()
+    dtype = d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16, DType.INT32))
+
+    def number() -> str:
+        form = shape if d.chance(0.1) else d.choose(((), (), (1,)))
+        found = np.full(form, d.choose((1, 1, -3, 2, 0)) if dtype is DType.INT32 else d.choose((1, 0.1, -1e4, np.inf)))
+        return drawing.value(fixed(found.astype(dtype.numpy)))
+
+    is_truth = d.chance(0.9)
+    chosen = drawing.value(d.booleans(shape) if is_truth else d.integers(shape, "int8"))
+    if d.chance(0.5) or not is_truth:
+        value = drawing.op("Cast", chosen, to=int(dtype))
+    else:
+        value = drawing.op("Where", chosen, number(), number())
+    several = [value]
+    for _ in range(d.integer(1, 3)):
+        operands = (several[-1], number()) if d.chance() else (number(), several[-1])
+        several.append(drawing.op(d.choose(("Add", "Sub", "Mul", "Div")), *operands))
+    return drawing.finish(several[-1], *d.subset(several[1:-1], 0.3))
+
+
+@group_rule(
+    exactness=EXACT,
+    source="each element is computed from one number of two, alike before and behind the choice",
+    family="E18",
+    sample=_computed_choice,
+)
+def choose_between_results(view: GroupView) -> Iterator[Merge]:
+    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one.
+
+    Truth values as floats are the choice between 1 and 0.
+    """
+    choices: dict[int, tuple[Ref, Term, Term]] = {}
+    for node, (c, p, q) in view.nodes("Where"):
+        assert c is not None
+        if _is_number(p) and _is_number(q):
+            assert p is not None
+            assert q is not None
+            choices.setdefault(node.handle, (c, p, q))
+    for node, (c,) in view.nodes("Cast"):
+        if c is not None and c.dtype is DType.BOOL and node.dtype in FLOATS:
+            choices.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
+    for op in ("Add", "Sub", "Mul", "Div"):
+        for node, (a, b) in view.nodes(op):
+            assert a is not None
+            assert b is not None
+            if node.dtype not in FLOATS or node.is_constant:
+                continue
+            if a.handle in choices and _is_number(b):
+                c, p, q = choices[a.handle]
+                results = apply(op, p, b), apply(op, q, b)
+            elif b.handle in choices and _is_number(a):
+                c, p, q = choices[b.handle]
+                results = apply(op, a, p), apply(op, a, q)
+            else:
+                continue
+            if c.type.shape is not None and c.type.shape == node.type.shape:
+                yield node, apply("Where", c, *results)
+
+
+def _is_number(value: Ref | None) -> bool:
+    """Whether a value is one number known at compile time."""
+    return value is not None and value.is_constant and value.type.size == 1
 
 
 def _conjunction(d: Sampler) -> dict[str, Any]:

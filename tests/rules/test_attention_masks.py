@@ -64,6 +64,16 @@ def inverted(dtype: str, low: float, *, late: bool) -> Steps:
     return steps
 
 
+def subtracted(dtype: str, low: float) -> Steps:
+    """``s - (1 - m) * -low``"""
+
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        m = b.op("Unsqueeze", b.op("Cast", b.input("m", dtype, (B, T)), to=1), ints(b, 1, 2))
+        return b.op("Sub", s, b.op("Mul", b.op("Sub", number(b, 1.0), m), number(b, -low)))
+
+    return steps
+
+
 def then(*steps: Steps) -> Steps:
     def all_of(b: GraphBuilder, s: Any) -> Any:
         for step in steps:
@@ -124,6 +134,8 @@ SPELLINGS: dict[str, Graph] = {
     "integers, cast first": core(inverted("int64", -10000.0, late=False)),
     "integers, cast last": core(inverted("int32", -10000.0, late=True)),
     "truth values inverted": core(inverted("bool", LOWEST, late=True)),
+    "integers, subtracted": core(subtracted("int64", -10000.0)),
+    "truth values, subtracted": core(subtracted("bool", LOWEST)),
     "inverted before the scale": core(then(inverted("int64", -10000.0, late=True), scaled("Div", 8.0))),
     "regrouped behind the mask": core(
         lambda b, s: b.op("Reshape", biased(-1e9)(b, b.op("Reshape", s, ints(b, B, N, S, T))), ints(b, B * N, S, T)),

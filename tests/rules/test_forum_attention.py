@@ -87,10 +87,21 @@ def test_forum_graph_is_one_attention_kernel(start: str, sizes: Sizes) -> None:
     assert kernels == [*before, "attention-operator"]
 
 
-def test_elementwise_operators_on_queries_keys_and_values_may_join_the_kernel() -> None:
-    """On a target that loads these through elementwise operators, dequantisation and bias are in the kernel, too."""
-    result = eqsat.optimize(forum_graph(SMALL, "accumulators"), target="tensorrt-like-rownorm", verify=False)
-    assert result.report.kernels_after == 1
+def test_kernel_before_the_attention_dequantises_and_adds_the_bias() -> None:
+    """An epilogue of the product, where that is in the graph; TensorRT documents none of it in front of its attention."""
+    result = eqsat.optimize(forum_graph(SMALL, "accumulators"), target="tensorrt-like", verify=False)
+    first = next(k for k in result.program.kernels if k.template == "pointwise")
+    nodes = result.program.graph.nodes
+    assert [nodes[i].op for i in first.nodes] == ["DequantizeLinear", "Add"]
+
+
+@pytest.mark.parametrize("sizes", [SMALL, POSTED], ids=["small", "posted"])
+def test_all_that_was_posted_is_one_kernel_where_queries_keys_and_values_have_a_prologue(sizes: Sizes) -> None:
+    """All 51 operators, from the cast of the accumulators to the result in rows: dequantisation and bias are in the kernel."""
+    graph = forum_graph(sizes, "accumulators")
+    result = eqsat.optimize(graph, target="tensorrt-like-rownorm", verify=False)
+    assert len(graph.nodes) >= 51
+    assert [k.template for k in result.program.kernels if k.template != "view"] == ["attention-operator-prologue"]
 
 
 def test_forum_graph_without_templates() -> None:

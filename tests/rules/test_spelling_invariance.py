@@ -15,7 +15,15 @@ from eqsat.ir.types import TensorType
 PER_BLOCK = 5
 MANY_WAYS = ("attention", 5003)
 """A mask that can be read in so many ways that each e-class must be read once only."""
-SEEDS = [*((block, 7 * i + 12 * (i % 3)) for block in BLOCKS for i in range(PER_BLOCK)), MANY_WAYS]
+UNDONE = ("attention", 21020)
+"""Queries that are doubled and halved again."""
+FACTORS_IN_A_ROW = (("attention", 22023), ("QDQ", 21022), ("norm", 24077))
+SEEDS = [
+    *((block, 7 * i + 12 * (i % 3)) for block in BLOCKS for i in range(PER_BLOCK)),
+    MANY_WAYS,
+    UNDONE,
+    *FACTORS_IN_A_ROW,
+]
 
 
 def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
