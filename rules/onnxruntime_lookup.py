@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
@@ -31,14 +32,19 @@ _LARGEST = 32
 Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
 
-class _Regions:
-    """Which values are functions of the bytes of another one, element by element."""
+class Regions:
+    """Which values are functions of the bytes of another one, element by element.
 
-    def __init__(self, view: GroupView) -> None:
+    ``by_column``: further operands may be vectors along the last axis, so that there is a function for each of its indices.
+    """
+
+    def __init__(self, view: GroupView, *, by_column: bool = False) -> None:
         self._nodes: dict[int, list[Node]] = {}
-        for op in sorted(_POINTWISE):
+        for op in sorted(_POINTWISE - {"Reshape"} if by_column else _POINTWISE):
             for node, inputs in view.nodes(op):
-                if not node.is_constant and inputs[0] is not None and _is_pointwise(op, node, inputs):
+                if node.is_constant or inputs[0] is None:
+                    continue
+                if is_pointwise(op, node, inputs, by_column=by_column):
                     self._nodes.setdefault(node.handle, []).append((op, node, inputs))
         self._found: dict[int, tuple[Ref, Node | None] | None] = {}
 
@@ -59,6 +65,20 @@ class _Regions:
             if first is not None and all(s is not None and s.handle == first.handle for s in sources):
                 return first, (op, node, inputs)
         return (value, None) if value.dtype in BYTES else None
+
+    def steps(self, value: Ref) -> int:
+        """Operators between ``value`` and its source, beside those that only recentre integers."""
+        seen: set[int] = set()
+        waiting, recentred = [value], 0
+        while waiting:
+            found = self._found.get(waiting.pop().handle)
+            if found is None or found[1] is None or found[1][1].handle in seen:
+                continue
+            op, node, inputs = found[1]
+            seen.add(node.handle)
+            waiting += [i for i in inputs if i is not None and not i.is_constant]
+            recentred += op == RECENTER
+        return len(seen) - recentred
 
     def table(self, value: Ref) -> tuple[Term, int]:
         """``value`` for each byte of its source, in the order of their bits, and the operators between the two."""
@@ -83,22 +103,56 @@ class _Regions:
                 built[value.handle] = args[0] if op == "Reshape" else Apply(op, args, root.attributes)  # type: ignore[assignment, arg-type]
         return built[value.handle]
 
+    def columns(self, value: Ref) -> np.ndarray:
+        """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns). Raises `Unmet`."""
+        return self._evaluated(value, {})
 
-def _is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> bool:
-    """Whether each element of the result depends on that of the variable operands and on numbers only."""
+    def _evaluated(self, value: Ref, done: dict[int, np.ndarray]) -> np.ndarray:
+        if value.is_constant:
+            array = value.value
+            return array.reshape(() if array.size == 1 else (-1,))
+        if value.handle not in done:
+            found = self._found[value.handle]
+            assert found is not None
+            source, node = found
+            if node is None:
+                bits = np.arange(ENTRIES).astype(np.uint8)
+                done[value.handle] = bits.view(source.dtype.numpy).reshape(ENTRIES, 1)
+            else:
+                op, root, inputs = node
+                operands = [None if i is None else self._evaluated(i, done) for i in inputs]
+                done[value.handle] = evaluate_operator(op, root.attributes, operands)[0]
+        return done[value.handle]
+
+
+def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_column: bool = False) -> bool:
+    """Whether each element of the result depends on that of the variable operands and on numbers only, or, ``by_column``, on
+    numbers and those of vectors along the last axis."""
     try:
         if op in ("Reshape", RECENTER):
             return node.type.is_static
         others = inputs[1:] if op in UNARY or op in _QUANTISATION else inputs
         if op in _QUANTISATION and (not per_tensor(*others) or not unblocked(node.attributes)):
             return False
-        if not all(
-            i is None or (math.prod(i.static_shape) == 1 if i.is_constant else op in BROADCASTING) for i in others
-        ):
-            return False
+        vectors = by_column and op in BROADCASTING
+        for i in others:
+            if i is None:
+                continue
+            if not (_is_number(i) or (vectors and _is_vector(i, node)) if i.is_constant else op in BROADCASTING):
+                return False
         return all(i is None or i.is_constant or i.static_shape == node.static_shape for i in inputs)
     except Unmet:
         return False
+
+
+def _is_number(value: Ref) -> bool:
+    return math.prod(value.static_shape) == 1
+
+
+def _is_vector(value: Ref, node: Ref) -> bool:
+    """Whether ``value`` has an element for each index of the last axis of ``node``, and repeats along the others."""
+    extents = value.static_shape
+    return 1 <= len(extents) <= node.rank and math.prod(extents) == extents[-1] == node.static_shape[-1]
 
 
 def _drawn(d: Sampler) -> Instance:
@@ -137,10 +191,10 @@ def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
     ``f`` is any region of operators on each element. Results at rounding ties may be off by one quantum, where the runtime's
     functions round otherwise than ours. Rows are at least as long as the table.
     """
-    regions = _Regions(view)
+    regions = Regions(view)
     done: set[int] = set()
     for node, inputs in view.nodes("QuantizeLinear"):
-        if node.handle in done or node.is_constant or not _is_pointwise("QuantizeLinear", node, inputs):
+        if node.handle in done or node.is_constant or not is_pointwise("QuantizeLinear", node, inputs):
             continue
         done.add(node.handle)
         source = regions.source(node)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Match, Ref, Rule, Term, apply, present, rule, variables
 from eqsat.rules.quantisation import BYTES, dequantize, like, per_tensor, q, quantize, unblocked, x
 from eqsat.rules.quantised_drawing import parameters, ties, values
@@ -178,3 +179,43 @@ def _define(op: str, inputs: str = "") -> tuple[Rule, Rule]:
 
 for _op, _inputs in MOVEMENT:
     _define(_op, _inputs)
+
+
+# --- bounds that follow a quantisation at once are part of it ----------------------------------------------------------------
+
+low, high = variables("low? high?")
+
+
+def _clipped_sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
+    def sample(d: Sampler) -> dict[str, Any]:
+        shape = draw_shape(d, op)
+        drawn = parameters(d, (), per_axis=0, dtype="uint8" if d.chance(0.9) else "int8")
+        bounds = {"low": fixed(1, drawn["dtype"]), "high": fixed(100, drawn["dtype"])}
+        found = {name: bounds[name] for name in d.choose((("low",), ("high",), ("low", "high")))}
+        found |= {"x": ties(d, shape, drawn), **values(drawn), "quantized": drawn["attributes"]}
+        if drawn["dtype"] == "uint8" and "z" not in found:
+            found["z"] = fixed(0, "uint8")
+        return found | draw_others(d, op, shape)
+
+    return sample
+
+
+def _define_clipped(op: str, inputs: str = "") -> Rule:
+    names = tuple(n.rstrip("?") for n in inputs.split())
+    others = variables(inputs) if inputs else ()
+    listed = "".join(f", {n}" for n in names)
+
+    def clip_first(m: Match) -> Term:
+        m.require(m.root.dtype is DType.UINT8, "no unsigned bytes: signed ones have an unsigned twin")
+        m.require(per_tensor(m.s, m.z), "several scales")
+        quantized = like(m.quantized, "QuantizeLinear", m.x, m.s, m.z)
+        return _moved(op, m.moved, apply("Clip", quantized, m.low, m.high), m, names)
+
+    clip_first.__name__ = f"clip_before_{op.lower()}"
+    clip_first.__doc__ = f"""``Clip({op}(Q(x, s, z){listed}), low, high) == {op}(Clip(Q(x, s, z), low, high){listed})``."""
+    pattern = apply("Clip", apply(op, quantize(x), *others).named("moved"), low, high)
+    return rule(pattern, exactness=Exactness.EXACT, source=SOURCE, family="E3", sample=_clipped_sample(op))(clip_first)
+
+
+_define_clipped("Reshape", "shape")
+_define_clipped("Transpose")

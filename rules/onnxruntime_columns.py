@@ -1,0 +1,167 @@
+"""A function of one byte for each column, as a look-up in a table with 256 rows (E10b), for ONNX Runtime.
+
+A bias behind a quantised product, quantised again, is such a function: so are the biases of queries, keys and values that one
+product computes, whatever their scales. It takes two kernels, and more time than the elementwise kernels that it replaces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
+from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rules.onnxruntime_lookup import DOMAIN, ENTRIES, Regions, is_pointwise
+from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+from eqsat.rules.split_views import again, splits
+from eqsat.rules.terms import int64s
+
+SOURCE = "a function of a byte has 256 values"
+TABLE_BYTES = 1 << 20
+_LEAST = 4
+"""Operators of a region at least: an addition between two quantisations is one kernel already."""
+
+_ROOTS = ("QuantizeLinear", "Clip")
+
+
+class _Columns:
+    """Values of unsigned bytes that are functions of other ones by column, and the tables of these functions."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._regions = Regions(view, by_column=True)
+        self._roots: dict[int, dict[int, Ref]] = {}
+        self._sources: dict[int, Ref] = {}
+        for op in _ROOTS:
+            for node, inputs in view.nodes(op):
+                if node.is_constant or not is_pointwise(op, node, inputs, by_column=True):
+                    continue
+                source = self._regions.source(node)
+                if source is None or source.handle == node.handle or not _is_table_of(source, node):
+                    continue
+                if not _is_clipped_behind_movement(view, node):
+                    self._sources.setdefault(source.handle, source)
+                    self._roots.setdefault(source.handle, {}).setdefault(node.handle, node)
+
+    def sources(self) -> Iterable[Ref]:
+        return tuple(self._sources.values())
+
+    def farthest(self, source: int, least: int = 1) -> tuple[Ref, np.ndarray] | None:
+        """The function of ``source`` with most operators, at least ``least``: its value, and its table (256, columns)."""
+        found = [(self._regions.steps(root), -root.handle, root) for root in self._roots.get(source, {}).values()]
+        best = max(found, default=None)
+        if best is None or best[0] < least:
+            return None
+        root = best[-1]
+        try:
+            table = self._regions.columns(root)
+        except Unmet:
+            return None
+        return root, np.broadcast_to(table, (ENTRIES, root.static_shape[-1]))
+
+
+def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
+    """Whether a Clip follows behind a view or a transpose: it moves to the front first (`clip_before_reshape`)."""
+    moved = [user for op, user, _ in view.users(value) if op in ("Reshape", "Transpose")]
+    moved += [user for m in moved for op, user, _ in view.users(m) if op in ("Reshape", "Transpose")]
+    return any(op == "Clip" and user.handle != m.handle for m in moved for op, user, _ in view.users(m))
+
+
+def _is_table_of(source: Ref, node: Ref) -> bool:
+    """Whether bytes are unsigned before and after, with rows and columns, and a table for the columns is not too large."""
+    try:
+        extents = source.static_shape
+    except Unmet:
+        return False
+    unsigned = source.dtype is DType.UINT8 and node.dtype is DType.UINT8
+    return unsigned and len(extents) >= 2 and 0 < extents[-1] * ENTRIES <= TABLE_BYTES
+
+
+def read_columns(table: np.ndarray, value: Ref) -> Term:
+    """What ``table`` (256, columns) has for the bytes of ``value`` (..., columns)."""
+    *lead, _, columns = value.static_shape
+    alone = math.prod(lead) == 1
+    indices = apply("Cast", value if alone else apply("Reshape", value, int64s((-1, columns))), to=int(DType.INT32))
+    entries = literal(table.reshape((*lead, ENTRIES, columns) if alone else table.shape))
+    found = apply("GatherElements", entries, indices, axis=len(lead) if alone else 0)
+    return found if alone else apply("Reshape", found, int64s(value.static_shape))
+
+
+def _biased(d: Sampler, drawing: Drawing, x: str, columns: int, steps: Sequence[str], dtype: str = "uint8") -> str:
+    """``x`` (..., columns), dequantised, with vectors added or multiplied, quantised, and at times clipped."""
+
+    def parameters() -> list[str]:
+        zero = fixed(d.integers((), dtype, 60, 120))
+        return [drawing.value(fixed(d.positive(()) / np.float32(32))), drawing.value(zero)]
+
+    y = drawing.op("DequantizeLinear", x, *parameters())
+    for op in steps:
+        extent = d.choose(((columns,), (columns,), (1, columns), (), (2, 1, 1, columns)))
+        y = drawing.op(op, y, drawing.value(d.either(d.floats(extent), 0.95)))
+    y = drawing.op("QuantizeLinear", y, *parameters())
+    return drawing.op("Clip", y, drawing.value(fixed(1, dtype))) if d.chance(0.4) else y
+
+
+def _whole(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape(2, 3)
+    dtype = "uint8" if d.chance(0.9) else "int8"
+    x = drawing.value(d.integers(shape, dtype))
+    return drawing.finish(
+        _biased(d, drawing, x, shape[-1], d.choose((("Mul", "Add"), ("Add", "Sub"), ("Add",))), dtype)
+    )
+
+
+def _parts(d: Sampler) -> Instance:
+    drawing = Drawing()
+    sizes = [d.integer(1, 4) for _ in range(d.integer(2, 3))]
+    shape = (*d.extents(d.integer(1, 2)), sum(sizes))
+    x = drawing.value(d.integers(shape, "uint8"))
+    parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=-1)
+    outputs = [_biased(d, drawing, p, n, ("Add",)) if d.chance(0.95) else p for p, n in zip(parts, sizes, strict=True)]
+    return drawing.finish(*outputs, *d.subset(parts, 0.1))
+
+
+@group_rule(exactness=Exactness.LSB, source=SOURCE, family="E10b", sample=_whole, domain=DOMAIN)
+def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
+    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with a column of the table for each index of the last axis.
+
+    ``f`` is any region of operators on each element, whose constants are numbers or vectors along the last axis; there may be
+    a Clip behind. Results at rounding ties may be off by one quantum.
+    """
+    columns = _Columns(view)
+    joined = _side_by_side(view)
+    for source in columns.sources():
+        found = None if source.handle in joined else columns.farthest(source.handle, _LEAST)
+        if found is not None:
+            root, table = found
+            yield root, read_columns(table, source)
+
+
+def _side_by_side(view: GroupView) -> set[int]:
+    """Products of one value by constants: they become one product, whose parts have a table together."""
+    of_value: dict[int, set[int]] = {}
+    for node, inputs in view.nodes("QLinearMatMul"):
+        if inputs[0] is not None and inputs[3] is not None and inputs[3].is_constant:
+            of_value.setdefault(inputs[0].handle, set()).add(node.handle)
+    return {handle for found in of_value.values() if len(found) > 1 for handle in found}
+
+
+@group_rule(exactness=Exactness.LSB, source=SOURCE, family="E10b", sample=_parts, domain=DOMAIN)
+def look_up_functions_of_parts(view: GroupView) -> Iterator[Merge]:
+    """``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on the last axis and
+    each ``f`` is a function of bytes by column, as in `look_up_functions_of_columns`."""
+    columns = _Columns(view)
+    for (_, value, axis, sizes), parts in splits(view):
+        if axis != value.rank - 1 or len(parts) < len(sizes) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
+            continue
+        found = [columns.farthest(parts[i].handle) for i in range(len(sizes))]
+        functions = [f for f in found if f is not None]
+        if len(functions) < len(sizes):
+            continue
+        table = np.concatenate([table for _, table in functions], axis=1)
+        made = again(read_columns(table, value), axis, sizes)
+        for index, (root, _) in enumerate(functions):
+            yield root, made.output(index)
