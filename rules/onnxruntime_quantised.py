@@ -1,8 +1,8 @@
 """Operators on 8-bit integers as ONNX Runtime has kernels: QLinearAdd and its relatives (E8).
 
 Dequantise, operate, quantise becomes one kernel. What it means is just that; but it multiplies by the quotient of the scales,
-or looks up a table, so at rounding ties it may be off by one quantum. QLinearSoftmax has no rule: it is slower than the three
-operators that it stands for; nor has QLinearWhere, whose kernel (1.31) reads beyond an operand that is a single number.
+or looks up a table, so at rounding ties it may be off by one quantum. QLinearSoftmax is one kernel, but takes more time than
+the three that it stands for. QLinearWhere has no rule: its kernel (1.31) reads beyond an operand that is a single number.
 """
 
 from __future__ import annotations
@@ -167,6 +167,37 @@ def quantise_average_pool(m: Match) -> Term:
     m.require(attributes.get("auto_pad", "NOTSET") == "NOTSET", "implicit pads")
     kept = {k: v for k, v in attributes.items() if k in ("kernel_shape", "strides", "pads", "count_include_pad")}
     return _unary(m, "QLinearAveragePool", Attributes(kept))
+
+
+def _scores(d: Sampler) -> dict[str, Any]:
+    found = {**_drawn(d, "uint8", "a"), **_drawn(d, "uint8", "y")}
+    steps = d.choose((1 / 256, 1 / 255, 1 / 128, 0.007874016, 0.1))
+    found |= {"a": d.integers(d.shape(), "uint8"), "sy": fixed(np.float32(steps).reshape(found["sy"].array.shape))}
+    return found | {"left": {}, "quantized": {}, "soft": {"axis": d.choose((-1, -1, -1, 0))}}
+
+
+_SHORT_OF = 2.0**-14
+"""By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
+
+
+@_byte_rule(quantized(apply("Softmax", left).named("soft")), family="E10b", sample=_scores)
+def quantise_softmax(m: Match) -> Term:
+    """``Q(Softmax(DQ(a))) == QLinearSoftmax(a)`` over the last axis, for unsigned bytes.
+
+    The kernel adds up exponentials of differences to the largest byte, from a table of floats whose largest entry is
+    ``e**-5 / length`` of the largest float; they stay finite times the quanta in 1, of which it takes the next lower whole
+    number. The sum of up to 4096 floats is within 2**-12, less than a tenth of a quantum. Where a dequantised value overflows
+    and the softmax is NaN, which has no quantised value, the kernel gives what the bytes say.
+    """
+    dtype = _byte_type(m, "a")
+    m.require(dtype is DType.UINT8, "signed bytes, which the kernel does not bound")
+    m.require(m.soft.attr("axis", -1) in (-1, m.a.rank - 1), "another axis than the last")
+    length = m.a.static_shape[-1]
+    quanta = np.float32(1) / np.float32(m.sy.value.reshape(()))
+    m.require(1 <= quanta <= 128 * length and 2 <= length <= 4096, "floats may overflow, or their sum is too long")
+    m.require(quanta - np.floor(quanta) <= _SHORT_OF, "no whole number of quanta")
+    operands = (m.a, number(m.sa, dtype), number(m.za, dtype), number(m.sy, dtype), number(m.zy, dtype))
+    return apply(f"{DOMAIN}::QLinearSoftmax", *operands, axis=-1, opset=13)
 
 
 def _joined(d: Sampler) -> Instance:

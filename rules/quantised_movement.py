@@ -212,7 +212,9 @@ def _define_clipped(op: str, inputs: str = "") -> Rule:
         return _moved(op, m.moved, apply("Clip", quantized, m.low, m.high), m, names)
 
     clip_first.__name__ = f"clip_before_{op.lower()}"
-    clip_first.__doc__ = f"""``Clip({op}(Q(x, s, z){listed}), low, high) == {op}(Clip(Q(x, s, z), low, high){listed})``."""
+    clip_first.__doc__ = (
+        f"""``Clip({op}(Q(x, s, z){listed}), low, high) == {op}(Clip(Q(x, s, z), low, high){listed})``."""
+    )
     pattern = apply("Clip", apply(op, quantize(x), *others).named("moved"), low, high)
     return rule(pattern, exactness=Exactness.EXACT, source=SOURCE, family="E3", sample=_clipped_sample(op))(clip_first)
 

@@ -1,7 +1,8 @@
 """Operators of ONNX Runtime on 8-bit integers: QLinearAdd and its relatives.
 
 Each means: dequantise the inputs, apply the operator in float32, quantise the result. The kernels compute with the quotient
-of the scales, or by a table of 256 entries, so that at rounding ties they may differ by one quantum.
+of the scales, or by a table of 256 entries, so that at rounding ties they may differ by one quantum. QLinearConv is that of
+ONNX, on images with the channels last if it says so.
 """
 
 from __future__ import annotations
@@ -78,6 +79,28 @@ def _concat(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     return [_quantized(b, b.op("Concat", *parts, axis=attributes["axis"]), inputs, 0, inputs[2], 1)]
 
 
+def _convolution(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    """QLinearConv, with ``channels_last`` on images (N, H, W, C); the weights (M, C / group, kH, kW) are the same."""
+    kept = {k: v for k, v in attributes.items() if k != "channels_last"}
+    if not attributes.get("channels_last", 0):
+        return [b.op("QLinearConv", *inputs, **kept)]
+    image = b.type_of(inputs[0])
+    if not isinstance(image, TensorType) or image.shape is None:
+        raise ShapeError(f"QLinearConv with the channels last takes an image of known rank, got {image}")
+    rank = len(image.shape)
+    first = b.op("Transpose", inputs[0], perm=(0, rank - 1, *range(1, rank - 1)))
+    result = b.op("QLinearConv", first, *inputs[1:], **kept)
+    return [b.op("Transpose", result, perm=(0, *range(2, rank), 1))]
+
+
+def _softmax(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("QLinearSoftmax", attributes, "axis", "opset")
+    if attributes.get("opset", 0) < 13:
+        raise ShapeError("QLinearSoftmax: attribute 'opset' below 13 is not covered by the definition")
+    value = b.op("Softmax", _dequantized(b, inputs, 0), axis=attributes.get("axis", -1))
+    return [_quantized(b, value, inputs, 3, inputs[0])]
+
+
 define_composite("com.microsoft::QLinearAdd", _binary("Add"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearMul", _binary("Mul"), Kind.ELEMENTWISE)
 define_composite("com.microsoft::QLinearSigmoid", _unary("Sigmoid"), Kind.ELEMENTWISE)
@@ -85,3 +108,5 @@ define_composite("com.microsoft::QLinearLeakyRelu", _unary("LeakyRelu", "alpha")
 define_composite("com.microsoft::QLinearAveragePool", _unary("AveragePool", *POOL, axes=0), Kind.REDUCTION)
 define_composite("com.microsoft::QLinearGlobalAveragePool", _unary("GlobalAveragePool"), Kind.REDUCTION)
 define_composite("com.microsoft::QLinearConcat", _concat, Kind.INJECTIVE)
+define_composite("com.microsoft::QLinearSoftmax", _softmax, Kind.REDUCTION)
+define_composite("com.microsoft::QLinearConv", _convolution, Kind.ANCHOR)
