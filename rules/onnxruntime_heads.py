@@ -69,8 +69,11 @@ def _by_heads(m: Match, viewed: tuple[int, ...], perm: tuple[int, ...]) -> Term:
     value: Term = m.a
     if tuple(lead) != (rows,) and (*ones, rows)[-len(lead) :] != tuple(lead):
         value, ones = apply("Reshape", m.a, int64s((*batch, 1, rows, inner))), ()
-    split = transpose(apply("Reshape", m.w, int64s((inner, heads, size))), (1, 0, 2))
-    weights = apply("Reshape", split, int64s((*ones, heads, inner, size))) if ones else split
+    lead_axes = len(ones)
+    weights = transpose(
+        apply("Reshape", m.w, int64s((*ones, inner, heads, size))),
+        (*range(lead_axes), lead_axes + 1, lead_axes, lead_axes + 2),
+    )
     scale, zero = (v if per_tensor(v) else apply("Reshape", v, int64s((*ones, heads, 1, size))) for v in (m.sw, m.zw))
     return apply("QLinearMatMul", value, m.sa, m.za, weights, scale, zero, m.sy, m.zy)
 
@@ -175,8 +178,7 @@ def read_heads_in_convolution(m: Match) -> Term:
     low, high = m.zw.interval
     m.require(low == high, "several zero points of the weights")
     columns = m.w.static_shape[1]
-    cut = transpose(apply("Reshape", m.w, int64s((heads, size, columns))), (2, 1, 0))
-    kernels = apply("Reshape", cut, int64s((columns, size, heads, 1)))
+    kernels = transpose(apply("Reshape", m.w, int64s((heads, 1, size, columns))), (3, 2, 0, 1))
     scale = number(m.sw, DType.FLOAT) if per_tensor(m.sw) else m.sw
     zero = literal(np.full(() if per_tensor(m.sw) else (columns,), int(low), np.int8))
     numbers = [number(v, v.dtype) for v in (m.sa, m.za, m.sy, m.zy)]

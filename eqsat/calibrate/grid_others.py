@@ -246,6 +246,18 @@ def _movement() -> Iterator[Kernels]:
         {"axis": 1},
     )
     yield Kernels(
+        "GatherElements",
+        ((128, 768), (128, 2304), (384, 2304)),
+        lambda r, c: [weight("uint8", 256, c), data("int32", r, c, limit=256)],
+        {"axis": 0},
+    )
+    yield Kernels(
+        "GatherElements",
+        ((36, 128, 64), (12, 128, 64), (36, 384, 64)),
+        lambda h, r, c: [weight("uint8", 1, h, 256, c), data("int32", 1, h, r, c, limit=256)],
+        {"axis": 2},
+    )
+    yield Kernels(
         "Expand",
         ((12, 128), (2, 512), (1, 1)),
         lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])],

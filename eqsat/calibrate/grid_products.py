@@ -23,6 +23,9 @@ _GEMM = [
     (1024, 64, 256),
 ]
 _SMALL_GEMM = [s for s in _GEMM if s[0] in (1, 128, 512) and s[1] * s[2] >= 256 * 256 and s[2] < 30000]
+_HEADS = [(36, 128, 768, 64), (12, 128, 768, 64), (36, 384, 768, 64), (12, 384, 768, 64), (8, 64, 256, 32)]
+"""Heads, rows, inner extent and columns of each head."""
+
 _BATCHED = [
     (12, 128, 64, 128),
     (12, 128, 128, 64),
@@ -107,6 +110,7 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
     sizes = [s for s in _SMALL_GEMM if not slow or s[0] * s[1] * s[2] <= 128 * 768 * 768]
     batches = [s for s in _BATCHED if s[0] <= (16 if slow else 96) and s[1] * s[2] * s[3] < 2e6]
     convs = [s for s in _QUANTIZED_CONV if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
+    heads = _HEADS if (a, b) == ("uint8", "int8") else []
     zero_a = _scale(a)[1]
 
     yield Kernels("MatMulInteger", sizes, lambda m, k, n: [data(a, m, k), weight(b, k, n), zero_a, _scale(b)[1]])
@@ -128,6 +132,19 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
         batches,
         lambda g, m, k, n: [data(a, 1, g, m, k), *_scale(a), data(b, 1, g, k, n), *_scale(b), *_scale(a)],
     )
+    yield Kernels(
+        "QLinearMatMul",
+        heads,
+        lambda g, m, k, n: [data(a, m, k), *_scale(a), weight(b, 1, g, k, n), *_scale(b), *_scale(a)],
+    )
+    yield Kernels(
+        "com.microsoft::QLinearConv",
+        [(g, m, n, k) for g, m, k, n in heads if g * n == k],
+        lambda g, m, n, k: [
+            data(a, 1, g, m, n), *_scale(a), weight(b, k, n, g, 1), *_channel_scales(b, k), *_scale(a),
+        ],
+        lambda g, m, n, k: {"channels_last": 1, "kernel_shape": [g, 1]},
+    )  # fmt: skip
     yield Kernels(
         "com.microsoft::MatMulIntegerToFloat",
         sizes,
