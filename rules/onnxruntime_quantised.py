@@ -170,9 +170,10 @@ def quantise_average_pool(m: Match) -> Term:
 
 
 def _scores(d: Sampler) -> dict[str, Any]:
-    found = {**_drawn(d, "uint8", "a"), **_drawn(d, "uint8", "y")}
+    dtype = d.choose(("uint8", "int8"))
+    found = {**_drawn(d, dtype, "a"), **_drawn(d, dtype, "y")}
     steps = d.choose((1 / 256, 1 / 255, 1 / 128, 0.007874016, 0.1))
-    found |= {"a": d.integers(d.shape(), "uint8"), "sy": fixed(np.float32(steps).reshape(found["sy"].array.shape))}
+    found |= {"a": d.integers(d.shape(), dtype), "sy": fixed(np.float32(steps).reshape(found["sy"].array.shape))}
     return found | {"left": {}, "quantized": {}, "soft": {"axis": d.choose((-1, -1, -1, 0))}}
 
 
@@ -182,7 +183,7 @@ _SHORT_OF = 2.0**-14
 
 @_byte_rule(quantized(apply("Softmax", left).named("soft")), family="E10b", sample=_scores)
 def quantise_softmax(m: Match) -> Term:
-    """``Q(Softmax(DQ(a))) == QLinearSoftmax(a)`` over the last axis, for unsigned bytes.
+    """``Q(Softmax(DQ(a))) == QLinearSoftmax(a)`` over the last axis; signed bytes must hold 1, which the kernel does not bound.
 
     The kernel adds up exponentials of differences to the largest byte, from a table of floats whose largest entry is
     ``e**-5 / length`` of the largest float; they stay finite times the quanta in 1, of which it takes the next lower whole
@@ -190,12 +191,13 @@ def quantise_softmax(m: Match) -> Term:
     and the softmax is NaN, which has no quantised value, the kernel gives what the bytes say.
     """
     dtype = _byte_type(m, "a")
-    m.require(dtype is DType.UINT8, "signed bytes, which the kernel does not bound")
     m.require(m.soft.attr("axis", -1) in (-1, m.a.rank - 1), "another axis than the last")
     length = m.a.static_shape[-1]
     quanta = np.float32(1) / np.float32(m.sy.value.reshape(()))
     m.require(1 <= quanta <= 128 * length and 2 <= length <= 4096, "floats may overflow, or their sum is too long")
     m.require(quanta - np.floor(quanta) <= _SHORT_OF, "no whole number of quanta")
+    zero = 0 if m.zy is None else int(m.zy.value.reshape(()))
+    m.require(dtype is DType.UINT8 or quanta + zero <= 127, "1 is beyond the signed bytes")
     operands = (m.a, number(m.sa, dtype), number(m.za, dtype), number(m.sy, dtype), number(m.zy, dtype))
     return apply(f"{DOMAIN}::QLinearSoftmax", *operands, axis=-1, opset=13)
 

@@ -95,6 +95,27 @@ def _concat(d: Sampler) -> Instance:
     return found, {"axis": axis}
 
 
+def _softmax(d: Sampler) -> Instance:
+    dtype = d.choose(("int8", "uint8"))
+    zero = d.integers((), dtype, -128, -10) if dtype == "int8" else d.integers((), dtype)
+    shape = (*d.extents(2), d.integer(2, 40))
+    return [d.integers(shape, dtype), *_parameters(d, dtype), np.float32(1 / d.choose((100, 127, 128))), zero], {
+        "axis": d.choose((-1, 2)),
+        "opset": 13,
+    }
+
+
+def _channels_last(d: Sampler) -> Instance:
+    batch, filters, channels, size = d.extents(4)
+    scale = d.positive(d.choose(((), (filters,))))
+    kernel = d.integer(1, 3), d.integer(1, 2)
+    found = [d.integers((batch, size + 2, size + 3, channels), "uint8"), d.positive(()), d.integers((), "uint8")]
+    found += [d.integers((filters, channels, *kernel), "int8"), scale, np.full(scale.shape, d.integer(-2, 2), np.int8)]
+    found += [d.positive(()) * np.float32(256), d.integers((), "uint8")]
+    bias = [d.integers((filters,), "int32", -2000, 2000)] if d.chance() else []
+    return found + bias, {"channels_last": 1, "kernel_shape": kernel, "pads": d.choose(((0, 0, 0, 0), (0, 1, 1, 1)))}
+
+
 def _weight(d: Sampler, inner: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     dtype = d.choose(("int8", "uint8"))
     extent = d.choose(((), (columns,)))
@@ -192,6 +213,8 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "QLinearAveragePool": _quantised(1, kernel_shape=(2, 3), pads=(0, 1, 1, 1), strides=(1, 2)),
     "QLinearGlobalAveragePool": _quantised(1),
     "QLinearConcat": _concat,
+    "QLinearSoftmax": _softmax,
+    "QLinearConv": _channels_last,
     "MatMulIntegerToFloat": _to_float,
     "DynamicQuantizeMatMul": _dynamic,
     "QGemm": _qgemm,

@@ -9,8 +9,15 @@ import pytest
 from onnxruntime_programs import PROGRAMS, dequantized, float_block, integer_layer, quantized, shared_heads
 
 import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
 from eqsat.ir.build import GraphBuilder
 from eqsat.options import Options
+
+
+def _assert_verified(result: Any) -> None:
+    assert result.report.verification is not None
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -19,8 +26,7 @@ def test_fused_operators_are_chosen_and_verified(name: str) -> None:
     result = eqsat.optimize(graph, form="onnxruntime", cost="kernels")
     counts = {k.removeprefix("com.microsoft::"): n for k, n in result.program.graph.operator_counts().items()}
     assert {k: n for k, n in counts.items() if k != "Reshape"} == expected
-    assert result.report.verification is not None
-    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    _assert_verified(result)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -95,33 +101,80 @@ def test_a_function_of_bytes_is_read_from_a_table() -> None:
     y = quantized(b, b.op("Mul", x, dequantized(b, gate, 0.01, np.uint8(128))), 0.03, np.uint8(120))
     result = eqsat.optimize(b.finish({"y": y}), form="onnxruntime", cost="kernels")
     assert dict(result.program.graph.operator_counts()) == {"Cast": 1, "GatherElements": 1}
-    assert result.report.verification is not None
-    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    _assert_verified(result)
 
 
+@pytest.mark.parametrize("lowest", [None, 1], ids=["whole range", "narrow range"])
 @pytest.mark.parametrize("bytes_as_bias", [False, True])
-def test_heads_of_one_product_are_laid_out_at_once(*, bytes_as_bias: bool) -> None:
+def test_heads_are_written_by_one_product_and_biased_by_one_table(*, bytes_as_bias: bool, lowest: int | None) -> None:
     """Queries, keys and values as exporters write them: a product, a bias, a view and a transpose each."""
+
+    def narrow(value: str) -> str:
+        return value if lowest is None else b.op("Clip", value, b.constant(np.uint8(lowest)))
+
     random = np.random.default_rng(3)
     b = GraphBuilder()
     x = dequantized(b, b.input("x", "uint8", (1, 5, 16)), 0.02, np.uint8(120))
     outputs = {}
     for name, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
         weight = dequantized(b, b.constant(random.integers(-127, 128, (16, 16)).astype(np.int8)), 0.01, np.int8(0))
-        product = dequantized(b, quantized(b, b.op("MatMul", x, weight), 0.04, np.uint8(128)), 0.04, np.uint8(128))
+        summed = narrow(quantized(b, b.op("MatMul", x, weight), 0.04, np.uint8(128)))
         bias = b.constant(random.normal(size=16).astype(np.float32))
         if bytes_as_bias:
             bias = dequantized(b, b.constant(random.integers(-127, 128, 16).astype(np.int8)), 0.01, np.int8(0))
-        total = quantized(b, b.op("Add", product, bias), 0.05, np.uint8(128))
-        heads = b.op("Reshape", total, b.constant(np.array([1, 5, 4, 4])))
-        outputs[name] = b.op("Transpose", heads, perm=perm)
+        total = b.op("Add", dequantized(b, summed, 0.04, np.uint8(128)), bias)
+        heads = b.op("Reshape", quantized(b, total, 0.05, np.uint8(128)), b.constant(np.array([1, 5, 4, 4])))
+        outputs[name] = narrow(b.op("Transpose", heads, perm=perm))
     result = eqsat.optimize(b.finish(outputs), form="onnxruntime", cost="kernels")
-    counts = {k.removeprefix("com.microsoft::"): n for k, n in result.program.graph.operator_counts().items()}
-    shared = {"QLinearMatMul": 1, "Reshape": 1, "Transpose": 2, "Split": 1}
-    once = {"DequantizeLinear": 1, "Mul": 1, "Add": 1, "QuantizeLinear": 1}
-    assert counts == shared | ({"QLinearAdd": 3} if bytes_as_bias else once)
-    assert result.report.verification is not None
-    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    expected = {"QLinearMatMul": 1, "Cast": 1, "GatherElements": 1, "Split": 1, "Transpose": 1}
+    assert dict(result.program.graph.operator_counts()) == expected
+    _assert_verified(result)
+
+
+def test_heads_are_read_by_a_convolution() -> None:
+    random = np.random.default_rng(4)
+    b = GraphBuilder()
+    heads = dequantized(b, b.input("x", "uint8", (2, 3, 5, 4)), 0.02, np.uint8(120))
+    rows = b.op("Reshape", b.op("Transpose", heads, perm=(0, 2, 1, 3)), b.constant(np.array([10, 12])))
+    scales = random.uniform(0.01, 0.02, 7).astype(np.float32)
+    weight = b.constant(random.integers(-127, 128, (12, 7)).astype(np.int8))
+    product = b.op("MatMul", rows, dequantized(b, weight, scales, np.zeros(7, np.int8), axis=1))
+    graph = b.finish({"y": quantized(b, product, 0.03, np.uint8(128))})
+    result = eqsat.optimize(graph, form="onnxruntime", cost="kernels")
+    assert dict(result.program.graph.operator_counts()) == {"com.microsoft::QLinearConv": 1, "Reshape": 1}
+    _assert_verified(result)
+
+
+@pytest.mark.parametrize("length", [2, 7, 384, 4096])
+@pytest.mark.parametrize(("scale", "step", "zero"), [(0.05, 1 / 127, 128), (1e-4, 1 / 256, 0), (2.0, 0.007874016, 128)])
+def test_softmax_of_bytes_is_one_kernel_and_off_by_one_quantum_at_most(
+    length: int, scale: float, step: float, zero: int
+) -> None:
+    b = GraphBuilder()
+    soft = b.op("Softmax", dequantized(b, b.input("x", "uint8", (60, length)), scale, np.uint8(128)), axis=-1)
+    graph = b.finish({"y": quantized(b, soft, step, np.uint8(zero))})
+    made = eqsat.optimize(graph, form="onnxruntime", cost="kernels", verify=False).program.graph
+    assert dict(made.operator_counts()) == {"com.microsoft::QLinearSoftmax": 1}
+    x = np.random.default_rng(length).integers(0, 256, (60, length)).astype(np.uint8)
+    x[:4] = np.array([0, 128, 254, 255], np.uint8)[
+        :, None
+    ]  # rows of equal parts, and rows with one part that differs by one
+    x[4:8] = x[:4]
+    x[4:8, -1] ^= 1
+    x[8:12, 1:] = 0
+    expected, found = (Session(to_model(g), "disable").run({"x": x})["y"].astype(int) for g in (graph, made))
+    apart = np.abs(expected - found)
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) <= max(1, 2e-4 * apart.size)
+
+
+@pytest.mark.parametrize("step", [0.0035, 1 / 300])
+def test_softmax_of_bytes_stays_where_the_kernel_would_round_the_scale(step: float) -> None:
+    b = GraphBuilder()
+    soft = b.op("Softmax", dequantized(b, b.input("x", "uint8", (3, 2)), 0.1, np.uint8(128)), axis=-1)
+    graph = b.finish({"y": quantized(b, soft, step, np.uint8(0))})
+    made = eqsat.optimize(graph, form="onnxruntime", cost="kernels", verify=False).program.graph
+    assert set(made.operator_counts()) == {"DequantizeLinear", "Softmax", "QuantizeLinear"}
 
 
 def test_shared_and_stored_keys_have_an_operator_of_their_own() -> None:
@@ -130,8 +183,7 @@ def test_shared_and_stored_keys_have_an_operator_of_their_own() -> None:
 
     result = eqsat.optimize(shared_heads(), form="onnxruntime", cost=without_attention)
     assert result.program.graph.operator_counts()["com.microsoft::GroupQueryAttention"] == 1
-    assert result.report.verification is not None
-    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    _assert_verified(result)
 
 
 def test_a_bias_that_is_no_whole_number_of_units_stays_a_float() -> None:

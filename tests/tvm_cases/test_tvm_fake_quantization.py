@@ -448,6 +448,7 @@ def test_fake_quantize_image_resize_bilinear() -> None:
 
 def test_fake_quantize_softmax() -> None:
     averaged(lambda b, x: b.op("Softmax", x, axis=1))
+    averaged(lambda b, x: b.op("Softmax", x, axis=-1), "com.microsoft::QLinearSoftmax")
 
 
 # --- several inputs -------------------------------------------------------------------------------------------------------
