@@ -48,18 +48,15 @@ class _Columns:
     def sources(self) -> Iterable[Ref]:
         return tuple(self._sources.values())
 
-    def farthest(self, source: int, least: int = 1) -> tuple[Ref, np.ndarray] | None:
-        """The function of ``source`` with most operators, at least ``least``: its value, and its table (256, columns)."""
+    def farthest(self, source: int, least: int = 1) -> Ref | None:
+        """The function of ``source`` with most operators, at least ``least``."""
         found = [(self._regions.steps(root), -root.handle, root) for root in self._roots.get(source, {}).values()]
         best = max(found, default=None)
-        if best is None or best[0] < least:
-            return None
-        root = best[-1]
-        try:
-            table = self._regions.columns(root)
-        except Unmet:
-            return None
-        return root, np.broadcast_to(table, (ENTRIES, root.static_shape[-1]))
+        return None if best is None or best[0] < least else best[-1]
+
+    def table(self, root: Ref) -> np.ndarray:
+        """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known."""
+        return np.broadcast_to(self._regions.columns(root), (ENTRIES, root.static_shape[-1]))
 
 
 def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
@@ -133,11 +130,20 @@ def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
     """
     columns = _Columns(view)
     joined = _side_by_side(view)
+    read = _read(view)
     for source in columns.sources():
-        found = None if source.handle in joined else columns.farthest(source.handle, _LEAST)
-        if found is not None:
-            root, table = found
-            yield root, read_columns(table, source)
+        root = None if source.handle in joined else columns.farthest(source.handle, _LEAST)
+        if root is None or root.handle in read:
+            continue
+        try:
+            yield root, read_columns(columns.table(root), source)
+        except Unmet:
+            continue
+
+
+def _read(view: GroupView) -> set[int]:
+    """Values that are read from tables already."""
+    return {node.handle for node, _ in view.nodes("GatherElements")}
 
 
 def _side_by_side(view: GroupView) -> set[int]:
@@ -154,14 +160,29 @@ def look_up_functions_of_parts(view: GroupView) -> Iterator[Merge]:
     """``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on the last axis and
     each ``f`` is a function of bytes by column, as in `look_up_functions_of_columns`."""
     columns = _Columns(view)
-    for (_, value, axis, sizes), parts in splits(view):
-        if axis != value.rank - 1 or len(parts) < len(sizes) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
+    cuts = [
+        (value, sizes, tuple(parts[i] for i in range(len(sizes))))
+        for (_, value, axis, sizes), parts in splits(view)
+        if axis == value.rank - 1 and len(parts) == len(sizes)
+    ]
+    whole: dict[tuple[int, ...], list[Ref]] = {}
+    for value, _, parts in cuts:
+        whole.setdefault(tuple(p.handle for p in parts), []).append(value)
+    read = _read(view)
+    for value, sizes, parts in cuts:
+        found = [columns.farthest(p.handle) for p in parts]
+        roots = [root for root in found if root is not None]
+        if len(roots) < len(parts) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
             continue
-        found = [columns.farthest(parts[i].handle) for i in range(len(sizes))]
-        functions = [f for f in found if f is not None]
-        if len(functions) < len(sizes):
+        joined = whole.get(tuple(r.handle for r in roots), [])
+        tabulated = next((v for v in joined if v.handle in read), None)
+        if tabulated is not None:  # values with the same parts are the same
+            yield from ((v, tabulated) for v in joined if v.handle != tabulated.handle and v.type == tabulated.type)
             continue
-        table = np.concatenate([table for _, table in functions], axis=1)
-        made = again(read_columns(table, value), axis, sizes)
-        for index, (root, _) in enumerate(functions):
+        try:
+            table = np.concatenate([columns.table(root) for root in roots], axis=1)
+        except Unmet:
+            continue
+        made = again(read_columns(table, value), value.rank - 1, sizes)
+        for index, root in enumerate(roots):
             yield root, made.output(index)
