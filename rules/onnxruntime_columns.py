@@ -121,16 +121,28 @@ def _parts(d: Sampler) -> Instance:
     return drawing.finish(*outputs, *d.subset(parts, 0.1))
 
 
-@group_rule(exactness=Exactness.LSB, source=SOURCE, family="E10b", sample=_whole, domain=DOMAIN)
+@group_rule(
+    exactness=Exactness.LSB,
+    source=SOURCE,
+    family="E10b",
+    sample=lambda d: _parts(d) if d.chance() else _whole(d),
+    domain=DOMAIN,
+)
 def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
-    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with a column of the table for each index of the last axis.
+    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with a column of the table for each index of the last axis, and
+    ``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on that axis.
 
-    ``f`` is any region of operators on each element, whose constants are numbers or vectors along the last axis; there may be
-    a Clip behind. Results at rounding ties may be off by one quantum.
+    ``f`` is any region of sums, products and bounds on each element, whose constants are numbers or vectors along the last
+    axis. Results at rounding ties may be off by one quantum.
     """
     columns = _Columns(view)
-    joined = _side_by_side(view)
-    read = _read(view)
+    read = {node.handle for node, _ in view.nodes("GatherElements")}
+    yield from _of_values(columns, _side_by_side(view), read)
+    yield from _of_parts(columns, view, read)
+
+
+def _of_values(columns: _Columns, joined: set[int], read: set[int]) -> Iterator[Merge]:
+    """Functions of values that are not ``joined`` with others, unless ``read`` from tables already."""
     for source in columns.sources():
         root = None if source.handle in joined else columns.farthest(source.handle, _LEAST)
         if root is None or root.handle in read:
@@ -139,11 +151,6 @@ def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
             yield root, read_columns(columns.table(root), source)
         except Unmet:
             continue
-
-
-def _read(view: GroupView) -> set[int]:
-    """Values that are read from tables already."""
-    return {node.handle for node, _ in view.nodes("GatherElements")}
 
 
 def _side_by_side(view: GroupView) -> set[int]:
@@ -155,11 +162,8 @@ def _side_by_side(view: GroupView) -> set[int]:
     return {handle for found in of_value.values() if len(found) > 1 for handle in found}
 
 
-@group_rule(exactness=Exactness.LSB, source=SOURCE, family="E10b", sample=_parts, domain=DOMAIN)
-def look_up_functions_of_parts(view: GroupView) -> Iterator[Merge]:
-    """``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on the last axis and
-    each ``f`` is a function of bytes by column, as in `look_up_functions_of_columns`."""
-    columns = _Columns(view)
+def _of_parts(columns: _Columns, view: GroupView, read: set[int]) -> Iterator[Merge]:
+    """Functions of all parts of a value as those of the value, unless ``read`` from a table already."""
     cuts = [
         (value, sizes, tuple(parts[i] for i in range(len(sizes))))
         for (_, value, axis, sizes), parts in splits(view)
@@ -168,7 +172,6 @@ def look_up_functions_of_parts(view: GroupView) -> Iterator[Merge]:
     whole: dict[tuple[int, ...], list[Ref]] = {}
     for value, _, parts in cuts:
         whole.setdefault(tuple(p.handle for p in parts), []).append(value)
-    read = _read(view)
     for value, sizes, parts in cuts:
         found = [columns.farthest(p.handle) for p in parts]
         roots = [root for root in found if root is not None]

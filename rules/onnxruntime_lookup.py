@@ -26,6 +26,7 @@ ENTRIES = 256
 _QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
 _POINTWISE = frozenset((*UNARY, *BROADCASTING, *_QUANTISATION, "Reshape", RECENTER)) - {"Cast"}
 _WITHIN = _POINTWISE | {f"{DOMAIN}::{op}" for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")}
+_BY_COLUMN = frozenset((*_QUANTISATION, "Add", "Sub", "Mul", "Max", "Min", "Clip"))
 _LARGEST = 32
 """Operators of a region at most."""
 
@@ -35,14 +36,15 @@ Node = tuple[str, Ref, tuple[Ref | None, ...]]
 class Regions:
     """Which values are functions of the bytes of another one, element by element.
 
-    ``by_column``: further operands may be vectors along the last axis, so that there is a function for each of its indices.
+    ``by_column``: further operands may be vectors along the last axis, so that there is a function for each of its indices;
+    of unsigned bytes, as signed ones have an unsigned twin.
     """
 
     def __init__(self, view: GroupView, *, by_column: bool = False) -> None:
         self._nodes: dict[int, list[Node]] = {}
-        for op in sorted(_POINTWISE - {"Reshape"} if by_column else _POINTWISE):
+        for op in sorted(_BY_COLUMN if by_column else _POINTWISE):
             for node, inputs in view.nodes(op):
-                if node.is_constant or inputs[0] is None:
+                if node.is_constant or inputs[0] is None or (by_column and _is_signed(node, inputs[0])):
                     continue
                 if is_pointwise(op, node, inputs, by_column=by_column):
                     self._nodes.setdefault(node.handle, []).append((op, node, inputs))
@@ -67,18 +69,17 @@ class Regions:
         return (value, None) if value.dtype in BYTES else None
 
     def steps(self, value: Ref) -> int:
-        """Operators between ``value`` and its source, beside those that only recentre integers."""
+        """Operators between ``value`` and its source."""
         seen: set[int] = set()
-        waiting, recentred = [value], 0
+        waiting = [value]
         while waiting:
             found = self._found.get(waiting.pop().handle)
             if found is None or found[1] is None or found[1][1].handle in seen:
                 continue
-            op, node, inputs = found[1]
+            _, node, inputs = found[1]
             seen.add(node.handle)
             waiting += [i for i in inputs if i is not None and not i.is_constant]
-            recentred += op == RECENTER
-        return len(seen) - recentred
+        return len(seen)
 
     def table(self, value: Ref) -> tuple[Term, int]:
         """``value`` for each byte of its source, in the order of their bits, and the operators between the two."""
@@ -143,6 +144,10 @@ def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_colum
         return all(i is None or i.is_constant or i.static_shape == node.static_shape for i in inputs)
     except Unmet:
         return False
+
+
+def _is_signed(*values: Ref) -> bool:
+    return any(v.type.dtype is DType.INT8 for v in values)
 
 
 def _is_number(value: Ref) -> bool:
