@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule,
 from eqsat.rules.onnxruntime_lookup import DOMAIN, ENTRIES, Regions, is_pointwise
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.split_views import again, splits
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, permutation_of, transpose
 
 SOURCE = "a function of a byte has 256 values"
 TABLE_BYTES = 1 << 20
@@ -86,7 +87,16 @@ def read_columns(table: np.ndarray, value: Ref) -> Term:
     return found if alone else apply("Reshape", found, int64s(value.static_shape))
 
 
-def _biased(d: Sampler, drawing: Drawing, x: str, columns: int, steps: Sequence[str], dtype: str = "uint8") -> str:
+def _biased(
+    d: Sampler,
+    drawing: Drawing,
+    x: str,
+    columns: int,
+    steps: Sequence[str] = ("Add",),
+    dtype: str = "uint8",
+    *,
+    enlarging: bool = False,
+) -> str:
     """``x`` (..., columns), dequantised, with vectors added or multiplied, quantised, and at times clipped."""
 
     def parameters() -> list[str]:
@@ -95,7 +105,7 @@ def _biased(d: Sampler, drawing: Drawing, x: str, columns: int, steps: Sequence[
 
     y = drawing.op("DequantizeLinear", x, *parameters())
     for op in steps:
-        extent = d.choose(((columns,), (columns,), (1, columns), (), (2, 1, 1, columns)))
+        extent = (2, 1, 1, columns) if enlarging else d.choose(((columns,), (columns,), (1, columns), ()))
         y = drawing.op(op, y, drawing.value(d.either(d.floats(extent), 0.95)))
     y = drawing.op("QuantizeLinear", y, *parameters())
     return drawing.op("Clip", y, drawing.value(fixed(1, dtype))) if d.chance(0.4) else y
@@ -106,9 +116,8 @@ def _whole(d: Sampler) -> Instance:
     shape = d.shape(2, 3)
     dtype = "uint8" if d.chance(0.9) else "int8"
     x = drawing.value(d.integers(shape, dtype))
-    return drawing.finish(
-        _biased(d, drawing, x, shape[-1], d.choose((("Mul", "Add"), ("Add", "Sub"), ("Add",))), dtype)
-    )
+    steps = d.choose((("Mul", "Add"), ("Add", "Sub"), ("Add",)))
+    return drawing.finish(_biased(d, drawing, x, shape[-1], steps, dtype, enlarging=d.chance(0.1)))
 
 
 def _parts(d: Sampler) -> Instance:
@@ -117,15 +126,32 @@ def _parts(d: Sampler) -> Instance:
     shape = (*d.extents(d.integer(1, 2)), sum(sizes))
     x = drawing.value(d.integers(shape, "uint8"))
     parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=-1)
-    outputs = [_biased(d, drawing, p, n, ("Add",)) if d.chance(0.95) else p for p, n in zip(parts, sizes, strict=True)]
+    outputs = [_biased(d, drawing, p, n) if d.chance(0.95) else p for p, n in zip(parts, sizes, strict=True)]
     return drawing.finish(*outputs, *d.subset(parts, 0.1))
+
+
+def _laid_out(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, size, batch, *heads = d.extents(5)
+    lead = d.choose(((rows,), (1, rows), (1, rows), (batch, rows)))
+    sizes = [n * size for n in heads]
+    x = drawing.value(d.integers((*lead, sum(sizes)), "uint8"))
+    parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=2, axis=-1)
+    axes = len(lead) - 1
+    perm = (*range(axes), axes + 1, axes, axes + 2)
+    outputs = []
+    for part, n in zip(parts, heads, strict=True):
+        total = _biased(d, drawing, part, n * size)
+        viewed = drawing.op("Reshape", total, drawing.value(fixed((*lead, n, size), "int64")))
+        outputs += [drawing.op("Transpose", viewed, perm=p) for p in d.choose(((perm,), (perm,), (perm[::-1], perm)))]
+    return drawing.finish(*outputs)
 
 
 @group_rule(
     exactness=Exactness.LSB,
     source=SOURCE,
     family="E10b",
-    sample=lambda d: _parts(d) if d.chance() else _whole(d),
+    sample=lambda d: d.choose((_whole, _parts, _laid_out))(d),
     domain=DOMAIN,
 )
 def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
@@ -133,7 +159,7 @@ def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
     ``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on that axis.
 
     ``f`` is any region of sums, products and bounds on each element, whose constants are numbers or vectors along the last
-    axis. Results at rounding ties may be off by one quantum.
+    axis. Parts that are laid out by heads next are laid out before. Results at rounding ties may be off by one quantum.
     """
     columns = _Columns(view)
     read = {node.handle for node, _ in view.nodes("GatherElements")}
@@ -186,6 +212,61 @@ def _of_parts(columns: _Columns, view: GroupView, read: set[int]) -> Iterator[Me
             table = np.concatenate([columns.table(root) for root in roots], axis=1)
         except Unmet:
             continue
+        heads = _heads(view, roots, sizes)
+        if heads is not None and math.prod(value.static_shape[:-2]) == 1:
+            yield from _of_heads(heads, table, value)
+            continue
         made = again(read_columns(table, value), value.rank - 1, sizes)
         for index, root in enumerate(roots):
             yield root, made.output(index)
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """How the columns of parts are laid out as heads: ``viewed`` (..., rows, heads, size), then rows and heads exchanged by
+    ``perm``; ``counts`` are the heads of each part. ``laid``: for each part the results and the permutation of each."""
+
+    viewed: tuple[int, ...]
+    perm: tuple[int, ...]
+    counts: tuple[int, ...]
+    laid: tuple[tuple[tuple[Ref, tuple[int, ...]], ...], ...]
+
+
+def _heads(view: GroupView, roots: Sequence[Ref], sizes: Sequence[int]) -> _Heads | None:
+    """The heads that all of ``roots`` are cut into, if they are of one size and most are laid out head by head."""
+    laid: list[tuple[tuple[Ref, tuple[int, ...]], ...]] = []
+    kinds: set[tuple[int, ...]] = set()
+    for root, columns in zip(roots, sizes, strict=True):
+        found: list[tuple[Ref, tuple[int, ...]]] = []
+        for op, viewed, _ in view.users(root):
+            if op != "Reshape" or not viewed.type.is_static or viewed.rank < 3:
+                continue
+            *lead, rows, heads, size = viewed.static_shape
+            turned = [(node, permutation_of(node)) for op, node, _ in view.users(viewed) if op == "Transpose"]
+            if turned and heads * size == columns and math.prod(lead) == 1 and rows == root.static_shape[-2]:
+                kinds.add((*lead, rows, size))
+                found += turned
+        laid.append(tuple(found))
+    if len(kinds) != 1 or not all(laid):
+        return None
+    *lead, rows, size = next(iter(kinds))
+    axes = len(lead)
+    perm = (*range(axes), axes + 1, axes, axes + 2)
+    if sum(any(own == perm for _, own in found) for found in laid) < 2:
+        return None
+    counts = tuple(n // size for n in sizes)
+    return _Heads((*lead, rows, sum(counts), size), perm, counts, tuple(laid))
+
+
+def _of_heads(heads: _Heads, table: np.ndarray, value: Ref) -> Iterator[Merge]:
+    """The same with the bytes of ``value`` laid out by heads first, and a table for each head."""
+    *lead, _, count, size = heads.viewed
+    entries = table.reshape(*lead, ENTRIES, count, size).transpose(heads.perm)
+    moved = transpose(apply("Reshape", value, int64s(heads.viewed)), heads.perm)
+    indices = apply("Cast", moved, to=int(DType.INT32))
+    found = apply("GatherElements", literal(np.ascontiguousarray(entries)), indices, axis=len(lead) + 1)
+    made = again(found, len(lead), heads.counts)
+    for index, results in enumerate(heads.laid):
+        part = made.output(index)
+        for node, perm in results:
+            yield node, transpose(part, tuple(heads.perm.index(axis) for axis in perm))
