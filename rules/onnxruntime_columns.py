@@ -195,6 +195,7 @@ def _of_parts(columns: _Columns, view: GroupView, read: set[int]) -> Iterator[Me
         for (_, value, axis, sizes), parts in splits(view)
         if axis == value.rank - 1 and len(parts) == len(sizes)
     ]
+    done = {p.handle for (_, value, _, _), parts in splits(view) if value.handle in read for p in parts.values()}
     whole: dict[tuple[int, ...], list[Ref]] = {}
     for value, _, parts in cuts:
         whole.setdefault(tuple(p.handle for p in parts), []).append(value)
@@ -208,12 +209,15 @@ def _of_parts(columns: _Columns, view: GroupView, read: set[int]) -> Iterator[Me
         if tabulated is not None:  # values with the same parts are the same
             yield from ((v, tabulated) for v in joined if v.handle != tabulated.handle and v.type == tabulated.type)
             continue
+        heads = _heads(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
+        results = roots if heads is None else heads.in_order()
+        if all(r.handle in done for r in results):
+            continue
         try:
             table = np.concatenate([columns.table(root) for root in roots], axis=1)
         except Unmet:
             continue
-        heads = _heads(view, roots, sizes)
-        if heads is not None and math.prod(value.static_shape[:-2]) == 1:
+        if heads is not None:
             yield from _of_heads(heads, table, value)
             continue
         made = again(read_columns(table, value), value.rank - 1, sizes)
@@ -230,6 +234,10 @@ class _Heads:
     perm: tuple[int, ...]
     counts: tuple[int, ...]
     laid: tuple[tuple[tuple[Ref, tuple[int, ...]], ...], ...]
+
+    def in_order(self) -> list[Ref]:
+        """The results that are laid out by ``perm`` itself."""
+        return [node for found in self.laid for node, own in found if own == self.perm]
 
 
 def _heads(view: GroupView, roots: Sequence[Ref], sizes: Sequence[int]) -> _Heads | None:
