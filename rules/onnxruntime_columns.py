@@ -22,8 +22,8 @@ from eqsat.rules.terms import int64s, permutation_of, transpose
 
 SOURCE = "a function of a byte has 256 values"
 TABLE_BYTES = 1 << 20
-_LEAST = 4
-"""Operators of a region at least: an addition between two quantisations is one kernel already."""
+_LEAST = 3
+"""Operators of a region at least: a table takes two kernels."""
 
 _ROOTS = ("QuantizeLinear", "Clip")
 
@@ -163,15 +163,16 @@ def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
     """
     columns = _Columns(view)
     read = {node.handle for node, _ in view.nodes("GatherElements")}
-    yield from _of_values(columns, _side_by_side(view), read)
+    single = {node.handle for op in ("QLinearAdd", "QLinearMul") for node, _ in view.nodes(f"{DOMAIN}::{op}")}
+    yield from _of_values(columns, _side_by_side(view), read | single)
     yield from _of_parts(columns, view, read)
 
 
-def _of_values(columns: _Columns, joined: set[int], read: set[int]) -> Iterator[Merge]:
-    """Functions of values that are not ``joined`` with others, unless ``read`` from tables already."""
+def _of_values(columns: _Columns, joined: set[int], few: set[int]) -> Iterator[Merge]:
+    """Functions of values that are not ``joined`` with others, unless a ``few`` kernels compute them already."""
     for source in columns.sources():
         root = None if source.handle in joined else columns.farthest(source.handle, _LEAST)
-        if root is None or root.handle in read:
+        if root is None or root.handle in few:
             continue
         try:
             yield root, read_columns(columns.table(root), source)
