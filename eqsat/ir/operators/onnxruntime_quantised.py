@@ -97,8 +97,8 @@ def _softmax(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Se
     only_attributes("QLinearSoftmax", attributes, "axis", "opset")
     if attributes.get("opset", 0) < 13:
         raise ShapeError("QLinearSoftmax: attribute 'opset' below 13 is not covered by the definition")
-    value = b.op("Softmax", _dequantized(b, inputs, 0), axis=attributes.get("axis", -1))
-    return [_quantized(b, value, inputs, 3, inputs[0])]
+    value = b.op("Softmax", _dequantized(b, inputs, 0, 0), axis=attributes.get("axis", -1))
+    return [_quantized(b, value, inputs, 3, inputs[0], 0)]
 
 
 define_composite("com.microsoft::QLinearAdd", _binary("Add"), Kind.ELEMENTWISE)
