@@ -76,7 +76,8 @@ class BlockRelaxation(Relaxation):
         edges = {borders.source, *(graph.members[borders.target] if borders.target != NONE else ())}
         users = graph.users()
         heavy = {
-            i: is_slow(graph, i, target, rates) and edges.isdisjoint(_around(graph, users, i, target))
+            i: hints.heavy.get(i, is_slow(graph, i, target, rates))
+            and edges.isdisjoint(_around(graph, users, i, target))
             for members in graph.members
             for i in members
         }

@@ -16,7 +16,7 @@ from eqsat.fusion.blockrelaxation import BlockRelaxation, is_slow
 from eqsat.fusion.blocks import Block, block_of, equal_blocks, toll_of
 from eqsat.fusion.detours import without_detours
 from eqsat.fusion.gluing import Gluing, Placed, placed
-from eqsat.fusion.hints import Hints
+from eqsat.fusion.hints import Hints, hints_of
 from eqsat.fusion.matching import Cone
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.problem import ChosenGroup, in_graph
@@ -89,6 +89,7 @@ def blockwise_bound(
     if parts is None:
         return None
     shared = _read_by_several(merged, kernels)
+    known = hints_of(graph, target, rates, merged, kernels).heavy
     blocks = [block_of(parts, position, target) for position in range(len(parts.separators) + 1)]
     keys = equal_blocks(blocks, shared)
     count = Counter(key for key, _ in keys)
@@ -105,7 +106,9 @@ def blockwise_bound(
             left = started + time_limit_s - time.perf_counter()
             share = max(_LEAST_SHARE, weight[key] / max(1, sum(weight.values())))
             block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
-            hints = Hints(shared=frozenset(n for c, n in block.classes.items() if c in shared), few=True)
+            near = frozenset(n for c, n in block.classes.items() if c in shared)
+            heavy = {new: known[old] for old, new in block.operations.items() if old in known}
+            hints = Hints(heavy, near, few=True)
             found = _solved(block, target, rates, hints, left * share, slack)
             if found is None:
                 return None

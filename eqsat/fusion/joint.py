@@ -50,6 +50,8 @@ _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
 _BLOCKWISE_OPERATIONS = 1_500
 """Larger graphs are bounded block by block first."""
+_COARSE_OPERATIONS = 4_000
+"""Blocks of larger graphs are looked at less closely."""
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""
 _USEFUL = 0.95
@@ -183,7 +185,9 @@ class _Joint:
         problem = self._graph, self._target, self._model
         blocks = None
         if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
-            blocks = blockwise_bound(*problem, time_limit_s=self._left(share), kernels=kernels)
+            coarse = len(self._graph.operations) > _COARSE_OPERATIONS
+            limit = self._left(share)
+            blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse)
             if blocks is not None:
                 self._take_blocks(blocks, self._left(share))
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:

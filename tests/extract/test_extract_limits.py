@@ -49,6 +49,15 @@ def test_cutoff_gives_a_bound_up_to_itself() -> None:
                 assert result.cost == pytest.approx(best.cost)
 
 
+def test_slack_is_what_the_bound_may_stay_below_the_cost() -> None:
+    for problem in [large_problem(size, seed) for size in (60, 150, 400) for seed in range(3)]:
+        best = extract(problem)
+        for part in (0.3, 0.02):
+            result = extract(problem, slack=part * best.cost)
+            assert result.lower_bound <= best.cost * (1 + 1e-7)
+            assert result.cost - result.lower_bound <= (part + 3e-7) * best.cost
+
+
 def test_incumbent_of_infinite_cost() -> None:
     build = Builder()
     root = build.new(float("inf"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 from eqsat.cost.model import CostModel, FormulaModel, Work
@@ -27,6 +28,9 @@ KINDS = {
 }
 
 _POINTWISE = frozenset(("elementwise", "broadcast"))
+
+LIGHT = frozenset(("view", "elementwise", "injective"))
+ALL = frozenset(("view", "elementwise", "injective", "reduction", "anchor", "opaque"))
 
 TEMPLATES = (
     Template("pointwise", "test", (Stage(_POINTWISE | {"injective"}),)),
@@ -96,6 +100,31 @@ def random_problem(seed: int, classes: int = 6) -> FusionGraph:
     others = [c for c in range(2, 1 + classes) if rng.random() < 0.15]
     graph.roots = (1 + classes, *others)
     return graph
+
+
+def chain(*parts: FusionGraph) -> FusionGraph:
+    """A problem whose parts read the first root of the part before instead of their first leaf."""
+    whole = FusionGraph()
+    previous = -1
+    for part in parts:
+        number: dict[int, int] = {}
+        for cls in range(len(part.members)):
+            if cls == 0 and previous >= 0:
+                number[cls] = previous
+                continue
+            number[cls] = len(whole.members)
+            whole.members.append([])
+            whole.elements.append(part.elements[cls])
+            whole.bytes.append(part.bytes[cls])
+            whole.scalar.append(part.scalar[cls])
+        for cls, members in enumerate(part.members):
+            for index in members:
+                operation = part.operations[index]
+                inputs = tuple(dict.fromkeys(number[c] for c in operation.inputs))
+                whole.add(number[cls], replace(operation, inputs=inputs))
+        previous = number[part.roots[0]]
+    whole.roots = (previous,)
+    return whole
 
 
 def optimum(graph: FusionGraph, machine: Target, model: CostModel = MODEL) -> float:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from brute_force import MODEL, optimum, random_problem, target
+from brute_force import ALL, LIGHT, MODEL, optimum, random_problem, target
 
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.operation import FusionGraph
-
-ALL = frozenset(("view", "elementwise", "injective", "reduction", "anchor", "opaque"))
-LIGHT = frozenset(("view", "elementwise", "injective"))
 
 
 def solve(graph: FusionGraph, machine: Target, limit: int = 100_000) -> tuple[Covering | None, bool]:

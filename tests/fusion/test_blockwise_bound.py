@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from brute_force import optimum, random_problem, target
+from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
 from eqsat.cost.model import find_cost_model
 from eqsat.fusion import blockwise, separators
@@ -17,40 +17,12 @@ from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.merging import merge_kernels
 from eqsat.fusion.operation import FusionGraph
 
-LIGHT = frozenset(("view", "elementwise", "injective"))
-ALL = frozenset(("view", "elementwise", "injective", "reduction", "anchor", "opaque"))
-
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
     monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
     monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
-
-
-def chain(*parts: FusionGraph) -> FusionGraph:
-    """A problem whose parts read the first root of the part before instead of their first leaf."""
-    whole = FusionGraph()
-    previous = -1
-    for part in parts:
-        number: dict[int, int] = {}
-        for cls in range(len(part.members)):
-            if cls == 0 and previous >= 0:
-                number[cls] = previous
-                continue
-            number[cls] = len(whole.members)
-            whole.members.append([])
-            whole.elements.append(part.elements[cls])
-            whole.bytes.append(part.bytes[cls])
-            whole.scalar.append(part.scalar[cls])
-        for cls, members in enumerate(part.members):
-            for index in members:
-                operation = part.operations[index]
-                inputs = tuple(dict.fromkeys(number[c] for c in operation.inputs))
-                whole.add(number[cls], replace(operation, inputs=inputs))
-        previous = number[part.roots[0]]
-    whole.roots = (previous,)
-    return whole
 
 
 def problem(seed: int) -> FusionGraph:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from brute_force import KINDS, optimum, random_problem, target
+from brute_force import ALL, KINDS, LIGHT, optimum, random_problem, target
 
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Stage, Target, Template
@@ -17,9 +17,6 @@ from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.readoff import covering_of
 from eqsat.fusion.relaxation import relaxed_bound
 from eqsat.ir.types import DType, TensorType
-
-LIGHT = frozenset(("view", "elementwise", "injective"))
-ALL = frozenset(("view", "elementwise", "injective", "reduction", "anchor", "opaque"))
 
 
 @pytest.mark.parametrize("cost", ["kernels", "bytes", "roofline", "roofline-launch"])

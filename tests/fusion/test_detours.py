@@ -1,0 +1,128 @@
+"""Detours, and bounds on graphs that have some: never above the optimum found by trying everything."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
+
+from eqsat.cost.model import find_cost_model
+from eqsat.fusion import blockwise, separators
+from eqsat.fusion.blockwise import blockwise_bound
+from eqsat.fusion.cones import ConePrices
+from eqsat.fusion.detours import without_detours
+from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.readoff import covering_of, spanned, with_written_signs
+from eqsat.ir.operator import Kind
+from eqsat.ir.operators.recenter import RECENTER
+from eqsat.ir.types import DType, TensorType
+
+VECTOR = [TensorType(DType.FLOAT, (8,))]
+SHORT = [TensorType(DType.FLOAT, (4,))]
+
+
+def light(graph: FusionGraph, cls: int, *inputs: int) -> None:
+    labels = frozenset(("add", "elementwise"))
+    read = tuple(dict.fromkeys(inputs))
+    graph.add(cls, Operation("add", labels, Kind.ELEMENTWISE, read, 8.0, "default", -1))
+
+
+def quantisation() -> tuple[FusionGraph, list[int]]:
+    """Leaf 0 to root 1 in one operator, or in three through the classes returned."""
+    graph = FusionGraph()
+    for _ in range(4):
+        graph.add_class(VECTOR)
+    light(graph, 1, 0)
+    light(graph, 2, 0)
+    light(graph, 3, 2)
+    light(graph, 1, 3)
+    graph.roots = (1,)
+    return graph, [2, 3]
+
+
+def test_ways_of_several_operators_beside_one_are_dropped() -> None:
+    graph, steps = quantisation()
+    assert without_detours(graph, target(LIGHT, 16)) == 3
+    assert [len(members) for members in graph.members] == [0, 1, 0, 0]
+    assert steps == [2, 3]
+
+
+def test_a_value_that_is_read_otherwise_stays() -> None:
+    graph, (step, _) = quantisation()
+    other = graph.add_class(VECTOR)
+    light(graph, other, step)
+    graph.roots = (1, other)
+    without_detours(graph, target(LIGHT, 16))
+    assert graph.members[step]
+
+
+def test_a_value_of_fewer_bytes_stays() -> None:
+    graph = FusionGraph()
+    for types in (VECTOR, VECTOR, SHORT):
+        graph.add_class(types)
+    light(graph, 1, 0)
+    light(graph, 2, 0)
+    light(graph, 1, 2)
+    graph.roots = (1,)
+    assert not without_detours(graph, target(LIGHT, 16))
+
+
+def test_a_value_computed_from_elsewhere_stays() -> None:
+    graph, (step, _) = quantisation()
+    leaf = graph.add_class(VECTOR)
+    light(graph, step, leaf)
+    without_detours(graph, target(LIGHT, 16))
+    assert graph.members[step]
+
+
+def spiced(seed: int) -> FusionGraph:
+    """A random problem of two blocks with recentered values and further ways of elementwise operators."""
+    rng = random.Random(seed)
+    graph = chain(*[random_problem(3 * seed + k, classes=rng.choice((3, 4))) for k in range(2)])
+    for index in [i for members in graph.members for i in members]:
+        operation = graph.operations[index]
+        if "elementwise" in operation.labels and rng.random() < 0.5:
+            operation = replace(operation, inputs=operation.inputs[:1])
+            if rng.random() < 0.5 and graph.bytes[operation.inputs[0]] == graph.bytes[graph.owner[index]]:
+                operation = replace(operation, name=RECENTER, labels=frozenset((RECENTER, "elementwise")))
+            graph.operations[index] = operation
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        ways = [i for members in graph.members for i in members if graph.operations[i].name == "add"]
+        single = [i for i in ways if len(graph.operations[i].inputs) == 1]
+        if single:
+            index = rng.choice(single)
+            start, new = graph.operations[index].inputs[0], graph.add_class(VECTOR if rng.random() < 0.7 else SHORT)
+            light(graph, new, start)
+            light(graph, graph.owner[index], new)
+            if rng.random() < 0.4:
+                light(graph, new, rng.randrange(new))
+    return graph
+
+
+@pytest.mark.parametrize("cost", ["bytes", "roofline-launch"])
+def test_bounds_without_detours_are_never_above_the_optimum(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
+    monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
+    monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
+    model = find_cost_model(cost)
+    compared = programs = 0
+    for seed in (*range(60), 5431):
+        for recompute in (LIGHT, ALL):
+            graph, machine = spiced(seed), target(recompute, 16 if seed % 2 else 3)
+            found = blockwise_bound(graph, machine, model, time_limit_s=20.0)
+            best = optimum(graph, machine, model) if found else float("inf")
+            if found is None or best == float("inf"):
+                continue
+            assert found.bound <= best * (1 + 1e-9), seed
+            compared += 1
+            exact = blockwise_bound(graph, machine, model, time_limit_s=20.0, coarse=False)
+            choice = spanned(graph, exact.operations, exact.groups) if exact else None
+            if exact is not None and choice is not None:
+                choice = with_written_signs(graph, choice, exact.groups)
+                plan = covering_of(graph, choice, exact.groups, machine, ConePrices(graph, model, machine))
+                assert plan is None or plan.cost >= best * (1 - 1e-9), seed
+                programs += plan is not None and plan.cost <= best * (1 + 1e-9)
+    assert compared > 20
+    assert programs > 5, "the kernels of the blocks are rarely a program"
