@@ -52,7 +52,7 @@ ELEMENTWISE = (
 """Operators whose result has, for each element, one element of each operand that is no single number."""
 
 _LEAST_STEPS = 2
-_ROUNDINGS = 4e-6
+ROUNDINGS = 4e-6
 """By how much kernels of one operator differ, relative to the result, and more."""
 
 
@@ -186,7 +186,7 @@ class _Functions:
             for i in range(3)
         ]
         if values[0].dtype.kind == "f":
-            values = [(v * f).astype(v.dtype) for v, f in zip(values, (1, 1 + _ROUNDINGS, 1 - _ROUNDINGS), strict=True)]
+            values = [(v * f).astype(v.dtype) for v, f in zip(values, (1, 1 + ROUNDINGS, 1 - ROUNDINGS), strict=True)]
         steps = 1 + max(f.steps for f in functions)
         quantises = op == "QuantizeLinear" or any(f.quantises for f in functions)
         return _Function(functions[0].source, (values[0], values[1], values[2]), steps, quantises)

@@ -56,7 +56,10 @@ class _Columns:
         return None if best is None or best[0] < least else best[-1]
 
     def table(self, root: Ref) -> np.ndarray:
-        """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known."""
+        """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known, or where a
+        rounding on the way may move the result by more than one quantum."""
+        if not self._regions.is_stable(root):
+            raise Unmet("a rounding on the way may move the result by more than one quantum")
         return np.broadcast_to(self._regions.columns(root), (ENTRIES, root.static_shape[-1]))
 
 
@@ -159,7 +162,8 @@ def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
     ``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on that axis.
 
     ``f`` is any region of sums, products and bounds on each element, whose constants are numbers or vectors along the last
-    axis. Parts that are laid out by heads next are laid out before. Results at rounding ties may be off by one quantum.
+    axis. Parts that are laid out by heads next are laid out before. Results at rounding ties may be off by one quantum; not
+    where a rounding on the way may move them by more.
     """
     columns = _Columns(view)
     read = {node.handle for node, _ in view.nodes("GatherElements")}

@@ -16,6 +16,7 @@ from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rules.byte_tables import ROUNDINGS
 from eqsat.rules.quantisation import BYTES, per_tensor, unblocked
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s
@@ -106,9 +107,17 @@ class Regions:
 
     def columns(self, value: Ref) -> np.ndarray:
         """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns). Raises `Unmet`."""
-        return self._evaluated(value, {})
+        return self._evaluated(value, {}, 1.0)
 
-    def _evaluated(self, value: Ref, done: dict[int, np.ndarray]) -> np.ndarray:
+    def is_stable(self, value: Ref) -> bool:
+        """Whether roundings of the floats on the way move ``value`` by one quantum at most. Raises `Unmet`."""
+        table, *others = (
+            self._evaluated(value, {}, factor).astype(np.int64) for factor in (1.0, 1 + ROUNDINGS, 1 - ROUNDINGS)
+        )
+        return all(np.abs(table - other).max() <= 1 for other in others)
+
+    def _evaluated(self, value: Ref, done: dict[int, np.ndarray], factor: float) -> np.ndarray:
+        """``columns`` with all floats on the way times ``factor``."""
         if value.is_constant:
             array = value.value
             return array.reshape(() if array.size == 1 else (-1,))
@@ -121,8 +130,11 @@ class Regions:
                 done[value.handle] = bits.view(source.dtype.numpy).reshape(ENTRIES, 1)
             else:
                 op, root, inputs = node
-                operands = [None if i is None else self._evaluated(i, done) for i in inputs]
-                done[value.handle] = evaluate_operator(op, root.attributes, operands)[0]
+                read = inputs[:1] if op == "Reshape" else inputs
+                operands = [None if i is None else self._evaluated(i, done, factor) for i in read]
+                result = operands[0] if op == "Reshape" else evaluate_operator(op, root.attributes, operands)[0]
+                assert result is not None
+                done[value.handle] = (result * factor).astype(result.dtype) if result.dtype.kind == "f" else result
         return done[value.handle]
 
 
@@ -194,7 +206,8 @@ def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
     """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with ``table = Q(f(DQ([0, ..., 255])))``, the same for every row.
 
     ``f`` is any region of operators on each element. Results at rounding ties may be off by one quantum, where the runtime's
-    functions round otherwise than ours. Rows are at least as long as the table.
+    functions round otherwise than ours; not where a rounding on the way may move them by more. Rows are at least as long as the
+    table.
     """
     regions = Regions(view)
     done: set[int] = set()
@@ -208,7 +221,7 @@ def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
             continue  # a larger region holds it
         table, size = regions.table(node)
         extents = source.static_shape
-        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES:
+        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES or not regions.is_stable(node):
             continue
         least = np.full((*extents[:-1], ENTRIES), np.iinfo(node.dtype.numpy).min, node.dtype.numpy)
         rows = apply("Max", table, literal(least))  # Expand, but folded into one constant

@@ -110,7 +110,8 @@ def _draw_product(d: Sampler) -> Instance:
 def regroup_product_around_existing(view: GroupView) -> Iterator[Merge]:
     """``a * (b * c) == (a * b) * c`` where ``a * b`` exists.
 
-    One of the three is a constant, or ``b`` and ``c`` are, of ordinary size: ``sum * (1 / n * gain)`` has a mean in it.
+    One of the three is a constant of ordinary size, or ``b`` is a number and ``c`` a vector: ``sum * (1 / n * gain)`` has a mean
+    in it.
     """
     existing = _existing(view, "Mul")
     inner: dict[int, list[tuple[Ref, Ref]]] = {}
@@ -123,9 +124,19 @@ def regroup_product_around_existing(view: GroupView) -> Iterator[Merge]:
                 continue
             if node.handle in (a.handle, middle.handle, found.handle) or middle.handle == c.handle:
                 continue
+            if middle.is_constant and not _is_number_times_vector(b, c):
+                continue
             most = 2 if middle.is_constant else 1
             if found.handle != a.handle and _ordinary((a, b, c), is_ordinary_factor, most):
                 yield node, mul(found, c)
+
+
+def _is_number_times_vector(b: Ref, c: Ref) -> bool:
+    """Whether a product of constants is that of a number and others; any others would be taken apart in ever new ways."""
+    try:
+        return b.type.size == 1 and c.type.size != 1
+    except Unmet:
+        return False
 
 
 __all__ = ["regroup_product_around_existing", "regroup_sum_around_existing"]

@@ -203,7 +203,19 @@ class _Checker:
         if expected.dtype.kind not in "fV":
             return difference(expected, value, exactness, quanta=quanta)
         inside = ~(self._overflow(self._source[cls], _LEVELS, expected) | self._overflow(handle, _LEVELS, value))
-        return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside)
+        quantum = self._quantum(cls) * quanta if exactness >= Exactness.LSB else 0.0
+        return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside, quantum)
+
+    def _quantum(self, cls: int) -> float:
+        """By how much floats of a class move with the integers that they are dequantised from, 0 if they are not."""
+        found = 0.0
+        for handle in self._egraph.members(cls):
+            node = self._egraph.nodes[handle]
+            if node.op == "DequantizeLinear" and not node.domain:
+                scale = self._values.get(self._egraph.canonical_children(handle)[1])
+                if isinstance(scale, np.ndarray) and scale.size == 1:
+                    found = max(found, float(scale.astype(np.float64).reshape(())))
+        return found
 
     def _magnitude(self, cls: int, levels: int) -> np.ndarray:
         """How large the terms were from which the floats of a class were computed, over some levels of operators.
@@ -270,11 +282,13 @@ def difference(
     magnitude: np.ndarray | None = None,
     quanta: int = 0,
     inside: np.ndarray | None = None,
+    quantum: float = 0.0,
 ) -> str | None:
     """Why ``found`` is not ``expected`` within an exactness class, or ``None`` if it is.
 
     ``magnitude``: size of the terms each float was computed from, the yardstick of class ROUNDING. ``inside``: the elements to
-    compare by it, those that never left the range of floats; all by default.
+    compare by it, those that never left the range of floats; all by default. ``quantum``: by how much class LSB may move single
+    floats.
     """
     if expected.dtype != found.dtype:
         return f"dtype {found.dtype}, expected {expected.dtype}"
@@ -293,6 +307,10 @@ def difference(
         wrong &= beyond | (not _are_ties(expected, wrong))
     elif expected.dtype.kind not in "iub" and exactness >= Exactness.ROUNDING:
         wrong &= ~_within_rounding(expected, found, magnitude)
+        if quantum and wrong.any():
+            with np.errstate(all="ignore"):
+                moved = np.abs(expected.astype(np.float64) - found.astype(np.float64))
+            wrong &= ~(moved <= 1.001 * quantum) | (not _are_ties(expected, wrong))
         if inside is not None:
             wrong &= inside
     if not wrong.any():
