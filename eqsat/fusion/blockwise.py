@@ -71,7 +71,7 @@ def blockwise_bound(
     """
     started = time.perf_counter()
     rates = rates_of(model, target)
-    if rates is None or rates.view or target.fusion != "cones" or target.free_kinds != {"view"}:
+    if rates is None or rates.view:
         return None
     if not _bound_by_bytes(graph, rates, kernels):
         return None

@@ -264,6 +264,12 @@ def _continues(graph: FusionGraph, first: Cone, further: Cone) -> bool:
     return first.inside <= further.inside and within.issuperset(added)
 
 
+def kernels_before(kernels: Mapping[int, Cone]) -> dict[int, set[int]]:
+    """For each kernel (by its root) those that write what it reads."""
+    writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
+    return {root: {writer[c] for c in cone.cut} for root, cone in kernels.items()}
+
+
 def written(kernels: Iterable[Cone]) -> set[int]:
     """Classes that the kernels write."""
     return {c for cone in kernels for c in cone.outputs}

@@ -26,7 +26,11 @@ class Needs:
     """
 
     def __init__(self, graph: FusionGraph, usable: Sequence[bool], merged: Merged, target: Target) -> None:
-        core, number = _core(graph, usable)
+        core, operations = core_of(graph, usable)
+        first = [core.parts[members[0]] for members in core.nodes]
+        leaves = [c for c, members in enumerate(graph.members) if not members]
+        classes = [graph.owner[i] for i in operations if i >= 0] + leaves
+        number = {classes[n]: c for c, n in enumerate(first)}
         required = required_classes(core) or [1 << c for c in range(len(core.nodes))]
         entries: dict[int, set[int]] = {}
         for index, new in merged.operations.items():
@@ -55,11 +59,12 @@ class Needs:
         return anchor >= 0 and self._once[anchor] and bool(self._needed[cls] & through)
 
 
-def _core(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, dict[int, int]]:
-    """The part of a graph that a program can have, and the number of each class there, those that it is computed from first."""
-    nodes = [(i, tuple(graph.operations[i].inputs)) for members in graph.members for i in members if usable[i]]
-    owner = [graph.owner[i] for i, _ in nodes] + [c for c, members in enumerate(graph.members) if not members]
-    children = [below for _, below in nodes] + [()] * (len(owner) - len(nodes))
-    problem = ExtractionProblem(len(graph.members), owner, children, [1.0] * len(owner), tuple(graph.roots))
-    core = Core.from_problem(problem)
-    return core, {owner[core.parts[members[0]]]: c for c, members in enumerate(core.nodes)}
+def core_of(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, list[int]]:
+    """The choice of operations as an extraction problem, the part of it that a program can have, and the operation of each of
+    its nodes (by `Core.parts`), -1 for leaves. The classes of the core are in an order in which they can be computed."""
+    operations = [i for members in graph.members for i in members if usable[i]]
+    leaves = [c for c, members in enumerate(graph.members) if not members]
+    owner = [graph.owner[i] for i in operations] + leaves
+    children = [graph.operations[i].inputs for i in operations] + [()] * len(leaves)
+    problem = ExtractionProblem(len(graph.members), owner, children, [1.0] * len(owner), graph.roots)
+    return Core.from_problem(problem), operations + [-1] * len(leaves)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,13 +14,14 @@ from eqsat.exactness import Exactness
 from eqsat.fusion.cones import ConePool, ConePrices, cone_of
 from eqsat.fusion.covering import Covering, Pool, cover
 from eqsat.fusion.matching import Cone, Matcher
-from eqsat.fusion.merging import merge_kernels, written
+from eqsat.fusion.merging import kernels_before, merge_kernels, written
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import ProgramGraph, graph_of_program
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import dependency_order
 from eqsat.lower.program import Kernel, Program
 
 FUSION_METHODS = ("tvm", "optimal")
@@ -200,24 +200,9 @@ class _Rebuilt:
 
     def _order(self) -> list[Cone]:
         """Kernels whose inputs are computed come first, in the order of the program."""
-        users: dict[int, list[int]] = {}
-        missing: dict[int, int] = {}
-        for root, cone in self._kernels.items():
-            missing[root] = len(cone.cut)
-            for c in cone.cut:
-                users.setdefault(c, []).append(root)
-        ready = [root for root, count in missing.items() if not count]
-        heapq.heapify(ready)
-        order: list[Cone] = []
-        while ready:
-            root = heapq.heappop(ready)
-            order.append(self._kernels[root])
-            for user in (u for c in self._kernels[root].outputs for u in users.get(c, ())):
-                missing[user] -= 1
-                if not missing[user]:
-                    heapq.heappush(ready, user)
+        order = dependency_order(kernels_before(self._kernels))
         assert len(order) == len(self._kernels), "the kernels depend on each other in a circle"
-        return order
+        return [self._kernels[root] for root in order]
 
     def _kernel(self, cone: Cone) -> Kernel | None:
         fusion = self._fusion

@@ -20,7 +20,10 @@ class Rates:
 
 
 def rates_of(model: CostModel, target: Target) -> Rates | None:
-    """The terms of a cost model, ``None`` if it has no such form."""
+    """The terms of a cost model, ``None`` if it has no such form, or if the target chooses its kernels itself or has other than
+    views for free."""
+    if target.fusion != "cones" or target.free_kinds != {"view"}:
+        return None
     second = 1 / target.bandwidth_bytes_per_s
     return {
         "kernels": Rates(1.0 - VIEW_PRICE, VIEW_PRICE, 0.0, False, VIEW_PRICE),

@@ -9,7 +9,7 @@ from eqsat.extract.knuth import knuth
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
 from eqsat.fusion.covering import Covering, repeated
 from eqsat.fusion.matching import Cone, Matcher
-from eqsat.fusion.merging import several_outputs
+from eqsat.fusion.merging import kernels_before, several_outputs
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.problem import ChosenGroup
 from eqsat.ir.operators.recenter import RECENTER
@@ -29,7 +29,11 @@ def covering_of(
     """The program ``choice`` (class -> operation) in these kernels, views between them, and operations of no group as kernels
     of their own; ``None`` if one is no kernel of the target or they are no covering. It has no bound but 0."""
     kernels = _ReadOff(graph.restricted(choice), choice, target, prices).run(groups)
-    if kernels is None or repeated(graph, kernels.values(), target) or _circular(kernels):
+    if (
+        kernels is None
+        or repeated(graph, kernels.values(), target)
+        or len(dependency_order(kernels_before(kernels))) < len(kernels)
+    ):
         return None
     return Covering(kernels, sum(cone.price for cone in kernels.values()), 0.0, "relaxation")
 
@@ -153,10 +157,3 @@ class _ReadOff:
         if len(outputs) == 1:
             return cone_of(graph, self._target, self._matcher, self._prices, held, outputs[0])
         return several_outputs(graph, self._target, self._matcher, self._prices, held, outputs)
-
-
-def _circular(kernels: Mapping[int, Cone]) -> bool:
-    """Whether kernels need each other in a circle."""
-    writer = {c: root for root, cone in kernels.items() for c in cone.outputs}
-    before = {root: {writer[c] for c in cone.cut} for root, cone in kernels.items()}
-    return len(dependency_order(before)) < len(before)

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eqsat.cost.target import Target
-from eqsat.extract import ExtractionProblem
-from eqsat.extract.core import Core
 from eqsat.extract.reduce import drop_cyclic_nodes
 from eqsat.extract.required import required_classes
+from eqsat.fusion.needs import core_of
 from eqsat.fusion.operation import FusionGraph
 
 _LEAST_HEAVY, _LEAST_LIGHT = 3, 60
@@ -68,7 +67,8 @@ def separated(graph: FusionGraph, target: Target, repeated: frozenset[int] = fro
 
 def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]:
     """Whether each operation is usable in programs that have no cycles, as far as is easily seen."""
-    core, operations, required = _core(graph, usable)
+    core, operations = core_of(graph, usable)
+    required = required_classes(core)
     if required is None:
         return list(usable)
     drop_cyclic_nodes(core, required)
@@ -78,7 +78,8 @@ def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]
 
 def _required(graph: FusionGraph) -> list[int]:
     """The computed classes that every program needs, operands first."""
-    core, operations, required = _core(graph, [True] * len(graph.operations))
+    core, operations = core_of(graph, [True] * len(graph.operations))
+    required = required_classes(core)
     if required is None:
         return []
     needed = 0
@@ -86,20 +87,6 @@ def _required(graph: FusionGraph) -> list[int]:
         needed |= required[root]
     number = [operations[core.parts[members[0]]] for members in core.nodes]
     return [graph.owner[i] for n, i in enumerate(number) if needed >> n & 1 and i >= 0]
-
-
-def _core(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, list[int], list[int] | None]:
-    """The choice of operations as an extraction problem, its nodes' operations, -1 for leaves, and what its classes require."""
-    operations = [i for members in graph.members for i in members if usable[i]]
-    owner = [graph.owner[i] for i in operations]
-    leaves = [c for c, members in enumerate(graph.members) if not members]
-    children = [graph.operations[i].inputs for i in operations]
-    count = len(owner) + len(leaves)
-    problem = ExtractionProblem(
-        len(graph.members), owner + leaves, children + [()] * len(leaves), [1.0] * count, graph.roots
-    )
-    core = Core.from_problem(problem)
-    return core, operations + [-1] * len(leaves), required_classes(core)
 
 
 def _below(graph: FusionGraph, starts: Iterable[int], stops: set[int]) -> set[int]:
