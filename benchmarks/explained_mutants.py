@@ -78,6 +78,16 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "recognise_attention",
         r"omission: Reshape left out at 0\.0\.0",
     ),
+    (
+        "softmax takes the same from all elements of a row: the zero point of its operand is nothing to it",
+        "quantise_softmax",
+        "variable: operand replaced by zy at 2.0",
+    ),
+    (
+        "all versions of the operator from 13 on are one function",
+        "quantise_softmax",
+        "attribute: com.microsoft::QLinearSoftmax.opset changed by one at root",
+    ),
 )
 """Reason, pattern of rule names, pattern of alterations."""
 
