@@ -7,6 +7,7 @@ the programs found so far, and grows around the best program until that no longe
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Mapping, Sequence
 
@@ -52,6 +53,10 @@ _BLOCKWISE_OPERATIONS = 1_500
 """Larger graphs are bounded block by block first."""
 _COARSE_OPERATIONS = 4_000
 """Blocks of larger graphs are looked at less closely."""
+_LARGE = 0.3
+"""So much of the time for fusing single programs is left for it where blocks lead to better ones."""
+_BLOCKS_SHARE = 0.8
+"""Of the time left, for the bound of such graphs: it leads to the best programs, too."""
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""
 _USEFUL = 0.95
@@ -76,7 +81,12 @@ def select_joint(
     limit that is reached shows in ``bound_scope`` and ``gap``. Raises `NoKernelError` if the target cannot run the program
     in any spelling.
     """
-    return _Joint(encoding, snapshot, model, target, time_limit_s, writable).run(additive)
+    gc.collect()
+    gc.freeze()  # collections would go over all of the e-graph again and again
+    try:
+        return _Joint(encoding, snapshot, model, target, time_limit_s, writable).run(additive)
+    finally:
+        gc.unfreeze()
 
 
 def program_of(
@@ -186,12 +196,12 @@ class _Joint:
         blocks = None
         if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
             coarse = len(self._graph.operations) > _COARSE_OPERATIONS
-            limit = self._left(share)
+            limit = self._left(_BLOCKS_SHARE if coarse else share)
             blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse)
             if blocks is not None:
                 self._take_blocks(blocks, self._left(share))
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
-                    return blocks.bound
+                    return blocks.bound or None
         least = blocks.bound if blocks else 0.0
         for tried in (attempts, COARSEST):
             left = self._left(share)
@@ -282,6 +292,9 @@ class _Joint:
 
     def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> float:
         """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
+        share = 0.2 if cones == _WHOLE_POOL else 0.5
+        if len(self._graph.operations) > _COARSE_OPERATIONS:
+            share *= _LARGE
         try:
             plan = plan_kernels(
                 self._graph,
@@ -289,7 +302,7 @@ class _Joint:
                 self._target,
                 self._model,
                 method=method_of(self._target),
-                time_limit_s=max(1.0, self._left(0.2 if cones == _WHOLE_POOL else 0.5)),
+                time_limit_s=max(1.0, self._left(share)),
                 prices=self._prices,
                 pool=self._pool,
                 cones=cones,
