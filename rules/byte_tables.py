@@ -6,7 +6,7 @@ each element of the result follows from one element of one value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.recenter import RECENTER
+from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Merge, Ref, Unmet, apply, group_rule, literal
 from eqsat.rules.quantisation import BYTES, unblocked
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
@@ -52,8 +53,20 @@ ELEMENTWISE = (
 """Operators whose result has, for each element, one element of each operand that is no single number."""
 
 _LEAST_STEPS = 2
-ROUNDINGS = 4e-6
-"""By how much kernels of one operator differ, relative to the result, and more."""
+_ROUNDINGS = 4e-6
+FACTORS = (1.0, 1 + _ROUNDINGS, 1 - _ROUNDINGS)
+"""By how much kernels of one operator differ, relative to the result, and more, after the result itself."""
+
+
+def every_byte(dtype: DType) -> np.ndarray:
+    """All 256 integers of an 8-bit type, in the order of their bits."""
+    return np.arange(256).astype(np.uint8).view(dtype.numpy)
+
+
+def is_stable(tables: Sequence[np.ndarray]) -> bool:
+    """Whether a table of integers is off by one at most where the floats on the way are a little larger or smaller."""
+    table, *others = (t.astype(np.int64) for t in tables)
+    return all(np.abs(table - other).max() <= 1 for other in others)
 
 
 @dataclass(frozen=True)
@@ -110,15 +123,10 @@ def tabulate_function_of_bytes(view: GroupView) -> Iterator[Merge]:
         for node, _ in view.nodes(op):
             if functions.is_bytes(node):
                 found = functions.of(node)
-                if found is not None and found.steps >= _LEAST_STEPS and found.quantises and _is_stable(found):
+                if found is not None and found.steps >= _LEAST_STEPS and found.quantises and is_stable(found.values):
                     integers, table = found.source, found.values[0]
                     yield node, apply(BYTE_TABLE, integers, literal(table))
                     yield node, apply(BYTE_TABLE, apply(RECENTER, integers), literal(np.roll(table, 128)))
-
-
-def _is_stable(function: _Function) -> bool:
-    table, *others = (v.astype(np.int64) for v in function.values)
-    return all(np.abs(table - other).max() <= 1 for other in others)
 
 
 class _Functions:
@@ -147,7 +155,7 @@ class _Functions:
     def _identity(self, value: Ref) -> _Function | None:
         if not self.is_bytes(value):
             return None
-        every = np.arange(256).astype(np.uint8).view(value.dtype.numpy)
+        every = every_byte(value.dtype)
         return _Function(value, (every, every, every), 0, False)
 
     def _derived(self, value: Ref) -> _Function | None:
@@ -183,10 +191,10 @@ class _Functions:
             evaluate_operator(op, node.attributes, [o.values[i] if isinstance(o, _Function) else o for o in operands])[
                 0
             ]
-            for i in range(3)
+            for i in range(len(FACTORS))
         ]
         if values[0].dtype.kind == "f":
-            values = [(v * f).astype(v.dtype) for v, f in zip(values, (1, 1 + ROUNDINGS, 1 - ROUNDINGS), strict=True)]
+            values = [(v * f).astype(v.dtype) for v, f in zip(values, FACTORS, strict=True)]
         steps = 1 + max(f.steps for f in functions)
         quantises = op == "QuantizeLinear" or any(f.quantises for f in functions)
         return _Function(functions[0].source, (values[0], values[1], values[2]), steps, quantises)

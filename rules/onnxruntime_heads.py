@@ -15,12 +15,11 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.onnxruntime_quantised import number
+from eqsat.rules.onnxruntime_quantised import DOMAIN, number
 from eqsat.rules.quantisation import per_tensor
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import constant, int64s, permutation_of, transpose
+from eqsat.rules.terms import constant, heads_and_rows_exchanged, int64s, permutation_of, transpose
 
-DOMAIN = "com.microsoft"
 SOURCE = "block matrices"
 CONVOLUTION = f"{DOMAIN}::QLinearConv"
 a, sa, za, w, sw, zw, sy, zy, shape, before, table = variables("a sa za w sw zw sy zy shape before table")
@@ -48,7 +47,7 @@ def _heads(d: Sampler) -> dict[str, Any]:
     found = {"a": d.integers((*lead, inner), "uint8"), **_weights(d, inner, heads * size)}
     viewed = (*(lead if len(lead) > 1 or d.chance() else (1, *lead)), heads, size)
     rank = len(viewed)
-    perm = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+    perm = heads_and_rows_exchanged(rank)
     if d.chance(0.1):
         viewed = (heads, rows * math.prod(lead[:-1]), size)
         perm = (1, 0, 2)
@@ -58,7 +57,7 @@ def _heads(d: Sampler) -> dict[str, Any]:
 def _by_heads(m: Match, viewed: tuple[int, ...], perm: tuple[int, ...]) -> Term:
     """The product that writes ``viewed`` (..., rows, heads, size), its rows and heads exchanged. Raises `Unmet`."""
     rank = len(viewed)
-    m.require(rank >= 3 and perm == (*range(rank - 3), rank - 2, rank - 3, rank - 1), "other axes are exchanged")
+    m.require(rank >= 3 and perm == heads_and_rows_exchanged(rank), "other axes are exchanged")
     *batch, rows, heads, size = viewed
     lead = m.a.static_shape[:-1]
     m.require(m.w.rank == 2 and len(lead) > 0, "a vector, or several matrices")
@@ -69,11 +68,8 @@ def _by_heads(m: Match, viewed: tuple[int, ...], perm: tuple[int, ...]) -> Term:
     value: Term = m.a
     if tuple(lead) != (rows,) and (*ones, rows)[-len(lead) :] != tuple(lead):
         value, ones = apply("Reshape", m.a, int64s((*batch, 1, rows, inner))), ()
-    lead_axes = len(ones)
-    weights = transpose(
-        apply("Reshape", m.w, int64s((*ones, inner, heads, size))),
-        (*range(lead_axes), lead_axes + 1, lead_axes, lead_axes + 2),
-    )
+    cut = apply("Reshape", m.w, int64s((*ones, inner, heads, size)))
+    weights = transpose(cut, heads_and_rows_exchanged(len(ones) + 3))
     scale, zero = (v if per_tensor(v) else apply("Reshape", v, int64s((*ones, heads, 1, size))) for v in (m.sw, m.zw))
     return apply("QLinearMatMul", value, m.sa, m.za, weights, scale, zero, m.sy, m.zy)
 
@@ -105,7 +101,7 @@ def _looked_up(d: Sampler) -> dict[str, Any]:
         "shape": fixed(viewed, "int64"),
         "cast": {"to": int(DType.INT32)},
         "read": {"axis": rank - 3},
-        "moved": {"perm": (*range(rank - 3), rank - 2, rank - 3, rank - 1) if d.chance(0.9) else d.permutation(rank)},
+        "moved": {"perm": heads_and_rows_exchanged(rank) if d.chance(0.9) else d.permutation(rank)},
     }
 
 

@@ -16,7 +16,7 @@ from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
-from eqsat.rules.byte_tables import ROUNDINGS
+from eqsat.rules.byte_tables import FACTORS, every_byte, is_stable
 from eqsat.rules.quantisation import BYTES, per_tensor, unblocked
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s
@@ -96,8 +96,7 @@ class Regions:
             assert found is not None
             source, node = found
             if node is None:
-                bits = np.arange(ENTRIES).astype(np.uint8)
-                built[value.handle] = literal(bits.view(source.dtype.numpy))
+                built[value.handle] = literal(every_byte(source.dtype))
             else:
                 op, root, inputs = node
                 operands = inputs[:1] if op == "Reshape" else inputs
@@ -106,18 +105,17 @@ class Regions:
         return built[value.handle]
 
     def columns(self, value: Ref) -> np.ndarray:
-        """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns). Raises `Unmet`."""
-        return self._evaluated(value, {}, 1.0)
+        """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns).
 
-    def is_stable(self, value: Ref) -> bool:
-        """Whether roundings of the floats on the way move ``value`` by one quantum at most. Raises `Unmet`."""
-        table, *others = (
-            self._evaluated(value, {}, factor).astype(np.int64) for factor in (1.0, 1 + ROUNDINGS, 1 - ROUNDINGS)
-        )
-        return all(np.abs(table - other).max() <= 1 for other in others)
+        Raises `Unmet` where a rounding of the floats on the way may move it by more than one quantum.
+        """
+        tables = [self._evaluated(value, {}, factor) for factor in FACTORS]
+        if not is_stable(tables):
+            raise Unmet("a rounding on the way may move the result by more than one quantum")
+        return tables[0]
 
     def _evaluated(self, value: Ref, done: dict[int, np.ndarray], factor: float) -> np.ndarray:
-        """``columns`` with all floats on the way times ``factor``."""
+        """``value`` for each byte of its source, all floats on the way times ``factor``."""
         if value.is_constant:
             array = value.value
             return array.reshape(() if array.size == 1 else (-1,))
@@ -126,8 +124,7 @@ class Regions:
             assert found is not None
             source, node = found
             if node is None:
-                bits = np.arange(ENTRIES).astype(np.uint8)
-                done[value.handle] = bits.view(source.dtype.numpy).reshape(ENTRIES, 1)
+                done[value.handle] = every_byte(source.dtype).reshape(ENTRIES, 1)
             else:
                 op, root, inputs = node
                 read = inputs[:1] if op == "Reshape" else inputs
@@ -221,7 +218,11 @@ def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
             continue  # a larger region holds it
         table, size = regions.table(node)
         extents = source.static_shape
-        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES or not regions.is_stable(node):
+        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES:
+            continue
+        try:
+            regions.columns(node)
+        except Unmet:
             continue
         least = np.full((*extents[:-1], ENTRIES), np.iinfo(node.dtype.numpy).min, node.dtype.numpy)
         rows = apply("Max", table, literal(least))  # Expand, but folded into one constant

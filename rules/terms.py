@@ -120,6 +120,11 @@ def permutation_of(node: Ref) -> tuple[int, ...]:
     return tuple(range(node.rank))[::-1] if perm is None else tuple(perm)
 
 
+def heads_and_rows_exchanged(rank: int) -> tuple[int, ...]:
+    """The permutation of (..., rows, heads, size) to (..., heads, rows, size), and back."""
+    return (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+
+
 def last_axes_exchanged(rank: int) -> tuple[int, ...]:
     """The permutation that exchanges the last two axes of a value with ``rank`` axes, two or more."""
     return (*range(rank - 2), rank - 1, rank - 2)

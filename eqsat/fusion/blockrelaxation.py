@@ -12,7 +12,7 @@ from eqsat.fusion.modes import Mode, holds_kernels_around
 from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.problem import ChosenGroup, chosen_groups
-from eqsat.fusion.rates import Rates
+from eqsat.fusion.rates import Rates, bound_by_operations
 from eqsat.fusion.readers import EVERY, ReadBy
 from eqsat.fusion.relaxation import Relaxation
 from eqsat.fusion.states import ANY, NONE, KernelId, Reach, Step
@@ -36,11 +36,8 @@ class _NoNeeds(Needs):
 
 
 def is_slow(graph: FusionGraph, index: int, target: Target, rates: Rates) -> bool:
-    """Whether an operator that kernels are built around takes longer than the bytes that it reads and writes."""
-    operation = graph.operations[index]
-    moved = sum(graph.bytes[c] for c in operation.inputs) + graph.bytes[graph.owner[index]]
-    counts = rates.counts_operations and operation.kind is Kind.ANCHOR
-    return counts and operation.flops / target.peak(operation.dtype) > moved * rates.byte
+    """Whether kernels are built around an operator that takes longer than the bytes that it reads and writes."""
+    return graph.operations[index].kind is Kind.ANCHOR and bound_by_operations(graph, index, target, rates)
 
 
 def _around(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, target: Target) -> set[int]:

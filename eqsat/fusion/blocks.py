@@ -135,9 +135,7 @@ def _ends_with(operation: Operation, target: Target) -> bool:
 def computed_from_source(block: Block) -> frozenset[int]:
     """The classes that cannot be computed without the source."""
     graph = block.graph
-    owner = [c for c, members in enumerate(graph.members) for _ in members or [NONE]]
-    operations = [i for members in graph.members for i in members or [NONE]]
-    children = [graph.operations[i].inputs if i != NONE else () for i in operations]
+    operations, owner, children = graph.nodes([True] * len(graph.operations))
     cost = [float("inf") if i == block.borders.source else 0.0 for i in operations]
     choice = knuth(len(graph.members), owner, children, cost).choice
     return frozenset(c for c, n in enumerate(choice) if n < 0)

@@ -207,10 +207,7 @@ def _without_slow(block: Block, target: Target, rates: Rates) -> Block | None:
     """A block without operators whose operations take longer than their bytes, where there is another way to compute their
     class; ``None`` if it has none."""
     graph = block.graph
-    members = [
-        [i for i in found if len(found) == 1 or not is_slow(graph, i, target, rates)] or found
-        for found in graph.members
-    ]
+    members = [[i for i in found if not is_slow(graph, i, target, rates)] or found for found in graph.members]
     if members == graph.members:
         return None
     return replace(block, graph=replace(graph, members=members))

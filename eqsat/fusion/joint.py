@@ -201,7 +201,7 @@ class _Joint:
             if blocks is not None:
                 self._take_blocks(blocks, self._left(share))
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
-                    return blocks.bound or None
+                    return blocks.bound
         least = blocks.bound if blocks else 0.0
         for tried in (attempts, COARSEST):
             left = self._left(share)

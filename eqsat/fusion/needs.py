@@ -26,11 +26,8 @@ class Needs:
     """
 
     def __init__(self, graph: FusionGraph, usable: Sequence[bool], merged: Merged, target: Target) -> None:
-        core, operations = core_of(graph, usable)
-        first = [core.parts[members[0]] for members in core.nodes]
-        leaves = [c for c, members in enumerate(graph.members) if not members]
-        classes = [graph.owner[i] for i in operations if i >= 0] + leaves
-        number = {classes[n]: c for c, n in enumerate(first)}
+        core, _, owner = core_of(graph, usable)
+        number = {owner[core.parts[members[0]]]: c for c, members in enumerate(core.nodes)}
         required = required_classes(core) or [1 << c for c in range(len(core.nodes))]
         entries: dict[int, set[int]] = {}
         for index, new in merged.operations.items():
@@ -59,12 +56,9 @@ class Needs:
         return anchor >= 0 and self._once[anchor] and bool(self._needed[cls] & through)
 
 
-def core_of(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, list[int]]:
-    """The choice of operations as an extraction problem, the part of it that a program can have, and the operation of each of
-    its nodes (by `Core.parts`), -1 for leaves. The classes of the core are in an order in which they can be computed."""
-    operations = [i for members in graph.members for i in members if usable[i]]
-    leaves = [c for c, members in enumerate(graph.members) if not members]
-    owner = [graph.owner[i] for i in operations] + leaves
-    children = [graph.operations[i].inputs for i in operations] + [()] * len(leaves)
+def core_of(graph: FusionGraph, usable: Sequence[bool]) -> tuple[Core, list[int], list[int]]:
+    """The choice of operations as an extraction problem, the part of it that a program can have, and the operations and classes
+    of its nodes (by `Core.parts`), as in `FusionGraph.nodes`. Classes of the core come in an order of computation."""
+    operations, owner, children = graph.nodes(usable)
     problem = ExtractionProblem(len(graph.members), owner, children, [1.0] * len(owner), graph.roots)
-    return Core.from_problem(problem), operations + [-1] * len(leaves)
+    return Core.from_problem(problem), operations, owner

@@ -51,6 +51,11 @@ class Operation:
         return self.kind is Kind.VIEW
 
     @property
+    def is_plain_view(self) -> bool:
+        """Whether it is a view, and no part of an operator with several outputs."""
+        return self.is_view and not self.has_parts
+
+    @property
     def has_parts(self) -> bool:
         """Whether it is an operator with several outputs, or one of them."""
         return not self.labels.isdisjoint(_PARTS)
@@ -97,7 +102,16 @@ class FusionGraph:
 
     def views_of(self, cls: int) -> list[int]:
         """The operations that give a class as a view, inside kernels, too."""
-        return [i for i in self.members[cls] if self.operations[i].is_view and not self.operations[i].has_parts]
+        return [i for i in self.members[cls] if self.operations[i].is_plain_view]
+
+    def nodes(self, usable: Sequence[bool]) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
+        """The choice of operations as an extraction problem: for each node its operation, -1 for a leaf, its class, and those
+        that it reads. ``usable[i]``: whether operation ``i`` may be chosen."""
+        operations = [i for members in self.members for i in members if usable[i]]
+        leaves = [c for c, members in enumerate(self.members) if not members]
+        owner = [self.owner[i] for i in operations] + leaves
+        children = [self.operations[i].inputs for i in operations] + [()] * len(leaves)
+        return operations + [-1] * len(leaves), owner, children
 
     def users(self) -> list[list[int]]:
         """For each class the operations that read it, class by class."""

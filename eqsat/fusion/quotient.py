@@ -55,11 +55,7 @@ def merge_views(
         return recentered is not None and operation.name == RECENTER
 
     for index, operation in enumerate(graph.operations):
-        if (
-            usable[index]
-            and len(operation.inputs) == 1
-            and ((free and _is_plain_view(operation)) or is_same(operation))
-        ):
+        if usable[index] and len(operation.inputs) == 1 and ((free and operation.is_plain_view) or is_same(operation)):
             own, other = graph.owner[index], operation.inputs[0]
             if graph.bytes[own] == graph.bytes[other] and graph.members[other]:
                 first, second = sorted((find(own), find(other)))
@@ -106,10 +102,6 @@ def merge_views(
             result.add(own, replace(graph.operations[members[0]], inputs=(own,)))
     result.roots = tuple(dict.fromkeys(number[find(c)] for c in graph.roots))
     return Merged(result, places, {cls: number[find(cls)] for cls in range(len(parent))})
-
-
-def _is_plain_view(operation: Operation) -> bool:
-    return operation.is_view and not operation.has_parts
 
 
 def _without_scalars(

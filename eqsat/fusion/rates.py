@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eqsat.cost.model import VIEW_PRICE, CostModel
 from eqsat.cost.target import Target
+from eqsat.fusion.operation import FusionGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,11 @@ def rates_of(model: CostModel, target: Target) -> Rates | None:
         "roofline": Rates(0.0, 0.0, second, True, 0.0),
         "roofline-launch": Rates(target.launch_s, 0.0, second, True, 0.0),
     }.get(model.name)
+
+
+def bound_by_operations(graph: FusionGraph, index: int, target: Target, rates: Rates, *, ends: bool = True) -> bool:
+    """Whether an operator takes longer than the bytes that it reads, and writes if the kernel ``ends`` with it."""
+    operation = graph.operations[index]
+    moved = sum(graph.bytes[c] for c in operation.inputs) + (graph.bytes[graph.owner[index]] if ends else 0.0)
+    peak = target.peak(operation.dtype)
+    return rates.counts_operations and operation.flops / peak > moved * rates.byte

@@ -124,8 +124,7 @@ class _ReadOff:
         if index is None:
             return False
         operation = self._graph.operations[index]
-        plain = operation.is_view and not operation.has_parts and len(operation.inputs) == 1
-        return plain or operation.name == RECENTER
+        return (operation.is_plain_view and len(operation.inputs) == 1) or operation.name == RECENTER
 
     def _needed(self, members: Sequence[frozenset[int]], writer: dict[int, int]) -> list[int]:
         """Classes that must be in memory, leaves aside. Where no group writes one, ``writer`` gets one that computes it: others,

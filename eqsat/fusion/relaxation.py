@@ -35,7 +35,7 @@ from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.problem import ChosenGroup, NamedProblem, Relaxed, chosen_groups, in_graph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
-from eqsat.fusion.rates import Rates, rates_of
+from eqsat.fusion.rates import Rates, bound_by_operations, rates_of
 from eqsat.fusion.readers import ReadBy, Readers
 from eqsat.fusion.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage, reach_of
 from eqsat.ir.operator import Kind
@@ -191,11 +191,7 @@ class Relaxation:
         return problem.key(*name)
 
     def _bound_by_operations(self, index: int, *, ends: bool = True) -> bool:
-        """Whether an operator takes longer than the bytes that it reads, and writes if the kernel ``ends`` with it."""
-        graph, operation = self._graph, self._graph.operations[index]
-        moved = sum(graph.bytes[c] for c in operation.inputs) + (graph.bytes[graph.owner[index]] if ends else 0.0)
-        peak = self._target.peak(operation.dtype)
-        return self._rates.counts_operations and operation.flops / peak > moved * self._rates.byte
+        return bound_by_operations(self._graph, index, self._target, self._rates, ends=ends)
 
     def _implied(self, index: int, heavy: KernelId | None = None) -> list[int]:
         """What every kernel with an operator needs, whatever its template and stage; ``heavy``: which kernel, if it is bound by

@@ -67,7 +67,7 @@ def separated(graph: FusionGraph, target: Target, repeated: frozenset[int] = fro
 
 def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]:
     """Whether each operation is usable in programs that have no cycles, as far as is easily seen."""
-    core, operations = core_of(graph, usable)
+    core, operations, _ = core_of(graph, usable)
     required = required_classes(core)
     if required is None:
         return list(usable)
@@ -78,7 +78,7 @@ def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]
 
 def _required(graph: FusionGraph) -> list[int]:
     """The computed classes that every program needs, operands first."""
-    core, operations = core_of(graph, [True] * len(graph.operations))
+    core, operations, _ = core_of(graph, [True] * len(graph.operations))
     required = required_classes(core)
     if required is None:
         return []

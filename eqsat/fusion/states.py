@@ -36,8 +36,8 @@ class Borders:
     """Where a graph is a part of a larger one, cut at classes that kernels may hold inside (`eqsat.fusion.blocks`).
 
     ``source``: an operation without inputs that stands for everything below, or `NONE`. ``carried``: what its class may be in
-    kernels with required operators below. ``target``: the class above which the
-    graph is cut, or `NONE`. ``once``: whether one kernel only holds the source, which is then known by it.
+    kernels with required operators below. ``target``: the class above which the graph is cut, or `NONE`. ``once``: whether one
+    kernel only holds the source, which is then known by it.
     """
 
     source: int = NONE
