@@ -48,6 +48,11 @@ class Template:
     stages: tuple[Stage, ...]
     several: bool = False
 
+    @property
+    def is_anchored(self) -> bool:
+        """Whether its kernels are built around one operator: the first stage that they require takes one only."""
+        return next((s.once for s in self.stages if s.required), False)
+
 
 @dataclass(frozen=True)
 class Target:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eqsat.cost.target import Target
+from eqsat.extract import ExtractionProblem
 from eqsat.fusion.blocks import Block, computed_from_source
 from eqsat.fusion.hints import Hints
 from eqsat.fusion.modes import Mode, holds_kernels_around
@@ -15,7 +16,7 @@ from eqsat.fusion.problem import ChosenGroup, chosen_groups
 from eqsat.fusion.rates import Rates, bound_by_operations
 from eqsat.fusion.readers import EVERY, ReadBy
 from eqsat.fusion.relaxation import Relaxation
-from eqsat.fusion.states import ANY, NONE, KernelId, Reach, Step
+from eqsat.fusion.states import ANY, NONE, KernelId, Reach, State, Step
 from eqsat.ir.operator import Kind
 
 _FRAGMENT = ReadBy(ANY, NONE, -2)
@@ -40,11 +41,14 @@ def is_slow(graph: FusionGraph, index: int, target: Target, rates: Rates) -> boo
     return graph.operations[index].kind is Kind.ANCHOR and bound_by_operations(graph, index, target, rates)
 
 
-def _around(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, target: Target) -> set[int]:
-    """Operations that kernels built around ``index`` may hold, and more."""
+def around(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, target: Target) -> set[int]:
+    """Operations that kernels built around ``index``, in a stage that they require, may hold, and more."""
     labels = graph.operations[index].labels
-    around = [t for t in target.templates if any(s.required and s.accepts & labels for s in t.stages)]
-    accepts = frozenset[str]().union(*(s.accepts for t in around for s in t.stages))
+    accepts = frozenset[str]()
+    for template in target.templates:
+        for own in (s for s in template.stages if s.required and s.accepts & labels):
+            others = (s for s in template.stages if s is not own or not s.once)
+            accepts = accepts.union(*(s.accepts for s in others))
 
     def fits(i: int) -> bool:
         return graph.operations[i].is_view or bool(accepts & graph.operations[i].labels)
@@ -74,16 +78,26 @@ class BlockRelaxation(Relaxation):
         users = graph.users()
         heavy = {
             i: hints.heavy.get(i, is_slow(graph, i, target, rates))
-            and edges.isdisjoint(_around(graph, users, i, target))
+            and edges.isdisjoint(around(graph, users, i, target))
             for members in graph.members
             for i in members
         }
         hints = replace(hints, heavy=heavy)
         super().__init__(block.graph, _NoNeeds(block.graph), target, rates, hints, deadline, block.borders)
         self._toll = block.toll
-        self._closed = computed_from_source(block) if block.borders.once else frozenset[int]()
+        self._closed = computed_from_source(block) if block.borders.source != NONE else frozenset[int]()
+        self._first = {m.number: self._first_anchors(m) for m in self._modes if block.borders.source != NONE}
         self.reached: dict[int, frozenset[tuple[int, int]]] = {}
         """What kernels carry over the target, once built (`eqsat.fusion.states.Carried`)."""
+        self.light: ExtractionProblem | None = None
+        """The problem once built, the target computed inside a kernel that is not built around an anchor below it."""
+
+    def build(self, most_nodes: int) -> ExtractionProblem | None:
+        problem = super().build(most_nodes)
+        name = ("light", self._borders.target)
+        if problem is not None and name in self._problem.numbers:
+            self.light = replace(problem, roots=(self._problem.key(*name),))
+        return problem
 
     def groups(self, choice: Mapping[int, int]) -> list[ChosenGroup]:
         """The kernels of a choice, or the parts of them here; that with the target computes it for the block above."""
@@ -102,26 +116,70 @@ class BlockRelaxation(Relaxation):
     def _alone(self, cls: int, index: int) -> None:
         problem, rates, graph = self._problem, self._rates, self._graph
         if index == self._borders.source:
-            problem.add(problem.key("written", cls), self._implied(index), self._toll + rates.byte * graph.bytes[cls])
+            alone = problem.key("alone", cls)
+            problem.add(alone, self._implied(index), self._toll)
+            problem.add(problem.key("held", cls), [alone], 0.0)
+            problem.add(problem.key("written", cls), [alone], rates.byte * graph.bytes[cls])
         elif cls == self._borders.target:
             kernel = self._readers.alone
             below = [self._read(c, kernel(c, index)) for c in graph.operations[index].inputs]
-            problem.add(problem.key("made", cls), [*self._implied(index), *below], rates.operator)
+            labels = graph.operations[index].labels
+            anchor = any(m.anchored and m.opens(labels) for m in self._modes)
+            self._makes(cls, [*self._implied(index), *below], rates.operator, light=not anchor)
         else:
             super()._alone(cls, index)
+
+    def _makes(self, cls: int, below: Sequence[int], cost: float, *, light: bool) -> None:
+        """A way to compute the target inside a kernel, which is not built around an anchor below it if ``light``."""
+        problem = self._problem
+        problem.add(problem.key("made", cls), below, cost)
+        if light:
+            problem.add(problem.key("light", cls), below, cost)
+
+    def _is_alone(self, reach: Reach, cls: int, state: State) -> bool:
+        """Never the source, which costs a kernel alone more than one that was built around an anchor."""
+        source = self._borders.source
+        return (source == NONE or cls != self._graph.owner[source]) and super()._is_alone(reach, cls, state)
 
     def _add_step(self, reach: Reach, step: Step) -> None:
         index, state, _ = step
         if index == self._borders.source:
-            inside = self._state(reach.mode, self._graph.owner[index], state)
-            self._problem.add(inside, self._implied(index), self._toll)
+            mode, cls, anchor = reach.mode, self._graph.owner[index], state[2][0]
+            inside, held = self._state(mode, cls, state), self._problem.key("held", cls)
+            if anchor in (NONE, index) or anchor in self._first[mode.number]:
+                paid = mode.anchored and state[1] > 0  # for the anchor below
+                self._problem.add(inside, self._implied(index), 0.0 if paid else self._toll)
+                self._problem.add(held, [inside], 0.0)
+            else:
+                self._problem.add(inside, [*self._implied(index), held], self._toll)
         else:
             super()._add_step(reach, step)
 
     def _outside(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> int:
-        if kernel[0] == self._borders.source and cls in self._closed:  # the kernel would wait for itself
+        sole = self._borders.once and kernel[0] == self._borders.source
+        if sole and cls in self._closed:  # the kernel would wait for itself
             return self._problem.key("never")
         return super()._outside(mode, cls, index, kernel)
+
+    def _first_anchors(self, mode: Mode) -> frozenset[int]:
+        """Operators of which a kernel may hold one and the source, the first of all that hold that: what such a kernel reads is
+        not computed from the source."""
+        graph, source = self._graph, self._borders.source
+        users = graph.users()
+        inside = {graph.owner[source]}
+        found: set[int] = set()
+        stack = [i for members in graph.members for i in members]
+        while stack:
+            index = stack.pop()
+            operation = graph.operations[index]
+            if index in found or not mode.takes(operation):
+                continue
+            if all(c in inside or c not in self._closed for c in operation.inputs):
+                found.add(index)
+                if graph.owner[index] not in inside:
+                    inside.add(graph.owner[index])
+                    stack += users[graph.owner[index]]
+        return frozenset(found)
 
     def _taps(self, reach: Reach) -> None:
         super()._taps(reach)
@@ -134,20 +192,21 @@ class BlockRelaxation(Relaxation):
         top, problem = self._borders.target, self._problem
         if top == NONE:
             return super()._roots(reaches)
-        made = problem.key("made", top)
         for reach in reaches:
+            mode = reach.mode
             found = reach.states.get(top, {})
             for state in found:
-                problem.add(made, [self._state(reach.mode, top, state)], 0.0)
+                light = not (mode.anchored and state[1])
+                self._makes(top, [self._state(mode, top, state)], 0.0, light=light)
             pairs = {(stage, filled) for stage, filled, _ in found if filled}
-            tap = ("tap", reach.mode.number, top)
+            tap = ("tap", mode.number, top)
             if tap in problem.numbers:
-                problem.add(made, [problem.key(*tap)], 0.0)
-                pairs.add((len(reach.mode.template.stages) - 1, len(reach.mode.required)))
-            if pairs and reach.mode.required:
-                self.reached[reach.mode.number] = frozenset(pairs)
-        problem.add(made, [self._fragment(top)], 0.0)
-        return (made,)
+                self._makes(top, [problem.key(*tap)], 0.0, light=True)
+                pairs.add((len(mode.template.stages) - 1, len(mode.required)))
+            if pairs and mode.required:
+                self.reached[mode.number] = frozenset(pairs)
+        self._makes(top, [self._fragment(top)], 0.0, light=True)
+        return (problem.key("made", top),)
 
     def _fragment(self, cls: int) -> int:
         """Class of a value inside a kernel whose required operators are beyond the target."""
@@ -173,6 +232,8 @@ class BlockRelaxation(Relaxation):
                         problem.add(inside, [self._read_by_fragment(c)], 0.0)
                 cost = self._toll if index == self._borders.source else 0.0
                 problem.add(problem.key("fragment", own), [*self._implied(index), *below], cost)
+                if index == self._borders.source:
+                    problem.add(problem.key("held", own), [problem.key("fragment", own)], 0.0)
         return number
 
     def _read_by_fragment(self, cls: int) -> int:

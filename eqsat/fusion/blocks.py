@@ -2,11 +2,17 @@
 
 A graph is cut at separators (`eqsat.fusion.separators`). The operations of each kernel, what it reads and what it writes fall
 into blocks: the operations that compute a separator into the block below, what it is read and written for into the block above.
-Below, it must be computed inside some kernel; above, an operation without inputs, the *source*, computes it in any kernel for a
-*toll*. If the kernels of a program hold the separator n times, all but one of them pay for that below as much as any kernel must
-at least: the last of them in order of execution is of no use there but to compute it. So with tolls not above that least amount,
-the program costs at least the sum of the optima of the blocks, less one toll for each separator. Where no two kernels may hold
-the operators of a separator, n is 1: there is no toll, and the kernel that holds the source reads nothing computed from it.
+Below, it must be computed inside some kernel; above, an operation without inputs, the *source*, computes it.
+
+What the program pays below is at least the optimum there. What it pays above is compared with a problem in which each kernel that
+holds the source pays a *toll*, but for those built around an anchor below (*anchored*), which pay nothing. Let n kernels hold the
+separator. All but the first of them to be executed are of no use below but to compute it, and each of these pays there as much as
+any kernel must at least: that is the toll. If the first is anchored, the tolls are paid below. If it is not, the program pays
+below at least the optimum with the separator computed like that, which is by some *surplus* above the optimum. So the program
+costs at least the sum of the optima of the blocks, less what the surplus is short of the toll, for each separator.
+
+Where no two kernels may hold the operators of a separator, n is 1: there is no toll, and the kernel that holds the source reads
+nothing computed from it. Else the first kernel reads no such thing: one that does is not the only one to hold the source.
 
 Bytes fall apart like that, operations do not: kernels are taken to be bound by bytes, which is never more than their price.
 """
@@ -22,6 +28,7 @@ from eqsat.extract import ExtractionProblem, extract
 from eqsat.extract.core import Core
 from eqsat.extract.decompose import equal_parts
 from eqsat.extract.knuth import knuth
+from eqsat.fusion.modes import distinct_templates
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.rates import Rates
 from eqsat.fusion.separators import Separated
@@ -99,20 +106,40 @@ def light_members(graph: FusionGraph, members: Sequence[int], target: Target, re
 
 def toll_of(block: Block, target: Target, rates: Rates) -> float:
     """Least bytes, as a price, that a kernel reads for computing the target of a block where another one does, too."""
-    graph, borders, top = block.graph, block.borders, block.borders.target
-    light = light_members(graph, graph.members[top], target, top in block.repeated)
+    top, carried = block.borders.target, block.borders.carried
+    light = light_members(block.graph, block.graph.members[top], target, top in block.repeated)
     if not light:
         return 0.0
+    least = _least_read(block, target, rates, light, block.toll)
+    templates = [t for n, t in enumerate(distinct_templates(target.templates)) if n in carried and t.is_anchored]
+    if block.toll and templates:  # those around an anchor below the source pay nothing for that
+        accepts = frozenset[str]().union(*(s.accepts for t in templates for s in t.stages))
+        least = min(least, _least_read(block, target, rates, light, 0.0, accepts))
+    return least if least < float("inf") else 0.0
+
+
+def _least_read(
+    block: Block,
+    target: Target,
+    rates: Rates,
+    light: Sequence[int],
+    toll: float,
+    accepts: frozenset[str] | None = None,
+) -> float:
+    """Least bytes that a kernel reads for computing the target by one of ``light``, infinite if none can. ``accepts``: labels of
+    the operators that it may hold, if given."""
+    graph, borders, top = block.graph, block.borders, block.borders.target
     owner = list(range(len(graph.members)))
     children: list[tuple[int, ...]] = [() for _ in owner]
     cost = [rates.byte * size for size in graph.bytes]
     cost[top] = float("inf")
     if borders.source != NONE:
         below = graph.owner[borders.source]
-        cost[below] = min(cost[below], block.toll)
+        cost[below] = min(cost[below], toll)
     for index, operation in enumerate(graph.operations):
         own = graph.owner[index]
         ends = own not in block.repeated and _ends_with(operation, target)
+        ends = ends or not (accepts is None or operation.is_view or accepts & operation.labels)
         if index != borders.source and not ends and (own != top or index in light):
             owner.append(own)
             children.append(operation.inputs)
@@ -121,8 +148,8 @@ def toll_of(block: Block, target: Target, rates: Rates) -> float:
         return extract(
             ExtractionProblem(len(graph.members), owner, children, cost, (top,)), time_limit_s=_TOLL_S
         ).lower_bound
-    except EqsatError:  # no other kernel can
-        return 0.0
+    except EqsatError:
+        return float("inf")
 
 
 def _ends_with(operation: Operation, target: Target) -> bool:

@@ -17,6 +17,7 @@ from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
+from eqsat.extract.workers import Workers
 from eqsat.fusion.blockwise import Blockwise, blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
@@ -39,7 +40,6 @@ from eqsat.fusion.relaxation import COARSEST, FIRST_ATTEMPTS, LATER_ATTEMPTS, re
 from eqsat.fusion.selection import Group, JointSelection
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
-from eqsat.ir.operators.recenter import RECENTER
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select
@@ -84,7 +84,9 @@ def select_joint(
     gc.collect()
     gc.freeze()  # collections would go over all of the e-graph again and again
     try:
-        return _Joint(encoding, snapshot, model, target, time_limit_s, writable).run(additive)
+        joint = _Joint(encoding, snapshot, model, target, time_limit_s, writable)
+        with Workers(None if joint.is_large else 1) as workers:
+            return joint.run(additive, workers)
     finally:
         gc.unfreeze()
 
@@ -143,7 +145,12 @@ class _Joint:
         self._coverings: list[Covering] = []
         self._best: tuple[float, dict[int, int], Covering, str] | None = None
 
-    def run(self, additive: Selection | None) -> JointSelection:
+    @property
+    def is_large(self) -> bool:
+        """Whether the graph is bounded block by block first."""
+        return len(self._graph.operations) > _BLOCKWISE_OPERATIONS
+
+    def run(self, additive: Selection | None, workers: Workers) -> JointSelection:
         before = self._offer(self._original(), "original", _WHOLE_POOL)
         if additive is None:
             additive = select(
@@ -155,10 +162,11 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        relaxed = self._bound(0.6, FIRST_ATTEMPTS)
+        relaxed = self._bound(0.6, FIRST_ATTEMPTS, workers)
         bound = relaxed or 0.0
         whole = relaxed is not None
-        enough = self._left(1.0) > _LEAST_SHARE * self._limit_s
+        coarse = len(self._graph.operations) > _COARSE_OPERATIONS
+        enough = self._left(1.0) > _LEAST_SHARE * self._limit_s and not coarse
         if not self._proved(bound) and (enough or not whole):
             truncated = self._enumerate()
             pooled = self._improve()
@@ -168,7 +176,7 @@ class _Joint:
             elif not whole and self._best is not None and (single or pooled <= self._best[0]):
                 bound = pooled  # none of the pool is cheaper than a program that lies outside of it
         if whole and not self._proved(bound) and self._left(1.0) > _LEAST_SHARE * self._limit_s:
-            bound = max(bound, self._bound(0.9, LATER_ATTEMPTS) or 0.0)
+            bound = max(bound, self._bound(0.9, LATER_ATTEMPTS, workers) or 0.0)
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
@@ -188,18 +196,18 @@ class _Joint:
             self._model,
         )
 
-    def _bound(self, share: float, attempts: Sequence[tuple[int, int, float]]) -> float | None:
+    def _bound(self, share: float, attempts: Sequence[tuple[int, int, float]], workers: Workers) -> float | None:
         """A bound over all kernels, ``None`` if there is none; its choice is offered as a program if it proves none optimal."""
         cost, _, plan, _ = self._best or (float("inf"), {}, None, "")
         kernels = plan.kernels.values() if plan else ()
         problem = self._graph, self._target, self._model
         blocks = None
-        if len(self._graph.operations) > _BLOCKWISE_OPERATIONS:
+        if self.is_large:
             coarse = len(self._graph.operations) > _COARSE_OPERATIONS
             limit = self._left(_BLOCKS_SHARE if coarse else share)
-            blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse)
+            blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse, workers=workers)
             if blocks is not None:
-                self._take_blocks(blocks, self._left(share))
+                self._take_blocks(blocks, self._left(share), workers)
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
                     return blocks.bound
         least = blocks.bound if blocks else 0.0
@@ -213,13 +221,11 @@ class _Joint:
                 break
         return least or None
 
-    def _take_blocks(self, blocks: Blockwise, time_limit_s: float) -> None:
+    def _take_blocks(self, blocks: Blockwise, time_limit_s: float, workers: Workers) -> None:
         """Offers what was chosen block by block, the spelling of its integers chosen, too."""
         if self._proved(blocks.bound) or self._best is None:
             return
-        usable = [
-            i in blocks.operations or o.is_view or o.name == RECENTER for i, o in enumerate(self._graph.operations)
-        ]
+        usable = [i in blocks.operations or o.is_view for i, o in enumerate(self._graph.operations)]
         found = blockwise_bound(
             self._graph,
             self._target,
@@ -228,6 +234,7 @@ class _Joint:
             kernels=self._best[2].kernels.values(),
             usable=usable,
             coarse=False,
+            workers=workers,
         )
         if found is not None:
             self._take(blocks.bound, found.operations, found.groups)

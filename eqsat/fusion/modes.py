@@ -40,7 +40,7 @@ class Mode:
 def mode_of(number: int, template: Template, heavy: bool, detail: int) -> Mode:
     """The mode of a template; ``detail`` as in `eqsat.fusion.hints.Hints`."""
     required = tuple(i for i, s in enumerate(template.stages) if s.required)
-    anchored = bool(required) and template.stages[required[0]].once
+    anchored = template.is_anchored
     return Mode(number, template, heavy, required, anchored, detail > 1 and len(required) == 1 and not anchored, detail)
 
 

@@ -54,7 +54,7 @@ def in_graph(group: ChosenGroup, merged: Merged) -> ChosenGroup:
     return ChosenGroup(operations, frozenset(c for c, new in merged.classes.items() if new in group.outputs))
 
 
-_BETWEEN = frozenset(("written", "computed", "read", "seen"))
+_BETWEEN = frozenset(("written", "computed", "read", "seen", "held"))
 """Names of classes at the border of kernels."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from eqsat.cost.target import Target
+from eqsat.extract.components import strong_components
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.recenter import RECENTER
@@ -29,7 +30,7 @@ class Merged(NamedTuple):
 
 
 def merge_views(
-    graph: FusionGraph, usable: Sequence[bool], *, free: bool = True, recentered: Target | None = None
+    graph: FusionGraph, usable: Sequence[bool], *, free: bool = True, coarse: Target | None = None
 ) -> Merged:
     """The usable operations of a graph, of those (but anchors) that differ in the order of their inputs one.
 
@@ -39,9 +40,11 @@ def merge_views(
     another size. Operators become equal whose inputs differ in views only. What computes a value from a view of it stays: it
     may be what a kernel is built around. ``usable[i]``: whether operation ``i`` may be chosen at all.
 
-    ``recentered``: a target for which signed and unsigned spellings of 8-bit integers, 128 apart, are taken to be one value,
-    and constants of one element, which kernels hold in their code, cost nothing and are left out. Programs only get cheaper
-    by that.
+    ``coarse``: a target for which signed and unsigned spellings of 8-bit integers, 128 apart, are taken to be one value, and so
+    are values of equal numbers of elements that elementwise operators compute from one another, with leaves at most: a value,
+    scaled or quantised, say, and back. It takes the fewest bytes of these, but for roots, which are written as they are.
+    Constants of one element, which kernels hold in their code, cost nothing and are left out. Programs only get cheaper by all
+    that: an operator between two spellings of a value can be left out of a kernel.
     """
     parent = list(range(len(graph.members)))
 
@@ -52,7 +55,7 @@ def merge_views(
         return cls
 
     def is_same(operation: Operation) -> bool:
-        return recentered is not None and operation.name == RECENTER
+        return coarse is not None and operation.name == RECENTER
 
     for index, operation in enumerate(graph.operations):
         if usable[index] and len(operation.inputs) == 1 and ((free and operation.is_plain_view) or is_same(operation)):
@@ -60,6 +63,13 @@ def merge_views(
             if graph.bytes[own] == graph.bytes[other] and graph.members[other]:
                 first, second = sorted((find(own), find(other)))
                 parent[second] = first
+    for component in _converted(graph, usable) if coarse is not None else ():
+        for cls in component:
+            first, second = sorted((find(component[0]), find(cls)))
+            parent[second] = first
+    least = list(graph.bytes)
+    for cls, size in enumerate(graph.bytes):
+        least[find(cls)] = min(least[find(cls)], size)
     number: dict[int, int] = {}
     result = FusionGraph()
     for cls in range(len(parent)):
@@ -67,9 +77,10 @@ def merge_views(
             number[cls] = len(result.members)
             result.members.append([])
             result.elements.append(graph.elements[cls])
-            free_read = recentered is not None and graph.scalar[cls]
-            result.bytes.append(0.0 if free_read else graph.bytes[cls])
+            free_read = coarse is not None and graph.scalar[cls]
+            result.bytes.append(0.0 if free_read else least[cls])
             result.scalar.append(graph.scalar[cls])
+    computed = {number[find(cls)] for cls, members in enumerate(graph.members) if members}
     places: dict[int, int] = {}
     seen: dict[tuple[object, ...], int] = {}
     for cls, members in enumerate(graph.members):
@@ -78,8 +89,8 @@ def merge_views(
             operation = graph.operations[index]
             inputs = tuple(dict.fromkeys(number[find(c)] for c in operation.inputs))
             shortened = len(inputs) < len(operation.inputs)
-            if recentered is not None and not operation.has_parts:
-                kept = _without_scalars(inputs, result.scalar, recentered, ordered=operation.kind is Kind.ANCHOR)
+            if coarse is not None and not operation.has_parts:
+                kept = _without_scalars(inputs, result.scalar, coarse, ordered=operation.kind is Kind.ANCHOR)
                 inputs = kept or inputs
             same = (
                 target,
@@ -87,10 +98,12 @@ def merge_views(
                 operation.labels,
                 inputs if operation.kind is Kind.ANCHOR else frozenset(inputs),
                 operation.flops,
-                operation.dtype if recentered is None else recentered.peak(operation.dtype),
+                operation.dtype if coarse is None else coarse.peak(operation.dtype),
                 operation.row_bytes,
             )
-            if usable[index] and not ((operation.is_view or is_same(operation)) and inputs == (number[target],)):
+            read = inputs if operation.is_view else tuple(c for c in inputs if c in computed)
+            between = operation.is_view or is_same(operation) or (coarse is not None and _is_conversion(operation))
+            if usable[index] and not (between and read == (number[target],)):
                 if same not in seen:
                     seen[same] = result.add(number[target], replace(operation, inputs=inputs))
                 places[index] = seen[same]
@@ -102,6 +115,25 @@ def merge_views(
             result.add(own, replace(graph.operations[members[0]], inputs=(own,)))
     result.roots = tuple(dict.fromkeys(number[find(c)] for c in graph.roots))
     return Merged(result, places, {cls: number[find(cls)] for cls in range(len(parent))})
+
+
+def _is_conversion(operation: Operation) -> bool:
+    return "elementwise" in operation.labels and not (operation.is_view or operation.has_parts)
+
+
+def _converted(graph: FusionGraph, usable: Sequence[bool]) -> list[list[int]]:
+    """Sets of classes that elementwise operators compute from one another, each from one of them and leaves."""
+    ways: list[list[int]] = [[] for _ in graph.members]
+    for cls, members in enumerate(graph.members):
+        for index in members:
+            read = graph.inputs_of(index)
+            if not usable[index] or len(read) != 1 or not _is_conversion(graph.operations[index]):
+                continue
+            if (
+                graph.elements[read[0]] == graph.elements[cls] and cls not in graph.roots and read[0] not in graph.roots
+            ):  # which are written as they are
+                ways[cls].append(read[0])
+    return [component for component in strong_components(ways) if len(component) > 1]
 
 
 def _without_scalars(

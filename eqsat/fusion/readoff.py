@@ -117,7 +117,23 @@ class _ReadOff:
                     cls = graph.operations[self._choice[cls]].inputs[0]
                 if cls in inside:
                     found.update(views)
+                else:
+                    found.update(self._from_leaves(cls)[1])
         return frozenset(found)
+
+    def _from_leaves(self, cls: int) -> tuple[float, frozenset[int]]:
+        """Least bytes to read for a class that is a view of leaves, and the views of those that are read instead."""
+        graph = self._graph
+        index = self._choice.get(cls)
+        if index is None or not graph.operations[index].is_plain_view or not graph.members[cls]:
+            return graph.bytes[cls], frozenset()
+        inputs = graph.operations[index].inputs
+        below = [self._from_leaves(c) for c in inputs]
+        read = sum(size for size, _ in below)
+        computed = any(graph.members[c] and not views for c, (_, views) in zip(inputs, below, strict=True))
+        if computed or read >= graph.bytes[cls]:
+            return graph.bytes[cls], frozenset()
+        return read, frozenset((index,)).union(*(views for _, views in below))
 
     def _is_between(self, cls: int) -> bool:
         index = self._choice.get(cls)

@@ -15,8 +15,9 @@ from eqsat.extract.reduce import drop_cyclic_nodes
 from eqsat.extract.required import required_classes
 from eqsat.fusion.needs import core_of
 from eqsat.fusion.operation import FusionGraph
+from eqsat.ir.operator import Kind
 
-_LEAST_HEAVY, _LEAST_LIGHT = 3, 60
+_LEAST_HEAVY, _LEAST_READ, _LEAST_LIGHT = 3, 20, 60
 """Operations between two separators: each that kernels may compute more than once costs the bound a little."""
 
 
@@ -29,40 +30,55 @@ class Separated:
     separators: tuple[int, ...]
     shared: frozenset[int]
     repeated: frozenset[int]
+    inputs: Sequence[Sequence[int]]
+    """For each class those that its operations read."""
 
     def below(self, starts: Sequence[int], stop: int) -> list[int]:
         """The classes that ``starts`` are computed from, they too, ``stop`` too but nothing below it; in ascending order."""
-        return sorted(_below(self.graph, starts, {stop, *self.shared}))
+        return sorted(_below(self.inputs, starts, {stop, *self.shared}))
 
 
-def separated(graph: FusionGraph, target: Target, repeated: frozenset[int] = frozenset()) -> Separated | None:
-    """The separators of a graph, ``None`` if it has none.
+def separated(
+    graph: FusionGraph,
+    target: Target,
+    repeated: frozenset[int] = frozenset(),
+    undivided: frozenset[int] = frozenset(),
+) -> Separated | None:
+    """The separators of a graph, ``None`` if it has none, all of them outside of ``undivided``.
 
-    First those of heavy operators, which are computed once, unless they are ``repeated``, then others far from these.
+    First those of heavy operators, which are computed once, unless they are ``repeated``, then others far from these: first
+    what anchors read, as that is written by most programs, while a kernel of one block and one of the other may each hold
+    another value to good purpose, and the bound is of both.
     """
     members = graph.members
-    required = _required(graph)
+    required = [c for c in _required(graph) if c not in undivided]
     heavy = [c for c in required if c not in repeated and _is_heavy(graph, target, members[c])]
     light = [c for c in required if len(members[c]) == 1 and c not in heavy]
-    chosen: dict[int, set[int]] = {}
+    anchors = {
+        c for found in members for i in found if graph.operations[i].kind is Kind.ANCHOR for c in graph.inputs_of(i)
+    }
+    read = [c for c in light if c in anchors]
+    chosen: dict[int, tuple[set[int], int]] = {}
     shared: set[int] = set()
-    for candidates, distance in ((heavy, _LEAST_HEAVY), (light, _LEAST_LIGHT)):
+    inputs = _inputs(graph)
+    for candidates, distance in ((heavy, _LEAST_HEAVY), (read, _LEAST_READ), (light, _LEAST_LIGHT)):
         for cls in candidates:
             if cls in graph.roots or not all(_may_separate(graph, i) for i in members[cls]):
                 continue
-            before = _below(graph, [c for i in members[cls] for c in graph.operations[i].inputs], set())
-            both = before & _below(graph, graph.roots, {cls})
+            before = _below(inputs, inputs[cls], set())
+            size = sum(len(members[c]) for c in before)
             apart = all(
-                abs(_size(graph, before) - _size(graph, other)) >= distance and (number in before or cls in other)
-                for number, other in chosen.items()
+                abs(size - others) >= distance and (number in before or cls in other)
+                for number, (other, others) in chosen.items()
             )
-            if cls in before or _size(graph, before) < distance or not apart or not both.isdisjoint(chosen):
+            if cls in before or size < distance or not apart:
                 continue
-            if all(_may_be_shared(graph, target, i) for c in both for i in members[c]):
-                chosen[cls] = before
+            both = before & _below(inputs, graph.roots, {cls})
+            if both.isdisjoint(chosen) and all(_may_be_shared(graph, target, i) for c in both for i in members[c]):
+                chosen[cls] = before, size
                 shared |= both
-    separators = sorted((c for c in chosen if c not in shared), key=lambda c: _size(graph, chosen[c]))
-    return Separated(graph, tuple(separators), frozenset(shared), repeated) if separators else None
+    separators = sorted((c for c in chosen if c not in shared), key=lambda c: chosen[c][1])
+    return Separated(graph, tuple(separators), frozenset(shared), repeated, inputs) if separators else None
 
 
 def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]:
@@ -89,22 +105,24 @@ def _required(graph: FusionGraph) -> list[int]:
     return [graph.owner[i] for n, i in enumerate(number) if needed >> n & 1 and i >= 0]
 
 
-def _below(graph: FusionGraph, starts: Iterable[int], stops: set[int]) -> set[int]:
-    """``starts`` and the classes that they are computed from, what only ``stops`` are computed from left out."""
+def _inputs(graph: FusionGraph) -> list[list[int]]:
+    """For each class those that its operations read, each once."""
+    return [list(dict.fromkeys(c for i in members for c in graph.operations[i].inputs)) for members in graph.members]
+
+
+def _below(inputs: Sequence[Sequence[int]], starts: Iterable[int], stops: set[int]) -> set[int]:
+    """``starts`` and the classes that they are computed from, what only ``stops`` are computed from left out. ``inputs``: for
+    each class those that it is computed from."""
     found = set(starts)
     stack = list(found)
     while stack:
         cls = stack.pop()
         if cls not in stops:
-            for c in (c for i in graph.members[cls] for c in graph.operations[i].inputs):
+            for c in inputs[cls]:
                 if c not in found:
                     found.add(c)
                     stack.append(c)
     return found
-
-
-def _size(graph: FusionGraph, classes: set[int]) -> int:
-    return sum(len(graph.members[c]) for c in classes)
 
 
 def _is_heavy(graph: FusionGraph, target: Target, operations: Sequence[int]) -> bool:

@@ -14,6 +14,7 @@ from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePrices
 from eqsat.fusion.detours import without_detours
 from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.quotient import merge_views
 from eqsat.fusion.readoff import covering_of, spanned, with_written_signs
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.recenter import RECENTER
@@ -126,3 +127,68 @@ def test_bounds_without_detours_are_never_above_the_optimum(cost: str, monkeypat
                 programs += plan is not None and plan.cost <= best * (1 + 1e-9)
     assert compared > 20
     assert programs > 5, "the kernels of the blocks are rarely a program"
+
+
+def quantised() -> FusionGraph:
+    """Leaf 0, quantised, dequantised and scaled in classes 1 to 3, and from there to root 4."""
+    graph = FusionGraph()
+    for types in (VECTOR, [TensorType(DType.INT8, (8,))], VECTOR, VECTOR, VECTOR):
+        graph.add_class(types)
+    for cls, read in ((1, 0), (2, 1), (1, 2), (3, 2), (2, 3), (4, 3)):
+        light(graph, cls, read)
+    graph.roots = (4,)
+    return graph
+
+
+def test_spellings_of_a_value_are_one_value_of_the_fewest_bytes() -> None:
+    graph = quantised()
+    merged = merge_views(graph, [True] * 6, coarse=target(LIGHT, 16))
+    assert len({merged.classes[c] for c in (1, 2, 3)}) == 1
+    assert merged.graph.bytes[merged.classes[3]] == 8.0
+    assert set(merged.operations) == {0, 5}, "operators between spellings are left out"
+    finer = merge_views(graph, [True] * 6)
+    assert len(set(finer.classes.values())) == 5
+
+
+def test_a_root_is_written_as_it_is() -> None:
+    graph = quantised()
+    graph.roots = (3, 4)
+    merged = merge_views(graph, [True] * 6, coarse=target(LIGHT, 16))
+    assert merged.classes[3] != merged.classes[1] == merged.classes[2]
+    assert merged.graph.bytes[merged.classes[3]] == 32.0
+
+
+def respelled(seed: int) -> FusionGraph:
+    """A random problem of two blocks with values that are read in several spellings."""
+    rng = random.Random(seed)
+    graph = spiced(seed)
+    for _ in range(rng.choice((1, 2, 3))):
+        cls = rng.choice([c for c, members in enumerate(graph.members) if members])
+        new = graph.add_class([TensorType(rng.choice((DType.INT8, DType.FLOAT)), (int(graph.elements[cls]),))])
+        readers = graph.users()[cls]
+        light(graph, new, cls)
+        light(graph, cls, new)
+        for index in readers:
+            operation = graph.operations[index]
+            if rng.random() < 0.4:
+                read = tuple(new if c == cls else c for c in operation.inputs)
+                graph.operations[index] = replace(operation, inputs=read)
+    return graph
+
+
+@pytest.mark.parametrize("cost", ["bytes", "roofline-launch"])
+def test_bounds_on_spellings_are_never_above_the_optimum(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
+    monkeypatch.setattr(separators, "_LEAST_READ", 1)
+    monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
+    monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
+    model = find_cost_model(cost)
+    compared = 0
+    for seed in range(80):
+        graph, machine = respelled(seed), target(LIGHT if seed % 3 else ALL, 16 if seed % 2 else 3)
+        found = blockwise_bound(graph, machine, model, time_limit_s=20.0)
+        best = optimum(graph, machine, model) if found else float("inf")
+        if found is not None and best < float("inf"):
+            assert found.bound <= best * (1 + 1e-9), seed
+            compared += 1
+    assert compared > 10

@@ -1,0 +1,136 @@
+"""What is looked for in the blocks of a graph, several of them at once, in a time that they share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from threading import Lock
+
+from eqsat.cost.target import Target
+from eqsat.errors import EqsatError
+from eqsat.extract import ExtractionProblem, ExtractionResult
+from eqsat.extract.workers import Extract, Workers
+from eqsat.fusion.blockrelaxation import BlockRelaxation, is_slow
+from eqsat.fusion.blocks import Block, toll_of
+from eqsat.fusion.hints import Hints
+from eqsat.fusion.problem import ChosenGroup
+from eqsat.fusion.rates import Rates
+from eqsat.fusion.states import NONE, Carried
+
+_MOST_NODES = 64_000
+"""Most e-nodes of the relaxed problem of a block."""
+
+_LEAST_SHARE = 0.4
+"""Part of the time left that a problem may take, however small it is and however many are equal to it."""
+
+
+class SharedTime:
+    """Time for problems of different weights, ``several`` of which are solved at once."""
+
+    def __init__(self, deadline: float, several: int) -> None:
+        self._deadline = deadline
+        self._several = several
+        self._weight = 0.0
+        self._lock = Lock()
+
+    def expect(self, weight: float) -> None:
+        """A problem will ask for its time."""
+        with self._lock:
+            self._weight += weight
+
+    def take(self, weight: float) -> float:
+        """The seconds for an expected problem that starts now: what the others do not take in time is left for later ones."""
+        with self._lock:
+            share = self._several * weight / self._weight if self._weight > 0 else 1.0
+            self._weight -= weight
+        return max(0.0, self._deadline - time.perf_counter()) * min(1.0, max(_LEAST_SHARE, share))
+
+
+class BlockSearch:
+    """A bound for a block, ``bound`` (``None`` before there is one), and the ``groups`` of the best choice found.
+
+    ``toll``: that of its target. ``carried``: how kernels hold it, once built (`eqsat.fusion.blocks`).
+    """
+
+    def __init__(self, block: Block, target: Target, rates: Rates, hints: Hints, slack: float) -> None:
+        self._problem = block, target, rates, hints
+        self._slack = slack
+        self._limit = float("inf")
+        self.bound: float | None = None
+        self.groups: list[ChosenGroup] = []
+        self.toll = toll_of(block, target, rates) if block.borders.target != NONE else 0.0
+        self.carried: Carried = {}
+        self._surplus = 0.0
+
+    @property
+    def total(self) -> float:
+        """What the block adds to the bound of all, ``bound`` being known (`eqsat.fusion.blocks`)."""
+        return (self.bound or 0.0) - max(0.0, self.toll - self._surplus)
+
+    def submit(self, workers: Workers, times: SharedTime, deadline: float, weight: float) -> bool:
+        """Builds the problem and hands it in; tells whether it could be built in time.
+
+        Choices without slow operators are looked at first, in all blocks: the best of them is a limit for all others.
+        """
+        block, target, rates, hints = self._problem
+        relaxation = BlockRelaxation(block, target, rates, hints, deadline)
+        problem = relaxation.build(_MOST_NODES)
+        if problem is None:
+            return False
+        self.carried = relaxation.reached
+        fast = _without_slow(block, target, rates)
+        first = BlockRelaxation(fast or block, target, rates, hints, deadline)
+        part = first.build(_MOST_NODES) if fast is not None else None
+
+        def look(by: Extract, at: ExtractionProblem, groups: Callable[[ExtractionResult], list[ChosenGroup]]) -> float:
+            found = by(at, time_limit_s=times.take(weight * at.node_count), cutoff=self._limit, slack=self._slack)
+            if not self.groups or found.cost < self._limit - self._slack:
+                self.groups = groups(found)
+            bound = min(found.lower_bound, self._limit)
+            self._limit = min(self._limit, found.cost)
+            return bound
+
+        def all_choices(by: Extract) -> None:
+            try:
+                self.bound = look(by, problem, lambda found: relaxation.groups(found.choice))
+            except EqsatError:  # nothing can be chosen
+                return
+            if self.toll and relaxation.light is not None:
+                workers.submit(2, without_anchor)
+
+        def without_anchor(by: Extract) -> None:
+            assert relaxation.light is not None
+            assert self.bound is not None
+            enough = self.bound + self.toll
+            seconds = times.take(weight * problem.node_count)
+            try:
+                bound = by(relaxation.light, time_limit_s=seconds, cutoff=enough, slack=self._slack).lower_bound
+                self._surplus = min(bound, enough) - self.bound
+            except EqsatError:  # there is no such way
+                self._surplus = self.toll
+
+        def fast_choices(by: Extract) -> None:
+            assert part is not None
+            with suppress(EqsatError):  # there is no way without
+                look(by, part, lambda found: first.groups(found.choice))
+            workers.submit(1, all_choices)
+
+        times.expect(weight * problem.node_count * (2 if self.toll and relaxation.light is not None else 1))
+        if part is None:
+            workers.submit(1, all_choices)
+        else:
+            times.expect(weight * part.node_count)
+            workers.submit(0, fast_choices)
+        return True
+
+
+def _without_slow(block: Block, target: Target, rates: Rates) -> Block | None:
+    """A block without operators whose operations take longer than their bytes, where there is another way to compute their
+    class; ``None`` if it has none."""
+    graph = block.graph
+    members = [[i for i in found if not is_slow(graph, i, target, rates)] or found for found in graph.members]
+    if members == graph.members:
+        return None
+    return replace(block, graph=replace(graph, members=members))
