@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
@@ -59,6 +60,8 @@ _BLOCKS_SHARE = 0.8
 """Of the time left, for the bound of such graphs: it leads to the best programs, too."""
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""
+_ALMOST = 0.9
+"""Of the time left, for what may take long and leads furthest."""
 _USEFUL = 0.95
 """A bound below that part of the cost says little."""
 _LEAST_SHARE = 0.2
@@ -207,13 +210,15 @@ class _Joint:
             limit = self._left(_BLOCKS_SHARE if coarse else share)
             blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse, workers=workers)
             if blocks is not None:
-                self._take_blocks(blocks, self._left(share), workers)
+                self._take_blocks(blocks, self._left(_ALMOST if coarse else share), workers)
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
                     return blocks.bound
+        alone = self.is_large and blocks is None
         least = blocks.bound if blocks else 0.0
         for tried in (attempts, COARSEST):
-            left = self._left(share)
-            relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, attempts=tried, cutoff=cost)
+            left = self._left(_ALMOST if alone else share)  # a second attempt would be cut short, too
+            options: dict[str, Any] = {"attempts": tried, "cutoff": cost, "coarse": alone}
+            relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, **options)
             if relaxed is not None:
                 self._take(relaxed.bound, relaxed.operations, relaxed.groups)
                 least = max(least, relaxed.bound)

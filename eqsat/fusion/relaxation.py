@@ -70,18 +70,20 @@ def relaxed_bound(
     kernels: Iterable[Cone] = (),
     attempts: Sequence[tuple[int, int, float]] = FIRST_ATTEMPTS,
     cutoff: float = float("inf"),
+    coarse: bool = False,
 ) -> Relaxed | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, or time is up.
 
     ``kernels``: those of a good program, which tell where to look closely (`eqsat.fusion.hints`). The first of ``attempts`` of
-    which the problem can be built in time gives the bound. ``cutoff``: a bound above that is not looked for.
+    which the problem can be built in time gives the bound. ``cutoff``: a bound above that is not looked for. ``coarse``: whether
+    spellings of a value are one value (`eqsat.fusion.quotient`).
     """
     rates = rates_of(model, target)
     if rates is None:
         return None
     started = time.perf_counter()
     usable = usable_operations(graph, target)
-    merged = merge_views(graph, usable, free=not rates.view)
+    merged = merge_views(graph, usable, free=not rates.view, coarse=target if coarse and not rates.view else None)
     try:
         needs = Needs(graph, usable, merged, target)
     except EqsatError:

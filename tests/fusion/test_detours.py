@@ -16,6 +16,7 @@ from eqsat.fusion.detours import without_detours
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.quotient import merge_views
 from eqsat.fusion.readoff import covering_of, spanned, with_written_signs
+from eqsat.fusion.relaxation import relaxed_bound
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType, TensorType
@@ -190,5 +191,7 @@ def test_bounds_on_spellings_are_never_above_the_optimum(cost: str, monkeypatch:
         best = optimum(graph, machine, model) if found else float("inf")
         if found is not None and best < float("inf"):
             assert found.bound <= best * (1 + 1e-9), seed
+            whole = relaxed_bound(graph, machine, model, time_limit_s=20.0, coarse=True)
+            assert whole is None or whole.bound <= best * (1 + 1e-9), seed
             compared += 1
     assert compared > 10
