@@ -60,7 +60,7 @@ _BLOCKS_SHARE = 0.8
 """Of the time left, for the bound of such graphs: it leads to the best programs, too."""
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""
-_ALMOST = 0.9
+_ALMOST = 0.95
 """Of the time left, for what may take long and leads furthest."""
 _USEFUL = 0.95
 """A bound below that part of the cost says little."""
@@ -305,7 +305,7 @@ class _Joint:
     def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> float:
         """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
         share = 0.2 if cones == _WHOLE_POOL else 0.5
-        if len(self._graph.operations) > _COARSE_OPERATIONS:
+        if len(self._graph.operations) > _COARSE_OPERATIONS and stage in ("original", "two-phase"):
             share *= _LARGE
         try:
             plan = plan_kernels(
