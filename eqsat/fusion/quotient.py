@@ -142,7 +142,7 @@ def _without_scalars(
     """Inputs without constants of one element; if ``ordered``, with as many that what stages may take them stays the same."""
     if not ordered:
         return tuple(c for c in inputs if not scalar[c])
-    first = sorted({s.from_input for t in target.templates for s in t.stages})
+    first = sorted({0, *(s.from_input for t in target.templates for s in t.stages)})
     spare = iter(c for c in range(len(scalar)) if scalar[c])
     kept: list[int] = []
     for position, cls in enumerate(inputs):

@@ -151,6 +151,16 @@ def test_spellings_of_a_value_are_one_value_of_the_fewest_bytes() -> None:
     assert len(set(finer.classes.values())) == 5
 
 
+def test_targets_without_templates_know_constants_too() -> None:
+    graph = FusionGraph()
+    for scalar in (False, True, False):
+        graph.add_class(VECTOR, scalar=scalar)
+    graph.add(2, Operation("product", frozenset(("product", "anchor")), Kind.ANCHOR, (1, 0), 8.0, "default", -1))
+    graph.roots = (2,)
+    merged = merge_views(graph, [True], coarse=replace(target(LIGHT, 16), templates=()))
+    assert merged.graph.operations[0].inputs == (0,)
+
+
 def test_a_root_is_written_as_it_is() -> None:
     graph = quantised()
     graph.roots = (3, 4)
