@@ -153,6 +153,11 @@ class _Joint:
         """Whether the graph is bounded block by block first."""
         return len(self._graph.operations) > _BLOCKWISE_OPERATIONS
 
+    @property
+    def _is_coarse(self) -> bool:
+        """Whether blocks are looked at less closely, where kernels hold what leads from one spelling to another."""
+        return len(self._graph.operations) > _COARSE_OPERATIONS and bool(self._target.templates)
+
     def run(self, additive: Selection | None, workers: Workers) -> JointSelection:
         before = self._offer(self._original(), "original", _WHOLE_POOL)
         if additive is None:
@@ -165,11 +170,11 @@ class _Joint:
                 writable=self._writable,
             )
         two_phase = self._offer(self._operations(additive.choice), "two-phase")
-        relaxed = self._bound(0.6, FIRST_ATTEMPTS, workers)
+        # Kernels of one operator are all in the pool.
+        relaxed = self._bound(0.6, FIRST_ATTEMPTS, workers) if self._target.templates else None
         bound = relaxed or 0.0
         whole = relaxed is not None
-        coarse = len(self._graph.operations) > _COARSE_OPERATIONS
-        enough = self._left(1.0) > _LEAST_SHARE * self._limit_s and not coarse
+        enough = self._left(1.0) > _LEAST_SHARE * self._limit_s and not self._is_coarse
         if not self._proved(bound) and (enough or not whole):
             truncated = self._enumerate()
             pooled = self._improve()
@@ -206,19 +211,19 @@ class _Joint:
         problem = self._graph, self._target, self._model
         blocks = None
         if self.is_large:
-            coarse = len(self._graph.operations) > _COARSE_OPERATIONS
+            coarse = self._is_coarse
             limit = self._left(_BLOCKS_SHARE if coarse else share)
             blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse, workers=workers)
             if blocks is not None:
                 self._take_blocks(blocks, self._left(_ALMOST if coarse else share), workers)
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
                     return blocks.bound
-        alone = self.is_large and blocks is None
+        alone = self.is_large and blocks is None and bool(self._target.templates)
         least = blocks.bound if blocks else 0.0
         for tried in (attempts, COARSEST):
             left = self._left(_ALMOST if alone else share)  # a second attempt would be cut short, too
-            options: dict[str, Any] = {"attempts": tried, "cutoff": cost, "coarse": alone}
-            relaxed = relaxed_bound(*problem, time_limit_s=left, kernels=kernels, **options)
+            options: dict[str, Any] = {"attempts": tried, "cutoff": cost, "coarse": alone, "kernels": kernels}
+            relaxed = relaxed_bound(*problem, time_limit_s=left, **options)
             if relaxed is not None:
                 self._take(relaxed.bound, relaxed.operations, relaxed.groups)
                 least = max(least, relaxed.bound)
@@ -231,16 +236,9 @@ class _Joint:
         if self._proved(blocks.bound) or self._best is None:
             return
         usable = [i in blocks.operations or o.is_view for i, o in enumerate(self._graph.operations)]
-        found = blockwise_bound(
-            self._graph,
-            self._target,
-            self._model,
-            time_limit_s=time_limit_s,
-            kernels=self._best[2].kernels.values(),
-            usable=usable,
-            coarse=False,
-            workers=workers,
-        )
+        problem = self._graph, self._target, self._model
+        options: dict[str, Any] = {"time_limit_s": time_limit_s, "usable": usable, "coarse": False, "workers": workers}
+        found = blockwise_bound(*problem, kernels=self._best[2].kernels.values(), **options)
         if found is not None:
             self._take(blocks.bound, found.operations, found.groups)
 
@@ -305,7 +303,7 @@ class _Joint:
     def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> float:
         """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
         share = 0.2 if cones == _WHOLE_POOL else 0.5
-        if len(self._graph.operations) > _COARSE_OPERATIONS and stage in ("original", "two-phase"):
+        if self._is_coarse and stage in ("original", "two-phase"):
             share *= _LARGE
         try:
             plan = plan_kernels(
