@@ -41,7 +41,7 @@ class Workers:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = max(1, min(_MOST, len(_cores()) if count is None else count))
+        self.count = max(1, min(_MOST, _cores() if count is None else count))
         self._waiting: list[tuple[int, int, Job]] = []
         self._changed = Condition()
         self._submitted = self._open = 0
@@ -157,8 +157,8 @@ class _Process:
                     pipe.close()  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def _cores() -> set[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _main() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
-from eqsat.extract import ExtractionProblem, ExtractionResult
+from eqsat.extract import ExtractionProblem
 from eqsat.extract.workers import Extract, Workers
 from eqsat.fusion.blockrelaxation import BlockRelaxation, is_slow
 from eqsat.fusion.blocks import Block, toll_of
@@ -81,20 +80,20 @@ class BlockSearch:
             return False
         self.carried = relaxation.reached
         fast = _without_slow(block, target, rates)
-        first = BlockRelaxation(fast or block, target, rates, hints, deadline)
-        part = first.build(_MOST_NODES) if fast is not None else None
+        first = BlockRelaxation(fast, target, rates, hints, deadline) if fast is not None else None
+        part = first.build(_MOST_NODES) if first is not None else None
 
-        def look(by: Extract, at: ExtractionProblem, groups: Callable[[ExtractionResult], list[ChosenGroup]]) -> float:
+        def look(by: Extract, within: BlockRelaxation, at: ExtractionProblem) -> float:
             found = by(at, time_limit_s=times.take(weight * at.node_count), cutoff=self._limit, slack=self._slack)
             if not self.groups or found.cost < self._limit - self._slack:
-                self.groups = groups(found)
+                self.groups = within.groups(found.choice)
             bound = min(found.lower_bound, self._limit)
             self._limit = min(self._limit, found.cost)
             return bound
 
         def all_choices(by: Extract) -> None:
             try:
-                self.bound = look(by, problem, lambda found: relaxation.groups(found.choice))
+                self.bound = look(by, relaxation, problem)
             except EqsatError:  # nothing can be chosen
                 return
             if self.toll and relaxation.light is not None:
@@ -112,9 +111,10 @@ class BlockSearch:
                 self._surplus = self.toll
 
         def fast_choices(by: Extract) -> None:
+            assert first is not None
             assert part is not None
             with suppress(EqsatError):  # there is no way without
-                look(by, part, lambda found: first.groups(found.choice))
+                look(by, first, part)
             workers.submit(1, all_choices)
 
         times.expect(weight * problem.node_count * (2 if self.toll and relaxation.light is not None else 1))

@@ -54,19 +54,19 @@ def merge_views(
             cls = parent[cls]
         return cls
 
-    def is_same(operation: Operation) -> bool:
-        return coarse is not None and operation.name == RECENTER
+    def join(one: int, other: int) -> None:
+        first, second = sorted((find(one), find(other)))
+        parent[second] = first
 
     for index, operation in enumerate(graph.operations):
-        if usable[index] and len(operation.inputs) == 1 and ((free and operation.is_plain_view) or is_same(operation)):
+        equal = (free and operation.is_plain_view) or (coarse is not None and operation.name == RECENTER)
+        if usable[index] and len(operation.inputs) == 1 and equal:
             own, other = graph.owner[index], operation.inputs[0]
             if graph.bytes[own] == graph.bytes[other] and graph.members[other]:
-                first, second = sorted((find(own), find(other)))
-                parent[second] = first
+                join(own, other)
     for component in _converted(graph, usable) if coarse is not None else ():
         for cls in component:
-            first, second = sorted((find(component[0]), find(cls)))
-            parent[second] = first
+            join(component[0], cls)
     least = list(graph.bytes)
     for cls, size in enumerate(graph.bytes):
         least[find(cls)] = min(least[find(cls)], size)
@@ -102,7 +102,7 @@ def merge_views(
                 operation.row_bytes,
             )
             read = inputs if operation.is_view else tuple(c for c in inputs if c in computed)
-            between = operation.is_view or is_same(operation) or (coarse is not None and _is_conversion(operation))
+            between = operation.is_view or (coarse is not None and _is_conversion(operation))
             if usable[index] and not (between and read == (number[target],)):
                 if same not in seen:
                     seen[same] = result.add(number[target], replace(operation, inputs=inputs))
@@ -129,9 +129,8 @@ def _converted(graph: FusionGraph, usable: Sequence[bool]) -> list[list[int]]:
             read = graph.inputs_of(index)
             if not usable[index] or len(read) != 1 or not _is_conversion(graph.operations[index]):
                 continue
-            if (
-                graph.elements[read[0]] == graph.elements[cls] and cls not in graph.roots and read[0] not in graph.roots
-            ):  # which are written as they are
+            alike = graph.elements[read[0]] == graph.elements[cls]
+            if alike and cls not in graph.roots and read[0] not in graph.roots:  # roots are written as they are
                 ways[cls].append(read[0])
     return [component for component in strong_components(ways) if len(component) > 1]
 

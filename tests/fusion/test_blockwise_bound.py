@@ -9,7 +9,7 @@ import pytest
 from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
 from eqsat.cost.model import find_cost_model
-from eqsat.fusion import blockwise, separators
+from eqsat.fusion import separators
 from eqsat.fusion.blocks import block_of, equal_blocks
 from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
@@ -17,12 +17,7 @@ from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.merging import merge_kernels
 from eqsat.fusion.operation import FusionGraph
 
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
-    monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
-    monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def problem(seed: int) -> FusionGraph:

@@ -9,7 +9,6 @@ import pytest
 from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
 from eqsat.cost.model import find_cost_model
-from eqsat.fusion import blockwise, separators
 from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePrices
 from eqsat.fusion.detours import without_detours
@@ -103,11 +102,9 @@ def spiced(seed: int) -> FusionGraph:
     return graph
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("cost", ["bytes", "roofline-launch"])
-def test_bounds_without_detours_are_never_above_the_optimum(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
-    monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
-    monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
+def test_bounds_without_detours_are_never_above_the_optimum(cost: str) -> None:
     model = find_cost_model(cost)
     compared = programs = 0
     for seed in (*range(60), 5431):
@@ -187,12 +184,9 @@ def respelled(seed: int) -> FusionGraph:
     return graph
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("cost", ["bytes", "roofline-launch"])
-def test_bounds_on_spellings_are_never_above_the_optimum(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(separators, "_LEAST_HEAVY", 1)
-    monkeypatch.setattr(separators, "_LEAST_READ", 1)
-    monkeypatch.setattr(separators, "_LEAST_LIGHT", 1)
-    monkeypatch.setattr(blockwise, "_LEAST_BYTES", 0.0)
+def test_bounds_on_spellings_are_never_above_the_optimum(cost: str) -> None:
     model = find_cost_model(cost)
     compared = 0
     for seed in range(80):
