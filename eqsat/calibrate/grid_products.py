@@ -26,6 +26,9 @@ _SMALL_GEMM = [s for s in _GEMM if s[0] in (1, 128, 512) and s[1] * s[2] >= 256 
 _HEADS = [(36, 128, 768, 64), (12, 128, 768, 64), (36, 384, 768, 64), (12, 384, 768, 64), (8, 64, 256, 32)]
 """Heads, rows, inner extent and columns of each head."""
 
+_COLUMNS = [(128, 768), (128, 2304), (128, 3072), (384, 768), (384, 3072), (3072, 768), (64, 256), (197, 768)]
+"""Rows and columns that are scaled and shifted each by itself."""
+
 _BATCHED = [
     (12, 128, 64, 128),
     (12, 128, 128, 64),
@@ -144,6 +147,14 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
             data(a, 1, g, m, n), *_scale(a), weight(b, k, n, g, 1), *_channel_scales(b, k), *_scale(a),
         ],
         lambda g, m, n, k: {"channels_last": 1, "kernel_shape": [g, 1]},
+    )  # fmt: skip
+    yield Kernels(
+        "com.microsoft::QLinearConv",
+        _COLUMNS if a == "uint8" else [],
+        lambda m, c: [
+            data(a, 1, m, c), *_scale(a), weight(b, c, 1, 1), *_channel_scales(b, c), *_scale(a), filled("int32", 5, c),
+        ],
+        lambda m, c: {"channels_last": 1, "group": c, "kernel_shape": [1]},
     )  # fmt: skip
     yield Kernels(
         "com.microsoft::MatMulIntegerToFloat",

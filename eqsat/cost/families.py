@@ -80,10 +80,10 @@ def _broadcast(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
 
 def _convolution(weight: int) -> Variant:
     def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
-        kernel = inputs[weight][2:] if len(inputs) > weight else ()
+        weights = inputs[weight] if len(inputs) > weight else ()
+        kernel = weights[2:]
         group = int(attributes.get("group", 1))
-        channels = inputs[0][1] if inputs and len(inputs[0]) > 1 else 1
-        way = "depthwise" if group > 1 and group == channels else "grouped" if group > 1 else "dense"
+        way = "depthwise" if group > 1 and weights[1:2] == (1,) else "grouped" if group > 1 else "dense"
         size = "x".join(map(str, kernel)) if set(kernel) <= {1, 3} else "large"
         stride = max(attributes.get("strides", (1,)), default=1)
         return f"{way} {size} stride {min(stride, 2)}"

@@ -85,6 +85,7 @@ class BlockRelaxation(Relaxation):
         hints = replace(hints, heavy=heavy)
         super().__init__(block.graph, _NoNeeds(block.graph), target, rates, hints, deadline, block.borders)
         self._toll = block.toll
+        self._shared = block.shared
         self._closed = computed_from_source(block) if block.borders.source != NONE else frozenset[int]()
         self._first = {m.number: self._first_anchors(m) for m in self._modes if block.borders.source != NONE}
         self.reached: dict[int, frozenset[tuple[int, int]]] = {}
@@ -135,6 +136,16 @@ class BlockRelaxation(Relaxation):
         problem.add(problem.key("made", cls), below, cost)
         if light:
             problem.add(problem.key("light", cls), below, cost)
+
+    def _read(self, cls: int, kernel: ReadBy) -> int:
+        """What other blocks read, too, is paid for in that with the operator that a kernel is built around."""
+        price, (anchor, _) = self._shared.get(cls), kernel.kernel
+        if price is None or anchor in (NONE, self._borders.source):
+            return super()._read(cls, kernel)
+        name = ("read", cls, kernel)
+        if name not in self._problem.numbers:
+            self._problem.add(self._problem.key(*name), [self._problem.key("written", cls)], price)
+        return self._problem.key(*name)
 
     def _is_alone(self, reach: Reach, cls: int, state: State) -> bool:
         """Never the source, which costs a kernel alone more than one that was built around an anchor."""

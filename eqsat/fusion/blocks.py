@@ -43,7 +43,8 @@ _TOLL_S = 1.0
 class Block:
     """The part of a graph between two separators, ``borders.source`` and ``borders.target``, and the toll of the source.
     ``classes``, ``operations``: those of the whole graph -> their numbers here. ``repeated``: classes that two kernels may
-    compute, each for itself, whatever the operator."""
+    compute, each for itself, whatever the operator. ``shared``: what kernels that are built around an operator here pay for
+    reading classes that other blocks read, too (`eqsat.fusion.sharedreads`)."""
 
     graph: FusionGraph
     borders: Borders
@@ -51,10 +52,12 @@ class Block:
     classes: Mapping[int, int]
     operations: Mapping[int, int]
     repeated: frozenset[int]
+    shared: Mapping[int, float]
 
 
-def block_of(parts: Separated, position: int, target: Target) -> Block:
-    """Block number ``position``, from the leaves up, the last one up to the roots, with nothing carried into it and no toll."""
+def block_of(parts: Separated, position: int, target: Target, shared: Mapping[int, float]) -> Block:
+    """Block number ``position``, from the leaves up, the last one up to the roots, with nothing carried into it and no toll.
+    ``shared``: `eqsat.fusion.sharedreads.prices_of_shared`."""
     whole = parts.graph
     separators = parts.separators
     below = separators[position - 1] if position else NONE
@@ -90,6 +93,7 @@ def block_of(parts: Separated, position: int, target: Target) -> Block:
         classes,
         operations,
         frozenset(number for cls, number in classes.items() if cls in parts.repeated),
+        {number: shared[cls] for cls, number in classes.items() if cls in shared},
     )
 
 
@@ -197,7 +201,7 @@ def _described(block: Block, shared: frozenset[int], attributes: dict[object, fl
         parts.append(part)
 
     for cls, members in enumerate(graph.members):
-        kind = graph.bytes[cls], graph.elements[cls], cls in apart, cls in block.repeated
+        kind = graph.bytes[cls], graph.elements[cls], cls in apart, cls in block.repeated, block.shared.get(cls)
         if not members:
             add(cls, (), NONE, kind)
         for index in members:

@@ -24,6 +24,7 @@ from eqsat.fusion.problem import ChosenGroup, in_graph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.separators import acyclic_operations, separated
+from eqsat.fusion.sharedreads import prices_of_shared
 from eqsat.fusion.states import NONE, Carried
 from eqsat.ir.operator import Kind
 
@@ -87,7 +88,8 @@ def blockwise_bound(
     if parts is None:
         return None
     shared = _read_by_several(merged, kernels)
-    blocks = [block_of(parts, position, target) for position in range(len(parts.separators) + 1)]
+    prices = prices_of_shared(parts, target, rates)
+    blocks = [block_of(parts, position, target, prices) for position in range(len(parts.separators) + 1)]
     keys = equal_blocks(blocks, shared)
     count = Counter(key for key, _ in keys)
     slack = _SLACK * sum(kernel.price for kernel in kernels) / len(blocks)

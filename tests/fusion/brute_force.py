@@ -102,15 +102,27 @@ def random_problem(seed: int, classes: int = 6) -> FusionGraph:
     return graph
 
 
-def chain(*parts: FusionGraph) -> FusionGraph:
-    """A problem whose parts read the first root of the part before instead of their first leaf."""
+def chain(*parts: FusionGraph, shared: int = 0) -> FusionGraph:
+    """A problem whose parts read the first root of the part before instead of their first leaf.
+
+    ``shared``: 1 if all parts have one second leaf, 2 if that is computed from a leaf of a quarter of its size.
+    """
     whole = FusionGraph()
-    previous = -1
+    previous = common = -1
+    if shared:
+        common = whole.add_class([TensorType(DType.FLOAT, (8,))])
+    if shared > 1:
+        small = whole.add_class([TensorType(DType.FLOAT, (2,))])
+        kind, label = KINDS["add"]
+        whole.add(common, Operation("add", frozenset(("add", label)), kind, (small,), 8.0, "default", -1))
     for part in parts:
         number: dict[int, int] = {}
         for cls in range(len(part.members)):
             if cls == 0 and previous >= 0:
                 number[cls] = previous
+                continue
+            if cls == 1 and common >= 0:
+                number[cls] = common
                 continue
             number[cls] = len(whole.members)
             whole.members.append([])

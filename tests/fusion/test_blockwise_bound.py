@@ -20,8 +20,8 @@ from eqsat.fusion.operation import FusionGraph
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
-def problem(seed: int) -> FusionGraph:
-    return chain(random_problem(2 * seed, classes=4), random_problem(2 * seed + 1, classes=4))
+def problem(seed: int, shared: int = 0) -> FusionGraph:
+    return chain(random_problem(2 * seed, classes=4), random_problem(2 * seed + 1, classes=4), shared=shared)
 
 
 @pytest.mark.parametrize("cost", ["bytes", "roofline", "roofline-launch"])
@@ -78,7 +78,7 @@ def test_equal_parts_are_equal_blocks() -> None:
         parts = separators.separated(chain(*[random_problem(seed, classes=4)] * 3), machine)
         if parts is None or len(parts.separators) != 2:
             continue
-        first, second, third = (block_of(parts, position, machine) for position in range(3))
+        first, second, third = (block_of(parts, position, machine, {}) for position in range(3))
         assert (first.borders.source, third.borders.target) == (-1, -1)
         assert -1 not in (second.borders.source, third.borders.source, first.borders.target, second.borders.target)
         keys = [key for key, _ in equal_blocks([first, second, third], frozenset())]
