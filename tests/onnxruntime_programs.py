@@ -38,6 +38,13 @@ def integer_layer(dtype: Any = np.uint8, *, requantised: bool = True) -> Graph:
     return b.finish({"y": quantized(b, y, 0.05, np.uint8(120)) if requantised else b.op("Tanh", y)})
 
 
+def biased_columns() -> Graph:
+    """``Q(DQ(x) + bias)`` on [2, 5, 48] with a bias for each column."""
+    b = GraphBuilder()
+    x = dequantized(b, b.input("x", "uint8", (2, 5, 48)), 0.02, np.uint8(120))
+    return b.finish({"y": quantized(b, b.op("Add", x, b.constant(_floats(48))), 0.0201, np.uint8(130))})
+
+
 def quantised_block() -> Graph:
     """A residual sum, a gate and a pool on images, all in uint8."""
     b = GraphBuilder()
@@ -120,6 +127,7 @@ def four_bits() -> Graph:
 PROGRAMS = {
     "integer layer": (integer_layer(), {"QGemm": 1}),
     "integer layer in float": (integer_layer(requantised=False), {"MatMulIntegerToFloat": 1, "Tanh": 1}),
+    "biased columns": (biased_columns(), {"QLinearConv": 1}),
     "quantised block": (
         quantised_block(),
         {"QLinearAdd": 1, "QLinearSigmoid": 1, "QLinearMul": 1, "QLinearConcat": 1, "QLinearGlobalAveragePool": 1},

@@ -123,7 +123,8 @@ class BlockRelaxation(Relaxation):
             problem.add(problem.key("written", cls), [alone], rates.byte * graph.bytes[cls])
         elif cls == self._borders.target:
             kernel = self._readers.alone
-            below = [self._read(c, kernel(c, index)) for c in graph.operations[index].inputs]
+            by = {c: kernel(c, index) for c in graph.operations[index].inputs}
+            below = [self._read(c, EVERY if c in self._shared and k.kernel[0] == NONE else k) for c, k in by.items()]
             labels = graph.operations[index].labels
             anchor = any(m.anchored and m.opens(labels) for m in self._modes)
             self._makes(cls, [*self._implied(index), *below], rates.operator, light=not anchor)
@@ -137,10 +138,22 @@ class BlockRelaxation(Relaxation):
         if light:
             problem.add(problem.key("light", cls), below, cost)
 
+    def _reader(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> ReadBy:
+        found = super()._reader(mode, cls, index, kernel)
+        alone = found.kernel[0] == NONE
+        return EVERY if alone and cls in self._shared and self._may_reach_beyond(mode, index) else found
+
+    def _may_reach_beyond(self, mode: Mode, index: int) -> bool:
+        """Whether a kernel of a mode, of unknown anchor, may hold an operator and others of a block that pays for it."""
+        if mode.anchored or self._borders.source == NONE:
+            return mode.anchored
+        return not self._borders.once or index in self._first[mode.number]
+
     def _read(self, cls: int, kernel: ReadBy) -> int:
-        """What other blocks read, too, is paid for in that with the operator that a kernel is built around."""
-        price, (anchor, _) = self._shared.get(cls), kernel.kernel
-        if price is None or anchor in (NONE, self._borders.source):
+        """A class that other blocks read, too, is paid for here by kernels that no other block charges
+        (`eqsat.fusion.sharedreads`)."""
+        price = self._shared.get(cls)
+        if price is None or kernel in (EVERY, _FRAGMENT) or kernel.kernel[0] == self._borders.source != NONE:
             return super()._read(cls, kernel)
         name = ("read", cls, kernel)
         if name not in self._problem.numbers:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
-from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.extract.workers import Workers
 from eqsat.fusion.blockwise import Blockwise, blockwise_bound
+from eqsat.fusion.choices import choice_of_handles, groups_of, handles_of_choice, needed, original_choice
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.counterparts import counterparts
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
@@ -36,9 +35,10 @@ from eqsat.fusion.partition import (
     program_with,
 )
 from eqsat.fusion.problem import ChosenGroup
+from eqsat.fusion.rates import rates_of
 from eqsat.fusion.readoff import covering_of, spanned, with_written_signs
 from eqsat.fusion.relaxation import COARSEST, FIRST_ATTEMPTS, LATER_ATTEMPTS, relaxed_bound
-from eqsat.fusion.selection import Group, JointSelection
+from eqsat.fusion.selection import JointSelection
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import SnapshotGraph, graph_of_program, graph_of_snapshot
 from eqsat.lower.lowering import lower
@@ -54,8 +54,8 @@ _BLOCKWISE_OPERATIONS = 1_500
 """Larger graphs are bounded block by block first."""
 _COARSE_OPERATIONS = 4_000
 """Blocks of larger graphs are looked at less closely."""
-_LARGE = 0.3
-"""So much of the time for fusing single programs is left for it where blocks lead to better ones."""
+_LEADING = 0.3
+"""So much of the time for fusing single programs is left for it where the bound leads to better ones."""
 _BLOCKS_SHARE = 0.8
 """Of the time left, for the bound of such graphs: it leads to the best programs, too."""
 _WHOLE_OPERATIONS = 6_000
@@ -158,8 +158,13 @@ class _Joint:
         """Whether blocks are looked at less closely, where kernels hold what leads from one spelling to another."""
         return len(self._graph.operations) > _COARSE_OPERATIONS and bool(self._target.templates)
 
+    @property
+    def _leads(self) -> bool:
+        """Whether there is a bound over all kernels, whose choice is a program, too."""
+        return bool(self._target.templates) and rates_of(self._model, self._target) is not None
+
     def run(self, additive: Selection | None, workers: Workers) -> JointSelection:
-        before = self._offer(self._original(), "original", _WHOLE_POOL)
+        before = self._offer(original_choice(self._source, self._snapshot), "original", _WHOLE_POOL)
         if additive is None:
             additive = select(
                 self._encoding,
@@ -169,9 +174,9 @@ class _Joint:
                 time_limit_s=self._left(0.25),
                 writable=self._writable,
             )
-        two_phase = self._offer(self._operations(additive.choice), "two-phase")
+        two_phase = self._offer(choice_of_handles(self._source, self._snapshot, additive.choice), "two-phase")
         # Kernels of one operator are all in the pool.
-        relaxed = self._bound(0.6, FIRST_ATTEMPTS, workers) if self._target.templates else None
+        relaxed = self._bound(0.7, FIRST_ATTEMPTS, workers) if self._target.templates else None
         bound = relaxed or 0.0
         whole = relaxed is not None
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s and not self._is_coarse
@@ -189,8 +194,8 @@ class _Joint:
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
         return JointSelection(
-            self._handles(choice),
-            self._groups(plan),
+            handles_of_choice(self._source, self._snapshot, choice),
+            groups_of(self._source, plan),
             launches(plan.kernels.values()),
             cost,
             before,
@@ -222,8 +227,9 @@ class _Joint:
         least = blocks.bound if blocks else 0.0
         for tried in (attempts, COARSEST):
             left = self._left(_ALMOST if alone else share)  # a second attempt would be cut short, too
-            options: dict[str, Any] = {"attempts": tried, "cutoff": cost, "coarse": alone, "kernels": kernels}
-            relaxed = relaxed_bound(*problem, time_limit_s=left, **options)
+            relaxed = relaxed_bound(
+                *problem, time_limit_s=left, kernels=kernels, attempts=tried, cutoff=cost, coarse=alone
+            )
             if relaxed is not None:
                 self._take(relaxed.bound, relaxed.operations, relaxed.groups)
                 least = max(least, relaxed.bound)
@@ -237,8 +243,14 @@ class _Joint:
             return
         usable = [i in blocks.operations or o.is_view for i, o in enumerate(self._graph.operations)]
         problem = self._graph, self._target, self._model
-        options: dict[str, Any] = {"time_limit_s": time_limit_s, "usable": usable, "coarse": False, "workers": workers}
-        found = blockwise_bound(*problem, kernels=self._best[2].kernels.values(), **options)
+        found = blockwise_bound(
+            *problem,
+            time_limit_s=time_limit_s,
+            kernels=self._best[2].kernels.values(),
+            usable=usable,
+            coarse=False,
+            workers=workers,
+        )
         if found is not None:
             self._take(blocks.bound, found.operations, found.groups)
 
@@ -247,7 +259,7 @@ class _Joint:
         choice = None if self._proved(bound) else spanned(self._graph, operations, groups)
         if choice is None:
             return
-        choice = self._needed(with_written_signs(self._graph, choice, groups))
+        choice = needed(self._graph, with_written_signs(self._graph, choice, groups))
         plan = covering_of(self._graph, choice, groups, self._target, self._prices)
         if plan is not None:
             self._pool.add(cone for cone in plan.kernels.values() if not cone.also)
@@ -303,8 +315,8 @@ class _Joint:
     def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> float:
         """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
         share = 0.2 if cones == _WHOLE_POOL else 0.5
-        if self._is_coarse and stage in ("original", "two-phase"):
-            share *= _LARGE
+        if self._leads and stage in ("original", "two-phase"):
+            share *= _LEADING
         try:
             plan = plan_kernels(
                 self._graph,
@@ -328,69 +340,3 @@ class _Joint:
     def _remember(self, choice: dict[int, int], plan: Covering, stage: str) -> None:
         if not self._best or plan.cost < self._best[0] * (1 - 1e-12):
             self._best = (plan.cost, choice, plan, stage)
-
-    def _original(self) -> dict[int, int]:
-        """The original program: in every class the oldest e-node that no rule made."""
-        first: dict[int, int] = {}
-        for cls, members in self._snapshot.classes.items():
-            number = self._source.classes.get(cls)
-            for item in members:
-                if not item.node.rule and item.handle in self._source.by_handle:
-                    if number is not None:
-                        first[number] = self._source.by_handle[item.handle]
-                    break
-        return self._needed(first)
-
-    def _operations(self, choice: Mapping[int, int]) -> dict[int, int]:
-        source, egraph = self._source, self._snapshot.egraph
-        found: dict[int, int] = {}
-        for cls, handle in choice.items():
-            index = source.by_handle.get(handle)
-            if index in source.splits:
-                index = source.slices.get((handle, choice[egraph.canonical_children(handle)[0]]), index)
-            if index is not None:
-                found[source.classes[cls]] = index
-        return self._needed(found)
-
-    def _groups(self, plan: Covering) -> tuple[Group, ...]:
-        representatives = {number: cls for cls, number in self._source.classes.items()}
-        operations = self._graph.operations
-        return tuple(
-            Group(
-                cone.template,
-                representatives[root],
-                frozenset(operations[i].source for i in cone.operations),
-                tuple(representatives[c] for c in cone.also),
-            )
-            for root, cone in plan.kernels.items()
-        )
-
-    def _needed(self, choice: Mapping[int, int]) -> dict[int, int]:
-        """The part of a choice that the roots need, operands first."""
-        graph = self._graph
-        done: dict[int, int] = {}
-        stack = [(c, False) for c in graph.roots]
-        while stack:
-            cls, ready = stack.pop()
-            if cls in done or not graph.members[cls]:
-                continue
-            if ready:
-                done[cls] = choice[cls]
-            else:
-                stack.append((cls, True))
-                stack.extend((c, False) for c in reversed(graph.inputs_of(choice[cls])) if c not in done)
-        return done
-
-    def _handles(self, choice: Mapping[int, int]) -> dict[int, int]:
-        """Class representative -> handle, with the inputs of the program."""
-        representatives = {number: cls for cls, number in self._source.classes.items()}
-        handles = {representatives[c]: self._graph.operations[i].source for c, i in choice.items()}
-        for index in choice.values():
-            split = self._source.splits.get(index)
-            if split is not None:
-                handles[self._snapshot.egraph.find(split)] = split
-        for cls in self._source.classes:
-            for item in self._snapshot.classes[cls]:
-                if item.node.op == INPUT and not item.node.domain and cls not in self._snapshot.constants:
-                    handles[cls] = item.handle
-        return handles

@@ -327,7 +327,7 @@ class Relaxation:
     def _outside(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> int:
         """Class of a value that a kernel with operator ``index`` reads from memory, or of a view there of such values."""
         problem, graph = self._problem, self._graph
-        reader = None if mode.heavy else self._readers.kernel(cls, index, mode, kernel)
+        reader = None if mode.heavy else self._reader(mode, cls, index, kernel)
         own = problem.key("written", cls) if reader is None else self._read(cls, reader)
         views = graph.views_of(cls)
         if not views:
@@ -340,6 +340,9 @@ class Relaxation:
                 inner = [self._outside(mode, c, index, kernel) for c in graph.operations[view].inputs]
                 problem.add(number, inner, self._rates.view)
         return problem.key(*name)
+
+    def _reader(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> ReadBy:
+        return self._readers.kernel(cls, index, mode, kernel)
 
     def _exactly(self, reach: Reach, cls: int, k: int, filled: int, kernel: KernelId) -> int:
         """Class of a value inside a kernel, at most at stage ``k``, with exactly so many required stages filled."""

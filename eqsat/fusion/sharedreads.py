@@ -1,7 +1,10 @@
-"""What a kernel pays at least for reading a value that all blocks of a graph read, such as a mask.
+"""What a kernel pays at least for reading a value that several blocks of a graph read, such as a mask.
 
-A kernel may hold operators of several blocks and reads such a value once, so that only one block may count that: the one with
-the operator that the kernel is built around. It may also compute the value inside, from smaller ones.
+A kernel may hold operators of several blocks and reads such a value once, so that only one block may count that. Of a kernel
+built around an operator it is the block with that. Any other kernel holds what separates its blocks, and where that is computed
+once, nothing in it is computed from that by other kernels: a block counts what is read for operators of which that cannot be,
+as their kernels reach into blocks above only, where their operators are such that they may hold the separator below. A kernel
+may also compute the value inside, from smaller ones.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from collections.abc import Collection
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
-from eqsat.fusion.modes import distinct_templates
 from eqsat.fusion.rates import Rates
 from eqsat.fusion.separators import Separated
 
@@ -23,9 +25,7 @@ def prices_of_shared(parts: Separated, target: Target, rates: Rates) -> dict[int
     """Shared class -> least price of the bytes that a kernel built around an operator reads for having it, by itself or by what
     it is computed from. No two of these classes are computed from a common one inside kernels, so that a kernel that reads
     several pays for each."""
-    accepts = frozenset[str]().union(
-        *(s.accepts for t in distinct_templates(target.templates) if t.is_anchored for s in t.stages)
-    )
+    accepts = frozenset[str]().union(*(s.accepts for t in target.templates for s in t.stages))
     found: dict[int, float] = {}
     seen: set[int] = set()
     for cls in sorted(parts.shared, key=lambda c: (-parts.graph.bytes[c], c)):

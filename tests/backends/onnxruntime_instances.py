@@ -116,6 +116,23 @@ def _channels_last(d: Sampler) -> Instance:
     return found + bias, {"channels_last": 1, "kernel_shape": kernel, "pads": d.choose(((0, 0, 0, 0), (0, 1, 1, 1)))}
 
 
+def _depthwise(d: Sampler) -> Instance:
+    """Each channel for itself, in one dimension: by weights of either sign, or without one."""
+    channels, dtype = d.integer(1, 40), d.choose(("int8", "uint8"))
+    found = [
+        d.integers((d.integer(1, 2), d.integer(1, 20), channels), "uint8"),
+        d.positive(()),
+        d.integers((), "uint8"),
+    ]
+    found += [d.integers((channels, 1, 1), dtype), d.positive((channels,)), np.zeros(channels, dtype)]
+    found += [d.positive(()) * np.float32(256), d.integers((), "uint8"), d.integers((channels,), "int32", -2000, 2000)]
+    return found, {"channels_last": 1, "group": channels, "kernel_shape": (1,)}
+
+
+def _convolution(d: Sampler) -> Instance:
+    return d.choose((_channels_last, _depthwise))(d)
+
+
 def _weight(d: Sampler, inner: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     dtype = d.choose(("int8", "uint8"))
     extent = d.choose(((), (columns,)))
@@ -214,7 +231,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "QLinearGlobalAveragePool": _quantised(1),
     "QLinearConcat": _concat,
     "QLinearSoftmax": _softmax,
-    "QLinearConv": _channels_last,
+    "QLinearConv": _convolution,
     "MatMulIntegerToFloat": _to_float,
     "DynamicQuantizeMatMul": _dynamic,
     "QGemm": _qgemm,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
 from eqsat.cost.model import find_cost_model
-from eqsat.fusion import separators
+from eqsat.fusion import blockwise, separators
 from eqsat.fusion.blocks import block_of, equal_blocks
 from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
@@ -68,6 +69,35 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
                 bounded += 1
                 assert relaxed.bound <= price * (1 + 1e-9), seed
     assert bounded > 20
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+def test_bound_counts_what_kernels_read_of_values_shared_by_blocks(
+    shared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never above the optimum, and here and there closer to it than if such values were free."""
+    machine, model = target(LIGHT, 16), find_cost_model("bytes")
+    closer = 0
+    for seed in range(90):
+        graph = problem(seed, shared)
+        prices, pool = ConePrices(graph, model, machine), Pool()
+        pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=time.perf_counter() + 10.0).kernels())
+        try:
+            kernels = cover(graph, pool, machine, time_limit_s=10.0).kernels.values()
+        except NoKernelError:
+            continue
+        options: Any = {"time_limit_s": 10.0, "kernels": kernels, "coarse": False}
+        found = blockwise_bound(graph, machine, model, **options)
+        if found is None:
+            continue
+        assert found.bound <= optimum(graph, machine, model) * (1 + 1e-9), seed
+        with monkeypatch.context() as patched:
+            patched.setattr(blockwise, "prices_of_shared", lambda *_: {})
+            free = blockwise_bound(graph, machine, model, **options)
+        assert free is not None
+        assert found.bound >= free.bound * (1 - 1e-9)
+        closer += found.bound > free.bound * (1 + 1e-9)
+    assert closer > 0
 
 
 def test_equal_parts_are_equal_blocks() -> None:
