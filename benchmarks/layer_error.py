@@ -160,22 +160,36 @@ def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values,
     """Pairs of quantised tensors that hold the same codes, or codes apart by the difference of two zero points.
 
     The values between two norms are looked for among those of the original between the same two norms, with the original's
-    values forced in at the norms, so that both agree but for what the operators in between do. Left out are copies (transposed,
-    say) of a value that has a partner, and values that are clipped to the partner's range before anything else reads them.
+    values forced in at the norms, so that both agree but for what the operators in between do; then again with them forced in at
+    the pairs found, which may show further ones. Left out are copies (transposed, say) of a value that has a partner, and values
+    that are clipped to the partner's range before anything else reads them.
     """
     mine, theirs = codes_of(ours), codes_of(original)
-    found = open_cut(ours, [c.mine for c in norms], mine, "disable")(forced_feeds(ours, norms, feeds, right))
     sections = [_sections(g, [getattr(c, side) for c in norms]) for g, side in ((ours, "mine"), (original, "theirs"))]
     producers = ours.producers()
-    cuts: list[Cut] = []
-    for value in mine:
-        if producers[value].op in COPIES:
-            continue
-        others = [v for v in theirs if sections[1][v] == sections[0][value] and right[v].size == found[value].size]
-        best = max(((_agreement(found[value], right[v]), v) for v in others), default=((0.0, 0), ""))
-        (share, shift), partner = best
-        if share >= ALIKE:
-            cuts.append(Cut(value, partner, shift))
+
+    def pairs(known: Sequence[Cut]) -> list[Cut]:
+        forced = [*known, *(c for c in norms if c.mine not in {k.mine for k in known})]
+        found = open_cut(ours, [c.mine for c in forced], mine, "disable")(forced_feeds(ours, forced, feeds, right))
+        cuts: list[Cut] = []
+        for value in mine:
+            if producers[value].op in COPIES:
+                continue
+            others = [v for v in theirs if sections[1][v] == sections[0][value] and right[v].size == found[value].size]
+            best = max(((_agreement(found[value], right[v]), v) for v in others), default=((0.0, 0), ""))
+            (share, shift), partner = best
+            if share >= ALIKE:
+                cuts.append(Cut(value, partner, shift))
+        return _finished(ours, cuts)
+
+    cuts = pairs(())
+    while len(more := pairs(cuts)) > len(cuts):
+        cuts = more
+    return cuts
+
+
+def _finished(ours: Graph, cuts: Sequence[Cut]) -> list[Cut]:
+    """Those of ``cuts`` whose value is read by anything but its copies and the operators that lead to the same partner."""
     partners = {c.mine: c.theirs for c in cuts}
     readers: dict[str, list[Node]] = {}
     for node in ours.nodes:
