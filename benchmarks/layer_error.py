@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ import eqsat
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.types import TensorType
 from eqsat.verify.feeds import random_feeds
 from eqsat.verify.original import Original
@@ -56,13 +58,20 @@ Values = Mapping[str, np.ndarray]
 class Cut:
     """A value of ours and the value of the original that it stands for.
 
-    Codes of ours are ``shift`` larger. A value that is no code has a ``quantum``: scale, zero point and lowest of 256 codes.
+    Codes of ours are ``shift`` larger. A value that is no code has a ``quantum``: scale, zero point and lowest of 256 codes; that
+    of ours is ``factor`` times as large as that of the original.
     """
 
     mine: str
     theirs: str
     shift: int = 0
     quantum: tuple[np.float32, int, int] | None = None
+    factor: float = 1.0
+
+    def forced(self, value: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+        """What ours has, of type ``dtype``, where the original has ``value``."""
+        moved = value * np.float32(self.factor) if self.quantum else value.astype(np.int16) + self.shift
+        return moved.astype(dtype)
 
     def codes(self, value: np.ndarray, shift: int = 0) -> np.ndarray:
         flat = value.reshape(-1)
@@ -116,17 +125,32 @@ def open_cut(graph: Graph, values: Sequence[str], outputs: Sequence[str], level:
 
 def norm_cuts(ours: Graph, original: Graph, every: int) -> list[Cut]:
     """The outputs of every ``every``-th normalisation. Raises `ModelError` where the programs have different ones."""
-    mine, theirs = ([n.outputs[0] for n in g.nodes if n.op in NORMS][::every] for g in (ours, original))
+    mine, theirs = ([n for n in g.nodes if n.op in NORMS][::every] for g in (ours, original))
     if len(mine) != len(theirs) or not mine:
         raise ModelError(f"{original.name}: {len(mine)} normalisations where the original has {len(theirs)}")
     quantum = None
     cuts = []
     for a, b in zip(mine, theirs, strict=True):
-        quantum = _quantum(ours, a) or quantum  # the last one may be an output of the model
+        value = a.outputs[0]
+        quantum = _quantum(ours, value) or quantum  # the last one may be an output of the model
         if quantum is None:
-            raise ModelError(f"{original.name}: value {a!r} is not quantised")
-        cuts.append(Cut(a, b, quantum=quantum))
+            raise ModelError(f"{original.name}: value {value!r} is not quantised")
+        cuts.append(Cut(value, b.outputs[0], quantum=quantum, factor=_gain(ours, a) / _gain(original, b)))
     return cuts
+
+
+def _gain(graph: Graph, norm: Node) -> float:
+    """How large the scale of a normalisation is: one scale may be that of another, times a number."""
+    return float(np.abs(_constant(graph, norm.inputs[2 if norm.op.startswith("Skip") else 1])).mean(dtype=np.float64))
+
+
+def _constant(graph: Graph, value: str) -> np.ndarray:
+    """What is computed from constants alone."""
+    if value in graph.constants:
+        return graph.constants[value].numpy()
+    node = graph.producers()[value]
+    operands = [_constant(graph, v) if v else None for v in node.inputs]
+    return evaluate_operator(node.key, node.attributes, operands, len(node.outputs))[node.outputs.index(value)]
 
 
 def _quantum(graph: Graph, value: str) -> tuple[np.float32, int, int] | None:
@@ -160,32 +184,23 @@ def code_cuts(ours: Graph, original: Graph, norms: Sequence[Cut], feeds: Values,
     """Pairs of quantised tensors that hold the same codes, or codes apart by the difference of two zero points.
 
     The values between two norms are looked for among those of the original between the same two norms, with the original's
-    values forced in at the norms, so that both agree but for what the operators in between do; then again with them forced in at
-    the pairs found, which may show further ones. Left out are copies (transposed, say) of a value that has a partner, and values
-    that are clipped to the partner's range before anything else reads them.
+    values forced in at the norms, so that both agree but for what the operators in between do. Left out are copies (transposed,
+    say) of a value that has a partner, and values that are clipped to the partner's range before anything else reads them.
     """
     mine, theirs = codes_of(ours), codes_of(original)
+    found = open_cut(ours, [c.mine for c in norms], mine, "disable")(forced_feeds(ours, norms, feeds, right))
     sections = [_sections(g, [getattr(c, side) for c in norms]) for g, side in ((ours, "mine"), (original, "theirs"))]
     producers = ours.producers()
-
-    def pairs(known: Sequence[Cut]) -> list[Cut]:
-        forced = [*known, *(c for c in norms if c.mine not in {k.mine for k in known})]
-        found = open_cut(ours, [c.mine for c in forced], mine, "disable")(forced_feeds(ours, forced, feeds, right))
-        cuts: list[Cut] = []
-        for value in mine:
-            if producers[value].op in COPIES:
-                continue
-            others = [v for v in theirs if sections[1][v] == sections[0][value] and right[v].size == found[value].size]
-            best = max(((_agreement(found[value], right[v]), v) for v in others), default=((0.0, 0), ""))
-            (share, shift), partner = best
-            if share >= ALIKE:
-                cuts.append(Cut(value, partner, shift))
-        return _finished(ours, cuts)
-
-    cuts = pairs(())
-    while len(more := pairs(cuts)) > len(cuts):
-        cuts = more
-    return cuts
+    cuts: list[Cut] = []
+    for value in mine:
+        if producers[value].op in COPIES:
+            continue
+        others = [v for v in theirs if sections[1][v] == sections[0][value] and right[v].size == found[value].size]
+        best = max(((_agreement(found[value], right[v]), v) for v in others), default=((0.0, 0), ""))
+        (share, shift), partner = best
+        if share >= ALIKE:
+            cuts.append(Cut(value, partner, shift))
+    return _finished(ours, cuts)
 
 
 def _finished(ours: Graph, cuts: Sequence[Cut]) -> list[Cut]:
@@ -229,9 +244,7 @@ def forced_feeds(graph: Graph, cuts: Sequence[Cut], feeds: Values, right: Values
     for cut in cuts:
         found = graph.type_of(cut.mine)
         assert isinstance(found, TensorType)
-        value = right[cut.theirs]
-        if cut.quantum is None:
-            value = (value.astype(np.int16) + cut.shift).astype(found.dtype.numpy)
+        value = cut.forced(right[cut.theirs], found.dtype.numpy)
         forced[_FED + cut.mine] = value.reshape([d if isinstance(d, int) else -1 for d in found.shape or ()])
     return forced
 
@@ -259,9 +272,10 @@ def measure(path: Path, options: argparse.Namespace) -> Iterator[tuple[str, list
         found = run_ours(forced_feeds(ours, cuts, feeds, right))
         rewritten = run_theirs({**feeds, **{_FED + v: right[v] for v in theirs}})
         for k, cut in enumerate(cuts):
-            expected = cut.codes(right[cut.theirs])
+            expected = cut.codes(right[cut.theirs] * np.float32(cut.factor) if cut.quantum else right[cut.theirs])
             layers["ours"][k].add(np.abs(cut.codes(found[cut.mine], cut.shift) - expected))
-            layers["ALL"][k].add(np.abs(cut.codes(rewritten[cut.theirs]) - expected))
+            other = rewritten[cut.theirs] * np.float32(cut.factor) if cut.quantum else rewritten[cut.theirs]
+            layers["ALL"][k].add(np.abs(cut.codes(other) - expected))
     for name, graph, side in (("ours", ours, "mine"), ("ALL", original, "theirs")):
         producers = graph.producers()
         yield name, [f"{producers[getattr(c, side)].op} {getattr(c, side)}" for c in cuts], layers[name]
