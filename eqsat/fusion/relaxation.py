@@ -89,9 +89,8 @@ def relaxed_bound(
     except EqsatError:
         return None
     hints = hints_of(graph, target, rates, merged, kernels)
-    small = len(merged.graph.operations) <= _MOST_OPERATIONS
     for detail, most, building in attempts:
-        if detail and not small:
+        if detail and len(merged.graph.operations) > _MOST_OPERATIONS:
             continue
         seen = replace(hints, detail=detail)
         relaxation = Relaxation(merged.graph, needs, target, rates, seen, started + building * time_limit_s)

@@ -65,8 +65,17 @@ class _Layer:
 
 @pytest.mark.parametrize("form", ["flat", "onnxruntime"])
 def test_twins_differ_in_clips_only(form: str) -> None:
+    """But for biases as convolutions, behind which a Clip is left, where tables hold it: there both take as many kernels."""
     wide, narrow = (
-        counts(eqsat.optimize(_Layer(narrow=narrow).finish(), verify=False, form=form, cost="kernels"))
+        counts(
+            eqsat.optimize(
+                _Layer(narrow=narrow).finish(),
+                verify=False,
+                form=form,
+                cost="kernels",
+                disabled_rules=("convolve_biased_columns",),
+            )
+        )
         for narrow in (False, True)
     )
     clips = narrow.pop("Clip", 0)
