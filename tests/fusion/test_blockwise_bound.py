@@ -75,7 +75,7 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
 def test_bound_counts_what_kernels_read_of_values_shared_by_blocks(
     shared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is never above the optimum; where nothing smaller leads to such values, it is closer here and there than were they free."""
+    """It is never above the optimum, and of leaves closer to it here and there than if they were free."""
     machine, model = target(LIGHT, 16), find_cost_model("bytes")
     closer = 0
     for seed in range(90):
