@@ -68,9 +68,13 @@ class Cut:
     quantum: tuple[np.float32, int, int] | None = None
     factor: float = 1.0
 
+    def scaled(self, value: np.ndarray) -> np.ndarray:
+        """``value`` of the original, as large as ours if it is no code."""
+        return value * np.float32(self.factor) if self.quantum else value
+
     def forced(self, value: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         """What ours has, of type ``dtype``, where the original has ``value``."""
-        moved = value * np.float32(self.factor) if self.quantum else value.astype(np.int16) + self.shift
+        moved = self.scaled(value) if self.quantum else value.astype(np.int16) + self.shift
         return moved.astype(dtype)
 
     def codes(self, value: np.ndarray, shift: int = 0) -> np.ndarray:
@@ -272,10 +276,9 @@ def measure(path: Path, options: argparse.Namespace) -> Iterator[tuple[str, list
         found = run_ours(forced_feeds(ours, cuts, feeds, right))
         rewritten = run_theirs({**feeds, **{_FED + v: right[v] for v in theirs}})
         for k, cut in enumerate(cuts):
-            expected = cut.codes(right[cut.theirs] * np.float32(cut.factor) if cut.quantum else right[cut.theirs])
+            expected = cut.codes(cut.scaled(right[cut.theirs]))
             layers["ours"][k].add(np.abs(cut.codes(found[cut.mine], cut.shift) - expected))
-            other = rewritten[cut.theirs] * np.float32(cut.factor) if cut.quantum else rewritten[cut.theirs]
-            layers["ALL"][k].add(np.abs(cut.codes(other) - expected))
+            layers["ALL"][k].add(np.abs(cut.codes(cut.scaled(rewritten[cut.theirs])) - expected))
     for name, graph, side in (("ours", ours, "mine"), ("ALL", original, "theirs")):
         producers = graph.producers()
         yield name, [f"{producers[getattr(c, side)].op} {getattr(c, side)}" for c in cuts], layers[name]

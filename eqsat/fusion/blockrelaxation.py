@@ -123,8 +123,7 @@ class BlockRelaxation(Relaxation):
             problem.add(problem.key("written", cls), [alone], rates.byte * graph.bytes[cls])
         elif cls == self._borders.target:
             kernel = self._readers.alone
-            by = {c: kernel(c, index) for c in graph.operations[index].inputs}
-            below = [self._read(c, EVERY if c in self._shared and k.kernel[0] == NONE else k) for c, k in by.items()]
+            below = [self._read(c, self._uncharged(c, kernel(c, index))) for c in graph.operations[index].inputs]
             labels = graph.operations[index].labels
             anchor = any(m.anchored and m.opens(labels) for m in self._modes)
             self._makes(cls, [*self._implied(index), *below], rates.operator, light=not anchor)
@@ -140,14 +139,17 @@ class BlockRelaxation(Relaxation):
 
     def _reader(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> ReadBy:
         found = super()._reader(mode, cls, index, kernel)
-        alone = found.kernel[0] == NONE
-        return EVERY if alone and cls in self._shared and self._may_reach_beyond(mode, index) else found
+        return self._uncharged(cls, found) if self._may_reach_beyond(mode, index) else found
+
+    def _uncharged(self, cls: int, reader: ReadBy) -> ReadBy:
+        """The reader of a class; of a shared one, if its anchor is not known, any, which pays nothing for that."""
+        return EVERY if cls in self._shared and reader.kernel[0] == NONE else reader
 
     def _may_reach_beyond(self, mode: Mode, index: int) -> bool:
         """Whether a kernel of a mode, of unknown anchor, may hold an operator and others of a block that pays for it."""
-        if mode.anchored or self._borders.source == NONE:
-            return mode.anchored
-        return not self._borders.once or index in self._first[mode.number]
+        if mode.anchored:
+            return True
+        return self._borders.source != NONE and (not self._borders.once or index in self._first[mode.number])
 
     def _read(self, cls: int, kernel: ReadBy) -> int:
         """A class that other blocks read, too, is paid for here by kernels that no other block charges

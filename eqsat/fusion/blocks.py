@@ -43,8 +43,8 @@ _TOLL_S = 1.0
 class Block:
     """The part of a graph between two separators, ``borders.source`` and ``borders.target``, and the toll of the source.
     ``classes``, ``operations``: those of the whole graph -> their numbers here. ``repeated``: classes that two kernels may
-    compute, each for itself, whatever the operator. ``shared``: what kernels that are built around an operator here pay for
-    reading classes that other blocks read, too (`eqsat.fusion.sharedreads`)."""
+    compute, each for itself, whatever the operator. ``shared``: what kernels that this block
+    charges pay for reading classes that other blocks read, too (`eqsat.fusion.sharedreads`)."""
 
     graph: FusionGraph
     borders: Borders

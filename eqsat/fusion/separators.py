@@ -2,7 +2,7 @@
 
 A *separator* is such a class, not written by all programs, but computed by all, inside one kernel or several. What is behind it
 reads nothing else of what is before it, but for leaves and *shared* classes of light operators (masks, say), which bounds take
-to be there; only kernels built around an operator pay for reading them (`eqsat.fusion.sharedreads`).
+to be there; what they count for reading them is in `eqsat.fusion.sharedreads`.
 """
 
 from __future__ import annotations
