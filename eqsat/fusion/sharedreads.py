@@ -22,8 +22,8 @@ _LIMIT_S = 0.5
 
 
 def prices_of_shared(parts: Separated, target: Target, rates: Rates) -> dict[int, float]:
-    """Shared class -> least price of the bytes that a kernel reads for having it, by itself or by what it is computed from. No two
-    of these classes are computed from a common one inside kernels, so that a kernel that reads several pays for each."""
+    """Shared class -> least price of the bytes that a kernel reads for having it, by itself or by what it is computed from. No
+    two of these classes are computed from a common one inside kernels, so that a kernel that reads several pays for each."""
     accepts = frozenset[str]().union(*(s.accepts for t in target.templates for s in t.stages))
     found: dict[int, float] = {}
     seen: set[int] = set()
