@@ -51,7 +51,7 @@ def _draw(d: Sampler) -> Instance:
 )
 def normalise_embeddings(view: GroupView) -> Iterator[Merge]:
     """``LayerNormalization(words[i] + segments[j] + positions) == EmbedLayerNormalization(i', j', words, positions, segments)``
-    with ``i' = i mod rows``: the kernel takes no ids that count from the end. Also without segments.
+    with ``i' = [0, ..., rows - 1][i]``: the kernel takes no ids that count from the end. Also without segments.
     """
     sums: dict[int, list[tuple[Ref, Ref]]] = {}
     for node, (a, b) in view.nodes("Add"):
@@ -117,7 +117,7 @@ def _checked(lookup: Lookup) -> Lookup:
 
 
 def _row_numbers(table: Ref, ids: Ref) -> Term:
-    """Ids that do not count from the end, as the kernel wants them."""
-    rows = literal(np.array(table.static_shape[0], ids.dtype.numpy))
-    forward: Term = ids if ids.interval[0] >= 0 else apply("Mod", ids, rows)
-    return forward if ids.dtype is DType.INT32 else apply("Cast", forward, to=int(DType.INT32))
+    """Ids that do not count from the end, as the kernel wants them: looked up where they may, which makes them int32, too."""
+    if ids.interval[0] < 0:
+        return apply("Gather", literal(np.arange(table.static_shape[0], dtype=np.int32)), ids, axis=0)
+    return ids if ids.dtype is DType.INT32 else apply("Cast", ids, to=int(DType.INT32))

@@ -45,6 +45,15 @@ def biased_columns() -> Graph:
     return b.finish({"y": quantized(b, b.op("Add", x, b.constant(_floats(48))), 0.0201, np.uint8(130))})
 
 
+def masked_bytes(far: float, step: float | None) -> Graph:
+    """``Q(DQ(x) + mask)``, or its softmax without a step: ``x`` is [2, 3, 4, 6], the mask 0 or ``far`` for each of 6 columns."""
+    b = GraphBuilder()
+    x = dequantized(b, b.input("x", "uint8", (2, 3, 4, 6)), 0.02, np.uint8(120))
+    chosen = (b.input("kept", "bool", (1, 1, 6)), b.constant(np.float32(0)), b.constant(np.float32(far)))
+    total = b.op("Add", x, b.op("Where", *chosen))
+    return b.finish({"y": b.op("Softmax", total) if step is None else quantized(b, total, step, np.uint8(130))})
+
+
 def quantised_block() -> Graph:
     """A residual sum, a gate and a pool on images, all in uint8."""
     b = GraphBuilder()
@@ -128,6 +137,8 @@ PROGRAMS = {
     "integer layer": (integer_layer(), {"QGemm": 1}),
     "integer layer in float": (integer_layer(requantised=False), {"MatMulIntegerToFloat": 1, "Tanh": 1}),
     "biased columns": (biased_columns(), {"QLinearConv": 1}),
+    "masked bytes": (masked_bytes(-np.inf, 0.021), {"Where": 1, "QLinearAdd": 1}),
+    "masked bytes in float": (masked_bytes(-np.inf, None), {"Where": 1, "MatMulIntegerToFloat": 1, "Softmax": 1}),
     "quantised block": (
         quantised_block(),
         {"QLinearAdd": 1, "QLinearSigmoid": 1, "QLinearMul": 1, "QLinearConcat": 1, "QLinearGlobalAveragePool": 1},
