@@ -122,7 +122,7 @@ class Readers:
             if graph.operations[index].is_view:
                 for other in self._users[graph.owner[index]]:
                     join(index, other)
-        if graph.bytes[cls]:
+        if graph.bytes[cls] or cls in self._hints.shared:  # shared by blocks, these have no bytes but a price
             for paths in self._paths:
                 for together in paths.together(cls, readers):
                     for other in together[1:]:
