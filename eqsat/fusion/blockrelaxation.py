@@ -7,91 +7,51 @@ from dataclasses import replace
 
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
+from eqsat.fusion.blockneeds import BlockNeeds, NoNeeds
 from eqsat.fusion.blocks import Block, computed_from_source
 from eqsat.fusion.hints import Hints
 from eqsat.fusion.modes import Mode, holds_kernels_around
-from eqsat.fusion.needs import Needs
-from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.problem import ChosenGroup, chosen_groups
-from eqsat.fusion.rates import Rates, bound_by_operations
+from eqsat.fusion.rates import Rates
 from eqsat.fusion.readers import EVERY, ReadBy
 from eqsat.fusion.relaxation import Relaxation
+from eqsat.fusion.slowkernels import held_across, is_slow
 from eqsat.fusion.states import ANY, NONE, KernelId, Reach, State, Step
-from eqsat.ir.operator import Kind
 
 _FRAGMENT = ReadBy(ANY, NONE, -2)
 """The part of a kernel below a separator that holds no required operator there."""
 
 
-class _NoNeeds(Needs):
-    """Says nothing of what kernels cannot read: parts of kernels on the other side of a separator may have computed it."""
-
-    def __init__(self, graph: FusionGraph) -> None:
-        self.rank = [0] * len(graph.members)
-
-    def bit(self, cls: int) -> int:
-        return 0
-
-    def circular(self, cls: int, anchor: int, through: int) -> bool:
-        return False
-
-
-def is_slow(graph: FusionGraph, index: int, target: Target, rates: Rates) -> bool:
-    """Whether kernels are built around an operator that takes longer than the bytes that it reads and writes."""
-    return graph.operations[index].kind is Kind.ANCHOR and bound_by_operations(graph, index, target, rates)
-
-
-def around(graph: FusionGraph, users: Sequence[Sequence[int]], index: int, target: Target) -> set[int]:
-    """Operations that kernels built around ``index``, in a stage that they require, may hold, and more."""
-    labels = graph.operations[index].labels
-    accepts = frozenset[str]()
-    for template in target.templates:
-        for own in (s for s in template.stages if s.required and s.accepts & labels):
-            others = (s for s in template.stages if s is not own or not s.once)
-            accepts = accepts.union(*(s.accepts for s in others))
-
-    def fits(i: int) -> bool:
-        return graph.operations[i].is_view or bool(accepts & graph.operations[i].labels)
-
-    found = {index}
-    stack = [index]
-    while stack:
-        for user in users[graph.owner[stack.pop()]]:
-            if user not in found and fits(user):
-                found.add(user)
-                stack.append(user)
-    stack = list(found)
-    while stack:
-        for i in (i for c in graph.operations[stack.pop()].inputs for i in graph.members[c]):
-            if i not in found and fits(i):
-                found.add(i)
-                stack.append(i)
-    return found
-
-
 class BlockRelaxation(Relaxation):
-    """The relaxed problem of a block. Only kernels that lie within it are taken to be bound by operations."""
+    """The relaxed problem of a block. Kernels are taken to be bound by operations where they lie within it, or where that is no
+    matter beyond (`eqsat.fusion.slowkernels`)."""
 
     def __init__(self, block: Block, target: Target, rates: Rates, hints: Hints, deadline: float) -> None:
         graph, borders = block.graph, block.borders
-        edges = {borders.source, *(graph.members[borders.target] if borders.target != NONE else ())}
+        self._fastest = block.peak
+        self._closed = computed_from_source(block) if borders.source != NONE else frozenset[int]()
         users = graph.users()
-        heavy = {
-            i: hints.heavy.get(i, is_slow(graph, i, target, rates))
-            and edges.isdisjoint(around(graph, users, i, target))
-            for members in graph.members
-            for i in members
-        }
-        hints = replace(hints, heavy=heavy)
-        super().__init__(block.graph, _NoNeeds(block.graph), target, rates, hints, deadline, block.borders)
+        slow = {i: hints.heavy.get(i, is_slow(graph, i, target, rates)) for members in graph.members for i in members}
+        heavy = {i: known and self._may_be_slow(block, users, i, target) for i, known in slow.items()}
+        super().__init__(graph, block.needs, target, rates, replace(hints, heavy=heavy), deadline, borders)
+        self._peak = self._anchor_peak = self._fastest  # of parts of kernels around anchors elsewhere
         self._toll = block.toll
         self._shared = block.shared
-        self._closed = computed_from_source(block) if block.borders.source != NONE else frozenset[int]()
         self._first = {m.number: self._first_anchors(m) for m in self._modes if block.borders.source != NONE}
-        self.reached: dict[int, frozenset[tuple[int, int]]] = {}
+        self.reached: dict[tuple[int, bool], frozenset[tuple[int, int]]] = {}
         """What kernels carry over the target, once built (`eqsat.fusion.states.Carried`)."""
+        self.anchored = NONE
+        """The e-node that a kernel needs that holds the source and is built around an anchor below it."""
         self.light: ExtractionProblem | None = None
         """The problem once built, the target computed inside a kernel that is not built around an anchor below it."""
+
+    def _may_be_slow(self, block: Block, users: Sequence[Sequence[int]], index: int, target: Target) -> bool:
+        """Whether kernels that an operator opens may be taken to be bound by operations (`eqsat.fusion.slowkernels`)."""
+        graph, borders = block.graph, block.borders
+        source = graph.owner[borders.source] if borders.source != NONE else NONE
+        needs_source = not self._closed.isdisjoint(graph.operations[index].inputs)
+        needed = None if isinstance(block.needs, NoNeeds) else {source} if needs_source else set[int]()
+        return held_across(graph, users, index, target, needed).isdisjoint((source, borders.target))
 
     def build(self, most_nodes: int) -> ExtractionProblem | None:
         problem = super().build(most_nodes)
@@ -100,28 +60,41 @@ class BlockRelaxation(Relaxation):
             self.light = replace(problem, roots=(self._problem.key(*name),))
         return problem
 
+    @property
+    def charges(self) -> bool:
+        """Whether no other kernel is the first to hold the source where one is built around an anchor below it."""
+        source, needs = self._borders.source, self._needs
+        return source != NONE and isinstance(needs, BlockNeeds) and needs.once(source)
+
     def groups(self, choice: Mapping[int, int]) -> list[ChosenGroup]:
         """The kernels of a choice, or the parts of them here; that with the target computes it for the block above."""
         return chosen_groups(self._problem, choice, ("written", "made"))
 
     def _may_open(self, mode: Mode, index: int) -> bool:
+        if mode.anchored and index == self._borders.source:  # what that opens is carried
+            return False
         operation = self._graph.operations[index]
         fits = operation.row_bytes <= self._target.on_chip_bytes
         others = (t for t in self._target.templates if t is not mode.template)
         if mode.anchored and fits and any(holds_kernels_around(t, mode.template, operation.labels) for t in others):
             return False
-        if mode.anchored and sum(s.once for s in mode.template.stages) > 1:  # whose rate may be that of the others
+        several = mode.anchored and sum(s.once for s in mode.template.stages) > 1
+        if several and self._fastest > self._target.peak(operation.dtype):  # whose rate may be that of the others
             return not mode.heavy
         return super()._may_open(mode, index)
 
     def _alone(self, cls: int, index: int) -> None:
         problem, rates, graph = self._problem, self._rates, self._graph
         if index == self._borders.source:
+            self.anchored = len(problem.owner)
+            problem.add(problem.key("anchored", cls), [], 0.0)
             alone = problem.key("alone", cls)
             problem.add(alone, self._implied(index), self._toll)
             problem.add(problem.key("held", cls), [alone], 0.0)
             problem.add(problem.key("written", cls), [alone], rates.byte * graph.bytes[cls])
         elif cls == self._borders.target:
+            if self._opens_slow(index):  # which is among the states
+                return
             kernel = self._readers.alone
             below = [self._read(c, self._uncharged(c, kernel(c, index))) for c in graph.operations[index].inputs]
             labels = graph.operations[index].labels
@@ -129,6 +102,13 @@ class BlockRelaxation(Relaxation):
             self._makes(cls, [*self._implied(index), *below], rates.operator, light=not anchor)
         else:
             super()._alone(cls, index)
+
+    def _opens_slow(self, index: int) -> bool:
+        """Whether kernels that hold nothing of what an operator is computed from are opened by it and bound by operations."""
+        labels = self._graph.operations[index].labels
+        stages = (s for t in self._target.templates for s in t.stages if s.accepts & labels)
+        slow = (m for m in self._modes if m.heavy and len(m.required) == 1 and m.opens(labels))
+        return any(self._may_open(m, index) for m in slow) and all(s.once and s.required for s in stages)
 
     def _makes(self, cls: int, below: Sequence[int], cost: float, *, light: bool) -> None:
         """A way to compute the target inside a kernel, which is not built around an anchor below it if ``light``."""
@@ -172,12 +152,17 @@ class BlockRelaxation(Relaxation):
         if index == self._borders.source:
             mode, cls, anchor = reach.mode, self._graph.owner[index], state[2][0]
             inside, held = self._state(mode, cls, state), self._problem.key("held", cls)
-            if anchor in (NONE, index) or anchor in self._first[mode.number]:
-                paid = mode.anchored and state[1] > 0  # for the anchor below
-                self._problem.add(inside, self._implied(index), 0.0 if paid else self._toll)
+            below = self._implied(index, state[2] if mode.heavy else None)
+            if mode.anchored and state[1] > 0:  # for the anchor below
+                self._problem.add(inside, [*below, self._problem.key("anchored", cls)], 0.0)
+                self._problem.add(held, [inside], 0.0)
+            elif mode.heavy:  # which is never the first, and reads for nothing below
+                self._problem.add(inside, [*below, held], 0.0)
+            elif anchor in (NONE, index) or anchor in self._first[mode.number]:
+                self._problem.add(inside, below, self._toll)
                 self._problem.add(held, [inside], 0.0)
             else:
-                self._problem.add(inside, [*self._implied(index), held], self._toll)
+                self._problem.add(inside, [*below, held], self._toll)
         else:
             super()._add_step(reach, step)
 
@@ -220,7 +205,12 @@ class BlockRelaxation(Relaxation):
             return super()._roots(reaches)
         for reach in reaches:
             mode = reach.mode
-            found = reach.states.get(top, {})
+            # What is computed in a heavy kernel beside its anchor is not the target, which needs that.
+            found = [
+                s
+                for s in reach.states.get(top, {})
+                if (s[1] or not mode.heavy) and (mode.number, *s[:2]) not in self._borders.unfinished
+            ]
             for state in found:
                 light = not (mode.anchored and state[1])
                 self._makes(top, [self._state(mode, top, state)], 0.0, light=light)
@@ -230,7 +220,7 @@ class BlockRelaxation(Relaxation):
                 self._makes(top, [problem.key(*tap)], 0.0, light=True)
                 pairs.add((len(mode.template.stages) - 1, len(mode.required)))
             if pairs and mode.required:
-                self.reached[mode.number] = frozenset(pairs)
+                self.reached[mode.number, mode.heavy] = frozenset(pairs)
         self._makes(top, [self._fragment(top)], 0.0, light=True)
         return (problem.key("made", top),)
 

@@ -11,10 +11,14 @@ any kernel must at least: that is the toll. If the first is anchored, the tolls 
 below at least the optimum with the separator computed like that, which is by some *surplus* above the optimum. So the program
 costs at least the sum of the optima of the blocks, less what the surplus is short of the toll, for each separator.
 
+Where an anchored kernel is always the first, as its anchor is computed once, it may be charged for the source, too: if that is
+what the surplus is short of the toll, or more, it is the charge that the sum is less by.
+
 Where no two kernels may hold the operators of a separator, n is 1: there is no toll, and the kernel that holds the source reads
 nothing computed from it. Else the first kernel reads no such thing: one that does is not the only one to hold the source.
 
-Bytes fall apart like that, operations do not: kernels are taken to be bound by bytes, which is never more than their price.
+Bytes fall apart like that. Kernels that cross a separator are taken to be bound by bytes, which is never more than their price,
+or by operations (`eqsat.fusion.slowkernels`) where these are either anchored or never the first: such kernels pay no toll.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ from eqsat.extract import ExtractionProblem, extract
 from eqsat.extract.core import Core
 from eqsat.extract.decompose import equal_parts
 from eqsat.extract.knuth import knuth
-from eqsat.fusion.modes import distinct_templates
+from eqsat.fusion.blockneeds import BlockNeeds, NoNeeds
+from eqsat.fusion.modes import distinct_templates, mode_of, unfinished
+from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.rates import Rates
 from eqsat.fusion.separators import Separated
@@ -44,7 +50,8 @@ class Block:
     """The part of a graph between two separators, ``borders.source`` and ``borders.target``, and the toll of the source.
     ``classes``, ``operations``: those of the whole graph -> their numbers here. ``repeated``: classes that two kernels may
     compute, each for itself, whatever the operator. ``shared``: what kernels that this block
-    charges pay for reading classes that other blocks read, too (`eqsat.fusion.sharedreads`)."""
+    charges pay for reading classes that other blocks read, too (`eqsat.fusion.sharedreads`). ``needs``: what kernels cannot
+    read here. ``peak``: most operations a second of any operator of the whole graph."""
 
     graph: FusionGraph
     borders: Borders
@@ -53,11 +60,15 @@ class Block:
     operations: Mapping[int, int]
     repeated: frozenset[int]
     shared: Mapping[int, float]
+    needs: Needs
+    peak: float
 
 
-def block_of(parts: Separated, position: int, target: Target, shared: Mapping[int, float]) -> Block:
+def block_of(
+    parts: Separated, position: int, target: Target, shared: Mapping[int, float], needs: Needs | None = None
+) -> Block:
     """Block number ``position``, from the leaves up, the last one up to the roots, with nothing carried into it and no toll.
-    ``shared``: `eqsat.fusion.sharedreads.prices_of_shared`."""
+    ``shared``: `eqsat.fusion.sharedreads.prices_of_shared`; ``needs``: those of the graph, if known."""
     whole = parts.graph
     separators = parts.separators
     below = separators[position - 1] if position else NONE
@@ -81,20 +92,41 @@ def block_of(parts: Separated, position: int, target: Target, shared: Mapping[in
                 inputs = tuple(classes[c] for c in operation.inputs)
                 operations[index] = graph.add(number, replace(operation, inputs=inputs))
     graph.roots = tuple(classes[c] for c in starts)
+    seen: Needs = NoNeeds(len(classes))
+    if needs is not None:
+        known = _opened_once(whole, target)
+        seen = BlockNeeds(needs, graph, source if known else NONE, parts.before_shared, classes, operations)
     once = position > 0 and not light_members(whole, whole.members[below], target, below in parts.repeated)
     optional = {label for t in target.templates for s in t.stages if not s.required for label in s.accepts}
     once = once and optional.isdisjoint(
         graph.operations[source].labels
     )  # else a kernel above may hold it before its anchor
+    lost = _unfinished(whole, target, top) if top != NONE else frozenset[tuple[int, int, int]]()
     return Block(
         graph,
-        Borders(source, target=classes[top] if top != NONE else NONE, once=once),
+        Borders(source, target=classes[top] if top != NONE else NONE, once=once, unfinished=lost),
         0.0,
         classes,
         operations,
         frozenset(number for cls, number in classes.items() if cls in parts.repeated),
         {number: shared[cls] for cls, number in classes.items() if cls in shared},
+        seen,
+        max((target.peak(o.dtype) for o in whole.operations), default=1.0),
     )
+
+
+def _unfinished(graph: FusionGraph, target: Target, cls: int) -> frozenset[tuple[int, int, int]]:
+    """The number of a mode, the stage and the filled stages that no kernel holds a separator with."""
+    modes = [mode_of(n, t, False, 2) for n, t in enumerate(distinct_templates(target.templates))]
+    return frozenset((m.number, *state) for m in modes for state in unfinished(graph, m, cls))
+
+
+def _opened_once(graph: FusionGraph, target: Target) -> bool:
+    """Whether all operators that kernels are built around are computed by one kernel each."""
+    modes = [mode_of(n, t, False, 2) for n, t in enumerate(distinct_templates(target.templates))]
+    modes = [mode for mode in modes if mode.required]
+    again = (o.labels for o in graph.operations if o.kind.value in target.recompute)
+    return not any(mode.opens(labels) for labels in again for mode in modes)
 
 
 def _source(graph: FusionGraph, members: Sequence[int]) -> Operation:
@@ -115,7 +147,9 @@ def toll_of(block: Block, target: Target, rates: Rates) -> float:
     if not light:
         return 0.0
     least = _least_read(block, target, rates, light, block.toll)
-    templates = [t for n, t in enumerate(distinct_templates(target.templates)) if n in carried and t.is_anchored]
+    templates = [
+        t for n, t in enumerate(distinct_templates(target.templates)) if (n, False) in carried and t.is_anchored
+    ]
     if block.toll and templates:  # those around an anchor below the source pay nothing for that
         accepts = frozenset[str]().union(*(s.accepts for t in templates for s in t.stages))
         least = min(least, _least_read(block, target, rates, light, 0.0, accepts))
@@ -177,10 +211,12 @@ def equal_blocks(blocks: Sequence[Block], shared: frozenset[int]) -> list[tuple[
     place in these orders are taken to be the same. ``shared``: classes of the whole graph that are told from others."""
     attributes: dict[object, float] = {}
     described = [_described(block, shared, attributes) for block in blocks]
-    return [
-        (key, [core.parts[n] for n in order if core.parts[n] != NONE])
-        for core, (key, order) in zip(described, equal_parts(described), strict=True)
-    ]
+    found: list[tuple[object, list[int]]] = []
+    for block, core, (key, places) in zip(blocks, described, equal_parts(described), strict=True):
+        order = [core.parts[n] for n in places if core.parts[n] != NONE]
+        needs = block.needs.described(block.graph, order) if isinstance(block.needs, BlockNeeds) else ()
+        found.append(((key, needs), order))
+    return found
 
 
 def _described(block: Block, shared: frozenset[int], attributes: dict[object, float]) -> Core:

@@ -11,11 +11,12 @@ from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem
 from eqsat.extract.workers import Extract, Workers
-from eqsat.fusion.blockrelaxation import BlockRelaxation, is_slow
+from eqsat.fusion.blockrelaxation import BlockRelaxation
 from eqsat.fusion.blocks import Block, toll_of
 from eqsat.fusion.hints import Hints
 from eqsat.fusion.problem import ChosenGroup
 from eqsat.fusion.rates import Rates
+from eqsat.fusion.slowkernels import is_slow
 from eqsat.fusion.states import NONE, Carried
 
 _MOST_NODES = 64_000
@@ -50,23 +51,66 @@ class SharedTime:
 class BlockSearch:
     """A bound for a block, ``bound`` (``None`` before there is one), and the ``groups`` of the best choice found.
 
-    ``toll``: that of its target. ``carried``: how kernels hold it, once built (`eqsat.fusion.blocks`).
+    ``toll``: that of its target. ``carried``: how kernels hold it, once built (`eqsat.fusion.blocks`). ``charge``: what an
+    anchored kernel pays in it for holding the source, 0 at first.
     """
 
-    def __init__(self, block: Block, target: Target, rates: Rates, hints: Hints, slack: float) -> None:
+    def __init__(self, block: Block, target: Target, rates: Rates, hints: Hints, slack: float, exact: bool) -> None:
         self._problem = block, target, rates, hints
-        self._slack = slack
+        self._enough = slack
+        self._slack = 0.0 if exact else slack
         self._limit = float("inf")
         self.bound: float | None = None
         self.groups: list[ChosenGroup] = []
         self.toll = toll_of(block, target, rates) if block.borders.target != NONE else 0.0
         self.carried: Carried = {}
+        self.charge = 0.0
         self._surplus = 0.0
+        self._built: tuple[ExtractionProblem, ExtractionProblem | None, int] | None = None
 
     @property
-    def total(self) -> float:
-        """What the block adds to the bound of all, ``bound`` being known (`eqsat.fusion.blocks`)."""
-        return (self.bound or 0.0) - max(0.0, self.toll - self._surplus)
+    def lost(self) -> float:
+        """What the surplus is short of the toll at the target."""
+        return max(0.0, self.toll - self._surplus)
+
+    @property
+    def charges(self) -> bool:
+        """Whether anchored kernels may be charged for the source."""
+        return self._built is not None
+
+    def charged(self, charge: float, workers: Workers, times: SharedTime) -> None:
+        """Looks at the block again, an anchored kernel paying ``charge`` for the source."""
+        assert self._built is not None
+        assert self.bound is not None
+        problem, light, anchored = self._built
+        cost = list(problem.node_cost)
+        cost[anchored] = charge
+        problem = replace(problem, node_cost=cost)
+        light = replace(light, node_cost=cost) if light is not None else None
+        limit = self._limit + charge
+        times.expect(problem.node_count * (2 if self.toll and light is not None else 1))
+
+        def look(by: Extract) -> None:
+            seconds = times.take(problem.node_count)
+            try:
+                bound = by(problem, time_limit_s=seconds, cutoff=limit, slack=self._slack).lower_bound
+            except EqsatError:  # what was found before stays as it is
+                return
+            self.bound, self.charge, self._surplus = min(bound, limit), charge, 0.0
+            if self.toll and light is not None:
+                self._look_for_surplus(by, light, times.take(problem.node_count))
+
+        workers.submit(1, look)
+
+    def _look_for_surplus(self, by: Extract, light: ExtractionProblem, seconds: float) -> None:
+        """Looks at choices that compute the target inside a kernel without an anchor below it."""
+        assert self.bound is not None
+        enough = self.bound + self.toll
+        try:
+            bound = by(light, time_limit_s=seconds, cutoff=enough, slack=self._slack).lower_bound
+            self._surplus = min(bound, enough) - self.bound
+        except EqsatError:  # there is no such way
+            self._surplus = self.toll
 
     def submit(self, workers: Workers, times: SharedTime, deadline: float, weight: float) -> bool:
         """Builds the problem and hands it in; tells whether it could be built in time.
@@ -79,12 +123,14 @@ class BlockSearch:
         if problem is None:
             return False
         self.carried = relaxation.reached
+        if relaxation.charges:
+            self._built = problem, relaxation.light, relaxation.anchored
         fast = _without_slow(block, target, rates)
         first = BlockRelaxation(fast, target, rates, hints, deadline) if fast is not None else None
         part = first.build(_MOST_NODES) if first is not None else None
 
-        def look(by: Extract, within: BlockRelaxation, at: ExtractionProblem) -> float:
-            found = by(at, time_limit_s=times.take(weight * at.node_count), cutoff=self._limit, slack=self._slack)
+        def look(by: Extract, within: BlockRelaxation, at: ExtractionProblem, slack: float) -> float:
+            found = by(at, time_limit_s=times.take(weight * at.node_count), cutoff=self._limit, slack=slack)
             if not self.groups or found.cost < self._limit - self._slack:
                 self.groups = within.groups(found.choice)
             bound = min(found.lower_bound, self._limit)
@@ -93,7 +139,7 @@ class BlockSearch:
 
         def all_choices(by: Extract) -> None:
             try:
-                self.bound = look(by, relaxation, problem)
+                self.bound = look(by, relaxation, problem, self._slack)
             except EqsatError:  # nothing can be chosen
                 return
             if self.toll and relaxation.light is not None:
@@ -101,20 +147,13 @@ class BlockSearch:
 
         def without_anchor(by: Extract) -> None:
             assert relaxation.light is not None
-            assert self.bound is not None
-            enough = self.bound + self.toll
-            seconds = times.take(weight * problem.node_count)
-            try:
-                bound = by(relaxation.light, time_limit_s=seconds, cutoff=enough, slack=self._slack).lower_bound
-                self._surplus = min(bound, enough) - self.bound
-            except EqsatError:  # there is no such way
-                self._surplus = self.toll
+            self._look_for_surplus(by, relaxation.light, times.take(weight * problem.node_count))
 
         def fast_choices(by: Extract) -> None:
             assert first is not None
             assert part is not None
             with suppress(EqsatError):  # there is no way without
-                look(by, first, part)
+                look(by, first, part, self._enough)
             workers.submit(1, all_choices)
 
         times.expect(weight * problem.node_count * (2 if self.toll and relaxation.light is not None else 1))

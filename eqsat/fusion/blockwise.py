@@ -6,30 +6,36 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median_low
 from typing import NamedTuple
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract.workers import Workers
-from eqsat.fusion.blockrelaxation import around
 from eqsat.fusion.blocks import block_of, equal_blocks
 from eqsat.fusion.blocksearch import BlockSearch, SharedTime
 from eqsat.fusion.detours import without_detours
 from eqsat.fusion.gluing import Gluing, Placed, placed
 from eqsat.fusion.hints import Hints, hints_of
 from eqsat.fusion.matching import Cone
+from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.problem import ChosenGroup, in_graph
 from eqsat.fusion.quotient import Merged, merge_views, usable_operations
 from eqsat.fusion.rates import Rates, rates_of
 from eqsat.fusion.separators import acyclic_operations, separated
 from eqsat.fusion.sharedreads import prices_of_shared
+from eqsat.fusion.slowkernels import behind_in_single, held_across
 from eqsat.fusion.states import NONE, Carried
 from eqsat.ir.operator import Kind
 
 _LEAST_BYTES = 0.9
 """Part of the price of a good program that is for bytes, where a bound on those is worth its time."""
+
+_MOST_IN_ONE = 0.5
+"""Part of the operations in one block up to which those of a graph whose operations count are worth their time."""
 
 _SLACK = 5e-4
 """Of the cost of a good program: so far below may the bound stay, in equal parts for all blocks, as it is reached sooner."""
@@ -58,7 +64,8 @@ def blockwise_bound(
     workers: Workers | None = None,
 ) -> Blockwise | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, if there are
-    no blocks, if time is up, or if the operations of ``kernels`` take too long for a bound on bytes to be of use.
+    no blocks, if time is up, or if the operations of ``kernels`` take too long for a bound on bytes to be of use: then, unless
+    ``coarse``, the graph may be cut only where kernels bound by operations count as what they are.
 
     ``kernels``: those of a good program, which tell what is read by several kernels. ``usable[i]``: whether a program may have
     operation ``i``. ``coarse``: whether spellings of a value are one value (`eqsat.fusion.quotient`) and detours are left out
@@ -69,27 +76,33 @@ def blockwise_bound(
     rates = rates_of(model, target)
     if rates is None or rates.view:
         return None
-    if not _bound_by_bytes(graph, rates, kernels):
+    by_bytes = _bound_by_bytes(graph, rates, kernels)
+    if coarse and not by_bytes:
         return None
     try:
         possible = usable_operations(graph, target)
         if usable is not None:
             possible = [a and b for a, b in zip(possible, usable, strict=True)]
         usable = acyclic_operations(graph, possible)
+        merged = merge_views(graph, usable, coarse=target if coarse else None)
+        needs = None if by_bytes else Needs(graph, usable, merged, target)
     except EqsatError:  # nothing derives a root
         return None
-    merged = merge_views(graph, usable, coarse=target if coarse else None)
     if coarse and not rates.operator:
         without_detours(merged.graph, target)
     known = _with_alike(merged.graph, hints_of(graph, target, rates, merged, kernels).heavy)
     repeated = _repeated(graph, merged)
-    undivided = _of_slow_kernels(merged.graph, target, known)
-    parts = separated(merged.graph, target, repeated, undivided) or separated(merged.graph, target, repeated)
+    undivided = _of_slow_kernels(merged.graph, target, known, needs)
+    parts = separated(merged.graph, target, repeated, undivided)
+    if parts is None and by_bytes:
+        parts = separated(merged.graph, target, repeated)
     if parts is None:
         return None
     shared = _read_by_several(merged, kernels)
     prices = prices_of_shared(parts, target, rates)
-    blocks = [block_of(parts, position, target, prices) for position in range(len(parts.separators) + 1)]
+    blocks = [block_of(parts, position, target, prices, needs) for position in range(len(parts.separators) + 1)]
+    if not by_bytes and max(len(block.operations) for block in blocks) > _MOST_IN_ONE * len(merged.graph.operations):
+        return None
     keys = equal_blocks(blocks, shared)
     count = Counter(key for key, _ in keys)
     slack = _SLACK * sum(kernel.price for kernel in kernels) / len(blocks)
@@ -107,7 +120,7 @@ def blockwise_bound(
             block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
             near = frozenset(n for c, n in block.classes.items() if c in shared)
             heavy = {new: known[old] for old, new in block.operations.items() if old in known}
-            search = BlockSearch(block, target, rates, Hints(heavy, near, few=True), slack)
+            search = BlockSearch(block, target, rates, Hints(heavy, near, few=by_bytes), slack, exact=not by_bytes)
             if not search.submit(workers, times, deadline, count[key] ** 0.5):
                 workers.drop()
                 return None
@@ -117,14 +130,15 @@ def blockwise_bound(
     workers.finish()
     gluing = Gluing(merged.graph, target)
     chosen: dict[BlockSearch, list[Placed]] = {}
-    total = 0.0
     for search, block, (_, order) in zip(found, blocks, keys, strict=True):
         if search.bound is None:
             return None
         if search not in chosen:
             chosen[search] = placed(block, order, search.groups)
-        total += search.total
         gluing.add(block, order, chosen[search])
+    total = _sum(found)
+    if needs is not None and all(search.charges for search in found[1:]):
+        total = max(total, _charged(found, workers, times))
     groups = gluing.groups()
     used = {index for cls in parts.shared for index in merged.graph.members[cls]}
     used.update(index for group in groups for index in group.operations)
@@ -133,6 +147,24 @@ def blockwise_bound(
         _spelled_out(graph, usable, merged, used),
         [in_graph(group, merged) for group in groups],
     )
+
+
+def _sum(found: Sequence[BlockSearch]) -> float:
+    """The bound of all blocks from those of each (`eqsat.fusion.blocks`)."""
+    lost = sum(max(above.charge, below.lost) for below, above in pairwise(found))
+    return sum(search.bound or 0.0 for search in found) - lost
+
+
+def _charged(found: Sequence[BlockSearch], workers: Workers, times: SharedTime) -> float:
+    """The bound of all blocks where anchored kernels are charged for what is lost else."""
+    lost: dict[BlockSearch, list[float]] = {}
+    for below, above in pairwise(found):
+        lost.setdefault(above, []).append(below.lost)
+    for search, each in lost.items():
+        if charge := median_low(each):
+            search.charged(charge, workers, times)
+    workers.finish()
+    return _sum(found)
 
 
 def _bound_by_bytes(graph: FusionGraph, rates: Rates, kernels: Collection[Cone]) -> bool:
@@ -165,11 +197,18 @@ def _with_alike(graph: FusionGraph, known: Mapping[int, bool]) -> dict[int, bool
     return found
 
 
-def _of_slow_kernels(graph: FusionGraph, target: Target, known: Mapping[int, bool]) -> frozenset[int]:
-    """Classes inside kernels that are bound by operations, as far as ``known``: across separators, only bytes count."""
+def _of_slow_kernels(
+    graph: FusionGraph, target: Target, known: Mapping[int, bool], needs: Needs | None
+) -> frozenset[int]:
+    """Classes at which kernels that are bound by operations, as far as ``known``, must not be cut, or would be bound badly."""
     users = graph.users()
-    slow = (i for i, bound in known.items() if bound)
-    return frozenset(graph.owner[i] for index in slow for i in around(graph, users, index, target))
+    found: set[int] = set()
+    for index in (i for i, bound in known.items() if bound):
+        needed = None if needs is None else needs.needed_by(graph.operations[index].inputs)
+        found |= held_across(graph, users, index, target, needed)
+        if needs is not None:
+            found |= behind_in_single(graph, users, index, target)
+    return frozenset(found)
 
 
 def _repeated(graph: FusionGraph, merged: Merged) -> frozenset[int]:

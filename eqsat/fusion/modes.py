@@ -85,6 +85,41 @@ def opened_by_anchors(graph: FusionGraph, mode: Mode) -> bool:
     return all(o.kind is Kind.ANCHOR for o in graph.operations if accepts & o.labels)
 
 
+def unfinished(graph: FusionGraph, mode: Mode, cls: int) -> set[tuple[int, int]]:
+    """Stages and filled stages that a class through which all data flows cannot have in a kernel of a mode, as no operator beyond
+    fills the next required stage.
+
+    Only where required stages take one operator each: these lie on one path, so that the next one is computed from the class.
+    """
+    if not all(mode.template.stages[k].once for k in mode.required):
+        return set()
+    users = graph.users()
+    found: set[tuple[int, int]] = set()
+    for filled in range(1, len(mode.required)):
+        last = mode.required[filled]
+        for first in range(mode.required[filled - 1], last):
+            earliest = {cls: first}  # the earliest stage that a class can be computed in
+            stack = [cls]
+            finished = False
+            while stack and not finished:
+                own = stack.pop()
+                for index in users[own]:
+                    operation = graph.operations[index]
+                    stages = range(earliest[own], last + 1)
+                    fits = [
+                        k for k in stages if operation.is_view or mode.template.stages[k].accepts & operation.labels
+                    ]
+                    finished |= bool(fits) and not operation.is_view and fits[-1] == last
+                    below = [k for k in fits if k < last]
+                    above = graph.owner[index]
+                    if below and below[0] < earliest.get(above, last):
+                        earliest[above] = below[0]
+                        stack.append(above)
+            if not finished:
+                found.add((first, filled))
+    return found
+
+
 def computed_from_leaves(graph: FusionGraph, mode: Mode, source: int) -> set[int]:
     """The classes that kernels of a mode can compute from leaves alone; operation ``source`` stands for more than it reads."""
     users = graph.users()

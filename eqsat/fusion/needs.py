@@ -5,7 +5,7 @@ Kernels of several outputs could otherwise hold all that is added to a residual 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
@@ -45,6 +45,21 @@ class Needs:
     def bit(self, cls: int) -> int:
         """The class of the merged graph as a set, empty if nothing is said of it."""
         return self._bit.get(cls, 0)
+
+    def needed(self, cls: int) -> int:
+        """The classes that every way to compute a class of the merged graph computes, as a set; all if there is none."""
+        return self._needed[cls]
+
+    def needed_by(self, inputs: Iterable[int]) -> set[int]:
+        """The classes that every way to compute all of ``inputs`` computes."""
+        needed = 0
+        for cls in inputs:
+            needed |= self._needed[cls]
+        return {cls for cls, bit in self._bit.items() if bit & needed}
+
+    def once(self, index: int) -> bool:
+        """Whether one kernel only may compute an operation of the merged graph."""
+        return self._once[index]
 
     def circular(self, cls: int, anchor: int, through: int) -> bool:
         """Whether a kernel cannot read ``cls`` from memory, as what it writes is needed for that.

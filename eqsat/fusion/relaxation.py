@@ -314,7 +314,7 @@ class Relaxation:
     def _possible(self, mode: Mode) -> bool:
         """Whether some operator can fill each required stage, in the graph or beyond its borders."""
         operations = self._graph.operations
-        if self._borders.carried.get(mode.number) and not mode.heavy:
+        if self._borders.carried.get((mode.number, mode.heavy)):
             return True
         for n, k in enumerate(mode.required):
             accepts = mode.template.stages[k].accepts

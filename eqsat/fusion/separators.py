@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from eqsat.cost.target import Target
 from eqsat.extract.reduce import drop_cyclic_nodes
@@ -32,6 +33,11 @@ class Separated:
     repeated: frozenset[int]
     inputs: Sequence[Sequence[int]]
     """For each class those that its operations read."""
+
+    @cached_property
+    def before_shared(self) -> frozenset[int]:
+        """The shared classes and all that they may be computed from."""
+        return frozenset(_below(self.inputs, self.shared, set()))
 
     def below(self, starts: Sequence[int], stop: int) -> list[int]:
         """The classes that ``starts`` are computed from, they too, ``stop`` too but nothing below it; in ascending order."""

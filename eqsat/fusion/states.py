@@ -27,8 +27,8 @@ Step = tuple[int, State, int]
 """An operator, the state of its class that it reaches, and how many stages the input that it continues has filled (`NONE` if it
 continues none)."""
 
-Carried = Mapping[int, frozenset[tuple[int, int]]]
-"""Number of a mode -> stages and filled stages that a class may have in kernels of that mode."""
+Carried = Mapping[tuple[int, bool], frozenset[tuple[int, int]]]
+"""Number of a mode, and whether it is heavy -> stages and filled stages that a class may have in kernels of that mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,15 @@ class Borders:
 
     ``source``: an operation without inputs that stands for everything below, or `NONE`. ``carried``: what its class may be in
     kernels with required operators below. ``target``: the class above which the graph is cut, or `NONE`. ``once``: whether one
-    kernel only holds the source, which is then known by it.
+    kernel only holds the source, which is then known by it. ``unfinished``: number of a mode, stage and filled stages that the
+    target cannot have, as nothing above would fill the others.
     """
 
     source: int = NONE
     carried: Carried = field(default_factory=dict)
     target: int = NONE
     once: bool = False
+    unfinished: frozenset[tuple[int, int, int]] = frozenset()
 
 
 WHOLE = Borders()
@@ -110,7 +112,7 @@ class _Reaching:
         borders: Borders,
     ) -> None:
         self._borders = borders
-        self._carried = [] if mode.heavy else sorted(borders.carried.get(mode.number, ()))
+        self._carried = sorted(borders.carried.get((mode.number, mode.heavy), ()))
         self._graph = graph
         self._needs = needs
         self._users = users
