@@ -1,6 +1,7 @@
 """How optimisation time and e-graph size grow with depth: one BERT layer, stacked.
 
     python -m benchmarks.growth --model FOLDER/bert_base_b1s128.onnx [--layers 1,2,4,8,12,16,24] [--target NAME]
+        [--cost NAME] [--repeats 3]
 
 The layer is the part of the model between the outputs of two successive encoder layers (every second LayerNormalization after
 the embedding's). Prints seconds of encode + saturate + analyse + extract by depth, those of the extraction alone with the gap
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--layers", default="1,2,4,8,12,16,24")
     parser.add_argument("--target", default="onnxruntime-cpu")
+    parser.add_argument("--cost", default="kernels")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     graph = eqsat.load(options.model)
@@ -87,7 +89,8 @@ def main() -> None:
     print("| layers | operators | after | e-nodes | iterations | seconds | extraction | gap |\n" + "|---" * 8 + "|")
     for layers in depths:
         stacked = stack_layers(graph, layers)
-        reports = [eqsat.optimize(stacked, target=options.target, verify=False).report for _ in range(options.repeats)]
+        chosen = {"target": options.target, "cost": options.cost}
+        reports = [eqsat.optimize(stacked, **chosen, verify=False).report for _ in range(options.repeats)]
         report = reports[0]
         best = min(sum(r.seconds[k] for k in ("encode", "saturate", "analyse", "extract")) for r in reports)
         times.append(best)

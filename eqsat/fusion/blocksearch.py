@@ -26,6 +26,10 @@ _LEAST_SHARE = 0.4
 """Part of the time left that a problem may take, however small it is and however many are equal to it."""
 
 
+_FAST_SHARE = 0.5
+"""Part of its time that a problem without slow operators may take: what it is looked at for, a limit, it finds early."""
+
+
 class SharedTime:
     """Time for problems of different weights, ``several`` of which are solved at once."""
 
@@ -129,8 +133,9 @@ class BlockSearch:
         first = BlockRelaxation(fast, target, rates, hints, deadline) if fast is not None else None
         part = first.build(_MOST_NODES) if first is not None else None
 
-        def look(by: Extract, within: BlockRelaxation, at: ExtractionProblem, slack: float) -> float:
-            found = by(at, time_limit_s=times.take(weight * at.node_count), cutoff=self._limit, slack=slack)
+        def look(by: Extract, within: BlockRelaxation, at: ExtractionProblem, slack: float, share: float) -> float:
+            seconds = share * times.take(weight * at.node_count)
+            found = by(at, time_limit_s=seconds, cutoff=self._limit, slack=slack)
             if not self.groups or found.cost < self._limit - self._slack:
                 self.groups = within.groups(found.choice)
             bound = min(found.lower_bound, self._limit)
@@ -139,7 +144,7 @@ class BlockSearch:
 
         def all_choices(by: Extract) -> None:
             try:
-                self.bound = look(by, relaxation, problem, self._slack)
+                self.bound = look(by, relaxation, problem, self._slack, 1.0)
             except EqsatError:  # nothing can be chosen
                 return
             if self.toll and relaxation.light is not None:
@@ -153,7 +158,7 @@ class BlockSearch:
             assert first is not None
             assert part is not None
             with suppress(EqsatError):  # there is no way without
-                look(by, first, part, self._enough)
+                look(by, first, part, self._enough, _FAST_SHARE)
             workers.submit(1, all_choices)
 
         times.expect(weight * problem.node_count * (2 if self.toll and relaxation.light is not None else 1))

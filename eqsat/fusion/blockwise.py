@@ -37,9 +37,6 @@ _LEAST_BYTES = 0.9
 _MOST_IN_ONE = 0.5
 """Part of the operations in one block up to which those of a graph whose operations count are worth their time."""
 
-_SLACK = 5e-4
-"""Of the cost of a good program: so far below may the bound stay, in equal parts for all blocks, as it is reached sooner."""
-
 
 class Blockwise(NamedTuple):
     """A lower bound, and the kernels of the choices that it is the cost of, without the views between equal classes.
@@ -61,6 +58,7 @@ def blockwise_bound(
     kernels: Collection[Cone] = (),
     usable: Sequence[bool] | None = None,
     coarse: bool = True,
+    slack: float = 0.0,
     workers: Workers | None = None,
 ) -> Blockwise | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, if there are
@@ -70,6 +68,7 @@ def blockwise_bound(
     ``kernels``: those of a good program, which tell what is read by several kernels. ``usable[i]``: whether a program may have
     operation ``i``. ``coarse``: whether spellings of a value are one value (`eqsat.fusion.quotient`) and detours are left out
     (`eqsat.fusion.detours`): the problem is much smaller, and the bound nearly as good, but the groups may be no program.
+    ``slack``: so far may the bound stay below the best, as a part of the price of ``kernels``, in equal parts for all blocks.
     ``workers``: processes for the blocks.
     """
     started = time.perf_counter()
@@ -98,14 +97,14 @@ def blockwise_bound(
         parts = separated(merged.graph, target, repeated)
     if parts is None:
         return None
-    shared = _read_by_several(merged, kernels)
     prices = prices_of_shared(parts, target, rates)
+    shared = _read_by_several(merged, kernels).union(prices)
     blocks = [block_of(parts, position, target, prices, needs) for position in range(len(parts.separators) + 1)]
     if not by_bytes and max(len(block.operations) for block in blocks) > _MOST_IN_ONE * len(merged.graph.operations):
         return None
     keys = equal_blocks(blocks, shared)
     count = Counter(key for key, _ in keys)
-    slack = _SLACK * sum(kernel.price for kernel in kernels) / len(blocks)
+    least = slack * sum(kernel.price for kernel in kernels) / len(blocks)
     deadline = started + time_limit_s
     workers = workers or Workers(1)
     times = SharedTime(deadline, workers.count)
@@ -120,7 +119,7 @@ def blockwise_bound(
             block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
             near = frozenset(n for c, n in block.classes.items() if c in shared)
             heavy = {new: known[old] for old, new in block.operations.items() if old in known}
-            search = BlockSearch(block, target, rates, Hints(heavy, near, few=by_bytes), slack, exact=not by_bytes)
+            search = BlockSearch(block, target, rates, Hints(heavy, near, few=by_bytes), least, exact=not by_bytes)
             if not search.submit(workers, times, deadline, count[key] ** 0.5):
                 workers.drop()
                 return None

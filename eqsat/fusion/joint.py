@@ -60,6 +60,11 @@ _BLOCKS_SHARE = 0.8
 """Of the time left, for the bound of such graphs: it leads to the best programs, too."""
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""
+_SLACK, _LATER_SLACK = 5e-4, 1e-5
+"""How far bounds of blocks may stay below the best, as a part of the cost: at first, which is reached soon and leaves programs
+that are nearly as good to choose from, and when time is left."""
+_LATER_SHARE = 0.5
+"""Of the time left, for a program from the later bound: others are known by then."""
 _ALMOST = 0.95
 """Of the time left, for what may take long and leads furthest."""
 _USEFUL = 0.95
@@ -176,7 +181,7 @@ class _Joint:
             )
         two_phase = self._offer(choice_of_handles(self._source, self._snapshot, additive.choice), "two-phase")
         # Kernels of one operator are all in the pool.
-        relaxed = self._bound(0.7, FIRST_ATTEMPTS, workers) if self._target.templates else None
+        relaxed = self._bound(0.7, FIRST_ATTEMPTS, _SLACK, workers) if self._target.templates else None
         bound = relaxed or 0.0
         whole = relaxed is not None
         enough = self._left(1.0) > _LEAST_SHARE * self._limit_s and not self._is_coarse
@@ -189,7 +194,7 @@ class _Joint:
             elif not whole and self._best is not None and (single or pooled <= self._best[0]):
                 bound = pooled  # none of the pool is cheaper than a program that lies outside of it
         if whole and not self._proved(bound) and self._left(1.0) > _LEAST_SHARE * self._limit_s:
-            bound = max(bound, self._bound(0.9, LATER_ATTEMPTS, workers) or 0.0)
+            bound = max(bound, self._bound(0.9, LATER_ATTEMPTS, _LATER_SLACK, workers) or 0.0)
         assert self._best is not None
         cost, choice, plan, method = self._best
         bound = min(bound, cost)
@@ -209,7 +214,9 @@ class _Joint:
             self._model,
         )
 
-    def _bound(self, share: float, attempts: Sequence[tuple[int, int, float]], workers: Workers) -> float | None:
+    def _bound(
+        self, share: float, attempts: Sequence[tuple[int, int, float]], slack: float, workers: Workers
+    ) -> float | None:
         """A bound over all kernels, ``None`` if there is none; its choice is offered as a program if it proves none optimal."""
         cost, _, plan, _ = self._best or (float("inf"), {}, None, "")
         kernels = plan.kernels.values() if plan else ()
@@ -218,9 +225,12 @@ class _Joint:
         if self.is_large:
             coarse = self._is_coarse
             limit = self._left(_BLOCKS_SHARE if coarse else share)
-            blocks = blockwise_bound(*problem, time_limit_s=limit, kernels=kernels, coarse=coarse, workers=workers)
+            blocks = blockwise_bound(
+                *problem, time_limit_s=limit, kernels=kernels, coarse=coarse, slack=slack, workers=workers
+            )
             if blocks is not None:
-                self._take_blocks(blocks, self._left(_ALMOST if coarse else share), workers)
+                take = _LATER_SHARE if slack < _SLACK else _ALMOST if coarse else share
+                self._take_blocks(blocks, self._left(take), slack, workers)
                 if self._proved(blocks.bound) or len(self._graph.operations) > _WHOLE_OPERATIONS:
                     return blocks.bound
         alone = self.is_large and blocks is None and bool(self._target.templates)
@@ -237,7 +247,7 @@ class _Joint:
                 break
         return least or None
 
-    def _take_blocks(self, blocks: Blockwise, time_limit_s: float, workers: Workers) -> None:
+    def _take_blocks(self, blocks: Blockwise, time_limit_s: float, slack: float, workers: Workers) -> None:
         """Offers what was chosen block by block, the spelling of its integers chosen, too."""
         if self._proved(blocks.bound) or self._best is None:
             return
@@ -249,6 +259,7 @@ class _Joint:
             kernels=self._best[2].kernels.values(),
             usable=usable,
             coarse=False,
+            slack=slack,
             workers=workers,
         )
         if found is not None:
