@@ -1,4 +1,4 @@
-"""Masks of quantised scores, for ONNX Runtime (E8, E10b, E33): added to bytes, alone, or as the bias of a product by the identity.
+"""Masks of quantised scores, for ONNX Runtime (E8, E10b, E33): added to bytes, alone, or as the bias of a product.
 
 A mask is 0 where a score counts, and far below all scores elsewhere. Where the sum is quantised again, the second only says
 that the result is the least byte; a mask of bytes says that, too, and one kernel on bytes adds it. Where the steps of the sum are
