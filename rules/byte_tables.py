@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.recenter import RECENTER
@@ -61,6 +62,18 @@ FACTORS = (1.0, 1 + _ROUNDINGS, 1 - _ROUNDINGS)
 def every_byte(dtype: DType) -> np.ndarray:
     """All 256 integers of an 8-bit type, in the order of their bits."""
     return np.arange(256).astype(np.uint8).view(dtype.numpy)
+
+
+def dequantised_bytes(dtype: DType, scale: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+    """`every_byte`, dequantised by one scale and zero point: (256, 1)."""
+    parameters = [None if p is None else p.reshape(()) for p in (scale, zero)]
+    return evaluate_operator("DequantizeLinear", Attributes({}), [every_byte(dtype).reshape(-1, 1), *parameters])[0]
+
+
+def quantised(values: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+    """Floats, quantised by one scale and zero point."""
+    parameters = [None if p is None else p.reshape(()) for p in (scale, zero)]
+    return evaluate_operator("QuantizeLinear", Attributes({}), [values, *parameters])[0]
 
 
 def is_stable(tables: Sequence[np.ndarray]) -> bool:

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.graph import Attributes
-from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operators.quantization import requantize
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.byte_tables import every_byte
+from eqsat.rules.byte_tables import dequantised_bytes, every_byte, quantised
 from eqsat.rules.onnxruntime_heads import CONVOLUTION
 from eqsat.rules.onnxruntime_quantised import DOMAIN, number
 from eqsat.rules.quantisation import per_tensor, positive, unblocked
@@ -120,9 +118,7 @@ def _kernels(sa: np.ndarray, za: np.ndarray, sy: np.ndarray, zy: np.ndarray, bia
     none."""
     sa, za, sy, zy, bias = sa.reshape(()), za.reshape(()), sy.reshape(()), zy.reshape(()), bias.reshape(-1)
     every = every_byte(DType.UINT8).reshape(-1, 1)
-    none = Attributes({})
-    shifted = evaluate_operator("DequantizeLinear", none, [every, sa, za])[0] + bias
-    wanted = evaluate_operator("QuantizeLinear", none, [shifted, sy, zy])[0]
+    wanted = quantised(dequantised_bytes(DType.UINT8, sa, za) + bias, sy, zy)
     steps = every.astype(np.int64) - int(za)
     exact = bias.astype(np.float64) / float(sa)
     unit = float(sa) / float(sy)

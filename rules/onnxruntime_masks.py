@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.graph import Attributes
-from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.byte_tables import FACTORS, every_byte
+from eqsat.rules.byte_tables import FACTORS, dequantised_bytes, quantised
 from eqsat.rules.onnxruntime_integer import TO_FLOAT
 from eqsat.rules.onnxruntime_quantised import DOMAIN, SOURCE, number, quantized
 from eqsat.rules.quantisation import BYTES, per_tensor, positive, unblocked
@@ -136,13 +134,13 @@ def _mask_alone(m: Match, dtype: DType) -> list[Term] | None:
     quantum, zero = np.float64(m.sy.value.reshape(())), 0 if m.zy is None else int(m.zy.value.reshape(()))
     results = []
     for value in (m.kept, m.masked):
-        number = value.value.reshape(())
-        exact = (_scores(m, dtype).astype(np.float64) + np.float64(number)) / quantum
+        addend = value.value.reshape(())
+        exact = (_scores(m, dtype).astype(np.float64) + np.float64(addend)) / quantum
         near = [np.clip(np.rint(exact * f) + zero, info.min, info.max) for f in FACTORS]
-        sums = _sums(m, dtype, number)
-        if not all((n == sums[0]).all() for n in (sums, *near)):
+        sums = _sums(m, dtype, addend)
+        if not all((n == sums[0, 0]).all() for n in (sums, *near)):
             return None
-        results.append(literal(sums[0]))
+        results.append(literal(sums[0, 0]))
     return results
 
 
@@ -169,15 +167,13 @@ def _mask(m: Match, dtype: DType) -> tuple[np.float32, int, list[int]] | None:
 
 def _scores(m: Match, dtype: DType) -> np.ndarray:
     """Each byte, dequantised."""
-    parameters = (m.sa.value.reshape(()), None if m.za is None else m.za.value.reshape(()))
-    return evaluate_operator("DequantizeLinear", Attributes({}), [every_byte(dtype), *parameters])[0]
+    return dequantised_bytes(dtype, m.sa.value, None if m.za is None else m.za.value)
 
 
-def _sums(m: Match, dtype: DType, number: np.floating) -> np.ndarray:
+def _sums(m: Match, dtype: DType, addend: np.floating) -> np.ndarray:
     """Each byte, dequantised, plus a number, quantised."""
-    parameters = (m.sy.value.reshape(()), None if m.zy is None else m.zy.value.reshape(()))
     with np.errstate(over="ignore"):  # what is far below zero may overflow
-        return evaluate_operator("QuantizeLinear", Attributes({}), [_scores(m, dtype) + number, *parameters])[0]
+        return quantised(_scores(m, dtype) + addend, m.sy.value, None if m.zy is None else m.zy.value)
 
 
 def _rows(d: Sampler) -> dict[str, Any]:

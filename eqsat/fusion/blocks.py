@@ -33,7 +33,7 @@ from eqsat.extract.core import Core
 from eqsat.extract.decompose import equal_parts
 from eqsat.extract.knuth import knuth
 from eqsat.fusion.blockneeds import BlockNeeds, NoNeeds
-from eqsat.fusion.modes import distinct_templates, mode_of, unfinished
+from eqsat.fusion.modes import Mode, distinct_templates, mode_of, unfinished
 from eqsat.fusion.needs import Needs
 from eqsat.fusion.operation import FusionGraph, Operation
 from eqsat.fusion.rates import Rates
@@ -101,7 +101,7 @@ def block_of(
     once = once and optional.isdisjoint(
         graph.operations[source].labels
     )  # else a kernel above may hold it before its anchor
-    lost = _unfinished(whole, target, top) if top != NONE else frozenset[tuple[int, int, int]]()
+    lost = _unfinished(parts, target, top) if top != NONE else frozenset[tuple[int, int, int]]()
     return Block(
         graph,
         Borders(source, target=classes[top] if top != NONE else NONE, once=once, unfinished=lost),
@@ -115,16 +115,19 @@ def block_of(
     )
 
 
-def _unfinished(graph: FusionGraph, target: Target, cls: int) -> frozenset[tuple[int, int, int]]:
+def _unfinished(parts: Separated, target: Target, cls: int) -> frozenset[tuple[int, int, int]]:
     """The number of a mode, the stage and the filled stages that no kernel holds a separator with."""
-    modes = [mode_of(n, t, False, 2) for n, t in enumerate(distinct_templates(target.templates))]
-    return frozenset((m.number, *state) for m in modes for state in unfinished(graph, m, cls))
+    found = ((m.number, unfinished(parts.graph, parts.users, m, cls)) for m in _modes(target))
+    return frozenset((number, *state) for number, states in found for state in states)
+
+
+def _modes(target: Target) -> list[Mode]:
+    return [mode_of(n, t, False, 2) for n, t in enumerate(distinct_templates(target.templates))]
 
 
 def _opened_once(graph: FusionGraph, target: Target) -> bool:
     """Whether all operators that kernels are built around are computed by one kernel each."""
-    modes = [mode_of(n, t, False, 2) for n, t in enumerate(distinct_templates(target.templates))]
-    modes = [mode for mode in modes if mode.required]
+    modes = [mode for mode in _modes(target) if mode.required]
     again = (o.labels for o in graph.operations if o.kind.value in target.recompute)
     return not any(mode.opens(labels) for labels in again for mode in modes)
 

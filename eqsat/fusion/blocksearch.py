@@ -25,7 +25,6 @@ _MOST_NODES = 64_000
 _LEAST_SHARE = 0.4
 """Part of the time left that a problem may take, however small it is and however many are equal to it."""
 
-
 _FAST_SHARE = 0.5
 """Part of its time that a problem without slow operators may take: what it is looked at for, a limit, it finds early."""
 

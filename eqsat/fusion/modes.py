@@ -85,7 +85,7 @@ def opened_by_anchors(graph: FusionGraph, mode: Mode) -> bool:
     return all(o.kind is Kind.ANCHOR for o in graph.operations if accepts & o.labels)
 
 
-def unfinished(graph: FusionGraph, mode: Mode, cls: int) -> set[tuple[int, int]]:
+def unfinished(graph: FusionGraph, users: Sequence[Sequence[int]], mode: Mode, cls: int) -> set[tuple[int, int]]:
     """Stages and filled stages that a class through which all data flows cannot have in a kernel of a mode, as no operator beyond
     fills the next required stage.
 
@@ -93,7 +93,6 @@ def unfinished(graph: FusionGraph, mode: Mode, cls: int) -> set[tuple[int, int]]
     """
     if not all(mode.template.stages[k].once for k in mode.required):
         return set()
-    users = graph.users()
     found: set[tuple[int, int]] = set()
     for filled in range(1, len(mode.required)):
         last = mode.required[filled]

@@ -35,6 +35,11 @@ class Separated:
     """For each class those that its operations read."""
 
     @cached_property
+    def users(self) -> Sequence[Sequence[int]]:
+        """Those of the graph."""
+        return self.graph.users()
+
+    @cached_property
     def before_shared(self) -> frozenset[int]:
         """The shared classes and all that they may be computed from."""
         return frozenset(_below(self.inputs, self.shared, set()))

@@ -163,11 +163,11 @@ def test_kernels_that_nothing_finishes() -> None:
     graph.add(4, operation("product", (3,)))
     graph.roots = (4,)
     mode = mode_of(0, ATTENTION, False, 2)
-    assert unfinished(graph, mode, 3) == {(0, 1), (1, 1)}
+    assert unfinished(graph, graph.users(), mode, 3) == {(0, 1), (1, 1)}
     graph.add_class([TensorType(DType.FLOAT, (8,))])
     graph.add(5, operation("norm", (3,)))
-    assert unfinished(graph, mode, 3) == set()
-    assert unfinished(graph, mode_of(0, target(LIGHT, 16).templates[1], False, 2), 3) == set()
+    assert unfinished(graph, graph.users(), mode, 3) == set()
+    assert unfinished(graph, graph.users(), mode_of(0, target(LIGHT, 16).templates[1], False, 2), 3) == set()
 
 
 def test_blocks_know_what_kernels_cannot_read() -> None:
