@@ -1,5 +1,153 @@
-"""Named side conditions that users' rules share with the shipped ones, and `condition` to make one of a predicate."""
+"""Named side conditions, and what each asks of a random instance.
 
-from eqsat.rules.terms import about, condition, constant, every_element, finite, nonzero, same_type, signed
+A condition is a predicate on matches with a name, so that reports can say why a rule did not fire and tests can drop it. What
+cannot be established does not hold. `Hint`s tell the sampler how to draw values that meet it.
+"""
 
-__all__ = ["about", "condition", "constant", "every_element", "finite", "nonzero", "same_type", "signed"]
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.ir.types import DType
+from eqsat.rewrite import Condition, Hint, Match, Ref
+
+
+def condition(name: str, *hints: Hint) -> Callable[[Callable[[Match], bool]], Condition]:
+    """Makes a named condition of a predicate on matches."""
+
+    def make(holds: Callable[[Match], bool]) -> Condition:
+        return Condition(name, holds, hints=hints)
+
+    return make
+
+
+def constant(*names: str) -> Condition:
+    """The values bound to ``names`` are known at compile time (an absent optional one counts as known)."""
+    return Condition(
+        f"{', '.join(names)} constant",
+        lambda m: all(m[n] is None or m[n].is_constant for n in names),
+        names,
+        tuple(Hint(n, constant=True) for n in names),
+    )
+
+
+def number(name: str, value: float) -> Condition:
+    """The value bound to ``name`` is a constant, each element of which is ``value``."""
+    return Condition(
+        f"{name} is {value:g}",
+        lambda m: m[name].is_constant and m[name].interval == (value, value),
+        (name,),
+        (Hint(name, constant=True, value=value),),
+    )
+
+
+def every_element(name: str, value: float) -> Condition:
+    """Each element of the value bound to ``name`` is ``value``."""
+    hint = Hint(name, value=value)
+    return Condition(f"{name} is {value:g}", lambda m: m[name].interval == (value, value), hints=(hint,))
+
+
+def about(name: str, value: float) -> Condition:
+    """Each element of the value bound to ``name`` is ``value``, rounded to its type once or twice.
+
+    Twice: as a divisor, and once more as the reciprocal of that. Either is within half a unit in the last place.
+    """
+
+    def holds(m: Match) -> bool:
+        if not m[name].dtype.is_float:
+            return False
+        tolerance = 2 * float(ml_dtypes.finfo(m[name].dtype.numpy).eps) * abs(value)
+        return all(abs(bound - value) <= tolerance for bound in m[name].interval)
+
+    return Condition(f"{name} is about {value:g}", holds, hints=(Hint(name, value=value),))
+
+
+def finite(*names: str) -> Condition:
+    """No element of the values is infinite or NaN, and their product stays finite in float32."""
+
+    def holds(m: Match) -> bool:
+        product = 1.0
+        for name in names:
+            low, high = m[name].interval
+            product *= max(abs(low), abs(high), 1e-30)
+        return math.isfinite(product) and product < float(np.finfo(np.float32).max)
+
+    return Condition(f"{' * '.join(names)} finite", holds, hints=tuple(Hint(n, constant=True) for n in names))
+
+
+def nonzero(*names: str) -> Condition:
+    """No element of the values is zero: a product with zero is equal to too many others."""
+
+    def holds(m: Match) -> bool:
+        for name in names:
+            low, high = m[name].interval
+            if not (low > 0 or high < 0) and not m[name].value.all():
+                return False
+        return True
+
+    return Condition(f"{', '.join(names)} nonzero", holds, hints=tuple(Hint(n, constant=True) for n in names))
+
+
+def same_type(name: str) -> Condition:
+    """The result has the element type and, provably, the shape of the value bound to ``name``."""
+    return Condition(
+        f"the result has the type of {name}",
+        lambda m: is_known(m.root) and m.root.type == m[name].type,
+        hints=(Hint(name, whole=True),),
+    )
+
+
+def is_known(ref: Ref) -> bool:
+    """Whether the element type and the rank are known."""
+    return ref.type.dtype is not DType.UNDEFINED and ref.type.shape is not None
+
+
+def signed(name: str) -> Condition:
+    """Negation exists in the element type of the value."""
+    return Condition(f"{name} signed", lambda m: m[name].dtype.is_signed, hints=(Hint(name),))
+
+
+def dtype_in(name: str, *dtypes: DType) -> Condition:
+    """The element type of the value is one of ``dtypes``."""
+    listed = " or ".join(d.name.lower() for d in dtypes)
+    return Condition(
+        f"{name} is {listed}", lambda m: m[name].dtype in dtypes, hints=(Hint(name, dtypes=frozenset(dtypes)),)
+    )
+
+
+def floating(name: str) -> Condition:
+    """The elements of the value are floats, of any width."""
+    floats = frozenset(d for d in DType if d.is_float)
+    return Condition(f"{name} float", lambda m: m[name].dtype.is_float, hints=(Hint(name, dtypes=floats),))
+
+
+def between(name: str, low: float = -math.inf, high: float = math.inf) -> Condition:
+    """Every element of the value is provably from ``low`` to ``high``."""
+
+    def holds(m: Match) -> bool:
+        least, greatest = m[name].interval
+        return least >= low and greatest <= high
+
+    bounds = [f"at least {low:g}"] * (low != -math.inf) + [f"at most {high:g}"] * (high != math.inf)
+    return Condition(f"{name} {' and '.join(bounds)}", holds, hints=(Hint(name, low=low, high=high),))
+
+
+__all__ = [
+    "about",
+    "between",
+    "condition",
+    "constant",
+    "dtype_in",
+    "every_element",
+    "finite",
+    "floating",
+    "is_known",
+    "nonzero",
+    "number",
+    "same_type",
+    "signed",
+]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -146,6 +147,16 @@ class Ref:
         """Bounds on the elements; (-inf, inf) if nothing is known, NaN bounds if an element may be NaN."""
         return self.values.interval_of(self.handle)
 
+    @property
+    def low(self) -> float:
+        """Lower bound on the elements."""
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        """Upper bound on the elements."""
+        return self.interval[1]
+
     def attr(self, name: str, default: Any = None) -> Any:
         """Attribute of a named node of the pattern."""
         return self.attributes.get(name, default)
@@ -158,26 +169,68 @@ class Unmet(Exception):
     """Raised while a condition or a right side is evaluated: the rule does not apply here, and why."""
 
 
-class Match:
-    """What the variables and named nodes of a pattern matched: ``m.x`` is a `Ref`, or ``None`` for an absent input."""
+@dataclass(frozen=True, slots=True)
+class AttributeOf:
+    """Attribute ``name`` of the node called ``node``; ``default`` gives what it is where the node has none."""
 
-    def __init__(self, bindings: Mapping[str, Ref | None], root: Ref) -> None:
+    node: str
+    name: str
+    default: Callable[[Ref], Any]
+
+    def of(self, node: Ref) -> Any:
+        return node.attributes[self.name] if self.name in node.attributes else self.default(node)
+
+
+class Match:
+    """What the names of a pattern matched.
+
+    ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute. ``root`` is
+    the value of the whole.
+    """
+
+    def __init__(
+        self, bindings: Mapping[str, Ref | None], root: Ref, attributes: Mapping[str, AttributeOf] = MappingProxyType({})
+    ) -> None:
         self._bindings = bindings
+        self._attributes = attributes
         self.root = root
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self._bindings[name]
+            return self[name]
         except KeyError:
             raise AttributeError(name) from None
 
     def __getitem__(self, name: str) -> Any:
-        return self._bindings[name]
+        if name in self._bindings:
+            return self._bindings[name]
+        if name == "root":
+            return self.root
+        found = self._attributes[name]
+        return found.of(self[found.node])
 
     def require(self, holds: object, reason: str) -> None:
         """Raises `Unmet` with ``reason`` unless ``holds``."""
         if not holds:
             raise Unmet(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a condition asks of the value bound to ``name``: what a random instance draws for it, most of the time.
+
+    A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
+    a node the value of an attribute. ``whole``: the value has the shape of the result.
+    """
+
+    name: str
+    constant: bool = False
+    value: float | None = None
+    low: float = -np.inf
+    high: float = np.inf
+    dtypes: frozenset[DType] = frozenset()
+    attribute: tuple[str, Any] | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +240,7 @@ class Condition:
     name: str
     holds: Callable[[Match], bool]
     fact: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
 
 
 Sample = Callable[[Any], Any]
@@ -203,7 +257,7 @@ class Rule:
     that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
     spells out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the
     rule only runs where programs may not use them. ``unverified``: registered without the check by random instantiation;
-    reports say so.
+    reports say so. ``attributes``: those of matched nodes that have names of their own in a match.
     """
 
     name: str
@@ -221,6 +275,7 @@ class Rule:
     legalizes: str = ""
     outside: str = ""
     unverified: bool = False
+    attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf])
 
 
 class GroupView(Protocol):
@@ -273,7 +328,7 @@ def rule(
     where: Sequence[Condition] = (),
     exactness: Exactness,
     source: str,
-    family: str,
+    family: str = "",
     quanta: int = 0,
     sample: Sample | None = None,
     domain: str = "",
@@ -288,14 +343,14 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        stated = (exactness, family, source, equation, doc, quanta, sample, domain, legalizes, outside)
+        stated = (exactness, family or family_of(build.__module__), source, equation, doc, quanta, sample, domain, legalizes, outside)
         return register(Rule(name, pattern, build, tuple(where), *stated))
 
     return decorate
 
 
 def group_rule(
-    *, exactness: Exactness, source: str, family: str, sample: Sample | None = None, domain: str = ""
+    *, exactness: Exactness, source: str, family: str = "", sample: Sample | None = None, domain: str = ""
 ) -> Callable[[GroupSide], GroupRule]:
     """Registers the decorated generator as a rule over groups of nodes (N-way merging).
 
@@ -304,9 +359,26 @@ def group_rule(
 
     def decorate(build: GroupSide) -> GroupRule:
         name, equation, doc = _describe(build)
-        return register(GroupRule(name, build, exactness, family, source, equation, doc, sample=sample, domain=domain))
+        return register(
+            GroupRule(
+                name,
+                build,
+                exactness,
+                family or family_of(build.__module__),
+                source,
+                equation,
+                doc,
+                sample=sample,
+                domain=domain,
+            )
+        )
 
     return decorate
+
+
+def family_of(module: str) -> str:
+    """The family of the rules of a module: its place among the shipped rules, ``user`` elsewhere."""
+    return module.removeprefix("eqsat.rules.") if module.startswith("eqsat.rules.") else "user"
 
 
 def _describe(function: Callable[..., Any]) -> tuple[str, str, str]:

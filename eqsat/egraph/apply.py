@@ -32,16 +32,16 @@ class RuleApplier:
         if key in self._seen:
             return False
         self._seen.add(key)
-        return self._rewrite(rule, self._match(query, row, root), query, row)
+        return self._rewrite(rule, self._match(rule, query, row, root), query, row)
 
-    def _match(self, query: Query, row: tuple[int, ...], root: int) -> Match:
+    def _match(self, rule: Rule, query: Query, row: tuple[int, ...], root: int) -> Match:
         egraph = self._egraph
         bindings: dict[str, Ref | None] = {name: egraph.ref(row[column]) for name, column in query.bindings}
         for name in query.absent:
             bindings[name] = None
         for name, column, attributes in query.nodes:
             bindings[name] = egraph.ref(row[column], egraph.attributes_by_number(row[attributes]))
-        return Match(bindings, egraph.ref(root))
+        return Match(bindings, egraph.ref(root), rule.attributes)
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph

@@ -8,9 +8,11 @@ its reference evaluator gives the meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -90,7 +92,8 @@ class Operator:
     implementation gives the same bits, so folding a constant through it changes nothing (data movement, integers,
     comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
     values. ``commutative``: the first two inputs may be exchanged. ``expand``: builds the same value from operators of the
-    default domain, for files that may not use this one (`eqsat.ir.composite`).
+    default domain, for files that may not use this one (`eqsat.ir.composite`). ``defaults``: attributes whose default depends
+    on the rank of the result, and how.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Operator:
     commutative: bool = False
     deterministic: bool = True
     expand: Expand | None = None
+    defaults: Mapping[str, Callable[[int], Any]] = field(default_factory=dict[str, Callable[[int], Any]])
 
 
 _REGISTRY: dict[str, Operator] = {}
@@ -130,12 +134,14 @@ def define(
     commutative: bool = False,
     deterministic: bool = True,
     expand: Expand | None = None,
+    defaults: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
 ) -> Operator:
     """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
         raise RuleError(f"operator {name!r} is defined twice")
-    _REGISTRY[name] = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand)
-    return _REGISTRY[name]
+    made = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand, defaults)
+    _REGISTRY[name] = made
+    return made
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -171,6 +177,19 @@ def kind_of(node: Node) -> Kind:
     """How a node moves data; `Kind.OPAQUE` where that is unknown."""
     definition = definition_of(node)
     return Kind.OPAQUE if definition is None else definition.kind
+
+
+@cache
+def default_attribute(key: str, name: str) -> Callable[[Any], Any]:
+    """What an attribute is where a node has none, as a function of the node's value; ``None`` where nothing is stated."""
+    from eqsat.ir.schema_operator import default_of_schema
+
+    definition = operator(key)
+    by_rank = None if definition is None else definition.defaults.get(name)
+    if by_rank is not None:
+        return lambda node: by_rank(node.rank)
+    stated = default_of_schema(key, name)
+    return lambda node: stated
 
 
 def defined_operators() -> tuple[str, ...]:

@@ -70,6 +70,39 @@ def _schema(name: str) -> defs.OpSchema | None:
     return None if schema.deprecated else schema
 
 
+def has_attributes(key: str) -> bool:
+    """Whether nodes of an operator may have attributes; so may those of operators without a schema here."""
+    schema = _schema(key)
+    return schema is None or bool(schema.attributes)
+
+
+def takes_types(key: str, types: Sequence[Type | None]) -> bool:
+    """Whether the operator's schema allows inputs of these element types; ``True`` where no schema says."""
+    schema = _schema(key)
+    if schema is None:
+        return True
+    chosen: dict[str, str] = {}
+    for i, type in enumerate(types):
+        declared = schema.inputs[min(i, len(schema.inputs) - 1)] if schema.inputs else None
+        if declared is None or not isinstance(type, TensorType):
+            continue
+        allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == declared.type_str), None)
+        name = f"tensor({type.dtype.name.lower()})"
+        if allowed is not None and (name not in allowed or chosen.setdefault(declared.type_str, name) != name):
+            return False
+    return True
+
+
+def default_of_schema(key: str, name: str) -> Any:
+    """The default of an attribute as the operator's schema states it; ``None`` if it states none."""
+    schema = _schema(key)
+    stated = schema.attributes.get(name) if schema is not None else None
+    if stated is None or not stated.default_value.name:
+        return None
+    value = helper.get_attribute_value(stated.default_value)
+    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
+
+
 # --- types ---------------------------------------------------------------------------------------------------------------
 
 

@@ -1,35 +1,58 @@
 """Random instances of a pattern for which nobody wrote a ``sample=``: shapes, element types and values drawn from its form.
 
 Shapes go down from the root: each operator says which operands would give the shape that is wanted (`operand_shapes`).
-Ranks 0 to 4, broadcasting, extents of 1, several element types, and values that tell: zeros, ones, infinities, ties.
+Ranks 0 to 4, broadcasting, extents of 1, several element types, and values that tell: zeros, ones, infinities, ties. What the
+conditions ask for (`Hint`) is drawn mostly, and left out at times: then the rule must not fire, or still be right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from eqsat.errors import EqsatError
+from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
+from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType
-from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable
+from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable
 from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
-from eqsat.rules.sampling import Drawing, Instance, Sampler, Value, fixed
+from eqsat.rules.sampling import Applied, Drawing, Instance, Sampler, Value, fixed
 
 _THEMES = ("float32",) * 5 + ("float16", "int64", "int32", "int8", "bool")
 _FILLS = (0.0, 1.0, 1.0, -1.0, 2.0, 0.5)
+_BOUNDED = (("Abs", 0, math.inf), ("Relu", 0, math.inf), ("Exp", 0, math.inf), ("Sigmoid", 0, 1), ("Tanh", -1, 1), ("Erf", -1, 1))
+"""Operators whose results are within bounds."""
+
+_HINT_DROPPED = 0.2
+"""Part of the instances in which one thing that the conditions ask for is not drawn."""
+
+
+def automatic_instance(rule: Rule, sampler: Sampler) -> Instance:
+    """A random instance of the left side of ``rule``. Raises `ValueError` when its operators reject a thousand draws."""
+    drawn = automatic_instances(rule, {}, int(sampler.rng.integers(2**40)))
+    for _ in range(1000):
+        found = next(drawn)
+        if found is not None:
+            return found
+    raise ValueError(f"the operators of {rule.equation!r} take nothing that is drawn: give sample=")
 
 
 def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator[Instance | None]:
     """Endless random instances of the left side of ``rule``; ``None`` for a draw that its operators rejected."""
+    hints = [hint for condition in rule.conditions for hint in condition.hints]
     constants = frozenset(name for condition in rule.conditions for name in condition.fact)
+    stated = all(condition.hints for condition in rule.conditions)  # then values need not be guessed
     while True:
         sampler = Sampler(seed)
         seed += 1
         try:
-            instance = _Instantiation(sampler, constants, choices).instance(rule.pattern)
+            instance = _Instantiation(sampler, constants, hints, choices, stated).instance(rule.pattern)
+            _check_types(instance.graph)
             run(instance.graph, instance.feeds)
         except (EqsatError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
             yield None  # the operators do not accept what was drawn: another draw
@@ -37,21 +60,36 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
             yield instance
 
 
+def _check_types(graph: Graph) -> None:
+    """Raises `ValueError` where an operator is applied to element types that its schema does not take."""
+    for node in graph.nodes:
+        if not takes_types(node.key, [graph.type_of(v) if v else None for v in node.inputs]):
+            raise ValueError(f"{node.key} does not take these element types")
+
+
 class _Instantiation:
-    def __init__(self, sampler: Sampler, constants: frozenset[str], choices: Choices) -> None:
+    def __init__(
+        self, sampler: Sampler, constants: frozenset[str], hints: Sequence[Hint], choices: Choices, stated: bool
+    ) -> None:
         self._d = sampler
         self._constants = constants
         self._choices = choices
-        self._dtype = DType.of(sampler.choose(_THEMES))
-        self._special = sampler.chance()  # mostly constants of equal elements: what conditions on values ask for
+        dropped = sampler.choose(hints) if hints and sampler.chance(_HINT_DROPPED) else None
+        self._hints = [hint for hint in hints if hint is not dropped]
+        asked = [hint.dtypes for hint in self._hints if hint.dtypes]
+        themes = [t for t in _THEMES if all(DType.of(t) in dtypes for dtypes in asked)]
+        self._dtype = DType.of(sampler.choose(themes or _THEMES))
+        self._special = sampler.chance(0.1 if stated else 0.5)  # mostly constants of equal elements: what conditions ask for
         self._drawing = Drawing()
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
+        self._extents: Shape = ()
         self._symbolic = frozenset(sampler.subset(range(1, 8), 0.4) if sampler.chance(0.2) else ())
 
     def instance(self, pattern: Apply) -> Instance:
         d = self._d
         extents = d.extents(d.integer(0, 4), 0.15) if d.chance(0.8) else (d.integer(2, 3),) * d.integer(1, 3)
+        self._extents = extents
         root = self._values(pattern, extents)
         inner = [value for values in self._nodes.values() for value in values if value not in root]
         return self._drawing.finish(*root, *d.subset(inner, 0.1))
@@ -68,6 +106,7 @@ class _Instantiation:
         attributes = draw_attributes(term.op, d)
         for name, options in self._choices.get(term.name, {}).items():
             attributes[name] = d.choose(list(options))
+        attributes |= dict(h.attribute for h in self._hints if h.attribute and h.name == term.name)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
         terms = [a for a in term.args if not self._is_absent(a)]
@@ -104,8 +143,26 @@ class _Instantiation:
         d = self._d
         if operand.value is not None:
             return fixed(operand.value)
+        asked = [hint for hint in self._hints if hint.name == name]
+        if any(hint.whole for hint in asked) and operand.kind == "data":
+            operand = replace(operand, shape=self._extents)
         array = self._array(operand)
-        return fixed(array) if name in self._constants else d.either(array, 0.8 if self._special else 0.25)
+        for hint in asked:
+            if hint.value is not None:
+                array = np.full(self._form_of_number(operand.shape), hint.value).astype(self._dtype.numpy)
+        if name in self._constants or any(hint.constant for hint in asked):
+            low, high = max([h.low for h in asked], default=-math.inf), min([h.high for h in asked], default=math.inf)
+            return fixed(np.clip(array, low, high).astype(array.dtype) if array.dtype.kind == "f" else array)
+        within = [o for o, low, high in _BOUNDED if all(h.low <= low and high <= h.high for h in asked)]
+        if any(h.low > -math.inf or h.high < math.inf for h in asked) and within and self._dtype.is_float:
+            return Applied(d.choose(within), array)
+        return d.either(array, 0.8 if self._special else 0.25)
+
+    def _form_of_number(self, shape: Shape) -> Shape:
+        """The shape of a constant of equal elements: mostly one element, at times enough of them to enlarge the result."""
+        d = self._d
+        larger = d.choose(((1,) * (len(shape) + 1), (2,) + (1,) * len(shape)))
+        return larger if d.chance(0.1) else d.choose(((), (1,), (1,) * len(shape), shape))
 
     def _array(self, operand: Operand) -> np.ndarray:
         d, shape = self._d, operand.shape

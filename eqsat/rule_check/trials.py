@@ -13,7 +13,8 @@ from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
-from eqsat.rewrite import AnyRule
+from eqsat.rewrite import AnyRule, Rule
+from eqsat.rule_check.automatic import automatic_instance
 from eqsat.rule_check.kernels import missing_kernels
 from eqsat.rules.sampling import Instance, Sampler, draw_instance
 
@@ -61,12 +62,19 @@ class Trial:
             yield from missing_kernels(encoding.egraph, given)
 
 
+def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:
+    """A random instance of the left side of ``rule``: from its sample, or from its form where it has none."""
+    if rule.sample is None and isinstance(rule, Rule):
+        return automatic_instance(rule, sampler)
+    return draw_instance(rule, sampler)
+
+
 def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: bool = False) -> Trial:
     """Runs ``rule`` alone on random instances of its left side and evaluates every e-node, which must have a kernel."""
     trial = Trial(kernels=True)
     for number in range(instances):
         try:
-            instance = draw_instance(rule, Sampler(1000 * seed + number))
+            instance = instance_of(rule, Sampler(1000 * seed + number))
         except Exception as error:
             raise SampleError(f"{rule.name}: seed {1000 * seed + number}: {error}") from error
         trial.failures += [f"instance {number}: {text}\n{instance.graph}" for text in trial.run(rule, instance)]

@@ -129,7 +129,7 @@ class NearestMiss:
         for term, handle in state.nodes:
             if term.name:
                 bindings[term.name] = egraph.ref(handle, egraph.nodes[handle].attributes)
-        return Match(bindings, egraph.ref(root))
+        return Match(bindings, egraph.ref(root), rule.attributes)
 
     def _values(self, rule: Rule, state: _State) -> dict[str, str]:
         refs: dict[str, Ref | None] = {

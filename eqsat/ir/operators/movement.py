@@ -25,9 +25,9 @@ from eqsat.ir.operators.dims import (
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
-def define_injective(name: str, infer: InferRule, evaluate: Evaluate) -> None:
+def define_injective(name: str, infer: InferRule, evaluate: Evaluate, **traits: Any) -> None:
     """Registers an operator each of whose output elements is a copy of one input element."""
-    define(name, infer=infer, evaluate=evaluate, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True)
+    define(name, infer=infer, evaluate=evaluate, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True, **traits)
 
 
 def _infer_transpose(app: Application) -> tuple[Type, ...]:
@@ -170,7 +170,9 @@ def _space_to_depth(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.n
     return (moved.reshape(n, c * b * b, h // b, w // b),)
 
 
-define_injective("Transpose", _infer_transpose, _transpose)
+define_injective(
+    "Transpose", _infer_transpose, _transpose, defaults={"perm": lambda rank: tuple(reversed(range(rank)))}
+)
 define_injective("Expand", _infer_expand, _expand)
 define_injective("Tile", _infer_tile, _tile)
 define_injective("Concat", _infer_concat, _concat)
