@@ -25,6 +25,14 @@ def condition(name: str, *hints: Hint) -> Callable[[Callable[[Match], bool]], Co
     return make
 
 
+def varies(*names: str) -> Condition:
+    """None of the values is constant: what is computed of constants alone is a constant anyway."""
+    hints = tuple(Hint(n, constant=False) for n in names)
+    return Condition(
+        f"{', '.join(names)} not constant", lambda m: not any(m[n].is_constant for n in names), (), hints, worthwhile=True
+    )
+
+
 def constant(*names: str) -> Condition:
     """The values bound to ``names`` are known at compile time (an absent optional one counts as known)."""
     return Condition(
@@ -150,4 +158,5 @@ __all__ = [
     "number",
     "same_type",
     "signed",
+    "varies",
 ]

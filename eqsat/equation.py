@@ -7,13 +7,14 @@
 Both sides are written as Python expressions. On the left, a pattern:
 
 - ``x`` is any value; ``*b`` an optional input, which may be absent; the same name twice is the same value twice.
-- ``0``, ``-1``, ``1/6`` is a constant all elements of which are that number; ``about(sqrt(1/2))`` one rounded to its type.
+- ``0``, ``-1`` or ``1/2`` is a constant all elements of which are that number; ``about(sqrt(1/2))`` that number rounded to its
+  type.
 - ``+ - * / @ **`` and ``<`` are operators; others are called by name, those of another domain by ``com.microsoft.Gelu(x)``.
 - ``perm=p`` gives an attribute a name, ``axis=-1`` asks for a value; ``**a`` takes all other attributes and calls the node ``a``.
   An attribute that is not mentioned has its default. ``Split(x, outputs=2)[0]`` is the first of two outputs.
 - ``(t := Relu(x))`` calls a node ``t``.
 
-On the right, the term that is equal: a number takes the element type of the result; attributes and the arguments of functions
+On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; attributes and the arguments of functions
 (lower case) are Python expressions over what the left side has named, so ``perm=compose(p, q)`` computes an attribute.
 
 A condition is a `Condition`, or text of the same kind: ``"x.low >= 0"``. Its text is its name in reports.
@@ -27,7 +28,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -43,7 +44,6 @@ from eqsat.rewrite import (
     AttributeOf,
     Condition,
     Hint,
-    Literal,
     Match,
     Ref,
     RightSide,
@@ -64,6 +64,7 @@ Functions = Mapping[str, Any]
 """What attributes and conditions may be computed with, by name."""
 
 _NUMBERS: Functions = {"pi": math.pi, "sqrt": math.sqrt, "inf": math.inf}
+_SOME_BOUND = {"low": {"low": -1e300}, "high": {"high": 1e300}}
 _BUILTINS: Functions = {f.__name__: f for f in (abs, all, any, bool, float, int, len, list, max, min, range, set, sorted, sum, tuple)}
 _TYPES: Functions = {d.numpy.name: d for d in DType if d not in (DType.UNDEFINED, DType.STRING)}
 
@@ -76,6 +77,8 @@ def equation(
     source: str,
     family: str = "user",
     reverse: str = "",
+    forward: Sequence[Condition | str] = (),
+    backward: Sequence[Condition | str] = (),
     quanta: int = 0,
     sample: Sample | None = None,
     legalizes: str = "",
@@ -84,18 +87,18 @@ def equation(
 ) -> Rule:
     """Registers the rule that ``text`` states, from left to right; with ``reverse`` the one from right to left, too.
 
-    ``where``: conditions for both. ``functions``: what the text calls in lower case. The other options are those of
+    ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower case. The other options are those of
     `eqsat.rewrite.Rule`; the reverse spells out the operator of the right side where a target has no kernel for it. Raises
     `RuleError` for what cannot be read: where in the text, and what to write.
     """
-    known = {**_TYPES, **_NUMBERS, **(functions or {})}
+    known = {**_TYPES, **_NUMBERS, "number": literal, **(functions or {})}
     reader = _Reader(name, text, known)
     left, right = reader.sides()
     stated = {"exactness": exactness, "family": family, "source": source, "quanta": quanta, "sample": sample}
-    made = reader.rule(left, right, where, {**stated, "legalizes": legalizes, "outside": outside})
+    made = reader.rule(left, right, (*where, *forward), {**stated, "legalizes": legalizes, "outside": outside})
     if reverse:
         back = _Reader(reverse, text, known)
-        register(back.rule(right, left, where, {**stated, "legalizes": back.operator_key(right), "outside": outside}))
+        register(back.rule(right, left, (*where, *backward), {**stated, "legalizes": back.operator_key(right), "outside": outside}))
     return register(made)
 
 
@@ -165,7 +168,7 @@ class _Reader:
         value = self._number(e)
         if value is not None:
             return self._constant(number, value)
-        if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "about":
+        if self._is_about(e):
             return self._constant(about, self._value_of(e.args[0]))
         op, operands, keywords = self._application(e)
         outputs = [k for k in keywords if k.arg == "outputs"]
@@ -225,7 +228,7 @@ class _Reader:
 
     def _right_side(self, e: ast.expr) -> RightSide:
         code = self._compiled(self._term(e))
-        environment = {"__builtins__": {}, **_BUILTINS, **self.functions, "_term": _term, "_number": _number, "_all": _all}
+        environment = {"__builtins__": {}, **_BUILTINS, **self.functions, "_term": _term, "_all": _all}
 
         def build(m: Match) -> Term | None:
             return eval(code, environment, m)  # type: ignore[arg-type]  # a mapping from names to values
@@ -242,9 +245,9 @@ class _Reader:
             return ast.IfExp(self._value(e.test), self._term(e.body), self._term(e.orelse))
         if isinstance(e, ast.Subscript):
             return _call(ast.Attribute(self._term(e.value), "output", ast.Load()), [e.slice])
-        value = self._number(e)
+        value = self._number(e.args[0] if self._is_about(e) else e)
         if value is not None:
-            return _call("_number", [ast.Constant(value), ast.Name("root", ast.Load())])
+            return _call("number", [ast.Constant(value), ast.Attribute(ast.Name("root", ast.Load()), "dtype", ast.Load())])
         if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id in self.functions:
             return ast.Call(e.func, [self._value(a) for a in e.args], [self._keyword(k) for k in e.keywords])
         op, operands, keywords = self._application(e)
@@ -340,6 +343,10 @@ class _Reader:
         found = self._value_of(e)
         return found if isinstance(found, (int, float)) else None
 
+    def _is_about(self, e: ast.expr) -> TypeGuard[ast.Call]:
+        """Whether an expression is a number rounded to the type of the operands."""
+        return isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "about"
+
     def _value_of(self, e: ast.expr) -> Any:
         """The value of an expression of numbers, strings and tuples."""
         try:
@@ -383,10 +390,6 @@ def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> A
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
 
 
-def _number(value: float, root: Ref) -> Literal:
-    return literal(value, root.dtype)
-
-
 def _all(node: Ref) -> Attributes:
     return node.attributes
 
@@ -397,15 +400,17 @@ def _hints(e: ast.expr, functions: Functions) -> list[Hint]:
         return [hint for part in e.values for hint in _hints(part, functions)]
     if isinstance(e, ast.Attribute) and e.attr == "is_constant" and isinstance(e.value, ast.Name):
         return [Hint(e.value.id, constant=True)]
+    asked_bounds = [(n.value, n.attr) for n in ast.walk(e) if isinstance(n, ast.Attribute)]
+    guessed = [Hint(v.id, **_SOME_BOUND[which]) for v, which in asked_bounds if isinstance(v, ast.Name) and which in _SOME_BOUND]
     if not isinstance(e, ast.Compare) or len(e.ops) != 1:
-        return []
+        return guessed
     asked, op = e.left, e.ops[0]
     if not (isinstance(asked, ast.Attribute) and isinstance(asked.value, ast.Name)):
-        return []
+        return guessed
     try:
         value = eval(compile(ast.Expression(e.comparators[0]), "<hint>", "eval"), {"__builtins__": {}, **functions})
     except Exception:  # it depends on other values
-        return []
+        return guessed
     name = asked.value.id
     if asked.attr == "low" and isinstance(op, (ast.GtE, ast.Gt)):
         return [Hint(name, low=value)]

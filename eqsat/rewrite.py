@@ -235,12 +235,17 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A named side condition. ``fact``: variables that must be constant, which the e-graph checks while matching."""
+    """A named side condition.
+
+    ``fact``: variables that must be constant, which the e-graph checks while matching. ``worthwhile``: without the condition the
+    equation is as true, but leads nowhere, or to ever more e-nodes.
+    """
 
     name: str
     holds: Callable[[Match], bool]
     fact: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
+    worthwhile: bool = False
 
 
 Sample = Callable[[Any], Any]

@@ -6,7 +6,6 @@ extraction like any other. The spellings are the stable ones: no exponential ove
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -33,67 +32,6 @@ def _check(m: Match) -> None:
 
 def _number(m: Match, value: float) -> Term:
     return literal(value, m.x.dtype)
-
-
-@rule(
-    apply("Swish", x).named("gate"),
-    exactness=ROUNDING,
-    source="ONNX Swish",
-    family="E28",
-    sample=lambda d: _plain(d) | {"gate": {"alpha": d.choose((1.0, 1.702, -0.5))} if d.chance(0.8) else {}},
-    legalizes="Swish",
-)
-def spell_out_swish(m: Match) -> Term:
-    """``Swish(x, alpha) == x * Sigmoid(x * alpha)``."""
-    _check(m)
-    alpha = m.gate.attr("alpha", 1.0)
-    return mul(m.x, apply("Sigmoid", m.x if alpha == 1 else mul(m.x, _number(m, alpha))))
-
-
-@rule(
-    apply("HardSwish", x),
-    exactness=ROUNDING,
-    source="ONNX HardSwish",
-    family="E28",
-    sample=_plain,
-    legalizes="HardSwish",
-)
-def spell_out_hard_swish(m: Match) -> Term:
-    """``HardSwish(x) == x * HardSigmoid(x, 1/6, 1/2)``."""
-    _check(m)
-    return mul(m.x, apply("HardSigmoid", m.x, alpha=float(np.float32(1 / 6)), beta=0.5))
-
-
-@rule(
-    apply("Mish", x),
-    exactness=ROUNDING,
-    source="ONNX Mish",
-    family="E28",
-    sample=_plain,
-    legalizes="Mish",
-)
-def spell_out_mish(m: Match) -> Term:
-    """``Mish(x) == x * Tanh(Softplus(x))``."""
-    _check(m)
-    return mul(m.x, apply("Tanh", apply("Softplus", m.x)))
-
-
-@rule(
-    apply("Gelu", x).named("gelu"),
-    exactness=ROUNDING,
-    source="ONNX Gelu; Hendrycks and Gimpel 2016",
-    family="E28",
-    sample=lambda d: _plain(d) | {"gelu": {"approximate": d.choose(("none", "tanh"))} if d.chance(0.8) else {}},
-    legalizes="Gelu",
-)
-def spell_out_gelu(m: Match) -> Term:
-    """``Gelu(x) == x * ((Erf(x * sqrt(1/2)) + 1) * 0.5)``, or with a Sigmoid where it is approximate."""
-    _check(m)
-    if m.gelu.attr("approximate", "none") == "tanh":
-        cubic = mul(apply("Pow", m.x, _number(m, 3)), _number(m, 0.044715))
-        return mul(m.x, apply("Sigmoid", mul(add(m.x, cubic), _number(m, math.sqrt(8 / math.pi)))))
-    error = apply("Erf", mul(m.x, _number(m, math.sqrt(0.5))))
-    return mul(m.x, mul(add(error, _number(m, 1)), _number(m, 0.5)))
 
 
 def _softmax(d: Sampler) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from eqsat.errors import EqsatError
+from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.schema_operator import takes_types
@@ -25,6 +26,7 @@ from eqsat.rules.sampling import Applied, Drawing, Instance, Sampler, Value, fix
 
 _THEMES = ("float32",) * 5 + ("float16", "int64", "int32", "int8", "bool")
 _FILLS = (0.0, 1.0, 1.0, -1.0, 2.0, 0.5)
+_NUMBERS = (0.0, 1.0, -1.0, 2.0, 6.0, 0.5, 100.0, -2.5, 7.0)
 _BOUNDED = (("Abs", 0, math.inf), ("Relu", 0, math.inf), ("Exp", 0, math.inf), ("Sigmoid", 0, 1), ("Tanh", -1, 1), ("Erf", -1, 1))
 """Operators whose results are within bounds."""
 
@@ -51,7 +53,7 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
         sampler = Sampler(seed)
         seed += 1
         try:
-            instance = _Instantiation(sampler, constants, hints, choices, stated).instance(rule.pattern)
+            instance = _Instantiation(rule, sampler, constants, hints, choices, stated).instance(rule.pattern)
             _check_types(instance.graph)
             run(instance.graph, instance.feeds)
         except (EqsatError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
@@ -69,7 +71,7 @@ def _check_types(graph: Graph) -> None:
 
 class _Instantiation:
     def __init__(
-        self, sampler: Sampler, constants: frozenset[str], hints: Sequence[Hint], choices: Choices, stated: bool
+        self, rule: Rule, sampler: Sampler, constants: frozenset[str], hints: Sequence[Hint], choices: Choices, stated: bool
     ) -> None:
         self._d = sampler
         self._constants = constants
@@ -79,11 +81,12 @@ class _Instantiation:
         asked = [hint.dtypes for hint in self._hints if hint.dtypes]
         themes = [t for t in _THEMES if all(DType.of(t) in dtypes for dtypes in asked)]
         self._dtype = DType.of(sampler.choose(themes or _THEMES))
-        self._special = sampler.chance(0.1 if stated else 0.5)  # mostly constants of equal elements: what conditions ask for
+        self._special = sampler.chance(0.1 if stated else 0.3)  # mostly constants of equal elements: what conditions ask for
         self._drawing = Drawing()
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
+        self._infinite = rule.exactness is Exactness.EXACT
         self._symbolic = frozenset(sampler.subset(range(1, 8), 0.4) if sampler.chance(0.2) else ())
 
     def instance(self, pattern: Apply) -> Instance:
@@ -146,17 +149,18 @@ class _Instantiation:
         asked = [hint for hint in self._hints if hint.name == name]
         if any(hint.whole for hint in asked) and operand.kind == "data":
             operand = replace(operand, shape=self._extents)
-        array = self._array(operand)
+        array = self._array(name, operand)
         for hint in asked:
             if hint.value is not None:
                 array = np.full(self._form_of_number(operand.shape), hint.value).astype(self._dtype.numpy)
         if name in self._constants or any(hint.constant for hint in asked):
             low, high = max([h.low for h in asked], default=-math.inf), min([h.high for h in asked], default=math.inf)
-            return fixed(np.clip(array, low, high).astype(array.dtype) if array.dtype.kind == "f" else array)
+            return fixed(np.clip(array.astype(np.float64), low, high).astype(array.dtype) if array.dtype.kind == "f" else array)
         within = [o for o, low, high in _BOUNDED if all(h.low <= low and high <= h.high for h in asked)]
-        if any(h.low > -math.inf or h.high < math.inf for h in asked) and within and self._dtype.is_float:
+        bounded = any(h.low > -math.inf or h.high < math.inf for h in asked) or (operand.kind == "data" and d.chance(0.15))
+        if bounded and within and self._dtype.is_float:
             return Applied(d.choose(within), array)
-        return d.either(array, 0.8 if self._special else 0.25)
+        return d.either(array, 0.8 if self._special else 0.15)
 
     def _form_of_number(self, shape: Shape) -> Shape:
         """The shape of a constant of equal elements: mostly one element, at times enough of them to enlarge the result."""
@@ -164,8 +168,11 @@ class _Instantiation:
         larger = d.choose(((1,) * (len(shape) + 1), (2,) + (1,) * len(shape)))
         return larger if d.chance(0.1) else d.choose(((), (1,), (1,) * len(shape), shape))
 
-    def _array(self, operand: Operand) -> np.ndarray:
+    def _array(self, name: str, operand: Operand) -> np.ndarray:
         d, shape = self._d, operand.shape
+        compared = any(h.low > -math.inf or h.high < math.inf for h in self._hints if h.name == name)
+        if name in self._constants and operand.kind == "data" and d.chance(0.9 if compared else 0.5):
+            return np.full(self._form_of_number(shape), d.choose(_NUMBERS)).astype(self._dtype.numpy)
         if operand.kind == "bool":
             return d.booleans(shape)
         if operand.kind == "positive":
@@ -177,4 +184,4 @@ class _Instantiation:
         kind = d.integer(0, 5)
         if kind == 0:
             return d.positive(shape, self._dtype)
-        return d.floats(shape, self._dtype, wild=kind == 1 and self._dtype is DType.FLOAT, infinite=kind == 2)
+        return d.floats(shape, self._dtype, wild=kind == 1 and self._dtype is DType.FLOAT, infinite=kind == 2 and self._infinite)

@@ -211,7 +211,10 @@ def _slice(
     shape = known[0] or wanted or (4,)
     axis = d.integer(0, len(shape) - 1)
     start = d.integer(0, shape[axis] - 1)
-    bounds = [indices([start]), indices([d.integer(start + 1, shape[axis])]), indices([axis]), indices([1])]
+    ends = d.integer(start + 1, shape[axis])
+    if d.chance(0.4):
+        start, ends = 0, d.choose((shape[axis], 2**31 - 1))
+    bounds = [indices([start]), indices([ends]), indices([axis]), indices([d.choose((1, 1, 2))])]
     return [Operand(shape), *bounds][:count]
 
 
@@ -227,7 +230,16 @@ def _pad(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or wanted
-    return [Operand(shape), indices([d.integer(0, 2) for _ in range(2 * len(shape))]), Operand(())][:count]
+    most = d.choose((0, 2))
+    return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
+
+
+def _tile(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = known[0] or wanted
+    most = 1 if d.chance() else 2
+    return [Operand(shape), indices([d.integer(1, most) for _ in shape])]
 
 
 def _scalar_tail(
@@ -255,6 +267,7 @@ _PLANS: dict[str, Plan] = {
     "Slice": _slice,
     "Gather": _gather,
     "Pad": _pad,
+    "Tile": _tile,
     "Clip": _scalar_tail,
     "QuantizeLinear": _scalar_tail,
     "DequantizeLinear": _scalar_tail,
