@@ -228,7 +228,7 @@ class _Reader:
 
     def _right_side(self, e: ast.expr) -> RightSide:
         code = self._compiled(self._term(e))
-        environment = {"__builtins__": {}, **_BUILTINS, **self.functions, "_term": _term, "_all": _all}
+        environment = {"__builtins__": {}, **_BUILTINS, **self.functions, "_term": _term, "_others": _others}
 
         def build(m: Match) -> Term | None:
             return eval(code, environment, m)  # type: ignore[arg-type]  # a mapping from names to values
@@ -249,12 +249,16 @@ class _Reader:
         if value is not None:
             return _call("number", [ast.Constant(value), ast.Attribute(ast.Name("root", ast.Load()), "dtype", ast.Load())])
         if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id in self.functions:
-            return ast.Call(e.func, [self._value(a) for a in e.args], [self._keyword(k) for k in e.keywords])
+            return ast.Call(e.func, [self._value(a) for a in e.args], self._keywords(e.keywords))
         op, operands, keywords = self._application(e)
-        return _call("_term", [ast.Constant(op), *map(self._term, operands)], [self._keyword(k) for k in keywords])
+        return _call("_term", [ast.Constant(op), *map(self._term, operands)], self._keywords(keywords))
 
-    def _keyword(self, k: ast.keyword) -> ast.keyword:
-        return ast.keyword(k.arg, self._value(k.value) if k.arg else _call("_all", [self._value(k.value)]))
+    def _keywords(self, keywords: list[ast.keyword]) -> list[ast.keyword]:
+        """Attributes given one by one, and all others of a node."""
+        given = [k for k in keywords if k.arg]
+        names = ast.Tuple([ast.Constant(k.arg) for k in given], ast.Load())
+        others = [_call("_others", [self._value(k.value), names]) for k in keywords if not k.arg]
+        return [*(ast.keyword(k.arg, self._value(k.value)) for k in given), *(ast.keyword(None, o) for o in others)]
 
     def _value(self, e: ast.expr) -> ast.expr:
         """An expression over what is known: plain Python, but operators called by name still make terms."""
@@ -390,8 +394,9 @@ def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> A
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
 
 
-def _all(node: Ref) -> Attributes:
-    return node.attributes
+def _others(node: Ref, given: tuple[str, ...]) -> Mapping[str, Any]:
+    """The attributes of a node but those that are given."""
+    return {k: v for k, v in node.attributes.items() if k not in given}
 
 
 def _hints(e: ast.expr, functions: Functions) -> list[Hint]:

@@ -91,7 +91,7 @@ class _Instantiation:
 
     def instance(self, pattern: Apply) -> Instance:
         d = self._d
-        extents = d.extents(d.integer(0, 4), 0.15) if d.chance(0.8) else (d.integer(2, 3),) * d.integer(1, 3)
+        extents = d.extents(d.choose((0, 1, 2, 2, 3, 3, 4)), 0.15) if d.chance(0.8) else (d.integer(2, 3),) * d.integer(1, 3)
         self._extents = extents
         root = self._values(pattern, extents)
         inner = [value for values in self._nodes.values() for value in values if value not in root]
@@ -122,7 +122,7 @@ class _Instantiation:
         return self._nodes[term]
 
     def _is_absent(self, term: Term) -> bool:
-        if isinstance(term, Variable) and term.optional and term.name not in self._variables and self._d.chance(0.4):
+        if isinstance(term, Variable) and term.optional and term.name not in self._variables and self._d.chance(0.25):
             self._variables[term.name] = None
         return isinstance(term, Variable) and self._variables.get(term.name, "") is None
 

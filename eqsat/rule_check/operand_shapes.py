@@ -281,7 +281,7 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
     if op == "Gemm":
         return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
     if op.startswith("Reduce") or op in ("ArgMax", "ArgMin"):
-        return {"keepdims": d.integer(0, 1)}
+        return {"keepdims": d.choose((1, 1, 1, 0))}
     if op in ("Softmax", "LogSoftmax", "Hardmax"):
         return {"axis": d.choose([-1, -1, 0])}
     if op in ("LeakyRelu", "Elu"):
