@@ -4,6 +4,7 @@ from __future__ import annotations
 
 UNDEFINED: frozenset[tuple[str, str]] = frozenset(
     {
+        ("clip_instead_of_min_of_max", "numbers(c, e)"),
         ("compose_casts", "the second cast has one meaning"),
         ("move_max_pool_behind_quantize", "every window covers data"),
         ("move_recentring_before_max_pool", "every window covers data"),

@@ -7,7 +7,8 @@ cannot be established does not hold. `Hint`s tell the sampler how to draw values
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -29,7 +30,11 @@ def varies(*names: str) -> Condition:
     """None of the values is constant: what is computed of constants alone is a constant anyway."""
     hints = tuple(Hint(n, constant=False) for n in names)
     return Condition(
-        f"{', '.join(names)} not constant", lambda m: not any(m[n].is_constant for n in names), (), hints, worthwhile=True
+        f"{', '.join(names)} not constant",
+        lambda m: not any(m[n].is_constant for n in names),
+        (),
+        hints,
+        worthwhile=True,
     )
 
 
@@ -50,6 +55,15 @@ def number(name: str, value: float) -> Condition:
         lambda m: m[name].is_constant and m[name].interval == (value, value),
         (name,),
         (Hint(name, constant=True, value=value),),
+    )
+
+
+def one_element(*names: str) -> Condition:
+    """Each of the values has one element, whatever its rank."""
+    return Condition(
+        f"{', '.join(names)} of one element",
+        lambda m: all(m[n].type.size == 1 for n in names),
+        hints=tuple(Hint(n) for n in names),
     )
 
 
@@ -119,12 +133,24 @@ def signed(name: str) -> Condition:
     return Condition(f"{name} signed", lambda m: m[name].dtype.is_signed, hints=(Hint(name),))
 
 
+def _listed(dtypes: Iterable[DType]) -> str:
+    return " or ".join(d.numpy.name for d in dtypes)
+
+
 def dtype_in(name: str, *dtypes: DType) -> Condition:
     """The element type of the value is one of ``dtypes``."""
-    listed = " or ".join(d.name.lower() for d in dtypes)
-    return Condition(
-        f"{name} is {listed}", lambda m: m[name].dtype in dtypes, hints=(Hint(name, dtypes=frozenset(dtypes)),)
-    )
+    hint = Hint(name, dtypes=frozenset(dtypes))
+    return Condition(f"{name} is {_listed(dtypes)}", lambda m: m[name].dtype in dtypes, hints=(hint,))
+
+
+def kernels(name: str, *dtypes: DType) -> Condition:
+    """Kernels of the operators of the right side exist for the element type of the value, one of ``dtypes``."""
+    return worthwhile(replace(dtype_in(name, *dtypes), name=f"kernels for {name}: {_listed(dtypes)}"))
+
+
+def worthwhile(condition: Condition, name: str = "") -> Condition:
+    """A condition without which the equation is as true, but leads nowhere, or to ever more e-nodes."""
+    return replace(condition, name=name or condition.name, worthwhile=True)
 
 
 def floating(name: str) -> Condition:
@@ -154,9 +180,12 @@ __all__ = [
     "finite",
     "floating",
     "is_known",
+    "kernels",
     "nonzero",
     "number",
+    "one_element",
     "same_type",
     "signed",
     "varies",
+    "worthwhile",
 ]

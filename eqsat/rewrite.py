@@ -189,7 +189,10 @@ class Match:
     """
 
     def __init__(
-        self, bindings: Mapping[str, Ref | None], root: Ref, attributes: Mapping[str, AttributeOf] = MappingProxyType({})
+        self,
+        bindings: Mapping[str, Ref | None],
+        root: Ref,
+        attributes: Mapping[str, AttributeOf] = MappingProxyType({}),
     ) -> None:
         self._bindings = bindings
         self._attributes = attributes
@@ -220,7 +223,8 @@ class Hint:
     """What a condition asks of the value bound to ``name``: what a random instance draws for it, most of the time.
 
     A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
-    a node the value of an attribute. ``whole``: the value has the shape of the result.
+    a node the value of an attribute. ``whole``: the value has the shape of the result; ``ranks``:
+    numbers of axes that it may have.
     """
 
     name: str
@@ -231,6 +235,7 @@ class Hint:
     dtypes: frozenset[DType] = frozenset()
     attribute: tuple[str, Any] | None = None
     whole: bool = False
+    ranks: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +353,18 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        stated = (exactness, family or family_of(build.__module__), source, equation, doc, quanta, sample, domain, legalizes, outside)
+        stated = (
+            exactness,
+            family or family_of(build.__module__),
+            source,
+            equation,
+            doc,
+            quanta,
+            sample,
+            domain,
+            legalizes,
+            outside,
+        )
         return register(Rule(name, pattern, build, tuple(where), *stated))
 
     return decorate

@@ -5,9 +5,14 @@ Forms that other rules look for are the normal ones: a subtracted constant is an
 
 from __future__ import annotations
 
-from eqsat.conditions import between, constant, floating, number, same_type, signed
+from typing import Any
+
+import numpy as np
+
+from eqsat.conditions import between, constant, floating, number, one_element, same_type, signed, varies, worthwhile
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
+from eqsat.rules.sampling import Applied, Sampler, fixed
 
 ROUNDING = Exactness.ROUNDING
 WITHIN_ONE_UNIT = "pow is within one unit in the last place, the product is rounded correctly"
@@ -24,13 +29,13 @@ equation("remove_exponent_one", "x ** 1 == x", same_type("x"))
 # --- signs
 
 equation("cancel_double_negation", "-(-x) == x")
-equation("normalise_negation", "-x == x * -1", signed("x"))
+equation("normalise_negation", "-x == x * -1")
 equation("subtract_instead_of_adding_negation", "x + -y == x - y")
 equation("add_instead_of_subtracting_negation", "x - -y == x + y")
 equation("cancel_signs_of_product", "-x * -y == x * y")
 equation("exchange_negated_difference", "-(x - y) == y - x")
 equation("remove_sign_below_abs", "Abs(-x) == Abs(x)")
-equation("negate_instead_of_subtracting_from_zero", "0 - x == -x", same_type("x"))
+equation("negate_instead_of_subtracting_from_zero", "0 - x == -x", same_type("x"), signed("x"))
 equation("add_negated_constant", "x - c == x + -c", constant("c"), signed("x"))
 equation("double_instead_of_adding", "x + x == x * 2")
 equation(
@@ -38,27 +43,40 @@ equation(
     "x + y * c == x - y",
     number("c", -1),
     "c.rank <= y.rank",
-    "not y.is_constant",
+    varies("y"),
 )
 equation(
     "add_opposite_multiple_instead_of_subtracting",
     "x - y * c == x + y * -c",
     constant("c"),
-    floating("x"),
-    "c.type.size == 1",
-    "not y.is_constant",
+    worthwhile(floating("x")),
+    worthwhile(one_element("c")),
+    varies("y"),
 )
 
 # --- powers, reciprocals
 
 equation("square_instead_of_raising", "x ** 2 == x * x", same_type("x"), exactness=ROUNDING, source=WITHIN_ONE_UNIT)
+
+
+def _root(d: Sampler) -> dict[str, Any]:
+    """A base whose bounds are known, infinities among its elements; at times integers, or another exponent."""
+    x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
+    if d.chance(0.1):
+        x = Applied("Abs", d.integers(x.array.shape, "int32", -99, 99))
+    shape = (2,) + (1,) * x.array.ndim if d.chance(0.1) else ()
+    return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
+
+
 equation(
     "take_root_instead_of_raising",
-    "x ** 0.5 == Sqrt(x)",
+    "x ** c == Sqrt(x)",
+    number("c", 0.5),
     same_type("x"),
     floating("x"),
     between("x", low=0),
     exactness=ROUNDING,
+    sample=_root,
     source="pow is within one unit in the last place; pow(-inf, 0.5) is inf, sqrt(-inf) is NaN",
 )
 equation("normalise_reciprocal", "1 / x == Reciprocal(x)", same_type("x"), floating("x"))

@@ -6,7 +6,7 @@ import math
 
 import ml_dtypes
 
-from eqsat.conditions import between, constant, floating, same_type
+from eqsat.conditions import between, constant, floating, one_element, same_type
 from eqsat.equation import Equations
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
@@ -62,9 +62,7 @@ functions = {f.__name__: f for f in (bound, clip, composed, least, greatest, num
 
 # --- one clamp for two
 
-equation = Equations(
-    __name__, source="a composition of clamps is a clamp; NaN passes through", functions=functions
-)
+equation = Equations(__name__, source="a composition of clamps is a clamp; NaN passes through", functions=functions)
 equation(
     "compose_clips",
     "Clip(Clip(x, *a, *b), *f, *g) == composed(x, (a, b), (f, g))",
@@ -92,7 +90,7 @@ equation(
     "Min(Max(x, c), e) == clip(x, c, e)",
     constant("c", "e"),
     same_type("x"),
-    "c.type.size == 1 and e.type.size == 1",
+    one_element("c", "e"),
     "numbers(c, e)",
 )
 equation(
@@ -100,7 +98,7 @@ equation(
     "Max(Min(x, e), c) == clip(x, c, e)",
     constant("c", "e"),
     same_type("x"),
-    "c.type.size == 1 and e.type.size == 1",
+    one_element("c", "e"),
     "bound(c) <= bound(e)",
 )
 equation("normalise_relu", "Max(x, 0) == Relu(x)", same_type("x"), floating("x"))

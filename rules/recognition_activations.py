@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 
-from eqsat.conditions import about, between, constant, dtype_in, number, same_type, varies
+from eqsat.conditions import about, between, constant, kernels, number, same_type, varies, worthwhile
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rules.alignment import FLOATS
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
-FLOAT32 = dtype_in("x", DType.FLOAT)
-WIDE = dtype_in("x", DType.FLOAT, DType.DOUBLE)
+FLOAT32 = kernels("x", DType.FLOAT)
+WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 GELU = "ONNX Gelu; Hendrycks and Gimpel 2016"
 
 equation(
@@ -39,13 +39,13 @@ equation(
 
 # --- steps on the way there
 
-ONE_TO_ONE = between("y", -1, 1)  # so that nothing overflows that did not before
+GATE = worthwhile(between("y", -1, 1), "y from -1 to 1, as in gates")
 equation(
     "move_half_into_gate",
     "(x * (one + y)) * half == x * ((y + one) * half)",
     number("one", 1),
     number("half", 0.5),
-    ONE_TO_ONE,
+    GATE,
     source="associativity over the reals",
 )
 equation(
@@ -53,31 +53,32 @@ equation(
     "x + x * y == x * (y + 1)",
     FLOAT32,
     varies("x", "y"),
-    ONE_TO_ONE,
+    GATE,
     source="distributivity over the reals",
 )
 equation(
     "use_sigmoid_instead_of_tanh",
     "(Tanh(u) + 1) * 0.5 == Sigmoid(u * 2)",
     same_type("u"),
-    dtype_in("u", *sorted(FLOATS)),
+    kernels("u", *sorted(FLOATS)),
     source="tanh(u) = 2 sigmoid(2u) - 1",
 )
 equation(
     "raise_to_third_power",
     "(x * x) * x == x ** 3",
     varies("x"),
-    dtype_in("x", *sorted(FLOATS)),
+    kernels("x", *sorted(FLOATS)),
     source="pow is within one unit in the last place",
 )
+COEFFICIENT, FACTOR = worthwhile(about("a", 0.044715)), worthwhile(about("c", math.sqrt(2 / math.pi)))
 equation(
     "expand_cubic",
     "(x * c) * (1 + (x * x) * a) == (x + x ** 3 * a) * c",
     same_type("x"),
     FLOAT32,
     constant("a", "c"),
-    about("a", 0.044715),
-    about("c", math.sqrt(2 / math.pi)),
+    COEFFICIENT,
+    FACTOR,
     source="distributivity",
 )
 equation(
@@ -86,7 +87,7 @@ equation(
     same_type("x"),
     FLOAT32,
     constant("a"),
-    about("a", 0.044715),
+    COEFFICIENT,
     source="distributivity",
 )
 equation(

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 
-from eqsat.conditions import constant, dtype_in, same_type, varies
+from eqsat.conditions import constant, kernels, same_type, varies
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 
 equation = Equations(
-    __name__, exactness=Exactness.ROUNDING, functions={"finite": math.isfinite, "one_number": lambda c: c.value.size == 1}
+    __name__,
+    exactness=Exactness.ROUNDING,
+    functions={"finite": math.isfinite, "one_number": lambda c: c.value.size == 1},
 )
-FLOAT32 = dtype_in("x", DType.FLOAT)
-WIDE = dtype_in("x", DType.FLOAT, DType.DOUBLE)
+FLOAT32 = kernels("x", DType.FLOAT)
+WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 
 SWISH = "ONNX Swish; Ramachandran et al. 2017; Hendrycks and Gimpel 2016 for 1.702"
 equation("recognise_silu", "x * Sigmoid(x) == Swish(x, alpha=1.0)", FLOAT32, source=SWISH)

@@ -6,7 +6,7 @@ is not.
 
 from __future__ import annotations
 
-from eqsat.conditions import constant, dtype_in
+from eqsat.conditions import constant, kernels
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
@@ -16,15 +16,14 @@ from eqsat.rules.recognition_norms import reduced_axes
 
 def along(node: Ref, axes: Ref | None, x: Ref) -> tuple[int, ...]:
     """The axes of ``x`` that a reduction reduces, counted from the end."""
-    return tuple(a - x.rank for a in reduced_axes(node, axes, x.rank))
+    return tuple(a - x.rank for a in reduced_axes(node, axes, x.rank)) if x.rank else ()
 
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": along})
-KERNELS = dtype_in("x", DType.FLOAT, DType.DOUBLE)
+KERNELS = kernels("x", DType.FLOAT, DType.DOUBLE)
 
 ONE_AXIS = (
     KERNELS,
-    "x.rank > 0",
     constant("a", "b"),
     "len(along(r, b, x)) == 1",
     "along(l, a, x) == along(r, b, x)",
@@ -48,7 +47,6 @@ for op, name in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax")):
         f"remove_shift_before_{name}",
         f"{op}(x - ReduceMax(x, *a, **l), axis=i, **s) == {op}(x, **s)",
         constant("a"),
-        "x.rank > 0",
         "along(l, a, x) == (i % x.rank - x.rank,)",
         source="the operator takes the maximum out itself",
     )

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from eqsat.conditions import dtype_in, varies
+from eqsat.conditions import kernels, varies
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
 from eqsat.rules.alignment import FLOATS
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING, source="(x y)' = y' x'")
-MATRICES = (dtype_in("x", *sorted(FLOATS)), "x.rank == 2", "y.rank == 2")
+FLOAT = kernels("x", *sorted(FLOATS))
 
 equation(
     "move_left_transpose_into_matmul",
     "Transpose(x, perm=(1, 0)) @ y == Gemm(x, y, transA=1)",
-    *MATRICES,
+    FLOAT,
+    "y.rank == 2",
     varies("x"),
 )
 equation(
     "move_right_transpose_into_matmul",
     "x @ Transpose(y, perm=(1, 0)) == Gemm(x, y, transB=1)",
-    *MATRICES,
+    FLOAT,
+    "x.rank == 2",
     varies("y"),
 )
 equation(
     "move_transpose_of_matmul_inside",
     "Transpose(x @ y, perm=(1, 0)) == Gemm(y, x, transA=1, transB=1)",
-    *MATRICES,
+    FLOAT,
+    "x.rank == 2",
 )
 equation(
     "move_left_transpose_into_gemm",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -70,10 +70,10 @@ def _schema(name: str) -> defs.OpSchema | None:
     return None if schema.deprecated else schema
 
 
-def has_attributes(key: str) -> bool:
-    """Whether nodes of an operator may have attributes; so may those of operators without a schema here."""
+def attributes_of_schema(key: str) -> Mapping[str, Any] | None:
+    """The attributes that an operator may have and their defaults, ``None`` for one without; ``None`` without a schema."""
     schema = _schema(key)
-    return schema is None or bool(schema.attributes)
+    return None if schema is None else {name: default_of_schema(key, name) for name in schema.attributes}
 
 
 def takes_types(key: str, types: Sequence[Type | None]) -> bool:
@@ -86,7 +86,9 @@ def takes_types(key: str, types: Sequence[Type | None]) -> bool:
         declared = schema.inputs[min(i, len(schema.inputs) - 1)] if schema.inputs else None
         if declared is None or not isinstance(type, TensorType):
             continue
-        allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == declared.type_str), None)
+        allowed = next(
+            (c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == declared.type_str), None
+        )
         name = f"tensor({type.dtype.name.lower()})"
         if allowed is not None and (name not in allowed or chosen.setdefault(declared.type_str, name) != name):
             return False

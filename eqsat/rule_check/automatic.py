@@ -24,10 +24,18 @@ from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, pla
 from eqsat.rule_check.registration import Choices
 from eqsat.rules.sampling import Applied, Drawing, Instance, Sampler, Value, fixed
 
-_THEMES = ("float32",) * 5 + ("float16", "int64", "int32", "int8", "bool")
+_THEMES = ("float32",) * 7 + ("float16", "float64", "int64", "int32", "int8", "uint8", "bool")
 _FILLS = (0.0, 1.0, 1.0, -1.0, 2.0, 0.5)
 _NUMBERS = (0.0, 1.0, -1.0, 2.0, 6.0, 0.5, 100.0, -2.5, 7.0)
-_BOUNDED = (("Abs", 0, math.inf), ("Relu", 0, math.inf), ("Exp", 0, math.inf), ("Sigmoid", 0, 1), ("Tanh", -1, 1), ("Erf", -1, 1))
+_SPECIAL = (math.nan, math.inf, -math.inf)
+_BOUNDED = (
+    ("Abs", 0, math.inf),
+    ("Relu", 0, math.inf),
+    ("Exp", 0, math.inf),
+    ("Sigmoid", 0, 1),
+    ("Tanh", -1, 1),
+    ("Erf", -1, 1),
+)
 """Operators whose results are within bounds."""
 
 _HINT_DROPPED = 0.2
@@ -71,7 +79,13 @@ def _check_types(graph: Graph) -> None:
 
 class _Instantiation:
     def __init__(
-        self, rule: Rule, sampler: Sampler, constants: frozenset[str], hints: Sequence[Hint], choices: Choices, stated: bool
+        self,
+        rule: Rule,
+        sampler: Sampler,
+        constants: frozenset[str],
+        hints: Sequence[Hint],
+        choices: Choices,
+        stated: bool,
     ) -> None:
         self._d = sampler
         self._constants = constants
@@ -81,7 +95,9 @@ class _Instantiation:
         asked = [hint.dtypes for hint in self._hints if hint.dtypes]
         themes = [t for t in _THEMES if all(DType.of(t) in dtypes for dtypes in asked)]
         self._dtype = DType.of(sampler.choose(themes or _THEMES))
-        self._special = sampler.chance(0.1 if stated else 0.3)  # mostly constants of equal elements: what conditions ask for
+        self._special = sampler.chance(
+            0.1 if stated else 0.3
+        )  # mostly constants of equal elements: what conditions ask for
         self._drawing = Drawing()
         self._variables: dict[str, str | None] = {}
         self._nodes: dict[Apply, tuple[str, ...]] = {}
@@ -91,7 +107,11 @@ class _Instantiation:
 
     def instance(self, pattern: Apply) -> Instance:
         d = self._d
-        extents = d.extents(d.choose((0, 1, 2, 2, 3, 3, 4)), 0.15) if d.chance(0.8) else (d.integer(2, 3),) * d.integer(1, 3)
+        asked = [hint.ranks for hint in self._hints if hint.ranks]
+        ranks = [r for r in (0, 1, 2, 2, 3, 3, 4) if all(r in ranks for ranks in asked)]
+        extents = (
+            d.extents(d.choose(ranks or [2]), 0.15) if d.chance(0.8) or asked else (d.integer(2, 3),) * d.integer(1, 3)
+        )
         self._extents = extents
         root = self._values(pattern, extents)
         inner = [value for values in self._nodes.values() for value in values if value not in root]
@@ -107,6 +127,8 @@ class _Instantiation:
             return found
         d = self._d
         attributes = draw_attributes(term.op, d)
+        if term.op == "Cast" and d.chance(0.3):
+            attributes["to"] = int(self._dtype)
         for name, options in self._choices.get(term.name, {}).items():
             attributes[name] = d.choose(list(options))
         attributes |= dict(h.attribute for h in self._hints if h.attribute and h.name == term.name)
@@ -155,9 +177,14 @@ class _Instantiation:
                 array = np.full(self._form_of_number(operand.shape), hint.value).astype(self._dtype.numpy)
         if name in self._constants or any(hint.constant for hint in asked):
             low, high = max([h.low for h in asked], default=-math.inf), min([h.high for h in asked], default=math.inf)
-            return fixed(np.clip(array.astype(np.float64), low, high).astype(array.dtype) if array.dtype.kind == "f" else array)
+            if self._dtype.is_float:
+                with np.errstate(over="ignore"):
+                    array = np.clip(array.astype(np.float64), low, high).astype(array.dtype)
+            return fixed(array)
         within = [o for o, low, high in _BOUNDED if all(h.low <= low and high <= h.high for h in asked)]
-        bounded = any(h.low > -math.inf or h.high < math.inf for h in asked) or (operand.kind == "data" and d.chance(0.15))
+        bounded = any(h.low > -math.inf or h.high < math.inf for h in asked) or (
+            operand.kind == "data" and d.chance(0.15)
+        )
         if bounded and within and self._dtype.is_float:
             return Applied(d.choose(within), array)
         return d.either(array, 0.8 if self._special else 0.15)
@@ -172,7 +199,9 @@ class _Instantiation:
         d, shape = self._d, operand.shape
         compared = any(h.low > -math.inf or h.high < math.inf for h in self._hints if h.name == name)
         if name in self._constants and operand.kind == "data" and d.chance(0.9 if compared else 0.5):
-            return np.full(self._form_of_number(shape), d.choose(_NUMBERS)).astype(self._dtype.numpy)
+            special = self._infinite and self._dtype.is_float and d.chance(0.2)
+            found = d.choose(_SPECIAL if special else _NUMBERS)
+            return np.full(self._form_of_number(shape), found).astype(self._dtype.numpy)
         if operand.kind == "bool":
             return d.booleans(shape)
         if operand.kind == "positive":
@@ -184,4 +213,6 @@ class _Instantiation:
         kind = d.integer(0, 5)
         if kind == 0:
             return d.positive(shape, self._dtype)
-        return d.floats(shape, self._dtype, wild=kind == 1 and self._dtype is DType.FLOAT, infinite=kind == 2 and self._infinite)
+        return d.floats(
+            shape, self._dtype, wild=kind == 1 and self._dtype is DType.FLOAT, infinite=kind == 2 and self._infinite
+        )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from eqsat.backends.onnxruntime_kernels import may_run
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType, Type
 
 _DEPENDS_ON_DEVICE = frozenset((DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE))
@@ -29,6 +30,8 @@ def _runs(egraph: EGraph, handle: int) -> bool:
     if egraph.definition(handle) is None:
         return True
     types = _operand_types(egraph, handle)
+    if not takes_types(egraph.nodes[handle].key, types):
+        return False
     known = [t for t in types if isinstance(t, TensorType)]
     if any(t.dtype in _DEPENDS_ON_DEVICE for t in known):
         return True

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.operator import Kind, operator
+from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.rules.sampling import Sampler
 
 Shape = tuple[int, ...]
@@ -80,6 +81,8 @@ def _matmul(
         left = (*batch, wanted[-2], inner)
     if right is None:
         right = (*(() if d.chance() else batch), inner, wanted[-1])
+        if d.chance(0.15):  # a stack of matrices, at times behind a vector
+            left, right = (left if known[0] or d.chance() else (inner,)), (d.integer(2, 3), inner, wanted[-1])
     return [Operand(left), Operand(right)]
 
 
@@ -214,7 +217,10 @@ def _slice(
     ends = d.integer(start + 1, shape[axis])
     if d.chance(0.4):
         start, ends = 0, d.choose((shape[axis], 2**31 - 1))
-    bounds = [indices([start]), indices([ends]), indices([axis]), indices([d.choose((1, 1, 2))])]
+    step = d.choose((1, 1, 2))
+    if count > 4 and d.chance(0.15):
+        start, ends, step = -1, -(2**63), -1
+    bounds = [indices([start]), indices([ends]), indices([axis]), indices([step])]
     return [Operand(shape), *bounds][:count]
 
 
@@ -284,10 +290,11 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
         return {"keepdims": d.choose((1, 1, 1, 0))}
     if op in ("Softmax", "LogSoftmax", "Hardmax"):
         return {"axis": d.choose([-1, -1, 0])}
-    if op in ("LeakyRelu", "Elu"):
-        return {"alpha": d.choose([0.25, 0.5, 1.5])}
     if op == "Conv" and d.chance(0.3):
         return {"group": 2}
     if op == "Gather":
         return {"axis": d.choose([0, -1])}
-    return {}
+    if op == "Gelu":
+        return {"approximate": d.choose(("none", "tanh"))}
+    stated = attributes_of_schema(op) or {}
+    return {name: d.choose((0.25, 0.5, 1.5)) for name, v in stated.items() if isinstance(v, float) and d.chance(0.4)}

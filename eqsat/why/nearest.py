@@ -101,7 +101,7 @@ class NearestMiss:
 
     def _judge(self, rule: Rule, root: int, state: _State) -> Miss:
         """A complete match: which condition fails, if any."""
-        match = self._match(state, root)
+        match = self._match(rule, state, root)
         outcome, reason = "holds", ""
         try:
             for condition in rule.conditions:
@@ -121,7 +121,7 @@ class NearestMiss:
         size = _size(rule.pattern)
         return Miss(rule.name, self._name(root), outcome, size, size, reason, self._values(rule, state))
 
-    def _match(self, state: _State, root: int) -> Match:
+    def _match(self, rule: Rule, state: _State, root: int) -> Match:
         egraph = self._egraph
         bindings: dict[str, Ref | None] = {
             name: None if cls is None else egraph.ref(cls) for name, cls in state.variables.items()

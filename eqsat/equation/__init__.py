@@ -1,0 +1,104 @@
+"""Rules that are an equation and nothing else: the text is the rule.
+
+    equation("remove_added_zero", "x + 0 == x", same_type("x"), source=IEEE)
+    equation("compose_transposes", "Transpose(Transpose(x, perm=p), perm=q) == Transpose(x, perm=compose(p, q))", source=SPEC)
+    equation("recognise_mish", "x * Tanh(Softplus(x)) == Mish(x)", "x.dtype is float32", reverse="spell_out_mish", source=SPEC)
+
+Both sides are written as Python expressions. On the left, a pattern:
+
+- ``x`` is any value; ``*b`` an optional input, which may be absent; the same name twice is the same value twice.
+- ``0``, ``-1`` or ``1/2`` is a constant all elements of which are that number; ``about(sqrt(1/2))`` that number rounded to its
+  type.
+- ``+ - * / @ **`` and ``<`` are operators; others are called by name, those of another domain by ``com.microsoft.Gelu(x)``.
+- ``perm=p`` gives an attribute a name, ``axis=-1`` asks for a value; ``**a`` takes all other attributes and calls the node ``a``.
+  An attribute that is not mentioned has its default. ``Split(x, outputs=2)[0]`` is the first of two outputs.
+- ``(t := Relu(x))`` calls a node ``t``.
+
+On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; attributes and the arguments of functions
+(lower case) are Python expressions over what the left side has named, so ``perm=compose(p, q)`` computes an attribute.
+
+A condition is a `Condition`, or text of the same kind: ``"x.low >= 0"``. Its text is its name in reports.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat.equation.left import LeftSide
+from eqsat.equation.right import condition_in_words, right_side
+from eqsat.equation.syntax import Functions, Text, domains_of
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Condition, Rule, Sample, family_of, register
+
+
+def equation(
+    name: str,
+    text: str,
+    *where: Condition | str,
+    exactness: Exactness = Exactness.EXACT,
+    source: str,
+    family: str = "user",
+    reverse: str = "",
+    forward: Sequence[Condition | str] = (),
+    backward: Sequence[Condition | str] = (),
+    quanta: int = 0,
+    sample: Sample | None = None,
+    legalizes: str = "",
+    outside: str = "",
+    functions: Functions | None = None,
+) -> Rule:
+    """Registers the rule that ``text`` states, from left to right; with ``reverse`` the one from right to left, too.
+
+    ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower
+    case. The other options are those of `eqsat.rewrite.Rule`; the reverse spells out the operator of the right side where a
+    target has no kernel for it. Raises `RuleError` for what cannot be read: where in the text, and what to write.
+    """
+    stated: dict[str, Any] = {
+        "exactness": exactness,
+        "family": family,
+        "source": source,
+        "quanta": quanta,
+        "sample": sample,
+        "outside": outside,
+    }
+    there = Text(name, text, functions or {})
+    left, right = there.sides()
+    made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes})
+    if reverse:
+        back = Text(reverse, text, functions or {})
+        register(_rule(back, right, left, (*where, *backward), stated | {"legalizes": back.operator_key(right)}))
+    return register(made)
+
+
+class Equations:
+    """`equation` with what the equations of a module (``__name__``) have in common; each call may say otherwise."""
+
+    def __init__(self, module: str, **common: Any) -> None:
+        self._common = {"family": family_of(module), **common}
+
+    def __call__(self, name: str, text: str, *where: Condition | str, **options: Any) -> Rule:
+        return equation(name, text, *where, **{**self._common, **options})
+
+
+def _rule(
+    text: Text, left: ast.expr, right: ast.expr, where: Sequence[Condition | str], stated: dict[str, Any]
+) -> Rule:
+    side = LeftSide(text, left)
+    asked = [condition_in_words(text, side.bound, c) if isinstance(c, str) else c for c in where]
+    equation = f"{text.as_written(left)} == {text.as_written(right)}"
+    return Rule(
+        name=text.rule,
+        pattern=side.pattern,
+        build=right_side(text, side.bound, right),
+        conditions=(*side.conditions, *asked),
+        equation=equation,
+        doc=f"``{equation}``.",
+        attributes=side.attributes,
+        domain=next(iter(sorted(domains_of(right) - domains_of(left))), ""),
+        **stated,
+    )
+
+
+__all__ = ["Equations", "equation"]

@@ -1,0 +1,122 @@
+"""The right side of an equation and conditions in words: Python expressions, compiled once, over what the left side names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from eqsat.equation.hints import hints_of
+from eqsat.equation.syntax import BUILTINS, Text, stored
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
+
+
+def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
+    """What builds the term that ``e`` describes from a match."""
+    code = text.compiled(_Terms(text, bound).term(e))
+    environment = _environment(text)
+
+    def build(m: Match) -> Term | None:
+        return eval(code, environment, m)  # type: ignore[arg-type]  # a mapping from names to values
+
+    build.__name__ = text.rule
+    return build
+
+
+def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
+    """The condition that an expression is; its text is its name."""
+    parsed = text.parsed(words)
+    code = text.compiled(_Terms(text, bound).value(parsed))
+    environment = _environment(text)
+    return Condition(
+        words,
+        lambda m: bool(eval(code, environment, m)),  # type: ignore[arg-type]
+        hints=tuple(hints_of(parsed, text.functions)),
+    )
+
+
+def _environment(text: Text) -> dict[str, Any]:
+    return {"__builtins__": {}, **BUILTINS, **text.functions, "_term": _term, "_others": _others, "_number": literal}
+
+
+def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
+    kept = {k: stored(v) for k, v in attributes.items()}
+    return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
+
+
+def _others(node: Ref, given: tuple[str, ...]) -> Mapping[str, Any]:
+    """The attributes of a node but those that are given."""
+    return {k: v for k, v in node.attributes.items() if k not in given}
+
+
+def _call(function: str | ast.expr, args: list[ast.expr], keywords: list[ast.keyword] | None = None) -> ast.Call:
+    called = ast.Name(function, ast.Load()) if isinstance(function, str) else function
+    return ast.Call(called, args, keywords or [])
+
+
+class _Terms:
+    """Turns expressions into Python that builds terms."""
+
+    def __init__(self, text: Text, bound: Collection[str]) -> None:
+        self._text = text
+        self._bound = {*bound, "root"}
+
+    def term(self, e: ast.expr) -> ast.expr:
+        """An expression in which ``+`` is an operator of the graph and a number a constant."""
+        match e:
+            case ast.Starred(inner):
+                return self.term(inner)
+            case ast.Name():
+                return self.value(e)
+            case ast.IfExp(test, body, orelse):
+                return ast.IfExp(self.value(test), self.term(body), self.term(orelse))
+            case ast.Subscript(inner, index):
+                return _call(ast.Attribute(self.term(inner), "output", ast.Load()), [index])
+        number = self._text.number(e)
+        if number is not None:
+            dtype = ast.Attribute(ast.Name("root", ast.Load()), "dtype", ast.Load())
+            return _call("_number", [ast.Constant(number), dtype])
+        if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id in self._text.functions:
+            return ast.Call(e.func, [self.value(a) for a in e.args], self._keywords(e.keywords))
+        op, operands, keywords = self._text.application(e)
+        return _call("_term", [ast.Constant(op), *map(self.term, operands)], self._keywords(keywords))
+
+    def value(self, e: ast.expr) -> ast.expr:
+        """An expression of plain Python; operators called by name still make terms."""
+        return _Values(self, self._text, self._bound).visit(ast.parse(ast.unparse(e), mode="eval").body)
+
+    def _keywords(self, keywords: list[ast.keyword]) -> list[ast.keyword]:
+        """Attributes given one by one, and all others of a node."""
+        given = [k for k in keywords if k.arg]
+        names = ast.Tuple([ast.Constant(k.arg) for k in given], ast.Load())
+        others = [_call("_others", [self.value(k.value), names]) for k in keywords if not k.arg]
+        return [*(ast.keyword(k.arg, self.value(k.value)) for k in given), *(ast.keyword(None, o) for o in others)]
+
+
+class _Values(ast.NodeTransformer):
+    """Checks the names of a Python expression, and makes terms of the operators in it."""
+
+    def __init__(self, terms: _Terms, text: Text, bound: set[str]) -> None:
+        self._terms, self._text, self._bound = terms, text, set(bound)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        is_method = isinstance(node.func, ast.Attribute) and not ast.unparse(node.func.value).startswith(
+            ("com.", "eqsat")
+        )
+        is_plain = is_method or called in self._text.functions or called in BUILTINS or called in self._bound
+        return self.generic_visit(node) if is_plain else self._terms.term(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if not (node.id in self._bound or node.id in self._text.functions or node.id in BUILTINS):
+            raise self._text.error(node, f"{node.id!r} does not occur on the left side")
+        return node
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
+        self._bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        return self.generic_visit(node)
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        self._bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        return self.generic_visit(node)

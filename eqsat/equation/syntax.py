@@ -1,0 +1,132 @@
+"""What both sides of an equation are written with: operators, numbers, names, and errors that say where."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from collections.abc import Mapping
+from functools import cache
+from types import CodeType
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from eqsat.errors import RuleError
+from eqsat.ir.operator import defined_operators, operator
+from eqsat.ir.types import DType
+from eqsat.rewrite import literal
+
+Functions = Mapping[str, Any]
+"""What attributes and conditions may be computed with, by name."""
+
+BUILTINS: Functions = {
+    f.__name__: f for f in (abs, all, any, bool, float, int, len, list, max, min, range, set, sorted, sum, tuple)
+}
+NUMBERS: Functions = {"pi": math.pi, "sqrt": math.sqrt, "inf": math.inf}
+KNOWN: Functions = {
+    **{d.numpy.name: d for d in DType if d not in (DType.UNDEFINED, DType.STRING)},
+    **NUMBERS,
+    "number": literal,
+}
+"""What every equation may call: element types, numbers, and ``number(value, type)``, a constant."""
+
+_BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.MatMult: "MatMul", ast.Pow: "Pow"}
+_COMPARED = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual"}
+
+
+class Text:
+    """The text of one equation and what it may call."""
+
+    def __init__(self, rule: str, text: str, functions: Functions) -> None:
+        self.rule, self.text = rule, " ".join(text.split())
+        self.functions: Functions = {**KNOWN, **functions}
+
+    def sides(self) -> tuple[ast.expr, ast.expr]:
+        """Left and right side. Raises `RuleError` for what is no equation."""
+        found = self.parsed(self.text)
+        if not (isinstance(found, ast.Compare) and len(found.ops) == 1 and isinstance(found.ops[0], ast.Eq)):
+            raise RuleError(f"rule {self.rule!r}: {self.text!r} is no equation; write left == right")
+        return found.left, found.comparators[0]
+
+    def parsed(self, text: str) -> ast.expr:
+        """The expression that a text is. Raises `RuleError` where it cannot be read."""
+        try:
+            return ast.parse(text, mode="eval").body
+        except SyntaxError as error:
+            raise RuleError(f"rule {self.rule!r}: {text!r} cannot be read: {error.msg} at {error.offset}") from None
+
+    def as_written(self, side: ast.expr) -> str:
+        """The part of the text that a side is."""
+        return ast.get_source_segment(self.text, side) or ast.unparse(side)
+
+    def application(self, e: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]]:
+        """Key of the operator that an expression applies, operands, attributes."""
+        match e:
+            case ast.BinOp(left, op, right) if type(op) in _BINARY:
+                return _BINARY[type(op)], [left, right], []
+            case ast.Compare(left, [op], [right]) if type(op) in _COMPARED:
+                return _COMPARED[type(op)], [left, right], []
+            case ast.UnaryOp(ast.USub(), operand):
+                return "Neg", [operand], []
+            case ast.Call(_, args, keywords):
+                return self.operator_key(e), args, keywords
+            case _:
+                raise self.error(e, "neither an operator nor a name nor a number")
+
+    def operator_key(self, e: ast.expr) -> str:
+        """The key of the operator that an expression applies."""
+        if not isinstance(e, ast.Call):
+            return self.application(e)[0]
+        domain, _, name = ast.unparse(e.func).rpartition(".")
+        key = f"{domain}::{name}" if domain else name
+        if operator(key) is None:
+            key = _by_lower_case().get(key.lower(), key)
+        if operator(key) is None:
+            near = difflib.get_close_matches(key, [*defined_operators(), *self.functions], 1, 0.6)
+            raise self.error(e, f"{key!r} is no operator" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return key
+
+    def is_about(self, e: ast.expr) -> TypeGuard[ast.Call]:
+        """Whether an expression is a number rounded to the type of the operands."""
+        return isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "about"
+
+    def number(self, e: ast.expr) -> float | int | None:
+        """The number that an expression without variables is; ``None`` for any other."""
+        if self.is_about(e):
+            e = e.args[0]
+        names = {n.id for n in ast.walk(e) if isinstance(n, ast.Name)}
+        if names - NUMBERS.keys() or isinstance(e, ast.Starred):
+            return None
+        found = self.value(e)
+        return found if isinstance(found, (int, float)) else None
+
+    def value(self, e: ast.expr) -> Any:
+        """The value of an expression of numbers, strings and tuples."""
+        try:
+            return eval(self.compiled(e), {"__builtins__": {}, **self.functions})
+        except Exception as error:
+            raise self.error(e, f"no value: {error}") from None
+
+    def compiled(self, e: ast.expr) -> CodeType:
+        return compile(ast.fix_missing_locations(ast.Expression(e)), f"<rule {self.rule}>", "eval")
+
+    def error(self, e: ast.expr, what: str) -> RuleError:
+        """The error to raise: which rule, where in its text, what is wrong."""
+        return RuleError(f"rule {self.rule!r}: in {self.text!r}, {ast.unparse(e)!r}: {what}")
+
+
+def domains_of(side: ast.expr) -> set[str]:
+    """Domains of the operators that one side names, but for our own and the default one."""
+    called = {ast.unparse(c.func).rpartition(".")[0] for c in ast.walk(side) if isinstance(c, ast.Call)}
+    return {d for d in called - {"", "eqsat"} if any(key.startswith(f"{d}::") for key in defined_operators())}
+
+
+def stored(value: Any) -> Any:
+    """An attribute as a file stores it: floats have single precision."""
+    return float(np.float32(value)) if isinstance(value, float) else value
+
+
+@cache
+def _by_lower_case() -> dict[str, str]:
+    return {key.lower(): key for key in reversed(defined_operators())}
