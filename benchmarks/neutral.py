@@ -32,7 +32,7 @@ def grows(rule: Rule) -> bool:
 
 
 def _neutral(rule: Rule, seed: int) -> Instance:
-    """An instance with neutral constants; products by a transposed operand get a constant one."""
+    """An instance with neutral constants."""
 
     def draw(d: Sampler) -> Mapping[str, Any]:
         assert rule.sample is not None
@@ -40,9 +40,6 @@ def _neutral(rule: Rule, seed: int) -> Instance:
         for name, value in drawn.items():
             if name in NEUTRAL and isinstance(value, Fixed):
                 drawn[name] = fixed(np.full_like(value.array, NEUTRAL[name]))
-        turned = {"move_left": "x", "move_right": "y"}.get("_".join(rule.name.split("_")[:2]))
-        if turned is not None and isinstance(drawn[turned], np.ndarray):
-            drawn[turned] = fixed(drawn[turned])
         return drawn
 
     return draw_instance(replace(rule, sample=draw), Sampler(seed))

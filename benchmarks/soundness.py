@@ -27,7 +27,8 @@ from eqsat.egraph.soundness import check_egraph
 from eqsat.errors import EqsatError
 from eqsat.ir.interpret import run
 from eqsat.rewrite import registered_rules
-from eqsat.rules.sampling import Instance, Sampler, draw_instance
+from eqsat.rule_check.trials import instance_of
+from eqsat.rules.sampling import Instance, Sampler
 
 LIMITS = Limits(time_s=60.0, nodes=20_000)
 
@@ -67,7 +68,7 @@ def _instance(number: int, seed: int) -> Instance:
     if number % 2:
         return random_graph(1_000_000 * seed + number)
     rules = registered_rules()
-    return draw_instance(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
+    return instance_of(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
 
 
 def _check_with(arguments: tuple[int | str, int]) -> Outcome:

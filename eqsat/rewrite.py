@@ -436,6 +436,13 @@ def registered_rules() -> tuple[AnyRule, ...]:
     return tuple(_REGISTRY.values())
 
 
+def rule_named(name: str) -> AnyRule:
+    """The registered rule of that name. Raises `OptionError` if there is none."""
+    if name not in _REGISTRY:
+        raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists the {len(_REGISTRY)} there are")
+    return _REGISTRY[name]
+
+
 def unregister(name: str) -> None:
     """Forgets a rule (for tests, and for a notebook cell that is run again)."""
     _REGISTRY.pop(name, None)

@@ -67,19 +67,19 @@ equation(
     "compose_clips",
     "Clip(Clip(x, *a, *b), *f, *g) == composed(x, (a, b), (f, g))",
     constant("a", "b", "f", "g"),
-    "numbers(a, b, f, g)",
+    "no bound is NaN: numbers(a, b, f, g)",
 )
 equation(
     "compose_clip_of_relu",
     "Clip(Relu(x), *a, *b) == composed(x, (0, None), (a, b))",
     constant("a", "b"),
-    "numbers(a, b)",
+    "no bound is NaN: numbers(a, b)",
 )
 equation(
     "compose_relu_of_clip",
     "Relu(Clip(x, *a, *b)) == composed(x, (a, b), (0, None))",
     constant("a", "b"),
-    "numbers(a, b)",
+    "no bound is NaN: numbers(a, b)",
 )
 
 # --- extrema with constants, and clamps that do nothing
@@ -91,7 +91,7 @@ equation(
     constant("c", "e"),
     same_type("x"),
     one_element("c", "e"),
-    "numbers(c, e)",
+    "no bound is NaN: numbers(c, e)",
 )
 equation(
     "clip_instead_of_max_of_min",
@@ -99,7 +99,7 @@ equation(
     constant("c", "e"),
     same_type("x"),
     one_element("c", "e"),
-    "bound(c) <= bound(e)",
+    "c at most e: bound(c) <= bound(e)",
 )
 equation("normalise_relu", "Max(x, 0) == Relu(x)", same_type("x"), floating("x"))
 equation("remove_relu_of_nonnegative", "Relu(x) == x", between("x", low=0))
@@ -108,8 +108,8 @@ equation(
     "remove_clip_beyond_range",
     "Clip(x, *a, *b) == x",
     constant("a", "b"),
-    "a is None or a.high <= max(x.low, least(x.dtype))",
-    "b is None or min(x.high, greatest(x.dtype)) <= b.low",
+    "no element below a: a is None or a.high <= max(x.low, least(x.dtype))",
+    "no element above b: b is None or min(x.high, greatest(x.dtype)) <= b.low",
 )
-equation("remove_max_below_range", "Max(x, c) == x", constant("c"), same_type("x"), "c.high <= x.low")
-equation("remove_min_above_range", "Min(x, c) == x", constant("c"), same_type("x"), "x.high <= c.low")
+equation("remove_max_below_range", "Max(x, c) == x", constant("c"), same_type("x"), "c at most x: c.high <= x.low")
+equation("remove_min_above_range", "Min(x, c) == x", constant("c"), same_type("x"), "c at least x: x.high <= c.low")

@@ -30,7 +30,7 @@ equation(
     constant("c"),
     same_type("x"),
     FLOAT32,
-    "one_number(c) and finite(c.low)",
+    "c is one finite number: one_number(c) and finite(c.low)",
     source=SWISH,
 )
 equation(

@@ -25,8 +25,8 @@ KERNELS = kernels("x", DType.FLOAT, DType.DOUBLE)
 ONE_AXIS = (
     KERNELS,
     constant("a", "b"),
-    "len(along(r, b, x)) == 1",
-    "along(l, a, x) == along(r, b, x)",
+    "one axis is reduced: len(along(r, b, x)) == 1",
+    "the maximum of the same axis: along(l, a, x) == along(r, b, x)",
 )
 equation(
     "recognise_softmax",
@@ -47,6 +47,6 @@ for op, name in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax")):
         f"remove_shift_before_{name}",
         f"{op}(x - ReduceMax(x, *a, **l), axis=i, **s) == {op}(x, **s)",
         constant("a"),
-        "along(l, a, x) == (i % x.rank - x.rank,)",
+        "the maximum of the same axis: along(l, a, x) == (i % x.rank - x.rank,)",
         source="the operator takes the maximum out itself",
     )

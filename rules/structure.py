@@ -25,11 +25,11 @@ equation(
     "CastLike(x, y, **n) == Cast(x, to=int(y.dtype), **n)",
     worthwhile(Condition("the element type is known", lambda m: m.y.dtype is not DType.UNDEFINED)),
 )
-equation("remove_transpose", "Transpose(x, perm=p) == x", "list(p) == sorted(p)")
+equation("remove_transpose", "Transpose(x, perm=p) == x", "axes in order: list(p) == sorted(p)")
 equation("remove_expand", "Expand(x, s) == x", same_type("x"))
 equation("remove_tile", "Tile(x, s) == x", same_type("x"))
-equation("remove_slice", "Slice(x, s, t, *a, *b) == x", same_type("x"), "b is None or all(b.value > 0)")
-equation("remove_pad", "Pad(x, s, *a, *b, **n) == x", "not any(s.value)")
+equation("remove_slice", "Slice(x, s, t, *a, *b) == x", same_type("x"), "steps positive: b is None or all(b.value > 0)")
+equation("remove_pad", "Pad(x, s, *a, *b, **n) == x", "pads zero: not any(s.value)")
 equation("remove_concat_of_one", "Concat(x, axis=a) == x")
 equation("remove_split_into_one", "Split(x, *s, **n) == x")
 for op in ("Sum", "Mean", "Max", "Min"):

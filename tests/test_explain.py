@@ -103,7 +103,7 @@ def test_pad_is_named_instead_of_the_conv() -> None:
 
 def test_softmax_that_takes_the_maximum_of_another_axis() -> None:
     miss = only_miss(spelled_softmax(0), "recognise_softmax", "y")
-    assert "the maximum of another axis" in miss.reason
+    assert "the maximum of the same axis" in miss.reason
 
 
 def test_softmax_without_the_maximum() -> None:

@@ -14,10 +14,11 @@ Both sides are written as Python expressions. On the left, a pattern:
   An attribute that is not mentioned has its default. ``Split(x, outputs=2)[0]`` is the first of two outputs.
 - ``(t := Relu(x))`` calls a node ``t``.
 
-On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; attributes and the arguments of functions
-(lower case) are Python expressions over what the left side has named, so ``perm=compose(p, q)`` computes an attribute.
+On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; attributes
+and the arguments of functions (lower case) are Python expressions over what the left side has named, so
+``perm=compose(p, q)`` computes an attribute.
 
-A condition is a `Condition`, or text of the same kind: ``"x.low >= 0"``. Its text is its name in reports.
+A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``.
 """
 
 from __future__ import annotations

@@ -25,12 +25,13 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
 
 
 def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
-    """The condition that an expression is; its text is its name."""
-    parsed = text.parsed(words)
+    """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
+    name, _, expression = words.rpartition(": ")
+    parsed = text.parsed(expression)
     code = text.compiled(_Terms(text, bound).value(parsed))
     environment = _environment(text)
     return Condition(
-        words,
+        name or expression,
         lambda m: bool(eval(code, environment, m)),  # type: ignore[arg-type]
         hints=tuple(hints_of(parsed, text.functions)),
     )

@@ -12,7 +12,8 @@ from eqsat.egraph.soundness import check_egraph
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import AnyRule, registered_rules
-from eqsat.rules.sampling import Sampler, draw_instance
+from eqsat.rule_check.trials import instance_of
+from eqsat.rules.sampling import Sampler
 
 RULES = registered_rules()
 LIMITS = Limits(time_s=20.0, nodes=5_000)
@@ -21,7 +22,7 @@ LIMITS = Limits(time_s=20.0, nodes=5_000)
 @pytest.mark.parametrize("rule", RULES, ids=[r.name for r in RULES])
 def test_left_side_under_all_rules(rule: AnyRule) -> None:
     for seed in range(3):
-        instance = draw_instance(rule, Sampler(50_000 + seed))
+        instance = instance_of(rule, Sampler(50_000 + seed))
         encoding = encode(instance.graph)
         result = saturate(encoding.egraph, RULES, LIMITS)
         assert result.stop_reason is StopReason.SATURATED, f"{result.matches}\n{instance.graph}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from rule_trials import try_rule
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, GroupRule, GroupView, Match, Merge, Rule, Term, apply, literal, variables
-from eqsat.rules import algebra, broadcasting, clamps, movement, parts, selection, structure, transposed_products, views
+from eqsat.rewrite import Apply, GroupRule, GroupView, Match, Merge, Rule, Term, apply, literal, present, rule_named, variables
+from eqsat.rules import broadcasting, movement, parts
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, matmul, mul, sub, transpose
 
@@ -29,25 +30,12 @@ def wrong(pattern: Any, sample: Any, exactness: Exactness = Exactness.EXACT, **k
     return make
 
 
-def mutant(of: Rule) -> Callable[..., Any]:
+def mutant(name: str) -> Callable[..., Any]:
     """A wrong right side in place of that of a shipped rule, whose conditions and samples stay."""
+    of = rule_named(name)
 
     def make(build: Callable[[Match], Term]) -> None:
-        WRONG.append(
-            Rule(
-                build.__name__,
-                of.pattern,
-                build,
-                of.conditions,
-                of.exactness,
-                "E18",
-                "none",
-                "",
-                "",
-                of.quanta,
-                of.sample,
-            )
-        )
+        WRONG.append(replace(of, name=build.__name__, build=build))
 
     return make
 
@@ -140,13 +128,13 @@ def operator_without_a_value(m: Match) -> Term:
     return apply("Resize", m.x, None, apply("Neg", m.s))
 
 
-@mutant(movement.compose_transposes)
+@mutant("compose_transposes")
 def permutations_composed_the_wrong_way(m: Match) -> Term:
     p, q = movement.permutation_of(m.p), movement.permutation_of(m.q)
     return transpose(m.x, [q[i] for i in p])
 
 
-@mutant(movement.compose_slices)
+@mutant("compose_slices")
 def inner_step_forgotten(m: Match) -> Term:
     inner = movement.slice_ranges(m.x, m.s, m.t, m.a, m.b)
     for axis, outer in movement.slice_ranges(m.n, m.u, m.v, m.e, m.f).items():
@@ -155,34 +143,34 @@ def inner_step_forgotten(m: Match) -> Term:
     return movement.slice_term(m.x, inner)
 
 
-@mutant(transposed_products.move_left_transpose_into_gemm)
+@mutant("move_left_transpose_into_gemm")
 def flag_left_as_it_was(m: Match) -> Term:
-    return Apply("Gemm", (m.x, m.y) if m.c is None else (m.x, m.y, m.c), m.g.attributes)
+    return Apply("Gemm", present(m.x, m.y, m.c), m.g.attributes)
 
 
-@mutant(clamps.compose_clips)
+@mutant("compose_clips")
 def bounds_intersected(m: Match) -> Term:
     bounds: list[Any] = [m.a, m.b, m.f, m.g]
     m.require(None not in bounds, "a bound is absent")
     return apply("Clip", m.x, apply("Max", bounds[0], bounds[2]), apply("Min", bounds[1], bounds[3]))
 
 
-@mutant(algebra.add_negated_constant)
+@mutant("add_negated_constant")
 def constant_not_negated(m: Match) -> Term:
     return add(m.x, m.c)
 
 
-@mutant(selection.exchange_choices)
+@mutant("exchange_choices")
 def choices_not_exchanged(m: Match) -> Term:
     return apply("Where", m.c, m.x, m.y)
 
 
-@mutant(structure.normalise_cast_like)
+@mutant("normalise_cast_like")
 def cast_to_own_type(m: Match) -> Term:
     return m.x
 
 
-@mutant(views.fold_extents)
+@mutant("fold_extents")
 def start_of_shape_forgotten(m: Match) -> Term:
     found = m.x.shape[int(m.s.value[0]) : int(m.t.value[0])]
     m.require(all(isinstance(d, int) for d in found), "an extent is unknown")
