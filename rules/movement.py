@@ -1,4 +1,4 @@
-"""Data movement (E18): chains of transposes, of casts and of slices become one."""
+"""Data movement: chains of transposes, of casts and of slices become one."""
 
 from __future__ import annotations
 
@@ -8,40 +8,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.exactness import Exactness
+from eqsat.conditions import constant
+from eqsat.equation import Equations
 from eqsat.ir.operators.cast import PLAIN
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Ref, Term, Unmet, apply, rule, variables
+from eqsat.rewrite import Ref, Term, Unmet, apply
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import condition, constant, int64s, permutation_of, transpose
+from eqsat.rules.terms import int64s, transpose
 
-EXACT = Exactness.EXACT
 SPEC = "ONNX operator specification"
-x, s, t, u, v = variables("x s t u v")
-a, b, e, f, low, high = variables("a? b? e? f? low? high?")
-
-
-def _two_transposes(d: Sampler) -> dict[str, Any]:
-    shape = d.shape(2, 4)
-    first, second = d.permutation(len(shape)), d.permutation(len(shape))
-    inner = {"perm": first} if d.chance(0.8) else {}
-    return {"x": d.array(shape), "p": inner, "q": {"perm": second} if d.chance(0.8) else {}}
-
-
-@rule(
-    apply("Transpose", apply("Transpose", x).named("p")).named("q"),
-    exactness=EXACT,
-    source="composition of permutations",
-    family="E18",
-    sample=_two_transposes,
-)
-def compose_transposes(m: Match) -> Term:
-    """``Transpose(Transpose(x, p), q) == Transpose(x, p[q])``."""
-    p, q = permutation_of(m.p), permutation_of(m.q)
-    return transpose(m.x, [p[i] for i in q])
-
-
-# --- casts ---------------------------------------------------------------------------------------------------------------
 
 
 def is_lossless(source: DType, to: DType) -> bool:
@@ -68,95 +43,22 @@ def is_lossless(source: DType, to: DType) -> bool:
     return inner.nmant <= outer.nmant and inner.maxexp <= outer.maxexp and inner.minexp >= outer.minexp
 
 
-@condition("the first cast is lossless")
-def _lossless(m: Match) -> bool:
-    return is_lossless(m.x.dtype, DType(m.p.attr("to")))
+def has_one_meaning(source: DType, middle: DType, last: DType) -> bool:
+    """Whether the second of two casts is defined wherever the one cast is.
 
-
-@condition("the second cast has one meaning")
-def _defined(m: Match) -> bool:
-    """A negative float has no conversion to an unsigned integer; the integer it came from has. Likewise beyond the range."""
-    middle, last = DType(m.p.attr("to")), DType(m.q.attr("to"))
+    A negative float has no conversion to an unsigned integer; the integer it came from has. Likewise beyond the range.
+    """
     if last not in PLAIN:
         return False
-    return not (m.x.dtype.is_integer and middle.is_float and last.is_integer) or is_lossless(m.x.dtype, last)
+    return not (source.is_integer and middle.is_float and last.is_integer) or is_lossless(source, last)
 
 
-_CASTS = ("bool", "int8", "uint8", "int32", "int64", "float16", "float32", "float64")
-
-
-def _two_casts(d: Sampler) -> dict[str, Any]:
-    source = DType.of(d.choose(_CASTS))
-    middle = DType.of(d.choose(_CASTS))
-    if d.chance(0.7):
-        middle = d.choose([w for w in map(DType.of, _CASTS) if is_lossless(source, w)])
-    last = DType.of(d.choose(_CASTS))
-    if middle.is_float and last.is_integer and not source.is_integer:
-        last = DType.FLOAT16  # what a float beyond the range becomes is not defined
-    return {"x": d.array(d.shape(), source), "p": {"to": int(middle)}, "q": {"to": int(last)}}
-
-
-@rule(
-    apply("Cast", apply("Cast", x).named("p")).named("q"),
-    where=[_lossless, _defined],
-    exactness=EXACT,
-    source="inclusion of the value sets of element types",
-    family="E18",
-    sample=_two_casts,
-)
-def compose_casts(m: Match) -> Term:
-    """``Cast(Cast(x, a), b) == Cast(x, b)`` where every value of the type of ``x`` is one of type ``a``."""
-    return m.x if DType(m.q.attr("to")) is m.x.dtype else Apply("Cast", (m.x,), m.q.attributes)
-
-
-def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
-    source, middle, last = (DType.of(d.choose(("int8", "uint8", "int32", "int64"))) for _ in range(3))
-    low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
-    found: dict[str, Any] = {
-        "x": d.integers(d.shape(), source.numpy.name),
-        "p": {"to": int(middle)},
-        "q": {"to": int(last)},
-    }
-    if d.chance(0.9):
-        found["low"] = fixed(low, source)
-    if d.chance(0.9):
-        found["high"] = fixed(high, source)
-    return found
-
-
-@rule(
-    apply("Cast", apply("Cast", apply("Clip", x, low, high).named("clip")).named("p")).named("q"),
-    where=[constant("low", "high")],
-    exactness=EXACT,
-    source="the bounds are of the type between",
-    family="E18",
-    sample=_two_casts_of_clipped,
-)
-def compose_casts_of_clipped(m: Match) -> Term:
-    """``Cast(Cast(Clip(x, low, high), a), b) == Cast(Clip(x, low, high), b)`` for integers ``x`` between bounds of type ``a``."""
-    middle, last = (DType(n.attr("to")) for n in (m.p, m.q))
-    m.require(m.x.dtype.is_integer and middle.is_integer and {middle, last} <= PLAIN, "no integers")
-    info = np.iinfo(middle.numpy)
-    bounds = [b for b in (m.low, m.high) if b is not None]
-    m.require(len(bounds) == 2, "no bound on one side")
-    inside = all(info.min <= int(b.value.reshape(())) <= info.max for b in bounds)
-    m.require(inside, "a bound is no value of the type between")
-    return m.clip if last is m.x.dtype else Apply("Cast", (m.clip,), m.q.attributes)
-
-
-def _cast_like(d: Sampler) -> dict[str, Any]:
-    source, target = DType.of(d.choose(_CASTS)), DType.of(d.choose(_CASTS))
-    return {"x": d.integers(d.shape(), "int8", 0, 100).astype(source.numpy), "t": np.zeros(d.shape(), target.numpy)}
-
-
-@rule(apply("CastLike", x, t).named("n"), exactness=EXACT, source="ONNX CastLike", family="E18", sample=_cast_like)
-def cast_like_as_cast(m: Match) -> Term:
-    """``CastLike(x, t) == Cast(x)`` to the type of ``t``; ``x`` itself if it has that type."""
-    m.require(m.t.dtype is not DType.UNDEFINED, "the type is unknown")
-    return m.x if m.t.dtype is m.x.dtype else Apply("Cast", (m.x,), m.n.attributes.updated(to=int(m.t.dtype)))
-
-
-# --- slices --------------------------------------------------------------------------------------------------------------
+def holds_all(dtype: DType, *bounds: Ref | None) -> bool:
+    """Whether each bound is given, and a value of the integer type."""
+    if not dtype.is_integer or dtype not in PLAIN:
+        return False
+    info = np.iinfo(dtype.numpy)
+    return all(b is not None and info.min <= int(b.value.reshape(())) <= info.max for b in bounds)
 
 
 def slice_ranges(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> dict[int, range]:
@@ -187,6 +89,16 @@ def slice_term(data: Ref, ranges: Mapping[int, range]) -> Term:
     return apply("Slice", data, starts, ends, int64s(cut), int64s(steps))
 
 
+def composed(inner: Mapping[int, range], x: Ref, outer: Mapping[int, range]) -> dict[int, range]:
+    """The indices of ``x`` that a slice of a slice takes."""
+    found = dict(inner)
+    for axis, taken in outer.items():
+        extent = x.shape[axis]
+        assert isinstance(extent, int)  # the extent of a slice is unknown otherwise
+        found[axis] = found.get(axis, range(extent))[taken.start : taken.stop : taken.step]
+    return found
+
+
 def draw_slice(d: Sampler, shape: tuple[int, ...], names: str) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Inputs of a Slice of a tensor of ``shape`` under four names, and the shape of the result."""
     starts, ends, axes, steps = names.split()
@@ -207,15 +119,40 @@ def draw_slice(d: Sampler, shape: tuple[int, ...], names: str) -> tuple[dict[str
     return {name: fixed(values, "int64") for name, values in found.items()}, tuple(result)
 
 
+_CASTS = ("bool", "int8", "uint8", "int32", "int64", "float16", "float32", "float64")
+
+
+def _two_casts(d: Sampler) -> dict[str, Any]:
+    source = DType.of(d.choose(_CASTS))
+    middle = DType.of(d.choose(_CASTS))
+    if d.chance(0.7):
+        middle = d.choose([w for w in map(DType.of, _CASTS) if is_lossless(source, w)])
+    last = DType.of(d.choose(_CASTS))
+    if middle.is_float and last.is_integer and not source.is_integer:
+        last = DType.FLOAT16  # what a float beyond the range becomes is not defined
+    return {"x": d.array(d.shape(), source), "p": {"to": int(middle)}, "q": {"to": int(last)}}
+
+
+def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
+    source, middle, last = (DType.of(d.choose(("int8", "uint8", "int32", "int64"))) for _ in range(3))
+    low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
+    if d.chance(0.15):
+        source, last = DType.FLOAT, d.choose((DType.FLOAT, last))
+    found: dict[str, Any] = {
+        "x": d.array(d.shape(), source),
+        "p": {"to": int(middle)},
+        "q": {"to": int(last)},
+    }
+    if d.chance(0.9):
+        found["low"] = fixed(low, source)
+    if d.chance(0.9):
+        found["high"] = fixed(high, source)
+    return found
+
+
 def _one_slice(d: Sampler) -> dict[str, Any]:
     shape = d.shape(1, 4)
     return {"x": d.array(shape), **draw_slice(d, shape, "s t a b")[0]}
-
-
-@rule(apply("Slice", x, s, t, a, b), exactness=EXACT, source=SPEC, family="E18", sample=_one_slice)
-def normalise_slice(m: Match) -> Term:
-    """``Slice(x, s, t, a, b) == Slice(x, s', t', a', b')`` with tight bounds and axes in order."""
-    return slice_term(m.x, slice_ranges(m.x, m.s, m.t, m.a, m.b))
 
 
 def _two_slices(d: Sampler) -> dict[str, Any]:
@@ -224,18 +161,43 @@ def _two_slices(d: Sampler) -> dict[str, Any]:
     return {"x": d.array(shape), **inner, **draw_slice(d, middle, "u v e f")[0]}
 
 
-@rule(
-    apply("Slice", apply("Slice", x, s, t, a, b).named("n"), u, v, e, f),
-    exactness=EXACT,
+functions = {
+    f.__name__: f for f in (transpose, is_lossless, has_one_meaning, holds_all, slice_ranges, slice_term, composed)
+}
+equation = Equations(__name__, functions=functions | {"DType": DType, "PLAIN": PLAIN})
+
+equation(
+    "compose_transposes",
+    "Transpose(Transpose(x, perm=p), perm=q) == transpose(x, [p[i] for i in q])",
+    source="composition of permutations",
+)
+equation(
+    "compose_casts",
+    "Cast(Cast(x, to=a, **p), to=b, **q) == (x if b == int(x.dtype) else Cast(x, **q))",
+    "the first cast is lossless: is_lossless(x.dtype, DType(a))",
+    "the second cast has one meaning: has_one_meaning(x.dtype, DType(a), DType(b))",
+    source="inclusion of the value sets of element types",
+    sample=_two_casts,
+)
+equation(
+    "compose_casts_of_clipped",
+    "Cast(Cast((c := Clip(x, *low, *high)), to=a, **p), to=b, **q) == (c if b == int(x.dtype) else Cast(c, **q))",
+    constant("low", "high"),
+    "integers: x.dtype.is_integer and DType(b) in PLAIN",
+    "the bounds are of the type between: holds_all(DType(a), low, high)",
+    source="the bounds are of the type between",
+    sample=_two_casts_of_clipped,
+)
+equation(
+    "normalise_slice",
+    "Slice(x, s, t, *a, *b) == slice_term(x, slice_ranges(x, s, t, a, b))",
+    source=SPEC,
+    sample=_one_slice,
+)
+equation(
+    "compose_slices",
+    """Slice((n := Slice(x, s, t, *a, *b)), u, v, *e, *f)
+       == slice_term(x, composed(slice_ranges(x, s, t, a, b), x, slice_ranges(n, u, v, e, f)))""",
     source="composition of index maps",
-    family="E18",
     sample=_two_slices,
 )
-def compose_slices(m: Match) -> Term:
-    """``Slice(Slice(x, s, t), u, v) == Slice(x, s', t')``."""
-    inner = slice_ranges(m.x, m.s, m.t, m.a, m.b)
-    for axis, outer in slice_ranges(m.n, m.u, m.v, m.e, m.f).items():
-        extent = m.x.shape[axis]
-        assert isinstance(extent, int)  # the extent of a slice is unknown otherwise
-        inner[axis] = inner.get(axis, range(extent))[outer.start : outer.stop : outer.step]
-    return slice_term(m.x, inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from eqsat.equation.hints import hints_of
@@ -14,12 +14,7 @@ from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal
 
 def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
     """What builds the term that ``e`` describes from a match."""
-    code = text.compiled(_Terms(text, bound).term(e))
-    environment = _environment(text)
-
-    def build(m: Match) -> Term | None:
-        return eval(code, environment, m)  # type: ignore[arg-type]  # a mapping from names to values
-
+    build = _function(text, bound, _Terms(text, bound).term(e))
     build.__name__ = text.rule
     return build
 
@@ -28,13 +23,20 @@ def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condit
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     name, _, expression = words.rpartition(": ")
     parsed = text.parsed(expression)
-    code = text.compiled(_Terms(text, bound).value(parsed))
-    environment = _environment(text)
-    return Condition(
-        name or expression,
-        lambda m: bool(eval(code, environment, m)),  # type: ignore[arg-type]
-        hints=tuple(hints_of(parsed, text.functions)),
-    )
+    holds = _function(text, bound, _Terms(text, bound).value(parsed))
+    return Condition(name or expression, lambda m: bool(holds(m)), hints=tuple(hints_of(parsed, text.functions)))
+
+
+def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Match], Any]:
+    """An expression as a function of a match: compiled once, with what it reads of the match as parameters."""
+    read = sorted({n.id for n in ast.walk(e) if isinstance(n, ast.Name)} & {*bound, "root"})
+    parameters = ast.arguments([], [ast.arg(name) for name in read], None, [], [], None, [])
+    function = eval(text.compiled(ast.Lambda(parameters, e)), _environment(text))
+
+    def of_match(m: Match) -> Any:
+        return function(*[m[name] for name in read])
+
+    return of_match
 
 
 def _environment(text: Text) -> dict[str, Any]:

@@ -11,7 +11,20 @@ import pytest
 from rule_trials import try_rule
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, GroupRule, GroupView, Match, Merge, Rule, Term, apply, literal, present, rule_named, variables
+from eqsat.rewrite import (
+    Apply,
+    GroupRule,
+    GroupView,
+    Match,
+    Merge,
+    Rule,
+    Term,
+    apply,
+    literal,
+    present,
+    rule_named,
+    variables,
+)
 from eqsat.rules import broadcasting, movement, parts
 from eqsat.rules.sampling import Sampler, fixed
 from eqsat.rules.terms import add, matmul, mul, sub, transpose
