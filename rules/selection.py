@@ -1,4 +1,4 @@
-"""Logic and selection (E18): double negation, and choices that are made at compile time."""
+"""Logic and selection: double negation, and choices that are made at compile time."""
 
 from __future__ import annotations
 
@@ -8,86 +8,69 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, same_type
+from eqsat.equation import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, rule, variables
+from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
 from eqsat.rules.alignment import FLOATS
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
-from eqsat.rules.terms import constant, every_element, int64s, same_type
+from eqsat.rules.terms import int64s
 
-EXACT = Exactness.EXACT
 SPEC = "ONNX operator specification"
-x, y, c = variables("x y c")
+equation = Equations(__name__, source=SPEC)
+
+equation("cancel_double_not", "Not(Not(x)) == x", source="Boolean algebra")
+equation("choose_first", "Where(1, x, y) == x", same_type("x"))
+equation("choose_second", "Where(0, x, y) == y", same_type("y"))
+equation("choose_either", "Where(c, x, x) == x", same_type("x"))
+equation("exchange_choices", "Where(Not(c), x, y) == Where(c, y, x)")
 
 
-@rule(
-    apply("Not", apply("Not", x)),
-    exactness=EXACT,
+def expanded(x: Ref, like: Ref) -> Term:
+    """``x`` in the shape that broadcasting gives."""
+    return x if x.shape == like.shape else apply("Expand", x, int64s(like.static_shape))
+
+
+equation(
+    "drop_true_operand",
+    "And(x, 1) == expanded(x, root)",
+    functions={"expanded": expanded},
     source="Boolean algebra",
-    family="E18",
-    sample=lambda d: {"x": d.booleans(d.shape(2, 3))},
 )
-def cancel_double_not(m: Match) -> Term:
-    """``not not x == x``."""
-    return m.x
 
 
-def _choice(d: Sampler, value: bool | None = None) -> dict[str, Any]:
-    shape = d.shape()
-    dtype = d.choose(("float32", "int64"))
-    chosen = d.booleans(d.broadcast_with(shape))
-    if value is not None and d.chance(0.8):
-        chosen = np.full(chosen.shape, value)
-    return {
-        "c": chosen if value is None else d.either(chosen, 0.9),
-        "x": d.array(shape, dtype),
-        "y": d.array(d.broadcast_of(shape) if d.chance(0.3) else shape, dtype),
-    }
+def all_in_order(indices: np.ndarray, extents: tuple[int, ...]) -> bool:
+    """Whether places of GatherND are those of all elements of a value, in order."""
+    if indices.shape[-1] != len(extents) or not indices.size == math.prod(extents) * len(extents) > 0:
+        return False
+    places = np.ravel_multi_index(tuple(np.moveaxis(indices % extents, -1, 0)), extents).reshape(-1)
+    return np.array_equal(places, np.arange(places.size))
 
 
-@rule(
-    apply("Where", c, x, y),
-    where=[constant("c"), every_element("c", 1), same_type("x")],
-    exactness=EXACT,
-    source=SPEC,
-    family="E18",
-    sample=lambda d: _choice(d, True),
+def _lookup(d: Sampler) -> dict[str, Any]:
+    shape = d.extents(d.integer(1, 3))
+    places = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
+    if d.chance(0.2):
+        places = places[::-1]
+    lead = (1, *places.shape[:1]) if d.chance() else shape
+    indices = places.reshape(*lead, len(shape))
+    if d.chance(0.2) and len(shape) > 1:
+        return {"x": d.floats(shape), "c": fixed(indices[..., :1]), "n": {}}
+    return {"x": d.floats(shape), "c": fixed(indices), "n": {"batch_dims": d.choose((0, 0, 0, 1))} if d.chance() else {}}
+
+
+equation(
+    "gather_all_as_reshape",
+    "(n := GatherND(x, c, batch_dims=0)) == Reshape(x, int64s(c.value.shape[:-1]))",
+    constant("c"),
+    "all places in order: all_in_order(c.value, x.static_shape)",
+    functions={"all_in_order": all_in_order, "int64s": int64s},
+    sample=_lookup,
 )
-def choose_first(m: Match) -> Term:
-    """``Where(true, x, y) == x``."""
-    return m.x
 
 
-@rule(
-    apply("Where", c, x, y),
-    where=[constant("c"), every_element("c", 0), same_type("y")],
-    exactness=EXACT,
-    source=SPEC,
-    family="E18",
-    sample=lambda d: _choice(d, False),
-)
-def choose_second(m: Match) -> Term:
-    """``Where(false, x, y) == y``."""
-    return m.y
-
-
-@rule(
-    apply("Where", c, x, x),
-    where=[same_type("x")],
-    exactness=EXACT,
-    source=SPEC,
-    family="E18",
-    sample=_choice,
-)
-def choose_either(m: Match) -> Term:
-    """``Where(c, x, x) == x``."""
-    return m.x
-
-
-@rule(apply("Where", apply("Not", c), x, y), exactness=EXACT, source=SPEC, family="E18", sample=_choice)
-def exchange_choices(m: Match) -> Term:
-    """``Where(not c, x, y) == Where(c, y, x)``."""
-    return apply("Where", m.c, m.y, m.x)
+# --- numbers chosen by truth values
 
 
 def _computed_choice(d: Sampler) -> Instance:
@@ -114,9 +97,8 @@ def _computed_choice(d: Sampler) -> Instance:
 
 
 @group_rule(
-    exactness=EXACT,
+    exactness=Exactness.EXACT,
     source="each element is computed from one number of two, alike before and behind the choice",
-    family="E18",
     sample=_computed_choice,
 )
 def choose_between_results(view: GroupView) -> Iterator[Merge]:
@@ -155,54 +137,3 @@ def choose_between_results(view: GroupView) -> Iterator[Merge]:
 def _is_number(value: Ref | None) -> bool:
     """Whether a value is one number known at compile time."""
     return value is not None and value.is_constant and value.type.size == 1
-
-
-def _conjunction(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    known = d.broadcast_with(shape)
-    truth = np.ones(known, bool) if d.chance(0.8) else d.booleans(known)
-    return {"x": d.booleans(shape), "c": d.either(truth, 0.9)}
-
-
-@rule(
-    apply("And", x, c),
-    where=[constant("c"), every_element("c", 1)],
-    exactness=EXACT,
-    source="Boolean algebra",
-    family="E18",
-    sample=_conjunction,
-)
-def drop_true_operand(m: Match) -> Term:
-    """``x and true == Expand(x)``, to the shape that broadcasting gives."""
-    extents = m.root.static_shape
-    return m.x if m.x.shape == extents else apply("Expand", m.x, int64s(extents))
-
-
-def _lookup(d: Sampler) -> dict[str, Any]:
-    shape = d.extents(d.integer(1, 3))
-    places = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
-    if d.chance(0.2):
-        places = places[::-1]
-    lead = (1, *places.shape[:1]) if d.chance() else shape
-    indices = places.reshape(*lead, len(shape))
-    if d.chance(0.2) and len(shape) > 1:
-        return {"x": d.floats(shape), "c": fixed(indices[..., :1]), "gather": {}}
-    return {"x": d.floats(shape), "c": fixed(indices), "gather": {"batch_dims": 0} if d.chance() else {}}
-
-
-@rule(
-    apply("GatherND", x, c).named("gather"),
-    where=[constant("c")],
-    exactness=EXACT,
-    source=SPEC,
-    family="E18",
-    sample=_lookup,
-)
-def gather_all_as_reshape(m: Match) -> Term:
-    """``GatherND(x, all places in order) == Reshape(x)``."""
-    indices, extents = m.c.value, m.x.static_shape
-    m.require(m.gather.attr("batch_dims", 0) == 0 and indices.shape[-1] == len(extents) > 0, "batches, or slices")
-    m.require(indices.size == math.prod(extents) * len(extents) > 0, "not as many places as elements")
-    places = np.ravel_multi_index(tuple(np.moveaxis(indices % extents, -1, 0)), extents).reshape(-1)
-    m.require(np.array_equal(places, np.arange(places.size)), "another order")
-    return apply("Reshape", m.x, int64s(indices.shape[:-1]))
