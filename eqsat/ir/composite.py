@@ -30,6 +30,7 @@ from eqsat.ir.operator import (
     define,
     definition_of,
 )
+from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import DType, TensorType, Type, tensor_type
 
 OWN_DOMAIN = "eqsat"
@@ -45,6 +46,7 @@ def define_composite(
     evaluate: Evaluate | None = None,
     flops: Flops | None = None,
     commutative: bool = False,
+    traits: Traits = NO_TRAITS,
 ) -> Operator:
     """Registers an operator that means what ``expand`` builds.
 
@@ -77,6 +79,7 @@ def define_composite(
         flops=flops or work_of_parts,
         commutative=commutative,
         expand=expand,
+        traits=traits,
     )
 
 

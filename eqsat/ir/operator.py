@@ -19,6 +19,7 @@ import numpy as np
 
 from eqsat.errors import RuleError, ShapeError
 from eqsat.ir.graph import Attributes, Node
+from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import Shape, TensorType, Type
 
 OPSET = 26
@@ -93,7 +94,7 @@ class Operator:
     comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
     values. ``commutative``: the first two inputs may be exchanged. ``expand``: builds the same value from operators of the
     default domain, for files that may not use this one (`eqsat.ir.composite`). ``defaults``: attributes whose default depends
-    on the rank of the result, and how.
+    on the rank of the result, and how. ``traits``: what else is true of it.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Operator:
     deterministic: bool = True
     expand: Expand | None = None
     defaults: Mapping[str, Callable[[int], Any]] = field(default_factory=dict[str, Callable[[int], Any]])
+    traits: Traits = NO_TRAITS
 
 
 _REGISTRY: dict[str, Operator] = {}
@@ -135,12 +137,14 @@ def define(
     deterministic: bool = True,
     expand: Expand | None = None,
     defaults: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
+    traits: Traits = NO_TRAITS,
 ) -> Operator:
     """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
         raise RuleError(f"operator {name!r} is defined twice")
-    made = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand, defaults)
+    made = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand, defaults, traits)
     _REGISTRY[name] = made
+    operators_with.cache_clear()
     return made
 
 
@@ -177,6 +181,24 @@ def kind_of(node: Node) -> Kind:
     """How a node moves data; `Kind.OPAQUE` where that is unknown."""
     definition = definition_of(node)
     return Kind.OPAQUE if definition is None else definition.kind
+
+
+def traits_of(key: str, attributes: Attributes | None = None) -> Traits:
+    """What is true of an operator, of given attributes; nothing is if nobody defines it."""
+    definition = operator(key)
+    if definition is None or (attributes is not None and not definition.traits.holds(attributes)):
+        return NO_TRAITS
+    return definition.traits
+
+
+@cache
+def operators_with(fact: Callable[[Operator], object]) -> tuple[str, ...]:
+    """The operators of the default domain of which ``fact`` is true, sorted: ``operators_with(lambda op: op.traits.moves)``."""
+    from eqsat.ir.operators.by_schema import TRAITS
+
+    names = (*(key for key in defined_operators() if "::" not in key), *TRAITS)
+    found = [definition for definition in map(operator, names) if definition is not None and fact(definition)]
+    return tuple(sorted(definition.name for definition in found))
 
 
 @cache

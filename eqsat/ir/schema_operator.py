@@ -14,29 +14,9 @@ from eqsat.errors import ModelError, ShapeError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
 from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
-from eqsat.ir.schema_work import WORK
+from eqsat.ir.traits import NO_TRAITS
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
 
-_RANDOM = frozenset(
-    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-_KINDS = {
-    **dict.fromkeys(("Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
-    **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
-    **dict.fromkeys(
-        (
-            "CumProd",
-            "CumSum",
-            "GlobalLpPool",
-            "Hardmax",
-            "LpNormalization",
-            "LpPool",
-            "LRN",
-            "MeanVarianceNormalization",
-        ),
-        Kind.REDUCTION,
-    ),
-}
 _OPSETS = [helper.make_opsetid("", OPSET)]
 
 
@@ -45,6 +25,8 @@ def operator_from_schema(name: str) -> Operator | None:
 
     ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
     """
+    from eqsat.ir.operators.by_schema import KINDS, RANDOM, TRAITS, WORK
+
     schema = _schema(name)
     if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
         return None
@@ -52,9 +34,10 @@ def operator_from_schema(name: str) -> Operator | None:
         name,
         infer=_inference(schema),
         evaluate=_evaluation(name),
-        kind=_KINDS.get(name, Kind.OPAQUE),
+        kind=KINDS.get(name, Kind.OPAQUE),
         flops=WORK.get(name, elementwise_flops),
-        deterministic=name not in _RANDOM,
+        deterministic=name not in RANDOM,
+        traits=TRAITS.get(name, NO_TRAITS),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,11 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Evaluate
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
-from eqsat.ir.operators.elementwise import define_elementwise, narrow, wide
+from eqsat.ir.operators.elementwise import define_elementwise, function, narrow, wide
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType, Type
+
+GELU = function(continuous=True, bounds=(-0.1701, math.inf), structure="gelu")
 
 Activation = Callable[[np.ndarray, Attributes], Any]
 
@@ -118,19 +123,40 @@ def _infer_prelu(app: Application) -> tuple[Type, ...]:
     return (TensorType(common_dtype(app, 0, 1), x.shape),)
 
 
-define_elementwise("Relu", _relu, bit_exact=True)
-define_elementwise("LeakyRelu", _in_wide(_leaky_relu), flops=2)
-define_elementwise("PRelu", _prelu, infer=_infer_prelu, flops=2)
-define_elementwise("ThresholdedRelu", _in_wide(_thresholded_relu), bit_exact=True)
-define_elementwise("Shrink", _in_wide(_shrink), flops=2)
-define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4)
-define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4)
-define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5)
-define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish)
-define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3)
-define_elementwise("Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3)
-define_elementwise("Mish", _in_wide(lambda x, a: x * np.tanh(softplus(x))), flops=5)
-define_elementwise("Elu", _in_wide(_elu), flops=3)
-define_elementwise("Celu", _in_wide(_celu), flops=5)
-define_elementwise("Selu", _in_wide(_selu), flops=4)
-define_elementwise("Gelu", _in_wide(_gelu), flops=5)
+def _never_falls(attributes: Attributes) -> bool:
+    return attributes.get("alpha", 1.0) >= 0
+
+
+_POSITIVE = (0.0, math.inf)
+_RISES = {"rising": True, "continuous": True}
+_kept = function(sources=(0,), or_zero=True, rising=True, idempotent=True, holds=_never_falls)
+_rectified = replace(_kept, continuous=True, homogeneous=True, bounds=_POSITIVE)
+_leaking = function(homogeneous=True, holds=_never_falls, **_RISES)
+_sigmoid = function(bounds=(0.0, 1.0), value=lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, **_RISES)
+_smooth = function(continuous=True)
+_hard_swish_traits = replace(_smooth, bounds=(-0.3751, math.inf), structure="hard_swish")
+
+define_elementwise("Relu", _relu, bit_exact=True, traits=_rectified)
+define_elementwise("LeakyRelu", _in_wide(_leaky_relu), flops=2, traits=_leaking)
+# The slope of PRelu is broadcast to the data, never the data to the slope.
+define_elementwise("PRelu", _prelu, infer=_infer_prelu, flops=2, traits=Traits(continuous=True, homogeneous=True))
+define_elementwise("ThresholdedRelu", _in_wide(_thresholded_relu), bit_exact=True, traits=_kept)
+define_elementwise("Shrink", _in_wide(_shrink), flops=2, traits=function())
+define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4, traits=_sigmoid)
+define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4, traits=replace(_smooth, bounds=(0.0, 1.0)))
+define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5, traits=_hard_swish_traits)
+define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish, traits=replace(_smooth, structure="silu"))
+define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3, traits=function(bounds=_POSITIVE, **_RISES))
+define_elementwise(
+    "Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3, traits=function(bounds=(-1.0, 1.0), **_RISES)
+)
+define_elementwise(
+    "Mish",
+    _in_wide(lambda x, a: x * np.tanh(softplus(x))),
+    flops=5,
+    traits=replace(_smooth, bounds=(-0.3089, math.inf), structure="mish"),
+)
+define_elementwise("Elu", _in_wide(_elu), flops=3, traits=_smooth)
+define_elementwise("Celu", _in_wide(_celu), flops=5, traits=_smooth)
+define_elementwise("Selu", _in_wide(_selu), flops=4, traits=_smooth)
+define_elementwise("Gelu", _in_wide(_gelu), flops=5, traits=GELU)

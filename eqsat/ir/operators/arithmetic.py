@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -14,6 +16,7 @@ from eqsat.ir.operators.dims import broadcast
 from eqsat.ir.operators.elementwise import (
     binary,
     define_elementwise,
+    function,
     infer_broadcast,
     infer_variadic,
     narrow,
@@ -21,6 +24,7 @@ from eqsat.ir.operators.elementwise import (
     wide,
     wide_unary,
 )
+from eqsat.ir.traits import EVERY, VARIADIC, Traits
 from eqsat.ir.types import TensorType, Type
 
 
@@ -111,57 +115,69 @@ def _bit_shift(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarra
     return (narrow(compute(inputs[0], inputs[1]), inputs[0]),)
 
 
-# Y = A op B, one IEEE rounding each.
-for _name, _compute, _commutes in (
-    ("Add", np.add, True),
-    ("Sub", np.subtract, False),
-    ("Mul", np.multiply, True),
-    ("Div", divide, False),
-    ("BitwiseAnd", np.bitwise_and, True),
-    ("BitwiseOr", np.bitwise_or, True),
-    ("BitwiseXor", np.bitwise_xor, True),
-):
-    define_elementwise(_name, binary(_compute), infer=infer_broadcast, bit_exact=True, commutative=_commutes)
+_SUM = Traits(operands=2, continuous=True, rising=True, neutral=0, affine=(0, 1), keeps_whole=True)
+_PRODUCT = Traits(operands=2, continuous=True, homogeneous=True, neutral=1, affine=(0, 1), keeps_whole=True)
+_QUOTIENT = Traits(operands=2, continuous=True, homogeneous=True, neutral=1, affine=(0,))
+_EXTREMUM = Traits(operands=VARIADIC, sources=EVERY, rising=True, continuous=True, idempotent=True)
+_STAIRS = function(whole=True, rising=True, idempotent=True)
 
-define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True)
-define_elementwise("BitShift", _bit_shift, infer=infer_broadcast, bit_exact=True)
-define_elementwise("Pow", _pow, infer=_infer_pow)
-define_elementwise("Sum", _sum, infer=infer_variadic, commutative=True)
-define_elementwise("Mean", _mean, infer=infer_variadic, commutative=True)
-define_elementwise("Min", _min, infer=infer_variadic, bit_exact=True, commutative=True)
-define_elementwise("Max", _max, infer=infer_variadic, bit_exact=True, commutative=True)
-define_elementwise("Clip", _clip, infer=_infer_clip, flops=2, bit_exact=True)
+# Y = A op B, one IEEE rounding each.
+for _name, _compute, _commutes, _traits in (
+    ("Add", np.add, True, _SUM),
+    ("Sub", np.subtract, False, _SUM),
+    ("Mul", np.multiply, True, _PRODUCT),
+    ("Div", divide, False, _QUOTIENT),
+    ("BitwiseAnd", np.bitwise_and, True, Traits(operands=2, idempotent=True)),
+    ("BitwiseOr", np.bitwise_or, True, Traits(operands=2, idempotent=True, neutral=0)),
+    ("BitwiseXor", np.bitwise_xor, True, Traits(operands=2, neutral=0)),
+):
+    _broadcasts = {"infer": infer_broadcast, "bit_exact": True, "commutative": _commutes, "traits": _traits}
+    define_elementwise(_name, binary(_compute), **_broadcasts)
+
+define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2))
+define_elementwise("BitShift", _bit_shift, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2, neutral=0))
+define_elementwise("Pow", _pow, infer=_infer_pow, traits=Traits(operands=2, continuous=True, neutral=1))
+_linear = Traits(operands=VARIADIC, affine=EVERY, rising=True, continuous=True)
+define_elementwise("Sum", _sum, infer=infer_variadic, commutative=True, traits=replace(_linear, keeps_whole=True))
+define_elementwise("Mean", _mean, infer=infer_variadic, commutative=True, traits=_linear)
+define_elementwise("Min", _min, infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM)
+define_elementwise("Max", _max, infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM)
+_clamping = function(sources=(0, 1, 2), rising=True, continuous=True, idempotent=True)
+define_elementwise("Clip", _clip, infer=_infer_clip, flops=2, bit_exact=True, traits=_clamping)
+
+_SIGNED = {"homogeneous": True, "continuous": True, "exact": True, "keeps_whole": True}
+_RISES = {"rising": True, "continuous": True}
 
 # Y = f(X), correctly rounded by every implementation.
-for _name, _exact in (
-    ("Neg", np.negative),
-    ("Abs", np.abs),
-    ("Sign", np.sign),
-    ("Floor", np.floor),
-    ("Ceil", np.ceil),
-    ("Round", np.rint),  # half to even
-    ("Sqrt", np.sqrt),
-    ("Reciprocal", lambda x: np.divide(np.ones((), x.dtype), x)),
-    ("BitwiseNot", np.bitwise_not),
+for _name, _exact, _traits in (
+    ("Neg", np.negative, function(affine=(0,), **_SIGNED)),
+    ("Abs", np.abs, function(idempotent=True, bounds=(0.0, math.inf), **_SIGNED)),
+    ("Sign", np.sign, replace(_STAIRS, bounds=(-1.0, 1.0))),
+    ("Floor", np.floor, _STAIRS),
+    ("Ceil", np.ceil, _STAIRS),
+    ("Round", np.rint, _STAIRS),  # half to even
+    ("Sqrt", np.sqrt, function(bounds=(0.0, math.inf), **_RISES)),
+    ("Reciprocal", lambda x: np.divide(np.ones((), x.dtype), x), function(continuous=True)),
+    ("BitwiseNot", np.bitwise_not, function()),
 ):
-    define_elementwise(_name, unary(_exact), bit_exact=True)
+    define_elementwise(_name, unary(_exact), bit_exact=True, traits=_traits)
 
 # Y = f(X), to within an error that depends on the implementation.
-for _name, _approximate in (
-    ("Exp", np.exp),
-    ("Log", np.log),
-    ("Erf", _erf),
-    ("Sin", np.sin),
-    ("Cos", np.cos),
-    ("Tan", np.tan),
-    ("Asin", np.arcsin),
-    ("Acos", np.arccos),
-    ("Atan", np.arctan),
-    ("Sinh", np.sinh),
-    ("Cosh", np.cosh),
-    ("Tanh", np.tanh),
-    ("Asinh", np.arcsinh),
-    ("Acosh", np.arccosh),
-    ("Atanh", np.arctanh),
+for _name, _approximate, _traits in (
+    ("Exp", np.exp, function(bounds=(0.0, math.inf), **_RISES)),
+    ("Log", np.log, function(**_RISES)),
+    ("Erf", _erf, function(bounds=(-1.0, 1.0), value=math.erf, **_RISES)),
+    ("Sin", np.sin, function(continuous=True)),
+    ("Cos", np.cos, function(continuous=True)),
+    ("Tan", np.tan, function(continuous=True)),
+    ("Asin", np.arcsin, function(**_RISES)),
+    ("Acos", np.arccos, function(continuous=True)),
+    ("Atan", np.arctan, function(**_RISES)),
+    ("Sinh", np.sinh, function(**_RISES)),
+    ("Cosh", np.cosh, function(continuous=True)),
+    ("Tanh", np.tanh, function(bounds=(-1.0, 1.0), value=math.tanh, **_RISES)),
+    ("Asinh", np.arcsinh, function(**_RISES)),
+    ("Acosh", np.arccosh, function(**_RISES)),
+    ("Atanh", np.arctanh, function(**_RISES)),
 ):
-    define_elementwise(_name, wide_unary(_approximate))
+    define_elementwise(_name, wide_unary(_approximate), traits=_traits)

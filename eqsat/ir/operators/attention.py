@@ -20,6 +20,7 @@ from eqsat.ir.operators.dims import (
     unknown_dims,
 )
 from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
 # --- types ---------------------------------------------------------------------------------------------------------------
@@ -177,4 +178,11 @@ def attention_flops(app: Application, outputs: Sequence[Type], past: int = 4) ->
     return 2.0 * keys * (count(app.types[0]) + count(outputs[0]))
 
 
-define("Attention", infer=_infer, evaluate=_attention, kind=Kind.ANCHOR, flops=attention_flops)
+define(
+    "Attention",
+    infer=_infer,
+    evaluate=_attention,
+    kind=Kind.ANCHOR,
+    flops=attention_flops,
+    traits=Traits(structure="attention"),
+)

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.elementwise import one_per_element
+from eqsat.ir.operators.elementwise import function, one_per_element
 from eqsat.ir.schema_operator import evaluate_by_reference
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -47,7 +47,15 @@ def _cast_like(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarra
     return (cast(inputs[0], DType.of(inputs[1].dtype), attributes),)
 
 
-define("Cast", infer=_infer_cast, evaluate=_cast, kind=Kind.ELEMENTWISE, flops=one_per_element, bit_exact=True)
+define(
+    "Cast",
+    infer=_infer_cast,
+    evaluate=_cast,
+    kind=Kind.ELEMENTWISE,
+    flops=one_per_element,
+    bit_exact=True,
+    traits=function(widens=True),
+)
 define(
     "CastLike",
     infer=_infer_cast_like,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import broadcast, common_dtype
-from eqsat.ir.operators.elementwise import comparison, define_elementwise, infer_comparison, narrow, wide
+from eqsat.ir.operators.elementwise import comparison, define_elementwise, function, infer_comparison, narrow, wide
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 
@@ -50,19 +52,26 @@ def _not(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     return (np.asarray(np.logical_not(inputs[0])),)
 
 
-for _name, _compute, _commutes in (
-    ("Equal", np.equal, True),
-    ("Greater", np.greater, False),
-    ("GreaterOrEqual", np.greater_equal, False),
-    ("Less", np.less, False),
-    ("LessOrEqual", np.less_equal, False),
-    ("And", np.logical_and, True),
-    ("Or", np.logical_or, True),
-    ("Xor", np.logical_xor, True),
-):
-    define_elementwise(_name, comparison(_compute), infer=infer_comparison, bit_exact=True, commutative=_commutes)
+_compared = Traits(operands=2, truth=True)
+_joined = Traits(operands=2, truth=True, truths=(0, 1))
 
-define_elementwise("Not", _not, infer=_infer_test, bit_exact=True)
-define_elementwise("IsNaN", _is_nan, infer=_infer_test, bit_exact=True)
-define_elementwise("IsInf", _is_inf, infer=_infer_test, bit_exact=True)
-define_elementwise("Where", _where, infer=_infer_where, bit_exact=True)
+for _name, _compute, _commutes, _traits in (
+    ("Equal", np.equal, True, _compared),
+    ("Greater", np.greater, False, _compared),
+    ("GreaterOrEqual", np.greater_equal, False, _compared),
+    ("Less", np.less, False, _compared),
+    ("LessOrEqual", np.less_equal, False, _compared),
+    ("And", np.logical_and, True, replace(_joined, idempotent=True, neutral=True)),
+    ("Or", np.logical_or, True, replace(_joined, idempotent=True, neutral=False)),
+    ("Xor", np.logical_xor, True, replace(_joined, neutral=False)),
+):
+    define_elementwise(
+        _name, comparison(_compute), infer=infer_comparison, bit_exact=True, commutative=_commutes, traits=_traits
+    )
+
+define_elementwise("Not", _not, infer=_infer_test, bit_exact=True, traits=function(truth=True, truths=(0,)))
+define_elementwise("IsNaN", _is_nan, infer=_infer_test, bit_exact=True, traits=function(truth=True))
+define_elementwise("IsInf", _is_inf, infer=_infer_test, bit_exact=True, traits=function(truth=True))
+define_elementwise(
+    "Where", _where, infer=_infer_where, bit_exact=True, traits=Traits(operands=3, sources=(1, 2), truths=(0,))
+)

@@ -7,6 +7,7 @@ input. That needs no patch matrix and covers groups, strides, dilations and any 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import narrow, wide
 from eqsat.ir.operators.windows import Window
+from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import DType, Shape, TensorType, Type
 
 
@@ -148,7 +150,23 @@ def _qlinear_conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.nda
     return (requantize(total, x_scale, _along_channels(w_scale, x.ndim), y_scale, y_zero),)
 
 
-define("Conv", infer=_infer_conv, evaluate=_conv, kind=Kind.ANCHOR, flops=_conv_flops)
+_CHANNELS = Product(
+    bias=2,
+    slides=True,
+    axes=lambda attributes: ProductAxes(
+        data=1, inner=1, outer=0, result=1, groups=attributes.get("group", 1), grouped_inside=True
+    ),
+)
+_INTEGER_CHANNELS = replace(_CHANNELS, bias=None)
+
+define(
+    "Conv",
+    infer=_infer_conv,
+    evaluate=_conv,
+    kind=Kind.ANCHOR,
+    flops=_conv_flops,
+    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), keeps_whole=True),
+)
 define(
     "ConvInteger",
     infer=_infer_conv_integer,
@@ -156,7 +174,13 @@ define(
     kind=Kind.ANCHOR,
     flops=convolution_flops(0, 1),
     bit_exact=True,
+    traits=Traits(product=_INTEGER_CHANNELS),
 )
 define(
-    "QLinearConv", infer=_infer_qlinear_conv, evaluate=_qlinear_conv, kind=Kind.ANCHOR, flops=convolution_flops(0, 3)
+    "QLinearConv",
+    infer=_infer_qlinear_conv,
+    evaluate=_qlinear_conv,
+    kind=Kind.ANCHOR,
+    flops=convolution_flops(0, 3),
+    traits=Traits(product=replace(_CHANNELS, weights=3, bias=8), quantises=True),
 )

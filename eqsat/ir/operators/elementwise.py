@@ -11,6 +11,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Evaluate, Expand, Flops, InferRule, Kind, define
 from eqsat.ir.operators.dims import broadcast, common_dtype, count
+from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -119,6 +120,7 @@ def define_elementwise(
     bit_exact: bool = False,
     commutative: bool = False,
     expand: Expand | None = None,
+    traits: Traits = NO_TRAITS,
 ) -> None:
     """Registers an elementwise operator that does ``flops`` operations an element."""
     define(
@@ -130,4 +132,10 @@ def define_elementwise(
         bit_exact=bit_exact,
         commutative=commutative,
         expand=expand,
+        traits=traits,
     )
+
+
+def function(**traits: Any) -> Traits:
+    """Traits of a function of single elements; inputs after the first are numbers."""
+    return Traits(operands=1, **traits)

@@ -11,6 +11,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import axis_of, format_shape, same_dim
 from eqsat.ir.operators.movement import define_injective
+from eqsat.ir.traits import moving
 from eqsat.ir.types import DType, TensorType, Type
 
 
@@ -92,6 +93,8 @@ def _gather_nd(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarra
     return (np.asarray(x[where]) if where else x.copy(),)
 
 
-define_injective("Gather", _infer_gather, _gather)
-define_injective("GatherElements", _infer_gather_elements, _gather_elements)
-define_injective("GatherND", _infer_gather_nd, _gather_nd)
+_looked_up = moving(indices=(1,))
+
+define_injective("Gather", _infer_gather, _gather, _looked_up)
+define_injective("GatherElements", _infer_gather_elements, _gather_elements, _looked_up)
+define_injective("GatherND", _infer_gather_nd, _gather_nd, _looked_up)

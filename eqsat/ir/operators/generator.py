@@ -14,6 +14,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, define, no_flops
 from eqsat.ir.operators.dims import common_dtype, ints, length, unknown_dims
 from eqsat.ir.operators.elementwise import narrow, one_per_element
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type, type_of_array
 
 
@@ -145,8 +146,16 @@ define(
     kind=Kind.INJECTIVE,
     flops=no_flops,
     bit_exact=True,
+    traits=Traits(exact=True, widens=True, counts=(0,)),
 )
-define("Range", infer=_infer_range, evaluate=_range, kind=Kind.OPAQUE, flops=one_per_element)
+define(
+    "Range",
+    infer=_infer_range,
+    evaluate=_range,
+    kind=Kind.OPAQUE,
+    flops=one_per_element,
+    traits=Traits(keeps_whole=True, counts=(0, 1, 2)),
+)
 define(
     "Dropout",
     infer=_infer_dropout,

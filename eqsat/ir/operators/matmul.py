@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from eqsat.ir.operators.dims import (
     unknown_dims,
 )
 from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
 
@@ -148,8 +150,29 @@ def _qlinear_matmul(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.n
     return (requantize(total, row_scale, b_scale, y_scale, y_zero),)
 
 
-define("MatMul", infer=_infer_matmul, evaluate=_matmul, kind=Kind.ANCHOR, flops=matmul_flops)
-define("Gemm", infer=_infer_gemm, evaluate=_gemm, kind=Kind.ANCHOR, flops=_gemm_flops)
+def _gemm_axes(attributes: Attributes) -> ProductAxes:
+    columns = 0 if attributes.get("transB", 0) else 1
+    return ProductAxes(data=0 if attributes.get("transA", 0) else 1, inner=1 - columns, outer=columns, result=1)
+
+
+_columns = Product(axes=lambda attributes: ProductAxes(data=-1, inner=-2, outer=-1, result=-1))
+
+define(
+    "MatMul",
+    infer=_infer_matmul,
+    evaluate=_matmul,
+    kind=Kind.ANCHOR,
+    flops=matmul_flops,
+    traits=Traits(product=_columns, affine=(0, 1), homogeneous=True, keeps_whole=True),
+)
+define(
+    "Gemm",
+    infer=_infer_gemm,
+    evaluate=_gemm,
+    kind=Kind.ANCHOR,
+    flops=_gemm_flops,
+    traits=Traits(product=Product(bias=2, axes=_gemm_axes), affine=(0, 1, 2), keeps_whole=True),
+)
 define(
     "MatMulInteger",
     infer=_infer_matmul_integer,
@@ -157,5 +180,13 @@ define(
     kind=Kind.ANCHOR,
     flops=matmul_flops,
     bit_exact=True,
+    traits=Traits(product=_columns),
 )
-define("QLinearMatMul", infer=_infer_qlinear_matmul, evaluate=_qlinear_matmul, kind=Kind.ANCHOR, flops=matmul_flops)
+define(
+    "QLinearMatMul",
+    infer=_infer_qlinear_matmul,
+    evaluate=_qlinear_matmul,
+    kind=Kind.ANCHOR,
+    flops=matmul_flops,
+    traits=Traits(product=replace(_columns, weights=3), quantises=True),
+)

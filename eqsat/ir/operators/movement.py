@@ -22,12 +22,15 @@ from eqsat.ir.operators.dims import (
     total,
     unknown_dims,
 )
+from eqsat.ir.traits import EVERY, Traits, moving
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
-def define_injective(name: str, infer: InferRule, evaluate: Evaluate, **traits: Any) -> None:
+def define_injective(name: str, infer: InferRule, evaluate: Evaluate, traits: Traits, **more: Any) -> None:
     """Registers an operator each of whose output elements is a copy of one input element."""
-    define(name, infer=infer, evaluate=evaluate, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True, **traits)
+    define(
+        name, infer=infer, evaluate=evaluate, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True, traits=traits, **more
+    )
 
 
 def _infer_transpose(app: Application) -> tuple[Type, ...]:
@@ -170,11 +173,14 @@ def _space_to_depth(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.n
     return (moved.reshape(n, c * b * b, h // b, w // b),)
 
 
+_permutes = moving(permutes=True)
+_repeats = moving(widens=True, counts=(1,))
+
 define_injective(
-    "Transpose", _infer_transpose, _transpose, defaults={"perm": lambda rank: tuple(reversed(range(rank)))}
+    "Transpose", _infer_transpose, _transpose, _permutes, defaults={"perm": lambda rank: tuple(reversed(range(rank)))}
 )
-define_injective("Expand", _infer_expand, _expand)
-define_injective("Tile", _infer_tile, _tile)
-define_injective("Concat", _infer_concat, _concat)
-define_injective("DepthToSpace", _infer_depth_to_space, _depth_to_space)
-define_injective("SpaceToDepth", _infer_space_to_depth, _space_to_depth)
+define_injective("Expand", _infer_expand, _expand, _repeats)
+define_injective("Tile", _infer_tile, _tile, _repeats)
+define_injective("Concat", _infer_concat, _concat, Traits(sources=EVERY, moves=True))
+define_injective("DepthToSpace", _infer_depth_to_space, _depth_to_space, _permutes)
+define_injective("SpaceToDepth", _infer_space_to_depth, _space_to_depth, _permutes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import axis_of, check_broadcasts_to, check_vector, unknown_dims
 from eqsat.ir.operators.elementwise import flops_per_element, narrow, wide
+from eqsat.ir.traits import Rows, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 EPSILON = float(np.float32(1e-5))
@@ -147,10 +149,27 @@ def _batch(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
     return (narrow(result, x), *extra)
 
 
-define("LayerNormalization", infer=_infer_layer, evaluate=_layer, kind=Kind.REDUCTION, flops=flops_per_element(8))
-define("RMSNormalization", infer=_infer_rms, evaluate=_rms, kind=Kind.REDUCTION, flops=flops_per_element(5))
-define("GroupNormalization", infer=_infer_group, evaluate=_group, kind=Kind.REDUCTION, flops=flops_per_element(8))
-define(
-    "InstanceNormalization", infer=_infer_instance, evaluate=_instance, kind=Kind.REDUCTION, flops=flops_per_element(8)
-)
-define("BatchNormalization", infer=_infer_batch, evaluate=_batch, kind=Kind.ELEMENTWISE, flops=flops_per_element(2))
+_per_channel = Traits(vectors=(1, 2))
+
+for _name, _infer, _evaluate, _kind, _flops, _traits in (
+    ("LayerNormalization", _infer_layer, _layer, Kind.REDUCTION, 8, Traits(rows=Rows.FROM, structure="layer_norm")),
+    ("RMSNormalization", _infer_rms, _rms, Kind.REDUCTION, 5, Traits(rows=Rows.FROM, structure="rms_norm")),
+    ("GroupNormalization", _infer_group, _group, Kind.REDUCTION, 8, replace(_per_channel, structure="group_norm")),
+    (
+        "InstanceNormalization",
+        _infer_instance,
+        _instance,
+        Kind.REDUCTION,
+        8,
+        replace(_per_channel, structure="instance_norm", spatial=True),
+    ),
+    (
+        "BatchNormalization",
+        _infer_batch,
+        _batch,
+        Kind.ELEMENTWISE,
+        2,
+        Traits(vectors=(1, 2, 3, 4), structure="batch_norm"),
+    ),
+):
+    define(_name, infer=_infer, evaluate=_evaluate, kind=_kind, flops=flops_per_element(_flops), traits=_traits)

@@ -9,6 +9,8 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
+from eqsat.ir.operators.activation import GELU
+from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import TensorType
 
 QUICK_GELU_ALPHA = 1.702
@@ -47,5 +49,12 @@ def _quick_gelu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) ->
     return [b.op("Mul", x, b.op("Sigmoid", gate))]
 
 
-for _key, _expand in {"Gelu": _gelu, "BiasGelu": _bias_gelu, "FastGelu": _fast_gelu, "QuickGelu": _quick_gelu}.items():
-    define_composite(f"com.microsoft::{_key}", _expand, Kind.ELEMENTWISE)
+_GELU = Traits(structure=GELU.structure, bounds=GELU.bounds)
+
+for _key, _expand, _traits in (
+    ("Gelu", _gelu, _GELU),
+    ("BiasGelu", _bias_gelu, _GELU),
+    ("FastGelu", _fast_gelu, _GELU),
+    ("QuickGelu", _quick_gelu, NO_TRAITS),
+):
+    define_composite(f"com.microsoft::{_key}", _expand, Kind.ELEMENTWISE, traits=_traits)

@@ -9,6 +9,7 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType
 
 
@@ -74,4 +75,4 @@ def _qgemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequ
 
 define_composite("com.microsoft::MatMulIntegerToFloat", _matmul_integer_to_float, Kind.ANCHOR)
 define_composite("com.microsoft::DynamicQuantizeMatMul", _dynamic_quantize_matmul, Kind.ANCHOR)
-define_composite("com.microsoft::QGemm", _qgemm, Kind.ANCHOR)
+define_composite("com.microsoft::QGemm", _qgemm, Kind.ANCHOR, traits=Traits(quantises=True))

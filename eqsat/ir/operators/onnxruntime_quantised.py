@@ -15,6 +15,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Expand, Kind
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType
 
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
@@ -101,12 +102,15 @@ def _softmax(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Se
     return [_quantized(b, value, inputs, 3, inputs[0], 0)]
 
 
-define_composite("com.microsoft::QLinearAdd", _binary("Add"), Kind.ELEMENTWISE)
-define_composite("com.microsoft::QLinearMul", _binary("Mul"), Kind.ELEMENTWISE)
-define_composite("com.microsoft::QLinearSigmoid", _unary("Sigmoid"), Kind.ELEMENTWISE)
-define_composite("com.microsoft::QLinearLeakyRelu", _unary("LeakyRelu", "alpha"), Kind.ELEMENTWISE)
-define_composite("com.microsoft::QLinearAveragePool", _unary("AveragePool", *POOL, axes=0), Kind.REDUCTION)
-define_composite("com.microsoft::QLinearGlobalAveragePool", _unary("GlobalAveragePool"), Kind.REDUCTION)
-define_composite("com.microsoft::QLinearConcat", _concat, Kind.INJECTIVE)
-define_composite("com.microsoft::QLinearSoftmax", _softmax, Kind.REDUCTION)
-define_composite("com.microsoft::QLinearConv", _convolution, Kind.ANCHOR)
+for _name, _expand, _kind in (
+    ("QLinearAdd", _binary("Add"), Kind.ELEMENTWISE),
+    ("QLinearMul", _binary("Mul"), Kind.ELEMENTWISE),
+    ("QLinearSigmoid", _unary("Sigmoid"), Kind.ELEMENTWISE),
+    ("QLinearLeakyRelu", _unary("LeakyRelu", "alpha"), Kind.ELEMENTWISE),
+    ("QLinearAveragePool", _unary("AveragePool", *POOL, axes=0), Kind.REDUCTION),
+    ("QLinearGlobalAveragePool", _unary("GlobalAveragePool"), Kind.REDUCTION),
+    ("QLinearConcat", _concat, Kind.INJECTIVE),
+    ("QLinearSoftmax", _softmax, Kind.REDUCTION),
+    ("QLinearConv", _convolution, Kind.ANCHOR),
+):
+    define_composite(f"com.microsoft::{_name}", _expand, _kind, traits=Traits(quantises=True))

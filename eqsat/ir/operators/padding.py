@@ -12,6 +12,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import axes_of, common_dtype, format_shape, ints, unknown_dims
 from eqsat.ir.operators.movement import define_injective
+from eqsat.ir.traits import moving
 from eqsat.ir.types import TensorType, Type
 
 _MODES: dict[str, Literal["edge", "reflect", "wrap"]] = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
@@ -67,4 +68,4 @@ def _nothing(dtype: np.dtype[Any]) -> Any:
     return "" if dtype.kind in "OUST" else np.zeros((), dtype)
 
 
-define_injective("Pad", _infer_pad, _pad)
+define_injective("Pad", _infer_pad, _pad, moving(0, 2, or_zero=True, counts=(1, 3)))

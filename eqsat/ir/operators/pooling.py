@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import count, format_shape
 from eqsat.ir.operators.elementwise import narrow, wide
 from eqsat.ir.operators.windows import Window
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 
@@ -109,14 +111,21 @@ def _global_max(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarr
     return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-define("MaxPool", infer=_infer_pool, evaluate=_max_pool, kind=Kind.REDUCTION, flops=_pool_flops, bit_exact=True)
-define("AveragePool", infer=_infer_pool, evaluate=_average_pool, kind=Kind.REDUCTION, flops=_pool_flops)
-define("GlobalAveragePool", infer=_infer_global, evaluate=_global_average, kind=Kind.REDUCTION, flops=_input_flops)
-define(
-    "GlobalMaxPool",
-    infer=_infer_global,
-    evaluate=_global_max,
-    kind=Kind.REDUCTION,
-    flops=_input_flops,
-    bit_exact=True,
-)
+_WINDOWS = Traits(spatial=True, rising=True, homogeneous=True)
+_largest, _average = replace(_WINDOWS, sources=(0,)), replace(_WINDOWS, affine=(0,))
+
+for _name, _infer, _evaluate, _flops, _traits in (
+    ("MaxPool", _infer_pool, _max_pool, _pool_flops, _largest),
+    ("AveragePool", _infer_pool, _average_pool, _pool_flops, _average),
+    ("GlobalAveragePool", _infer_global, _global_average, _input_flops, _average),
+    ("GlobalMaxPool", _infer_global, _global_max, _input_flops, _largest),
+):
+    define(
+        _name,
+        infer=_infer,
+        evaluate=_evaluate,
+        kind=Kind.REDUCTION,
+        flops=_flops,
+        bit_exact=_traits is _largest,
+        traits=_traits,
+    )

@@ -16,6 +16,7 @@ from eqsat.ir.composite import define_composite
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count, same_dim
+from eqsat.ir.traits import Product, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 QLINEAR_GEMM = "eqsat::QLinearGemm"
@@ -45,4 +46,11 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     return 2.0 * math.prod((inner, count(outputs[0])))
 
 
-define_composite(QLINEAR_GEMM, _expand, Kind.ANCHOR, infer=_infer, flops=_flops)
+define_composite(
+    QLINEAR_GEMM,
+    _expand,
+    Kind.ANCHOR,
+    infer=_infer,
+    flops=_flops,
+    traits=Traits(product=Product(weights=2, bias=3), quantises=True),
+)

@@ -14,8 +14,9 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import axis_of, common_dtype, format_shape, same_dim
-from eqsat.ir.operators.elementwise import flops_per_element
+from eqsat.ir.operators.elementwise import flops_per_element, function
 from eqsat.ir.schema_operator import evaluate_by_reference
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 _BOUNDS = {
@@ -137,6 +138,7 @@ define(
     kind=Kind.ELEMENTWISE,
     flops=flops_per_element(3),
     bit_exact=True,
+    traits=function(vectors=(1, 2), rising=True, quantises=True),
 )
 define(
     "DequantizeLinear",
@@ -145,6 +147,7 @@ define(
     kind=Kind.ELEMENTWISE,
     flops=flops_per_element(2),
     bit_exact=True,
+    traits=function(vectors=(1, 2), widens=True),
 )
 define(
     "DynamicQuantizeLinear",
@@ -152,4 +155,5 @@ define(
     evaluate=_dynamic,
     kind=Kind.REDUCTION,
     flops=flops_per_element(4),
+    traits=Traits(quantises=True),
 )

@@ -17,6 +17,7 @@ from eqsat.ir.composite import OWN_DOMAIN, define_composite
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, Type
 
 QUANTIZED_ATTENTION = f"{OWN_DOMAIN}::QuantizedAttention"
@@ -81,4 +82,6 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     return 2.0 * (keys if isinstance(keys, int) else 1) * (count(app.types[0]) + count(outputs[0]))
 
 
-define_composite(QUANTIZED_ATTENTION, _expand, Kind.ANCHOR, flops=_flops)
+define_composite(
+    QUANTIZED_ATTENTION, _expand, Kind.ANCHOR, flops=_flops, traits=Traits(structure="quantized_attention")
+)

@@ -15,6 +15,7 @@ from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 RECENTER = "eqsat::Recenter"
@@ -49,4 +50,4 @@ def _recenter(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> S
     return [b.op("QuantizeLinear", b.op("DequantizeLinear", value, one, first), one, second)]
 
 
-define_composite(RECENTER, _recenter, Kind.ELEMENTWISE, infer=_infer, evaluate=_evaluate)
+define_composite(RECENTER, _recenter, Kind.ELEMENTWISE, infer=_infer, evaluate=_evaluate, traits=Traits(operands=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import axis_of, count, ints, length, unknown_dims
 from eqsat.ir.operators.elementwise import wide
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 Reduce = Callable[[np.ndarray, tuple[int, ...]], Any]
@@ -46,7 +48,7 @@ def _infer(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in reduced)),)
 
 
-def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce | None = None) -> None:
+def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce | None = None, **traits: Any) -> None:
     """``reduce`` over the axes of input 1; ``step`` is what an empty list of axes with ``noop_with_empty_axes`` leaves."""
 
     def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -62,7 +64,15 @@ def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce 
             result = result.reshape(tuple(1 if i in chosen else d for i, d in enumerate(x.shape)))
         return (result.astype(x.dtype, copy=False),)
 
-    define(name, infer=_infer, evaluate=evaluate, kind=Kind.REDUCTION, flops=_input_flops, bit_exact=bit_exact)
+    define(
+        name,
+        infer=_infer,
+        evaluate=evaluate,
+        kind=Kind.REDUCTION,
+        flops=_input_flops,
+        bit_exact=bit_exact,
+        traits=Traits(reduces=True, counts=(1,), **traits),
+    )
 
 
 def _mean(x: np.ndarray, axes: tuple[int, ...]) -> Any:
@@ -93,16 +103,39 @@ def _log_sum_exp(x: np.ndarray, axes: tuple[int, ...]) -> Any:
     return np.log(np.exp(x - top).sum(axis=axes)) + np.squeeze(top, axis=axes)
 
 
-_define("ReduceSum", lambda x, axes: x.sum(axis=axes, dtype=x.dtype))
-_define("ReduceMean", _mean)
-_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype))
-_define("ReduceMax", _extremum(np.max, lowest=False), bit_exact=True)
-_define("ReduceMin", _extremum(np.min, lowest=True), bit_exact=True)
-_define("ReduceL1", lambda x, axes: np.abs(x).sum(axis=axes, dtype=x.dtype), step=lambda x, _: np.abs(x))
-_define("ReduceL2", lambda x, axes: np.sqrt((x * x).sum(axis=axes, dtype=x.dtype)), step=lambda x, _: np.sqrt(x * x))
-_define("ReduceSumSquare", lambda x, axes: (x * x).sum(axis=axes, dtype=x.dtype), step=lambda x, _: x * x)
+_SUM = {"affine": (0,), "homogeneous": True, "rising": True}
+_LARGEST = {"folds": True, "sources": (0,), "homogeneous": True, "rising": True}
+_SIZE: dict[str, Any] = {"bounds": (0.0, math.inf)}
+
+_define("ReduceSum", lambda x, axes: x.sum(axis=axes, dtype=x.dtype), folds=True, keeps_whole=True, **_SUM)
+_define("ReduceMean", _mean, **_SUM)
+_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype), folds=True)
+_define("ReduceMax", _extremum(np.max, lowest=False), bit_exact=True, **_LARGEST)
+_define("ReduceMin", _extremum(np.min, lowest=True), bit_exact=True, **_LARGEST)
+_define(
+    "ReduceL1",
+    lambda x, axes: np.abs(x).sum(axis=axes, dtype=x.dtype),
+    step=lambda x, _: np.abs(x),
+    folds=True,
+    homogeneous=True,
+    **_SIZE,
+)
+_define(
+    "ReduceL2",
+    lambda x, axes: np.sqrt((x * x).sum(axis=axes, dtype=x.dtype)),
+    step=lambda x, _: np.sqrt(x * x),
+    homogeneous=True,
+    **_SIZE,
+)
+_define(
+    "ReduceSumSquare",
+    lambda x, axes: (x * x).sum(axis=axes, dtype=x.dtype),
+    step=lambda x, _: x * x,
+    folds=True,
+    **_SIZE,
+)
 _define("ReduceLogSum", lambda x, axes: np.log(x.sum(axis=axes, dtype=x.dtype)), step=lambda x, _: np.log(x))
-_define("ReduceLogSumExp", _log_sum_exp, step=lambda x, _: x)
+_define("ReduceLogSumExp", _log_sum_exp, step=lambda x, _: x, rising=True)
 
 
 def _infer_arg(app: Application) -> tuple[Type, ...]:
@@ -130,5 +163,13 @@ def _arg(of: Callable[..., Any]) -> Callable[[Attributes, Sequence[Any]], tuple[
     return evaluate
 
 
-define("ArgMax", infer=_infer_arg, evaluate=_arg(np.argmax), kind=Kind.REDUCTION, flops=_input_flops, bit_exact=True)
-define("ArgMin", infer=_infer_arg, evaluate=_arg(np.argmin), kind=Kind.REDUCTION, flops=_input_flops, bit_exact=True)
+for _name, _of in (("ArgMax", np.argmax), ("ArgMin", np.argmin)):
+    define(
+        _name,
+        infer=_infer_arg,
+        evaluate=_arg(_of),
+        kind=Kind.REDUCTION,
+        flops=_input_flops,
+        bit_exact=True,
+        traits=Traits(folds=True),
+    )

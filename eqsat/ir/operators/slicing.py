@@ -12,6 +12,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, replaced, unknown_dims
 from eqsat.ir.operators.movement import define_injective
+from eqsat.ir.traits import moving
 from eqsat.ir.types import Dim, TensorType, Type
 
 _FAR = 2**31 - 1
@@ -126,5 +127,5 @@ def _split(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
 
 
-define_injective("Slice", _infer_slice, _slice)
-define_injective("Split", _infer_split, _split)
+define_injective("Slice", _infer_slice, _slice, moving(counts=(1, 2, 3, 4)))
+define_injective("Split", _infer_split, _split, moving(counts=(1,)))

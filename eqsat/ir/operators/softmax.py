@@ -11,6 +11,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import axis_of
 from eqsat.ir.operators.elementwise import flops_per_element, narrow, wide
+from eqsat.ir.traits import Rows, Traits
 from eqsat.ir.types import Type
 
 
@@ -41,5 +42,15 @@ def _log_softmax(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndar
     return (narrow(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)), inputs[0]),)
 
 
-define("Softmax", infer=_infer, evaluate=_softmax, kind=Kind.REDUCTION, flops=flops_per_element(5))
-define("LogSoftmax", infer=_infer, evaluate=_log_softmax, kind=Kind.REDUCTION, flops=flops_per_element(6))
+_CHANCES = Traits(rows=Rows.ALONG, bounds=(0.0, 1.0), structure="softmax")
+_LOGARITHMS = Traits(rows=Rows.ALONG, structure="log_softmax")
+
+define("Softmax", infer=_infer, evaluate=_softmax, kind=Kind.REDUCTION, flops=flops_per_element(5), traits=_CHANCES)
+define(
+    "LogSoftmax",
+    infer=_infer,
+    evaluate=_log_softmax,
+    kind=Kind.REDUCTION,
+    flops=flops_per_element(6),
+    traits=_LOGARITHMS,
+)

@@ -13,6 +13,7 @@ from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
 from eqsat.ir.operators.elementwise import narrow, wide
 from eqsat.ir.operators.windows import Window
+from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import Dim, TensorType, Type
 
 
@@ -109,4 +110,16 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     return 2.0 * count(app.types[0]) * count(TensorType(w.dtype, w.shape[1:]))
 
 
-define("ConvTranspose", infer=_infer, evaluate=_evaluate, kind=Kind.ANCHOR, flops=_flops)
+def _axes(attributes: Attributes) -> ProductAxes:
+    groups: Any = attributes.get("group", 1)
+    return ProductAxes(data=1, inner=0, outer=1, result=1, groups=groups, grouped_inside=False)
+
+
+define(
+    "ConvTranspose",
+    infer=_infer,
+    evaluate=_evaluate,
+    kind=Kind.ANCHOR,
+    flops=_flops,
+    traits=Traits(product=Product(bias=2, slides=True, axes=_axes), affine=(0, 1, 2), keeps_whole=True),
+)

@@ -11,6 +11,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
 from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, product, quotient, unknown_dims
+from eqsat.ir.traits import moving
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
@@ -171,12 +172,13 @@ def _identity(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any]:
     return (inputs[0],)
 
 
-def define_view(name: str, infer: InferRule, evaluate: Evaluate) -> None:
-    define(name, infer=infer, evaluate=evaluate, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+def define_view(name: str, infer: InferRule, evaluate: Evaluate, **traits: Any) -> None:
+    kept = moving(permutes=True, **traits)
+    define(name, infer=infer, evaluate=evaluate, kind=Kind.VIEW, flops=no_flops, bit_exact=True, traits=kept)
 
 
-define_view("Reshape", _infer_reshape, _reshape)
-define_view("Squeeze", _infer_squeeze, _squeeze)
-define_view("Unsqueeze", _infer_unsqueeze, _unsqueeze)
+define_view("Reshape", _infer_reshape, _reshape, counts=(1,))
+define_view("Squeeze", _infer_squeeze, _squeeze, counts=(1,))
+define_view("Unsqueeze", _infer_unsqueeze, _unsqueeze, counts=(1,))
 define_view("Flatten", _infer_flatten, _flatten)
 define_view("Identity", _infer_identity, _identity)

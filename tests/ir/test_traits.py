@@ -1,0 +1,161 @@
+"""Each trait that an operator states holds of random applications of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import defined_operators, traits_of
+from eqsat.ir.operators.by_schema import TRAITS
+from eqsat.ir.schema_operator import takes_types
+from eqsat.ir.traits import NO_TRAITS, Product, ProductAxes, Traits
+from eqsat.ir.types import type_of_array
+from tests.ir.operator_drawing import Instance, extents, i64, numbers, pick
+from tests.ir.operator_instances import INSTANCES
+from tests.ir.trait_laws import LAWS
+
+TRIALS = 40
+
+Rng = np.random.Generator
+
+
+def _plain(rng: Rng) -> np.ndarray:
+    return numbers(rng, extents(rng, 2, 3), special=False)
+
+
+def _scatter(rng: Rng) -> Instance:
+    x = _plain(rng)
+    picked = rng.integers(0, x.shape[0], (1, *x.shape[1:]))
+    return Instance("ScatterElements", [x, picked, rng.normal(size=picked.shape).astype(np.float32)], {})
+
+
+def _scatter_nd(rng: Rng) -> Instance:
+    x = _plain(rng)
+    index = rng.integers(0, x.shape[0], (1, 1))
+    return Instance("ScatterND", [x, index, rng.normal(size=(1, *x.shape[1:])).astype(np.float32)], {})
+
+
+def _reversed(rng: Rng) -> Instance:
+    x = _plain(rng)
+    return Instance(
+        "ReverseSequence", [x, rng.integers(1, x.shape[0] + 1, x.shape[1])], {"batch_axis": 1, "time_axis": 0}
+    )
+
+
+def _compressed(rng: Rng) -> Instance:
+    x = _plain(rng)
+    return Instance("Compress", [x, rng.integers(0, 2, x.shape[0]).astype(np.bool_)], {"axis": 0})
+
+
+def _resized(rng: Rng) -> Instance:
+    x = numbers(rng, (1, 2, 3, 4), special=False)
+    modes = {"mode": pick(rng, "nearest", "nearest", "linear"), "coordinate_transformation_mode": "asymmetric"}
+    return Instance("Resize", [x, None, None, i64(1, 2, 5, 6)], modes)
+
+
+# Of two values, whole numbers: the reference evaluator computes with them, where ONNX says that one of them is taken.
+BY_SCHEMA: dict[str, Callable[[Rng], Instance]] = {
+    "CenterCropPad": lambda rng: Instance("CenterCropPad", [_plain(rng), i64(3)], {"axes": [0]}),
+    "Compress": _compressed,
+    "CumSum": lambda rng: Instance("CumSum", [_plain(rng), i64(0).reshape(())], {}),
+    "Einsum": lambda rng: Instance("Einsum", [rng.normal(size=s) for s in ((2, 3), (3, 4))], {"equation": "ij,jk->ki"}),
+    "EyeLike": lambda rng: Instance("EyeLike", [_plain(rng).reshape(-1, 1)], {}),
+    "Hardmax": lambda rng: Instance("Hardmax", [_plain(rng)], {}),
+    "LpNormalization": lambda rng: Instance("LpNormalization", [_plain(rng)], {"axis": pick(rng, 0, -1)}),
+    "OneHot": lambda rng: Instance("OneHot", [i64(0, 2), i64(3).reshape(()), np.array([2, -3], np.float32)], {}),
+    "Resize": _resized,
+    "ReverseSequence": _reversed,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter_nd,
+    "TopK": lambda rng: Instance("TopK", [numbers(rng, (3, 4), special=False), i64([2])], {}, 2),
+    "Trilu": lambda rng: Instance("Trilu", [_plain(rng), i64(1).reshape(())], {"upper": pick(rng, 0, 1)}),
+}
+
+STATED = [
+    (key, f.name)
+    for key in (*(k for k in defined_operators() if "::" not in k), *TRAITS)
+    for f in fields(Traits)
+    if f.name != "holds" and getattr(traits_of(key), f.name) != getattr(NO_TRAITS, f.name)
+]
+
+
+def _tame(instance: Instance) -> Instance:
+    """With ordinary numbers in place of infinities, NaN and the largest floats, on which no law of numbers holds."""
+    inputs = [
+        np.where(np.abs(x) < 1e4, x, np.float32(1.25)).astype(x.dtype) if x is not None and x.dtype.kind == "f" else x
+        for x in instance.inputs
+    ]
+    return replace(instance, inputs=inputs)
+
+
+def _as_floats(instance: Instance) -> Instance:
+    """With floats in place of integers, where the operator takes them."""
+    first = instance.inputs[0]
+    if first is None or first.dtype.kind not in "iu" or instance.op == "DequantizeLinear":
+        return instance
+    inputs = [x.astype(np.float32) if x is not None and x.dtype == first.dtype else x for x in instance.inputs]
+    types = [None if x is None else type_of_array(x) for x in inputs]
+    return replace(instance, inputs=inputs) if takes_types(instance.op, types) else instance
+
+
+def _applications(key: str) -> list[Instance]:
+    draw = INSTANCES.get(key) or BY_SCHEMA[key]
+    return [_tame(draw(np.random.default_rng([seed, *key.encode()]))) for seed in range(TRIALS)]
+
+
+def _shown(key: str, field: str, traits: Traits) -> int:
+    """How many applications show that the operator has the trait. Raises `AssertionError` where one shows that it has not."""
+    shown = 0
+    for seed, instance in enumerate(_applications(key)):
+        if traits.holds(Attributes(instance.attributes)):
+            drawn = _as_floats(instance) if field in _OF_FLOATS else instance
+            with np.errstate(all="ignore"):
+                shown += LAWS[field](traits, drawn, np.random.default_rng(seed))
+    return shown
+
+
+@pytest.mark.parametrize(("key", "field"), STATED)
+def test_a_stated_trait_holds(key: str, field: str) -> None:
+    assert _shown(key, field, traits_of(key)), "no application of the operator shows it"
+
+
+_OF_FLOATS = ("rising", "continuous", "homogeneous", "affine", "bounds", "exact", "whole", "keeps_whole", "value")
+
+
+def test_every_field_has_a_law() -> None:
+    assert {f.name for f in fields(Traits)} - {"holds"} == set(LAWS)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "Floor": {"continuous": True, "homogeneous": True},
+    "Tanh": {"bounds": (-0.5, 0.5), "homogeneous": True, "idempotent": True, "affine": (0,)},
+    "Neg": {"rising": True, "whole": True, "bounds": (0.0, 10.0), "sources": (0,), "idempotent": True},
+    "Abs": {"rising": True, "affine": (0,), "sources": (0,), "or_zero": True},
+    "Add": {"operands": 1, "neutral": 1, "homogeneous": True, "truth": True, "quantises": True},
+    "Softmax": {"operands": 1, "spatial": True},
+    "LayerNormalization": {"operands": 3},
+    "Slice": {"permutes": True},
+    "Gather": {"counts": (0,), "permutes": True},
+    "ReduceMean": {"folds": True, "keeps_whole": True, "exact": True},
+    "ReduceL2": {"folds": True, "rising": True},
+    "Relu": {"moves": True, "permutes": True},
+    "MatMul": {"operands": 2, "spatial": True},
+    "Conv": {"product": Product(axes=lambda attributes: ProductAxes(1, 0, 1, 1))},
+}
+"""Traits that operators do not have."""
+LIES = [(key, field) for key, wrong in WRONG.items() for field in wrong]
+
+
+@pytest.mark.parametrize(("key", "field"), LIES)
+def test_a_wrong_trait_is_noticed(key: str, field: str) -> None:
+    wrong = replace(traits_of(key), **{"sources": (0,), field: WRONG[key][field]})  # type: ignore[arg-type]
+    try:
+        shown = _shown(key, field, wrong)
+    except (AssertionError, IndexError, ValueError, TypeError):
+        return
+    assert not shown
