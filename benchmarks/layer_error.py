@@ -34,18 +34,19 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import operators_with
 from eqsat.ir.types import TensorType
 from eqsat.verify.feeds import random_feeds
 from eqsat.verify.original import Original
 from eqsat.verify.pieces import detached
-from eqsat.verify.values import MOVEMENT
+from eqsat.verify.values import copied
 
 NORMS = ("LayerNormalization", "SkipLayerNormalization", "RMSNormalization", "SkipSimplifiedLayerNormalization")
 LIMIT = 1e-4
 """Part of the elements that a layer may move, by one quantum."""
 ALIKE = 0.9
 """Part of the elements in which two quantised tensors agree that stand for the same value."""
-COPIES = MOVEMENT - {"Split", "Gather", "GatherElements", "GatherND"}
+COPIES = {*operators_with(lambda op: op.traits.moves and not op.traits.indices), "Dropout"} - {"Split"}
 """Operators whose result is a copy of their operand: not parts of it, nor what a table has for its codes."""
 LEAST = 1024
 """Smaller tensors are not compared."""
@@ -163,7 +164,7 @@ def _quantum(graph: Graph, value: str) -> tuple[np.float32, int, int] | None:
     for node in graph.nodes:
         if not node.inputs or node.inputs[0] not in same:
             continue
-        if node.op in MOVEMENT:
+        if copied(node):
             same.update(node.outputs)
         elif node.op == "QuantizeLinear":
             scale, zero = (graph.constants[v].numpy() for v in node.inputs[1:3])

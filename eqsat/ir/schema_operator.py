@@ -42,6 +42,7 @@ def operator_from_schema(name: str) -> Operator | None:
 
 
 _ATTR = defs.OpSchema.AttrType
+_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
 @cache
@@ -57,6 +58,12 @@ def attributes_of_schema(key: str) -> Mapping[str, Any] | None:
     """The attributes that an operator may have and their defaults, ``None`` for one without; ``None`` without a schema."""
     schema = _schema(key)
     return None if schema is None else {name: default_of_schema(key, name) for name in schema.attributes}
+
+
+def is_optional_output(key: str, index: int) -> bool:
+    """Whether nodes of an operator need not have an output; ``False`` where no schema says."""
+    schema = _schema(key)
+    return schema is not None and index < len(schema.outputs) and schema.outputs[index].option is _OPTIONAL
 
 
 def takes_types(key: str, types: Sequence[Type | None]) -> bool:

@@ -91,6 +91,7 @@ class Traits:
     - ``sources``: an element of the (first) result is an element of one of these inputs, or zero if ``or_zero``.
     - ``moves``: and which one, shapes, attributes and the other inputs say, not the elements: it commutes with every function
       of elements (that keeps zero if ``or_zero``). ``permutes``: each element of the first input occurs exactly once.
+    - ``converts``: an element is that of the first input at its index, in another element type.
     - ``widens``: the result may have more bytes than all operands.
     - ``whole``: whole numbers. ``keeps_whole``: whole numbers if those of all operands are.
     - ``exact``: floats that need no rounding (see `unrounded`).
@@ -105,8 +106,9 @@ class Traits:
     - ``neutral``: of two operands, the second that leaves the first as it is.
     - ``affine``: inputs in each of which it is affine, the others fixed.
 
-    What the inputs are for: ``counts`` (sizes, axes, bounds, numbers of repetitions), ``indices`` (what to look up along the
-    attribute ``axis`` or ``batch_dims`` of the first input), ``truths`` (truth values). ``quantises``: real numbers are rounded
+    What the inputs are for: ``counts`` (sizes, axes, bounds, numbers of repetitions), ``extents`` (the one that lists the extents
+    of the result), ``indices`` (what to look up along the attribute ``axis`` or ``batch_dims`` of the first input), ``truths``
+    (truth values). ``quantises``: real numbers are rounded
     to integers. ``structure``: what reports call it. All of this only where ``holds`` of the attributes.
     """
 
@@ -121,6 +123,7 @@ class Traits:
     sources: Sequence[int] = ()
     or_zero: bool = False
     moves: bool = False
+    converts: bool = False
     permutes: bool = False
     widens: bool = False
     whole: bool = False
@@ -138,6 +141,7 @@ class Traits:
     affine: Sequence[int] = ()
 
     counts: Sequence[int] = ()
+    extents: int | None = None
     indices: Sequence[int] = ()
     truths: Sequence[int] = ()
     quantises: bool = False

@@ -9,8 +9,9 @@ from enum import Enum
 import numpy as np
 
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType, TensorType
-from eqsat.verify.values import MOVEMENT
+from eqsat.verify.values import copied
 
 
 class Role(Enum):
@@ -32,27 +33,6 @@ class Meaning:
 
     role: Role
     limit: int | None = None
-
-
-_TRANSPARENT = MOVEMENT | {"Cast", "Clip", "Max", "Min"}
-_COUNTED = {
-    "Reshape": (1,),
-    "Expand": (1,),
-    "Tile": (1,),
-    "Slice": (1, 2, 3, 4),
-    "ConstantOfShape": (0,),
-    "Range": (0, 1, 2),
-    "TopK": (1,),
-    "Pad": (1,),
-    "Resize": (3,),
-    "Squeeze": (1,),
-    "Unsqueeze": (1,),
-    "Split": (1,),
-    "OneHot": (1,),
-    "Loop": (0,),
-    "EyeLike": (0,),
-}
-_MASKING = frozenset({"And", "Or", "Not", "Xor", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"})
 
 
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
@@ -101,7 +81,9 @@ def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
                 found.append(use)
                 continue
             shifted = offset + _shift(graph, node, i)
-            follows = node.op in _TRANSPARENT or node.op in ("Add", "Sub") or (node.op == "Where" and i > 0)
+            traits = traits_of(node.key, node.attributes)
+            kept = i in copied(node) or i in traits.sources or (i == 0 and traits.converts)
+            follows = kept or node.op in ("Add", "Sub")
             if follows and len(seen) < 256:
                 fresh = [v for v in node.outputs if v and v not in seen]
                 seen.update(fresh)
@@ -110,22 +92,19 @@ def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
 
 
 def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]) -> Meaning | None:
-    if i in _COUNTED.get(node.op, ()):
+    traits = traits_of(node.key)
+    if i in traits.counts or (node.op == "Loop" and i == 0):
         return Meaning(Role.COUNT)
-    if node.op in ("Gather", "GatherElements", "ScatterElements") and i == 1:
-        extent = _extent(graph, node.inputs[0], int(node.attributes.get("axis", 0)), sizes)  # type: ignore[arg-type]
-        return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
-    if node.op in ("GatherND", "ScatterND") and i == 1:
-        extent = _extent(graph, node.inputs[0], int(node.attributes.get("batch_dims", 0)), sizes)  # type: ignore[arg-type]
+    if i in traits.indices:
+        axis = node.attributes.get("axis", node.attributes.get("batch_dims", 0))
+        extent = _extent(graph, node.inputs[0], int(axis), sizes)  # type: ignore[arg-type]
         return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
     if node.op == "OneHot" and i == 0:
         depth = graph.constants.get(node.inputs[1])
         return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))
     if node.op == "EmbedLayerNormalization" and i in (0, 1):
         return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
-    if node.op == "Where" and i == 0:
-        return Meaning(Role.MASK)
-    if node.op in _MASKING or (node.op == "Sub" and i == 1):
+    if i in traits.truths or traits.truth or (node.op == "Sub" and i == 1):
         return Meaning(Role.MASK)
     if node.op in ("Sqrt", "Log") or (node.op == "Pow" and i == 0 and _is_fractional(graph, node.inputs[1])):
         return Meaning(Role.POSITIVE)

@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import traits_of
 from eqsat.verify.counterparts import Counterpart
 from eqsat.verify.regions import Region
-from eqsat.verify.values import MOVEMENT
+from eqsat.verify.values import copied, quantises
 
 FACTOR = 16
 """A power of two: whole numbers stay whole, and float roundings scale along."""
 
 STRETCHED = f", on an input made {FACTOR} times larger"
-
-_UNBOUNDED = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "LayerNormalization"})
-_SATURATING = frozenset({"Clip", "Min", "Max", "QuantizeLinear"})
 
 
 class Stretch:
@@ -40,7 +38,7 @@ class Stretch:
         if len(counterpart.inputs) != 1 or len(region.inputs) != 1 or not counterpart.outputs:
             return False
         nodes = [*counterpart.nodes, *(result.nodes[i] for i in region.nodes)]
-        if not any(node.op in _SATURATING or node.op.startswith("QLinear") for node in nodes):
+        if not any(quantises(node) or traits_of(node.key).clamps for node in nodes):
             return False
         if not _is_plain_float(self._graph, counterpart.inputs[0]) or not self._casts_safely(counterpart):
             return False
@@ -63,22 +61,25 @@ class Stretch:
     def _has_no_bound(self, node: Node) -> bool:
         """A sum has a bound if its operands have: what is dequantised has one, and rewrites make use of it."""
         sums = node.op in ("Add", "Sub") and not any(v in self._graph.constants for v in node.inputs)
-        return (sums and any(self._is_unbounded(v) for v in node.inputs)) or node.op in _UNBOUNDED
+        traits = traits_of(node.key)
+        unbounded = bool(traits.product and traits.affine) or node.op == "LayerNormalization"
+        return (sums and any(self._is_unbounded(v) for v in node.inputs)) or unbounded
 
     def _decided_by(self, node: Node) -> str | None:
         """The input of ``node`` that is unbounded exactly if its output is; ``None`` where there is no such input."""
-        if node.op in ("Round", "Neg") or (node.op in MOVEMENT and node.op not in ("Concat", "Pad")):
+        traits = traits_of(node.key, node.attributes)
+        if node.op in ("Round", "Neg") or len(copied(node)) == 1:
             return node.inputs[0]
-        if node.op in ("Mul", "Div", "Add", "Sub"):
-            dynamic = [v for v in node.inputs if v not in self._graph.constants]
-            return dynamic[0] if len(dynamic) == 1 and (node.op != "Div" or dynamic[0] == node.inputs[0]) else None
+        if traits.operands == 2 and traits.affine:
+            dynamic = [i for i, v in enumerate(node.inputs) if v not in self._graph.constants]
+            return node.inputs[dynamic[0]] if len(dynamic) == 1 and dynamic[0] in traits.affine else None
         return None
 
     def _casts_safely(self, counterpart: Counterpart) -> bool:
         """Whether every cast to an integer comes straight after a clip: beyond the range it would be undefined."""
-        made_by = {v: node.op for node in counterpart.nodes for v in node.outputs}
+        clamped = {v for node in counterpart.nodes for v in node.outputs if traits_of(node.key).clamps}
         return all(
-            made_by.get(node.inputs[0]) in ("Clip", "Min", "Max")
+            node.inputs[0] in clamped
             for node in counterpart.nodes
             if node.op == "Cast" and not _is_plain_float(self._graph, node.outputs[0])
         )

@@ -3,40 +3,38 @@ are rounded by the node that computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import numpy as np
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph
+from eqsat.ir.operator import definition_of, traits_of
+from eqsat.ir.traits import EVERY
 from eqsat.ir.types import DType, TensorType
 
 
-def _set(names: str) -> frozenset[str]:
-    return frozenset(names.split())
+def copied(node: Node) -> Sequence[int]:
+    """The inputs of which the outputs of a node are copies of elements (or zeros); none if it computes. Dropout: as in use."""
+    traits = traits_of(node.key, node.attributes)
+    return traits.sources if traits.moves else (0,) if node.op == "Dropout" else ()
 
 
-MOVEMENT = _set(
-    "Identity Reshape Flatten Squeeze Unsqueeze Transpose Slice Gather GatherElements GatherND Tile Expand Split Concat "
-    "DepthToSpace SpaceToDepth Pad ReverseSequence CenterCropPad ScatterElements ScatterND Compress Trilu Dropout"
-)
-"""Operators whose outputs are copies of elements of their inputs (or zeros)."""
-
-_SELECTION = _set("Max Min Clip Relu Where ReduceMax ReduceMin MaxPool GlobalMaxPool TopK Abs Neg Sign")
-_WHOLE = _set("Round Floor Ceil OneHot")
-_RING = _set("Add Sub Mul MatMul Gemm Sum ReduceSum Conv CumSum")
-_EXACT_FLOAT = MOVEMENT | _SELECTION | _WHOLE | _set("Cast CastLike ConstantOfShape Range NonZero EyeLike If Loop Scan")
-_QUANTISERS = _set("QuantizeLinear DynamicQuantizeLinear")
-_ROUNDED_INTEGER = _QUANTISERS | _set(
-    "QLinearMatMul QLinearConv QGemm QLinearAdd QLinearMul QLinearAveragePool QLinearGlobalAveragePool QLinearSigmoid "
-    "QLinearSoftmax QLinearLeakyRelu QLinearReduceMean QLinearConcat QLinearWhere"
-)
-_RANDOM = _set("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli")
+def quantises(node: Node) -> bool:
+    """Whether a node rounds real numbers to integers."""
+    return node.op.startswith("QLinear") or traits_of(node.key).quantises
 
 
 def random_nodes(graph: Graph) -> tuple[Node, ...]:
     """The nodes that draw random numbers (also `Dropout` in training mode)."""
-    return tuple(n for n in graph.nodes if n.op in _RANDOM or (n.op == "Dropout" and len(n.inputs) > 2 and n.inputs[2]))
+    return tuple(n for n in graph.nodes if not _is_deterministic(n))
+
+
+def _is_deterministic(node: Node) -> bool:
+    if node.op == "Dropout":
+        return len(node.inputs) < 3 or not node.inputs[2]
+    definition = definition_of(node)
+    return definition is None or definition.deterministic
 
 
 def data_dependent(graph: Graph) -> frozenset[str]:
@@ -67,28 +65,13 @@ def whole_numbers(graph: Graph) -> frozenset[str]:
         return checked[value]
 
     for node in graph.nodes:
-        if node.op in _WHOLE or (node.op == "Clip" and is_whole(node.inputs[0])):
-            found.update(node.outputs)  # a Clip's bounds are as a rule whole when what it clips is
-        elif node.op in (
-            "Cast",
-            "CastLike",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "Slice",
-            "Reshape",
-            "Expand",
-            "Tile",
-        ):
-            if is_whole(node.inputs[0]):
-                found.update(node.outputs)
-        elif node.op == "Where":
-            if is_whole(node.inputs[1]) and is_whole(node.inputs[2]):
-                found.update(node.outputs)
-        elif node.op in MOVEMENT or node.op in _SELECTION or node.op in _RING:
-            scaled = any(node.attributes.get(k, 1.0) != 1.0 for k in ("alpha", "beta"))
-            if not scaled and all(map(is_whole, node.inputs)):
-                found.update(node.outputs)
+        traits = traits_of(node.key, node.attributes)
+        scaled = any(node.attributes.get(k, 1.0) != 1.0 for k in ("alpha", "beta"))
+        sources = copied(node) or traits.sources or (EVERY if traits.keeps_whole and not scaled else ())
+        if node.op == "Clip" or traits.converts:
+            sources = (0,)  # a Clip's bounds are as a rule whole when what it clips is
+        if traits.whole or (sources and all(is_whole(v) for i, v in enumerate(node.inputs) if i in sources)):
+            found.update(node.outputs)
     found.discard("")
     return frozenset(found)
 
@@ -99,7 +82,7 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     live = data_dependent(graph)
     sites = [v for v in graph.inputs if v not in whole and _is_float(graph, v) and not _captured(graph, v)]
     for node in graph.nodes:
-        if node.op in _EXACT_FLOAT and not node.opaque:
+        if not node.opaque and not _rounds(node):
             continue
         sites += [v for v in node.outputs if v and v in live and v not in whole and _is_float(graph, v)]
     return tuple(sites)
@@ -111,11 +94,17 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
     live = data_dependent(graph)
     sites: list[str] = []
     for node in graph.nodes:
-        if node.op in _ROUNDED_INTEGER and (quantisers or node.op not in _QUANTISERS):
+        if quantises(node) and (quantisers or not node.op.endswith("QuantizeLinear")):
             sites += [v for v in node.outputs[:1] if v in live and _is_small_integer(graph, v)]
         elif node.op == "Round" and quantisers and node.inputs[0] not in whole:
             sites += [v for v in node.outputs if v in live]
     return tuple(sites)
+
+
+def _rounds(node: Node) -> bool:
+    """Whether a node computes floats that it rounds. Conversions do not count: what they make of a number they all make."""
+    traits = traits_of(node.key, node.attributes)
+    return not (copied(node) or traits.unrounded or traits.converts or _has_body(node))
 
 
 def _is_float(graph: Graph, value: str) -> bool:
@@ -139,6 +128,10 @@ def _holds_whole_numbers(constant: Constant) -> bool:
     array = constant.numpy().reshape(-1)
     head = array[:64].astype(np.float64)  # weights fail here, before anything large is read
     return bool(np.all(head == np.rint(head))) and bool(np.all(array == np.rint(array)))
+
+
+def _has_body(node: Node) -> bool:
+    return any(isinstance(a, Subgraph) for a in node.attributes.values())
 
 
 def _captured(graph: Graph, value: str) -> bool:

@@ -248,6 +248,15 @@ def _function(x: Any, keeps_zero: bool) -> np.ndarray:
 
 
 @law
+def _converts(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    """Where both types hold the numbers."""
+    x = rng.integers(0, 2, _first(instance).shape).astype(_first(instance).dtype)
+    found = _result(instance, i0=x)
+    np.testing.assert_array_equal(found.astype(np.float64), x.astype(np.float64))
+    return found.size > 0
+
+
+@law
 def _permutes(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
     size = _first(instance).size
     x = (np.arange(size) - size // 2).reshape(_first(instance).shape)
@@ -402,6 +411,17 @@ def _has_kind(positions: Any, kinds: str, instance: Instance) -> bool:
 @law
 def _counts(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
     return _has_kind(traits.counts, "if" if instance.op == "Range" else "i", instance)
+
+
+@law
+def _extents(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    """All but those that are copied, inferred or larger already."""
+    assert traits.extents is not None
+    listed = instance.inputs[traits.extents]
+    assert listed is not None
+    pairs = list(zip(listed[::-1], results(instance)[0].shape[::-1], strict=False))
+    assert all(d == n for d, n in pairs if d > 1)
+    return any(d > 1 for d, _ in pairs)
 
 
 @law

@@ -11,6 +11,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.elementwise import function, one_per_element
 from eqsat.ir.schema_operator import evaluate_by_reference
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 PLAIN = frozenset(
@@ -54,7 +55,7 @@ define(
     kind=Kind.ELEMENTWISE,
     flops=one_per_element,
     bit_exact=True,
-    traits=function(widens=True),
+    traits=function(converts=True, widens=True),
 )
 define(
     "CastLike",
@@ -63,4 +64,5 @@ define(
     kind=Kind.ELEMENTWISE,
     flops=one_per_element,
     bit_exact=True,
+    traits=Traits(converts=True),
 )

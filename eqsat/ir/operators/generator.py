@@ -146,7 +146,7 @@ define(
     kind=Kind.INJECTIVE,
     flops=no_flops,
     bit_exact=True,
-    traits=Traits(exact=True, widens=True, counts=(0,)),
+    traits=Traits(exact=True, widens=True, counts=(0,), extents=0),
 )
 define(
     "Range",

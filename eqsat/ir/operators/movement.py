@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,7 @@ _repeats = moving(widens=True, counts=(1,))
 define_injective(
     "Transpose", _infer_transpose, _transpose, _permutes, defaults={"perm": lambda rank: tuple(reversed(range(rank)))}
 )
-define_injective("Expand", _infer_expand, _expand, _repeats)
+define_injective("Expand", _infer_expand, _expand, replace(_repeats, extents=1))
 define_injective("Tile", _infer_tile, _tile, _repeats)
 define_injective("Concat", _infer_concat, _concat, Traits(sources=EVERY, moves=True))
 define_injective("DepthToSpace", _infer_depth_to_space, _depth_to_space, _permutes)

@@ -177,7 +177,7 @@ def define_view(name: str, infer: InferRule, evaluate: Evaluate, **traits: Any) 
     define(name, infer=infer, evaluate=evaluate, kind=Kind.VIEW, flops=no_flops, bit_exact=True, traits=kept)
 
 
-define_view("Reshape", _infer_reshape, _reshape, counts=(1,))
+define_view("Reshape", _infer_reshape, _reshape, counts=(1,), extents=1)
 define_view("Squeeze", _infer_squeeze, _squeeze, counts=(1,))
 define_view("Unsqueeze", _infer_unsqueeze, _unsqueeze, counts=(1,))
 define_view("Flatten", _infer_flatten, _flatten)
