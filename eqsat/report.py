@@ -8,32 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.ir.graph import Graph
-
-RECOGNIZED = {
-    "Attention": "attention",
-    "QuantizedAttention": "quantized_attention",
-    "LayerNormalization": "layer_norm",
-    "RMSNormalization": "rms_norm",
-    "SimplifiedLayerNormalization": "rms_norm",
-    "GroupNormalization": "group_norm",
-    "InstanceNormalization": "instance_norm",
-    "BatchNormalization": "batch_norm",
-    "Gelu": "gelu",
-    "Swish": "silu",
-    "HardSwish": "hard_swish",
-    "Mish": "mish",
-    "Softmax": "softmax",
-    "LogSoftmax": "log_softmax",
-}
-"""Operator type -> what the report calls the structure that it is."""
+from eqsat.ir.operator import traits_of
 
 
 def recognized_structures(graph: Graph) -> dict[str, int]:
     """Structure -> number of operators of the graph that are one."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
-        name = RECOGNIZED.get(node.op)
-        if name is not None:
+        name = traits_of(node.key).structure or traits_of(node.op).structure  # what a runtime calls alike is alike
+        if name:
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
 

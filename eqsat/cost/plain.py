@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from eqsat.cost.model import Work, work_of
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, split_key
+from eqsat.ir.operator import Application, Kind, split_key, traits_of
 from eqsat.ir.types import TensorType, Type
 
 _WITH_BIAS = frozenset(("Conv", "Gemm"))
@@ -21,10 +21,6 @@ _INTEGER_PRODUCTS = {
 
 _OPTIONAL_ZEROS = {"com.microsoft::MatMulIntegerToFloat": {4: 0, 5: 1}}
 """Zero points that may be absent, and the operands whose they are."""
-
-_ALONG_AN_AXIS = frozenset(("QuantizeLinear", "DequantizeLinear", "BatchNormalization"))
-"""Elementwise operators with vectors along an axis that an attribute or the definition says."""
-
 
 _TABLES = {"Gather": {0: 1}, "com.microsoft::EmbedLayerNormalization": {2: 0, 3: 0}}
 """Operands of which rows are looked up, and the operands that say which rows."""
@@ -98,7 +94,7 @@ def _flattened(work: Work) -> Work:
     inner = math.prod(full)
     partial = [s for s in shapes if s is not None and math.prod(s) not in (1, inner)]
     if partial:
-        if split_key(work.operators[0])[1] in _ALONG_AN_AXIS:
+        if traits_of(work.operators[0]).vectors:
             return work
         trailing = {tuple(s[next(i for i, d in enumerate(s) if d != 1) :]) for s in partial}
         row = trailing.pop()

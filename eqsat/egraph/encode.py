@@ -7,21 +7,7 @@ from dataclasses import dataclass
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.graph import Graph, Node
-
-_OPTIONAL_OUTPUTS = frozenset(
-    (
-        "Dropout",
-        "MaxPool",
-        "BatchNormalization",
-        "LayerNormalization",
-        "RMSNormalization",
-        "Attention",
-        "LSTM",
-        "GRU",
-        "RNN",
-    )
-)
-"""Operators whose trailing outputs need not be asked for: asking for fewer is the same computation."""
+from eqsat.ir.schema_operator import is_optional_output
 
 
 @dataclass(frozen=True)
@@ -65,9 +51,10 @@ def encode(graph: Graph, *, fold_inexact: bool = True) -> Encoding:
 
 
 def _without_unused_outputs(node: Node, read: set[str]) -> Node:
-    if node.opaque or node.op not in _OPTIONAL_OUTPUTS:
+    """The same computation asked for fewer outputs, where those at the end need not be asked for."""
+    if node.opaque or len(node.outputs) == 1:
         return node
     outputs = list(node.outputs)
-    while len(outputs) > 1 and outputs[-1] not in read:
+    while len(outputs) > 1 and outputs[-1] not in read and is_optional_output(node.key, len(outputs) - 1):
         outputs.pop()
     return Node(node.op, node.inputs, tuple(outputs), node.attributes, node.domain, node.name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eqsat.ir.constants import Constant
+from eqsat.ir.operator import traits_of
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -17,52 +19,10 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 EVERYTHING: Interval = (-math.inf, math.inf)
 
-_RANGES: dict[str, Interval] = {
-    "Relu": (0.0, math.inf),
-    "Exp": (0.0, math.inf),
-    "Sqrt": (0.0, math.inf),
-    "Abs": (0.0, math.inf),
-    "Sigmoid": (0.0, 1.0),
-    "HardSigmoid": (0.0, 1.0),
-    "Softmax": (0.0, 1.0),
-    "Tanh": (-1.0, 1.0),
-    "Erf": (-1.0, 1.0),
-    "Gelu": (-0.1701, math.inf),
-    "HardSwish": (-0.3751, math.inf),
-    "Mish": (-0.3089, math.inf),
-    "Softplus": (0.0, math.inf),
-}
-_RISING: dict[str, Callable[[float], float]] = {
-    "Erf": math.erf,
-    "Tanh": math.tanh,
-    "Sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0,
-}
-"""Functions within `_RANGES` that never fall: an interval goes to an interval."""
-
 _APPROXIMATION = 2e-6
-"""By how much kernels miss the values of these functions, and more."""
+"""By how much kernels miss the values of a rising function with bounds, and more."""
 
-_KEEPING = frozenset(
-    (
-        "Transpose",
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Slice",
-        "Gather",
-        "Expand",
-        "Tile",
-        "Identity",
-        "Concat",
-        "Max",
-        "Min",
-    )
-)
 _BYTES = frozenset((DType.INT8, DType.UINT8))
-_MONOTONE = {"Add": 2, "Sub": 2, "Div": 2, "Sqrt": 1}
-"""Operators, with their number of inputs, whose bounds are those of their corners."""
-
 _DEPTH = 12
 _INTEGER_DEPTH = 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
@@ -115,12 +75,13 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if node.opaque is not None or depth == 0:
         return EVERYTHING
     children = [c for c in egraph.canonical_children(handle) if c != 0]
-    if node.key in _MONOTONE and len(children) == _MONOTONE[node.key]:
-        found = _of_arithmetic(egraph, node.op, children, depth, memo)
+    traits = traits_of(node.key, node.attributes)
+    if (traits.operands == 2 and traits.affine and node.key != "Mul") or node.key == "Sqrt":
+        found = _of_arithmetic(egraph, node.key, children, depth, memo)
         if found is not None:
             return found
-    if node.key in _RANGES:
-        return _of_function(egraph, node.key, children, depth, memo)
+    if traits.bounds != EVERYTHING and (traits.sources or _is_float(egraph, handle)):
+        return _of_function(egraph, traits, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
     if node.op == "Mul" and len(children) == 2:
@@ -136,13 +97,24 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         return _of_cast(egraph, handle, children[0])
     if node.key == "Clip":
         return _of_clipped_bytes(egraph, handle, depth, memo)
-    if node.key in _KEEPING and children:
-        taken = children if node.key in ("Concat", "Max", "Min") else children[:1]
-        type = egraph.full_type_of(taken[0])
-        if isinstance(type, TensorType) and (type.dtype.is_float or type.dtype in _BYTES):
-            bounds = [_child(egraph, x, depth, memo) for x in taken]
-            return (min(b[0] for b in bounds), max(b[1] for b in bounds))
+    if traits.moves or traits.clamps:
+        return _of_taken(egraph, traits, egraph.canonical_children(handle), depth, memo)
     return EVERYTHING
+
+
+def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, memo: _Memo) -> Interval:
+    """Bounds of floats or bytes each of which is an element of an operand, or zero."""
+    taken = [c for i, c in enumerate(children) if c != 0 and i in traits.sources]
+    type = egraph.full_type_of(taken[0]) if taken else None
+    if not isinstance(type, TensorType) or not (type.dtype.is_float or type.dtype in _BYTES):
+        return EVERYTHING
+    bounds = [_child(egraph, x, depth, memo) for x in taken] + [(0.0, 0.0)] * traits.or_zero
+    return (min(b[0] for b in bounds), max(b[1] for b in bounds))
+
+
+def _is_float(egraph: EGraph, handle: int) -> bool:
+    type = egraph.full_type_of(handle)
+    return isinstance(type, TensorType) and type.dtype.is_float
 
 
 def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
@@ -175,15 +147,15 @@ def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> I
     return (least, greatest) if least <= greatest else EVERYTHING
 
 
-def _of_function(egraph: EGraph, key: str, children: list[int], depth: int, memo: _Memo) -> Interval:
+def _of_function(egraph: EGraph, traits: Traits, children: list[int], depth: int, memo: _Memo) -> Interval:
     """The range of a function, or what it makes of a smaller interval."""
-    low, high = _RANGES[key]
-    if key not in _RISING:
+    low, high = traits.bounds
+    if traits.value is None:
         return (low, high)
     least, greatest = _child(egraph, children[0], depth, memo)
     if math.isnan(least) or math.isnan(greatest):
         return (low, high)
-    ends = _RISING[key](least) - _APPROXIMATION, _RISING[key](greatest) + _APPROXIMATION
+    ends = traits.value(least) - _APPROXIMATION, traits.value(greatest) + _APPROXIMATION
     return (max(low, ends[0]), min(high, ends[1]))
 
 

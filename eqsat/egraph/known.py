@@ -14,7 +14,7 @@ import numpy as np
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import Application
+from eqsat.ir.operator import Application, traits_of
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import PROJECTION
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 FOLD_LIMIT_BYTES = 1 << 16
 """A folded constant may be this large whatever it was made from; beyond, it must not be larger than its operands."""
 
-_WIDENING = frozenset(("Cast", "DequantizeLinear", "Expand", "Tile", "ConstantOfShape"))
-"""Operators that make more bytes out of fewer: folding one gives up a compact weight, so only tiny results fold."""
-
 _WIDENING_LIMIT_BYTES = 1 << 13
+"""What makes more bytes out of fewer gives up a compact weight when it is folded, so only tiny results fold."""
 
 FOLD_EXACT = "fold_constants"
 FOLD_INEXACT = "fold_constants_with_rounding"
@@ -165,7 +163,7 @@ class KnownValues:
 
     def _may_fold(self, handle: int, result_bytes: int) -> bool:
         node = self._egraph.nodes[handle]
-        if node.key in _WIDENING:
+        if traits_of(node.key).widens:
             return result_bytes <= _WIDENING_LIMIT_BYTES or self._operand_bytes(handle) >= result_bytes
         return result_bytes <= FOLD_LIMIT_BYTES or result_bytes <= self._operand_bytes(handle)
 

@@ -22,26 +22,6 @@ _AMPLIFICATION = 1e3
 Operand = tuple[np.ndarray, np.ndarray]
 """An operand's value and its magnitude."""
 
-_LINEAR = frozenset(
-    (
-        "Add",
-        "Sum",
-        "Mean",
-        "Mul",
-        "MatMul",
-        "Gemm",
-        "Conv",
-        "ConvTranspose",
-        "ReduceSum",
-        "ReduceMean",
-        "AveragePool",
-        "GlobalAveragePool",
-        "Neg",
-        "Abs",
-    )
-)
-"""Operators that, applied to magnitudes, give the magnitude of their result."""
-
 
 def magnitude_of(op: str, attributes: Attributes, operands: Sequence[Operand | None], result: np.ndarray) -> np.ndarray:
     """Magnitude of ``result``, in its shape, as float64; never less than its absolute value."""
@@ -72,7 +52,8 @@ def _estimate(
     definition = operator(op)
     if definition is None:
         return None
-    if op in _LINEAR or definition.kind in (Kind.VIEW, Kind.INJECTIVE):
+    # A sum of products has, of magnitudes, the magnitude of its result.
+    if definition.traits.affine or op == "Abs" or definition.kind in (Kind.VIEW, Kind.INJECTIVE):
         try:
             return np.asarray(evaluate_operator(op, attributes, sizes, 1)[0], np.float64)
         except (EqsatError, TypeError, ValueError):

@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.errors import EqsatError, ModelError, ShapeError
 from eqsat.frontends.onnx_nodes import RawNode, kind_of, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx_stored_types import infer_at_opset
-from eqsat.frontends.onnx_symbolic import FOLLOWED, SHAPED, Extents, array_of_extents, extents_of_array, follow, refine
+from eqsat.frontends.onnx_symbolic import Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Node
@@ -177,7 +177,8 @@ class Reader:
         values = [self._value(i) if i else None for i in node.inputs]
         app = Application(node.key, node.attributes, types, values, len(node.outputs))
         found = definition.infer(app)
-        if node.op in SHAPED and (target := self._extents(node.inputs[node.op != "ConstantOfShape"])) is not None:
+        listed = definition.traits.extents
+        if listed is not None and (target := self._extents(node.inputs[listed])) is not None:
             found = (refine(node, found[0], types, target),)
         for i, name in enumerate(node.outputs):
             if not name:
@@ -191,7 +192,7 @@ class Reader:
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:
                 self._know(name, result)
-        if results is None and node.op in FOLLOWED:
+        if results is None:
             extents = follow(node, types, [self._extents(i) if i else None for i in node.inputs])
             if extents is not None:
                 self._lists[node.outputs[0]] = extents

@@ -11,32 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat.ir.graph import Node
+from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Kind, Operator, definition_of, operator
 from eqsat.ir.operators.generator import shape_range
 from eqsat.ir.types import Dim, DType, TensorType, Type
 
 Extents = tuple[Dim | None, ...]
 """The elements of an integer vector or scalar."""
-
-FOLLOWED = frozenset(
-    (
-        "Shape",
-        "Gather",
-        "Slice",
-        "Concat",
-        "Unsqueeze",
-        "Squeeze",
-        "Reshape",
-        "Cast",
-        "Identity",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-    )
-)
-SHAPED = frozenset(("Reshape", "Expand", "ConstantOfShape"))
 
 
 def extents_of_array(array: np.ndarray | None) -> Extents | None:
@@ -61,7 +44,7 @@ def array_of_extents(extents: Extents, type: Type) -> np.ndarray | None:
 
 
 def follow(node: Node, types: Sequence[Type | None], operands: Sequence[Extents | None]) -> Extents | None:
-    """The elements of the output of a node in `FOLLOWED`, if it is a list of extents of which something is known."""
+    """The elements of the output of a node, if it is a list of extents of which something is known."""
     found = _follow(node, types, operands)
     if found is None or len(found) > VALUE_SIZE_LIMIT or all(e is None for e in found):
         return None
@@ -69,8 +52,8 @@ def follow(node: Node, types: Sequence[Type | None], operands: Sequence[Extents 
 
 
 def _follow(node: Node, types: Sequence[Type | None], operands: Sequence[Extents | None]) -> Extents | None:
-    first = types[0]
-    if not isinstance(first, TensorType):
+    definition, first = definition_of(node), types[0] if types else None
+    if definition is None or not isinstance(first, TensorType):
         return None
     if node.op == "Shape":
         return None if first.shape is None else first.shape[shape_range(node.attributes, len(first.shape))]
@@ -80,21 +63,26 @@ def _follow(node: Node, types: Sequence[Type | None], operands: Sequence[Extents
             return None
         return tuple(e for p in parts if p is not None for e in p)
     data = operands[0]
-    if data is None and node.op not in ("Add", "Mul"):
+    if data is None:
         return None
     if node.op == "Cast":
         return data if node.attributes.get("to") == DType.INT64 else None
-    if node.op in ("Identity", "Unsqueeze", "Squeeze", "Reshape"):
+    if definition.kind is Kind.VIEW and definition.traits.moves:
         return data  # the same elements; of a list of one, or one element as a list
     if node.op == "Gather":
         indices = operands[1]
-        if data is None or indices is None or first.rank != 1:
+        if indices is None or first.rank != 1:
             return None
         inside = [i for i in indices if isinstance(i, int) and -len(data) <= i < len(data)]
         return tuple(data[i] for i in inside) if len(inside) == len(indices) else None
     if node.op == "Slice":
         return _slice(data, operands)
-    return _arithmetic(node.op, data, operands[1])
+    return _arithmetic(node.op, data, operands[1]) if _computes(definition) else None
+
+
+def _computes(definition: Operator) -> bool:
+    """Whether an operator adds, subtracts, multiplies or divides."""
+    return definition.traits.operands == 2 and bool(definition.traits.affine)
 
 
 def _unknown(type: Type | None) -> Extents | None:
@@ -119,19 +107,20 @@ def _arithmetic(op: str, a: Extents | None, b: Extents | None) -> Extents | None
 
 
 def _element(op: str, x: Dim | None, y: Dim | None) -> Dim | None:
+    definition = operator(op)
+    assert definition is not None
     if isinstance(x, int) and isinstance(y, int):
-        if op == "Div":
-            return x // y if x >= 0 and y > 0 else None
-        return {"Add": x + y, "Sub": x - y, "Mul": x * y}[op]
-    if (op in ("Add", "Sub") and y == 0) or (op in ("Mul", "Div") and y == 1):
+        if op == "Div" and (x < 0 or y <= 0):
+            return None
+        return int(evaluate_operator(op, Attributes(), [np.array(x, np.int64), np.array(y, np.int64)])[0])
+    if y == definition.traits.neutral:
         return x
-    if (op == "Add" and x == 0) or (op == "Mul" and x == 1):
-        return y
-    return None
+    return y if definition.commutative and x == definition.traits.neutral else None
 
 
 def refine(node: Node, found: Type, types: Sequence[Type | None], target: Extents) -> Type:
-    """The output type of a node in `SHAPED`, with the extents that ``target`` tells in place of unknown ones."""
+    """The output type of a node with a list of extents (`Traits.extents`): those that ``target`` tells in place of unknown
+    ones."""
     data = types[0]
     if not isinstance(found, TensorType) or not isinstance(data, TensorType):
         return found

@@ -6,19 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import NOMINAL_EXTENT, Work, work_of
-from eqsat.ir.operator import Application, Kind
+from eqsat.ir.operator import Application, Kind, traits_of
+from eqsat.ir.traits import Rows
 from eqsat.ir.types import TensorType, Type
 
-PURE_REDUCTIONS = frozenset(
-    ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ArgMax", "ArgMin")
-)
-"""Reductions that are one loop over the reduced axes and nothing after it."""
-
 _PARTS = frozenset(("multiple", "projection"))
-
-_ROW_OPERATORS = frozenset(
-    ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "DynamicQuantizeLinear", "LpNormalization")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +137,12 @@ def operation_of(
         same = any(_elements(t) == size for t in app.types if t is not None)
         labels.add("elementwise" if same else "broadcast")
     elif work.kind is Kind.REDUCTION:
-        row_elements = _row_elements(op, app)
+        row_elements = _row_elements(work.operators[0], app)
         if row_elements:
             labels.add("row")
             first = app.types[0]
             row_bytes = row_elements * (first.dtype.bits / 8 if isinstance(first, TensorType) else 4)
-        if op in PURE_REDUCTIONS:
+        if traits_of(work.operators[0]).folds:
             labels.add("reduction")
         elif not row_elements:
             labels.add("window")
@@ -173,21 +165,20 @@ def part_of(of: int, source: int) -> Operation:
     return Operation("Slice", frozenset(("Slice", "injective")), Kind.INJECTIVE, (of,), 0.0, "default", source)
 
 
-def _row_elements(op: str, app: Application) -> int:
+def _row_elements(key: str, app: Application) -> int:
     """Elements of a row if the operator reduces over trailing axes only, else 0."""
+    traits = traits_of(key)
     first = app.types[0] if app.types else None
     if not isinstance(first, TensorType) or not first.shape:
         return 0
     rank = len(first.shape)
-    if op in _ROW_OPERATORS:
+    if traits.rows is not None:
         axis = app.attr("axis", -1)
-        if op == "DynamicQuantizeLinear":
-            return 0
         axis += rank if axis < 0 else 0
-        if op not in ("LayerNormalization", "RMSNormalization") and axis != rank - 1:
+        if traits.rows is Rows.ALONG and axis != rank - 1:
             return 0
         axes = set(range(axis, rank))
-    elif op.startswith("Reduce"):
+    elif traits.reduces:
         value = app.value(1)
         if value is None:
             return 0

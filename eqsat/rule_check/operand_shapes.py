@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir.operator import Kind, operator
+from eqsat.ir.operator import Kind, operator, traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
+from eqsat.ir.traits import Rows
 from eqsat.rules.sampling import Sampler
 
 Shape = tuple[int, ...]
@@ -47,7 +48,7 @@ def plan_operands(
     """Operands of ``op`` whose result has, if possible, the shape ``wanted``."""
     if op in _PLANS:
         return _PLANS[op](d, wanted, count, attributes, known)
-    if op.startswith("Reduce"):
+    if traits_of(op).reduces:
         return _reduce(d, wanted, count, attributes, known)
     definition = operator(op)
     if definition is not None and definition.kind is Kind.ELEMENTWISE:
@@ -66,8 +67,7 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
             shapes.append(d.broadcast_with(first) if first is not wanted and d.chance(0.3) else first)
         else:
             shapes.append(d.broadcast_with(first))
-    kind = "bool" if op in ("And", "Or", "Xor", "Not") else "data"
-    return [Operand(s, "bool" if op == "Where" and i == 0 else kind) for i, s in enumerate(shapes)]
+    return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
 def _matmul(
@@ -278,6 +278,7 @@ _PLANS: dict[str, Plan] = {
     "QuantizeLinear": _scalar_tail,
     "DequantizeLinear": _scalar_tail,
 }
+"""How operands are drawn, a recipe for each operator rather than a fact about it."""
 
 
 def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
@@ -286,9 +287,9 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
         return {"to": d.choose([1, 6, 7, 10, 11])}
     if op == "Gemm":
         return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
-    if op.startswith("Reduce") or op in ("ArgMax", "ArgMin"):
+    if traits_of(op).reduces or traits_of(op).folds:
         return {"keepdims": d.choose((1, 1, 1, 0))}
-    if op in ("Softmax", "LogSoftmax", "Hardmax"):
+    if traits_of(op).rows is Rows.ALONG:
         return {"axis": d.choose([-1, -1, 0])}
     if op == "Conv" and d.chance(0.3):
         return {"group": 2}
