@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from eqsat.ir.graph import NO_ATTRIBUTES
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import traits_of
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Unmet
 from eqsat.rules.attention_reading import Reader
@@ -16,8 +19,6 @@ Levels = frozenset[float]
 
 _MOST_LEVELS = 8
 _DEPTH = 8
-_VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Expand", "Transpose", "Slice", "Identity", "Cast")
-_ARITHMETIC: dict[str, Any] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
 
 
 def bounds_of(array: np.ndarray) -> tuple[float, float, bool]:
@@ -63,24 +64,29 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
         array = elements_of(reader, value)
         return None if array is None else _few(array)
     for op, inputs in reader.view.spellings(value) if depth else ():
-        found = None
+        found, traits = None, traits_of(op)
         if op == "Where" and None not in inputs:
             found = _united(*(levels_of(reader, x, depth - 1) for x in inputs[1:] if x is not None))
-        elif op in _ARITHMETIC and value.dtype is DType.FLOAT:
+        elif traits.operands == len(traits.affine) == 2 and value.dtype is DType.FLOAT:
             sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
             if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
-                found = paired(_ARITHMETIC[op], sides[0], sides[1])
-        elif op in _VIEWS and inputs[0] is not None and (op != "Cast" or value.dtype is DType.FLOAT):
+                found = paired(op, sides[0], sides[1])
+        elif inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype is DType.FLOAT)):
             found = levels_of(reader, inputs[0], depth - 1)
         if found is not None:
             return found
     return None
 
 
-def paired(function: Any, left: Levels, right: Levels) -> Levels | None:
-    """What a function of two numbers makes of any two of them, in float32; ``None`` if these are many, or NaN."""
-    with np.errstate(all="ignore"):
-        return _few(function.outer(np.array(sorted(left), np.float32), np.array(sorted(right), np.float32)))
+def _copies(traits: Traits) -> bool:
+    """Whether the elements are elements of the first input alone."""
+    return traits.moves and len(traits.sources) == 1 and not traits.or_zero
+
+
+def paired(op: str, left: Levels, right: Levels) -> Levels | None:
+    """What an operator makes of any two numbers, in float32; ``None`` if these are many, or NaN."""
+    operands = np.array(sorted(left), np.float32)[:, None], np.array(sorted(right), np.float32)
+    return _few(evaluate_operator(op, NO_ATTRIBUTES, operands)[0])
 
 
 def _few(array: np.ndarray) -> Levels | None:

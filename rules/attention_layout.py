@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import reshaped, reshaped_term
 from eqsat.rules.sampling import Drawing, Instance, Sampler
@@ -98,13 +99,17 @@ def _repeat(d: Sampler, drawing: Drawing, shape: tuple[int, ...], repeats: int, 
     return drawing.op("Reshape", many, whole)
 
 
+def _repeats(op: Operator) -> bool:
+    return op.traits.moves and op.traits.widens
+
+
 class _Repeats:
     """Values that are another one with each head repeated."""
 
     def __init__(self, view: GroupView) -> None:
         self._sources: dict[int, list[Ref]] = {}
         self._views: dict[int, list[Ref]] = {}
-        for op in ("Expand", "Tile", "Concat"):
+        for op in ("Concat", *operators_with(_repeats)):
             for node, inputs in view.nodes(op):
                 x = inputs[0]
                 if x is not None and (op != "Concat" or all(y is not None and y.handle == x.handle for y in inputs)):

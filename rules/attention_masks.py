@@ -94,7 +94,7 @@ class Mask:
             least=least,
             high=high,
             array=None if self.array is None else self.array * np.float32(factor),
-            levels=None if self.levels is None else paired(np.multiply, self.levels, frozenset((factor,))),
+            levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,))),
             raised=self.raised if self.replaces and factor > 0 else None,
         )
 
@@ -121,7 +121,7 @@ class Mask:
         if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
             raise Unmet("the scores are replaced beside another mask")
         replaces = self.replaces or other.replaces
-        levels = None if self.levels is None or other.levels is None else paired(np.add, self.levels, other.levels)
+        levels = None if self.levels is None or other.levels is None else paired("Add", self.levels, other.levels)
         least, high = self.least + other.least, self.high + other.high
         infinite = self.infinite or other.infinite
         if levels is not None:

@@ -7,31 +7,11 @@ views and quantisation in any order. Each function here knows one of these steps
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Ref, Unmet
-
-_READ = (
-    "Add",
-    "Cast",
-    "Clip",
-    "DequantizeLinear",
-    "Div",
-    "IsNaN",
-    "MatMul",
-    "MatMulInteger",
-    "Max",
-    "Min",
-    "Mul",
-    "QuantizeLinear",
-    "Reshape",
-    "Softmax",
-    "Tanh",
-    "Transpose",
-    "Where",
-)
 
 Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
@@ -89,7 +69,7 @@ class Reader:
     _probabilities: dict[int, Probabilities | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for op in _READ:
+        for op in sorted(_STEPS):
             for node, inputs in self.view.nodes(op):
                 self.by_class.setdefault(node.handle, []).append((op, node, inputs))
 
@@ -107,7 +87,8 @@ class Reader:
     def _read_scores(self, value: Ref) -> Scores | None:
         for node in (*self.nodes(value, "MatMul"), *self.by_class.get(value.handle, ())):
             try:
-                found = _STEPS[node[0]](self, value, node) if node[0] in _STEPS else None
+                step = _STEPS[node[0]]
+                found = None if step is None else step(self, value, node)
             except Unmet:
                 continue
             if found is not None:
@@ -331,17 +312,25 @@ def _dequantised(reader: Reader, value: Ref, node: Node) -> Scores | None:
     return None
 
 
-_STEPS = {
+_STEPS: dict[str, Callable[[Reader, Ref, Node], Scores | None] | None] = {
+    "Add": _masked,
     "Cast": _converted,
+    "Clip": None,
+    "DequantizeLinear": _dequantised,
+    "Div": _scaled,
+    "IsNaN": None,
     "MatMul": _product,
     "MatMulInteger": _product,
+    "Max": None,
+    "Min": None,
     "Mul": _scaled,
-    "Div": _scaled,
-    "Add": _masked,
-    "Where": _selected,
-    "Tanh": _capped,
+    "QuantizeLinear": None,
     "Reshape": _regrouped,
-    "DequantizeLinear": _dequantised,
+    "Softmax": None,
+    "Tanh": _capped,
+    "Transpose": None,
+    "Where": _selected,
 }
+"""What attention is written with, and how scores that end in it are read; ``None``: by those who read what they look for."""
 
 __all__ = ["Probabilities", "Reader", "Scores", "Step"]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, apply, group_rule
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
-from eqsat.rules.transposes import BROADCASTING, UNARY
+from eqsat.rules.transposes import is_broadcasting, is_elementwise
 
 
 def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
@@ -78,7 +79,7 @@ _SOURCE = "ONNX multidirectional broadcasting"
 def remove_expand_before_elementwise(view: GroupView) -> Iterator[Merge]:
     """``f(Expand(x), y) == f(x, y)`` for a broadcasting ``f`` whose result keeps its shape."""
     expanded = _expanded(view)
-    for op in sorted(BROADCASTING) if expanded else ():
+    for op in operators_with(is_broadcasting) if expanded else ():
         for node, inputs in view.nodes(op):
             for i, operand in enumerate(inputs):
                 for x in expanded.get(operand.handle, ()) if operand is not None else ():
@@ -127,7 +128,7 @@ def sink_expand_behind_elementwise(view: GroupView) -> Iterator[Merge]:
         for op, node, inputs in view.users(expand):
             try:
                 others = [i for i in inputs if i is not None and i.handle != expand.handle]
-                if op not in BROADCASTING | UNARY or len(others) != len(inputs) - 1:
+                if op not in operators_with(is_elementwise) or len(others) != len(inputs) - 1:
                     continue
                 if node.shape == expand.shape and all(o.is_constant and o.shape == () for o in others):
                     operands = tuple(x if i is not None and i.handle == expand.handle else i for i in inputs)

@@ -15,6 +15,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
@@ -22,36 +23,12 @@ from eqsat.rewrite import GroupView, Merge, Ref, Unmet, apply, group_rule, liter
 from eqsat.rules.quantisation import BYTES, unblocked
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 
-ELEMENTWISE = (
-    "Abs",
-    "Add",
-    "Clip",
-    "DequantizeLinear",
-    "Div",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "LeakyRelu",
-    "Log",
-    "Max",
-    "Min",
-    "Mul",
-    "Neg",
-    "Pow",
-    "QuantizeLinear",
-    "Reciprocal",
-    "Relu",
-    "Sigmoid",
-    "Softplus",
-    "Sqrt",
-    "Sub",
-    "Swish",
-    "Tanh",
-)
-"""Operators whose result has, for each element, one element of each operand that is no single number."""
+
+def _follows(op: Operator) -> bool:
+    """Whether the result has, for each element, one element of each operand that is no single number, and does not jump but
+    where it is quantised: then the tables of slightly larger and smaller floats show what kernels may make of it."""
+    return op.traits.operands > 0 and (op.traits.continuous or bool(op.traits.vectors))
+
 
 _LEAST_STEPS = 2
 _ROUNDINGS = 4e-6
@@ -148,7 +125,7 @@ class _Functions:
     def __init__(self, view: GroupView) -> None:
         self._nodes: dict[int, list[tuple[str, Ref, tuple[Ref | None, ...]]]] = {}
         self._found: dict[int, _Function | None] = {}
-        for op in ELEMENTWISE:
+        for op in operators_with(_follows):
             for node, inputs in view.nodes(op):
                 self._nodes.setdefault(node.handle, []).append((op, node, inputs))
 

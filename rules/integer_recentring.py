@@ -250,6 +250,7 @@ def _leaf_sample(d: Sampler) -> Any:
 _COMPUTED: Callable[[str], bool] = frozenset(
     ("QuantizeLinear", "Clip", "MaxPool", "Concat", PROJECTION, RECENTER, *(op for op, _ in MOVEMENT))
 ).__contains__
+"""By operator, not by trait: those that the rules above pass, which has as much to do with the rules as with the operators."""
 
 
 @group_rule(exactness=EXACT, source="scale 1 and the integers' own zero points", family="E6", sample=_leaf_sample)

@@ -147,15 +147,16 @@ def _known_bounds(d: Sampler) -> dict[str, Any]:
     x = d.floats(d.shape()) * np.float32(d.choose((1, 100)))
     scale = d.choose((1 / 254, 1 / 127, 1 / 64, 1.0))
     zero = d.choose((0, 0, least + 1, 3))
-    found = {"s": fixed(np.float32(scale)), "z": fixed(zero, dtype), "x": Applied(_BOUNDED[d.integer(0, 3)], x)}
+    found = {
+        "s": fixed(np.float32(scale)),
+        "z": fixed(zero, dtype),
+        "x": Applied(d.choose(("Relu", "Sigmoid", "Tanh", "Neg")), x),
+    }
     if d.chance(0.8):
         found["a"] = fixed(least + d.choose((0, 1, 120)), dtype)
     if d.chance(0.8):
         found["b"] = fixed(greatest - d.choose((0, 1, 100)), dtype)
     return found
-
-
-_BOUNDED = ("Relu", "Sigmoid", "Tanh", "Neg")
 
 
 @rule(

@@ -13,6 +13,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
@@ -20,14 +21,24 @@ from eqsat.rules.byte_tables import FACTORS, every_byte, is_stable
 from eqsat.rules.quantisation import BYTES, per_tensor, unblocked
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s
-from eqsat.rules.transposes import BROADCASTING, UNARY
+from eqsat.rules.transposes import is_elementwise
 
 DOMAIN = "com.microsoft"
 ENTRIES = 256
 _QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
-_POINTWISE = frozenset((*UNARY, *BROADCASTING, *_QUANTISATION, "Reshape", RECENTER)) - {"Cast"}
+_POINTWISE = frozenset((*operators_with(is_elementwise), *_QUANTISATION, "Reshape", RECENTER)) - {
+    *operators_with(lambda op: op.traits.converts)
+}
 _WITHIN = _POINTWISE | {f"{DOMAIN}::{op}" for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")}
-_BY_COLUMN = frozenset((*_QUANTISATION, "Add", "Sub", "Mul", "Max", "Min", "Clip"))
+
+
+def _by_column(op: Operator) -> bool:
+    """Whether it is a sum or a product of its operands, or bounds one by the others."""
+    traits = op.traits
+    return traits.clamps or (1 < traits.operands <= len(traits.affine))
+
+
+_BY_COLUMN = frozenset((*_QUANTISATION, *operators_with(_by_column)))
 _LARGEST = 32
 """Operators of a region at most."""
 
@@ -141,14 +152,15 @@ def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_colum
     try:
         if op in ("Reshape", RECENTER):
             return node.type.is_static
-        others = inputs[1:] if op in UNARY or op in _QUANTISATION else inputs
+        broadcasts = traits_of(op).operands > 1
+        others = inputs if broadcasts else inputs[1:]
         if op in _QUANTISATION and (not per_tensor(*others) or not unblocked(node.attributes)):
             return False
-        vectors = by_column and op in BROADCASTING
+        vectors = by_column and broadcasts
         for i in others:
             if i is None:
                 continue
-            if not (_is_number(i) or (vectors and _is_vector(i, node)) if i.is_constant else op in BROADCASTING):
+            if not (_is_number(i) or (vectors and _is_vector(i, node)) if i.is_constant else broadcasts):
                 return False
         return all(i is None or i.is_constant or i.static_shape == node.static_shape for i in inputs)
     except Unmet:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import traits_of
+from eqsat.ir.traits import Traits
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.alignment import FLOATS
 from eqsat.rules.sampling import Drawing, Sampler, fixed
@@ -70,8 +72,14 @@ def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
     return apply("Split", value, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=rank - 1)
 
 
-_RESIZING = frozenset(("Concat", "Pad"))
-_REARRANGING = frozenset(("Mul", "Div", "Transpose", "Reshape", "Unsqueeze")) | _RESIZING
+def _resizes(traits: Traits) -> bool:
+    """Whether an operator joins values, or fills one up."""
+    return traits.moves and len(traits.sources) > 1
+
+
+def _rearranges(traits: Traits) -> bool:
+    """Whether weights may be scaled, moved, joined or filled up by an operator."""
+    return traits.moves or (traits.homogeneous and traits.operands == 2)
 
 
 class Products:
@@ -147,8 +155,10 @@ class Products:
         if known is None:
             known = self._made_from[value.handle] = {}
             for op, inputs in self._view.spellings(value):
-                if op in _REARRANGING:
-                    operands = [i for i in inputs if i is not None and (op in _RESIZING or _same_size(i, value))]
+                traits = traits_of(op)
+                if _rearranges(traits):
+                    resized = _resizes(traits)
+                    operands = [i for i in inputs if i is not None and (resized or _same_size(i, value))]
                     known.update((i.handle, i) for i in operands)
         return known
 

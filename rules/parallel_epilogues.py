@@ -11,21 +11,12 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import operator, traits_of
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Unmet, apply, group_rule, literal
 from eqsat.rules.alignment import spread
 from eqsat.rules.drawing import shape_along
 from eqsat.rules.parallel import split_last
 from eqsat.rules.sampling import Drawing, Sampler, fixed
-
-_NAMES = """
-    Abs Ceil Celu Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round Selu
-    Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh ThresholdedRelu
-"""
-UNARY = frozenset(_NAMES.split())
-"""Functions of single elements, one input and one output."""
-
-BINARY = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min"))
-"""Functions of two elements."""
 
 Parts = tuple[Ref, list[int], list[Ref], int]
 """Value that is cut, extents of the parts, the parts in order, axis counted from the front."""
@@ -72,7 +63,7 @@ def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Any:
 
 
 def _behind(d: Sampler, drawing: Drawing, op: str, part: str, shape: Sequence[int]) -> str:
-    if op in UNARY:
+    if traits_of(op).operands == 1:
         return drawing.op(op, part)
     operand = drawing.value(d.either(d.floats(shape_along(d, shape, -1)), 0.95))
     return drawing.op(op, *((part, operand) if d.chance() else (operand, part)))
@@ -100,7 +91,7 @@ def merge_activations_of_one_split(view: GroupView) -> Iterator[Merge]:
 def _unary_readers(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
     found: dict[tuple[str, Attributes], Ref] = {}
     for op, user, inputs in view.users(part):
-        if op in UNARY and len(inputs) == 1:
+        if len(inputs) == 1 and traits_of(op).operands == 1 and not traits_of(op).converts:
             found.setdefault((op, user.attributes), user)
     return found
 
@@ -207,7 +198,7 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
         of_part.setdefault(parts[0].handle, []).append(number)
     for value, sizes, parts, axis in cuts:
         for op, _, inputs in view.users(parts[0]):
-            if op not in BINARY or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
+            if traits_of(op).operands < 2 or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 continue
             if inputs[0].handle != parts[0].handle:
                 continue
@@ -227,7 +218,8 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
 
 def _pair_reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:
     """The oldest ``op`` of two parts, in this order unless it does not matter."""
-    commutes = op in ("Add", "Mul", "Max", "Min")
+    definition = operator(op)
+    commutes = definition is not None and definition.commutative
     for name, user, inputs in view.users(left):
         handles = [i.handle for i in inputs if i is not None]
         exchanged = commutes and handles == [right.handle, left.handle]

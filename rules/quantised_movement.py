@@ -63,7 +63,7 @@ def _permutation(m: Match) -> tuple[int, ...]:
 
 def draw_shape(d: Sampler, op: str) -> tuple[int, ...]:
     """A shape that the operator takes."""
-    if op not in ("DepthToSpace", "SpaceToDepth", "Resize"):
+    if op != "Resize" and not op.endswith(("Space", "Depth")):
         return d.shape(2, 4, ones=0.3)
     batch, channels, height, width = d.extents(4)
     if op == "Resize":

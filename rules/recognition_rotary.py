@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import traits_of
+from eqsat.ir.schema_operator import has_attributes
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import reshaped_term
@@ -21,7 +23,6 @@ from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s, permutation_of
 
 _DEPTH = 6
-_FUNCTIONS = ("Cos", "Sin", "Identity")
 
 
 def _draw(d: Sampler) -> Instance:
@@ -256,10 +257,17 @@ class _Reader:
             if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
                 if x.static_shape == (*shape[:-1], size) and not interleaved:
                     return x
-            elif op in _FUNCTIONS or (op in ("Reshape", "Unsqueeze") and x.static_shape[-1:] == shape[-1:]):
+            elif _is_function(op, len(inputs)) or (
+                op in ("Reshape", "Unsqueeze") and x.static_shape[-1:] == shape[-1:]
+            ):
                 try:
                     inner = self.half(x, interleaved, depth - 1)
                 except Unmet:
                     continue
-                return apply(op, inner) if op in _FUNCTIONS else reshaped_term(inner, (*shape[:-1], size))
+                return apply(op, inner) if _is_function(op, len(inputs)) else reshaped_term(inner, (*shape[:-1], size))
         raise Unmet("the halves of a factor may differ")
+
+
+def _is_function(op: str, inputs: int) -> bool:
+    """Whether an operator computes each element from that of its one input, and has no attributes."""
+    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and not has_attributes(op)))

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import constant, mul, same_type
 
-REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax")
+
+def _reduces(op: Operator) -> bool:
+    return op.traits.reduces
+
+
 x, c = variables("x c")
 (axes,) = variables("axes?")
 
@@ -28,7 +33,7 @@ def _dropped(d: Sampler) -> Instance:
     array = d.floats(d.shape(1, 4, ones=0.05))
     chosen = _chosen_axes(d, array.ndim)
     value = drawing.value(array)
-    op = d.choose(REDUCTIONS)
+    op = d.choose(operators_with(_reduces))
     kept = [1 if i in chosen or i - array.ndim in chosen else n for i, n in enumerate(array.shape)]
     reduced = drawing.op(op, value, drawing.value(fixed(chosen, "int64")), keepdims=0)
     if d.chance(0.2):
@@ -38,9 +43,9 @@ def _dropped(d: Sampler) -> Instance:
 
 @group_rule(exactness=Exactness.EXACT, source="ONNX reductions", family="E27", sample=_dropped)
 def keep_reduced_axes(view: GroupView) -> Iterator[Merge]:
-    """``Reshape(ReduceMean(x, axes, keepdims=0), shape) == ReduceMean(x, axes, keepdims=1)``; sums and maxima likewise."""
+    """``Reshape(ReduceMean(x, axes, keepdims=0), shape) == ReduceMean(x, axes, keepdims=1)``; others likewise."""
     reduced: dict[int, list[tuple[str, Ref, tuple[Ref | None, ...]]]] = {}
-    for op in REDUCTIONS:
+    for op in operators_with(_reduces):
         for node, inputs in view.nodes(op):
             if not node.attr("keepdims", 1) and not node.attr("noop_with_empty_axes", 0):
                 reduced.setdefault(node.handle, []).append((op, node, inputs))

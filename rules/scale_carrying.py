@@ -18,6 +18,7 @@ from eqsat.rules.movement import slice_ranges
 from eqsat.rules.terms import div, int64s, mul, permutation_of
 
 MOVEMENT = ("Transpose", "Reshape", "Slice", "Pad", "Concat")
+"""By operator, not by trait: those of which this module knows how an axis passes them."""
 BOUNDED = ("Clip", "PRelu")
 
 Inputs = tuple[Ref | None, ...]

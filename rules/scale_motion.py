@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Rule, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import FLOATS, elements_along, floating, largest, not_all
 from eqsat.rules.drawing import kept_shape_along
@@ -23,18 +24,20 @@ x, s = variables("x s")
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
 
-PASSABLE = {
-    "Relu": Exactness.EXACT,
-    "LeakyRelu": Exactness.ROUNDING,
-    "MaxPool": Exactness.EXACT,
-    "AveragePool": Exactness.ROUNDING,
-    "GlobalMaxPool": Exactness.EXACT,
-    "GlobalAveragePool": Exactness.ROUNDING,
-}
+
+def _passable(op: Operator) -> bool:
+    """Pools and rectifiers. Neg and Abs have rules of their own; reductions drop axes."""
+    return op.traits.homogeneous and op.traits.rising and (op.traits.operands == 1 or op.traits.spatial)
+
+
+PASSABLE = {op: Exactness.EXACT if traits_of(op).sources else Exactness.ROUNDING for op in operators_with(_passable)}
 """Operators with ``op(x * s) == op(x) * s`` for a positive ``s``, and how exactly it holds: rounding is monotone."""
 
-LINEAR = ("AveragePool", "GlobalAveragePool")
+LINEAR = tuple(op for op in PASSABLE if traits_of(op).affine)
 """Those of them for which ``s`` may have any sign."""
+
+PRODUCTS = operators_with(lambda op: op.traits.product and op.traits.affine)
+"""Operators that are linear in weights."""
 
 
 def _is_positive(value: Ref) -> bool:
@@ -54,7 +57,7 @@ def _finite(m: Match) -> bool:
 
 def _require_channels(m: Match, op: str, value: Ref) -> None:
     """Windows span the spatial axes, along which ``s`` must not vary."""
-    if op.endswith("Pool"):
+    if traits_of(op).spatial:
         m.require(value.rank >= 3, "the value has no spatial axes")
         elements_along(m.s, value, 1)
 
@@ -123,14 +126,14 @@ def absorbing(view: GroupView) -> set[int]:
     """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
     found = {
         node.handle
-        for op in ("Conv", "ConvTranspose", "MatMul", "Gemm")
+        for op in PRODUCTS
         for node, inputs in view.nodes(op)
         if inputs[1] is not None and inputs[1].is_constant
     }
     size = -1
     while size < len(found):
         size = len(found)
-        for op in ("Relu", "LeakyRelu", "Add"):
+        for op in ("Add", *(p for p in PASSABLE if traits_of(p).operands)):
             for node, inputs in view.nodes(op):
                 if all(i is not None and (i.handle in found or (op == "Add" and i.is_constant)) for i in inputs):
                     found.add(node.handle)

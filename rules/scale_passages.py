@@ -12,11 +12,12 @@ from functools import partial
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import GroupView, Merge, Ref, Unmet, group_rule
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.scale_carrying import BOUNDED, MOVEMENT, Node, scaled_concat, scaled_operand, scaled_result
-from eqsat.rules.scale_motion import PASSABLE, absorbing
+from eqsat.rules.scale_motion import PASSABLE, PRODUCTS, absorbing
 
 SOURCE = "each element is scaled by itself"
 PASSED_ON = MOVEMENT
@@ -25,9 +26,6 @@ PASSED_BACK = tuple(op for op in MOVEMENT if op != "Slice")
 
 
 # --- where weights are in sight ------------------------------------------------------------------------------------------
-
-_TOWARDS_SCORES = frozenset(("MatMul", "Reshape", "Transpose"))
-_LINEAR = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def _nodes(view: GroupView, ops: tuple[str, ...]) -> Iterator[Node]:
@@ -45,7 +43,7 @@ def _operands(node: Node) -> list[Ref]:
 
 def _before_weights(view: GroupView) -> set[int]:
     """Classes that a linear operator with constant weights reads, with no more than what a scale may pass in between."""
-    found = {node.x.handle for node in _nodes(view, _LINEAR) if node.rest[0] is not None and node.rest[0].is_constant}
+    found = {node.x.handle for node in _nodes(view, PRODUCTS) if node.rest[0] is not None and node.rest[0].is_constant}
     return _closure(view, found, PASSED_ON, lambda node: ([node.ref], _operands(node)))
 
 
@@ -101,7 +99,7 @@ def _may_pay(view: GroupView, value: Ref, scale: Ref, product: Ref) -> bool:
     if math.prod(scale.static_shape) > 1:
         return True
     uses = {op for op, _, _ in view.users(product)}
-    if uses and uses <= _TOWARDS_SCORES:
+    if uses and all(op == "MatMul" or traits_of(op).permutes for op in uses):
         return False
     readers = [inputs for op, _, inputs in view.users(value) if op == "Mul"]
     number_only = all(any(i is not None and i.is_constant for i in inputs) for inputs in readers)

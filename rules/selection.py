@@ -11,6 +11,7 @@ import numpy as np
 from eqsat.conditions import constant, same_type
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
 from eqsat.rules.alignment import FLOATS
@@ -116,7 +117,7 @@ def choose_between_results(view: GroupView) -> Iterator[Merge]:
     for node, (c,) in view.nodes("Cast"):
         if c is not None and c.dtype is DType.BOOL and node.dtype in FLOATS:
             choices.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
-    for op in ("Add", "Sub", "Mul", "Div"):
+    for op in operators_with(_is_arithmetic):
         for node, (a, b) in view.nodes(op):
             assert a is not None
             assert b is not None
@@ -132,6 +133,11 @@ def choose_between_results(view: GroupView) -> Iterator[Merge]:
                 continue
             if c.type.shape is not None and c.type.shape == node.type.shape:
                 yield node, apply("Where", c, *results)
+
+
+def _is_arithmetic(op: Operator) -> bool:
+    """Whether it adds, subtracts, multiplies or divides, which all do alike."""
+    return op.bit_exact and op.traits.operands == 2 and bool(op.traits.affine)
 
 
 def _is_number(value: Ref | None) -> bool:

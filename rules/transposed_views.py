@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import operators_with
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.movement import draw_slice, slice_ranges, slice_term
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s, permutation_of, transpose
-from eqsat.rules.transposes import UNARY
+from eqsat.rules.transposes import is_unary
 
 SOURCE = "each element keeps its place among those of its block of axes"
 x, s, t = variables("x s t")
@@ -136,7 +137,7 @@ def sink_equal_transposes_below_concat(view: GroupView) -> Iterator[Merge]:
         if inputs[0] is not None and not node.is_constant:
             sources.setdefault(node.handle, {}).setdefault(permutation_of(node), inputs[0])
     moved = {handle: dict(found) for handle, found in sources.items()}
-    for op in sorted(UNARY):
+    for op in operators_with(is_unary):
         for node, inputs in view.nodes(op):
             for perm, x in moved.get(inputs[0].handle, {}).items() if inputs[0] is not None else ():
                 args: Any = (x, *inputs[1:])

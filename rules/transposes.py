@@ -10,72 +10,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import int64s, permutation_of, transpose
 
 EXACT = Exactness.EXACT
 
-UNARY = frozenset(
-    (
-        "Abs",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cast",
-        "Cos",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Log",
-        "Mish",
-        "Neg",
-        "Not",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Swish",
-        "Tanh",
-        "ThresholdedRelu",
-    )
-)
-"""Operators applied to each element of their first input; further inputs are scalars."""
 
-BROADCASTING = frozenset(
-    (
-        "Add",
-        "And",
-        "Div",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Or",
-        "Pow",
-        "Sub",
-        "Sum",
-        "Where",
-        "Xor",
-    )
-)
-"""Operators that broadcast all their inputs against each other."""
+def is_unary(op: Operator) -> bool:
+    """Whether an operator applies to each element of its first input; further inputs are single numbers."""
+    return op.traits.operands == 1 and not op.traits.vectors
+
+
+def is_broadcasting(op: Operator) -> bool:
+    """Whether an operator broadcasts all its inputs against each other."""
+    return op.traits.operands > 1
+
+
+def is_elementwise(op: Operator) -> bool:
+    return is_unary(op) or is_broadcasting(op)
+
 
 _SIZE_LIMIT = 32
 """Operators between transposes that are rebuilt at most."""
@@ -95,7 +50,7 @@ class _Transposer:
                 self.sources.setdefault(node.handle, []).append((x, permutation_of(node)))
         self.elementwise: dict[int, list[Node]] = {}
         if self.sources:
-            for op in sorted(UNARY | BROADCASTING):
+            for op in operators_with(is_elementwise):
                 for node, inputs in view.nodes(op):
                     self.elementwise.setdefault(node.handle, []).append((op, node, inputs))
         self._found: dict[tuple[int, Permutation], Found | None] = {}
@@ -126,7 +81,7 @@ class _Transposer:
         args: list[Term | None] = []
         size = 1
         for i, operand in enumerate(inputs):
-            found = (operand, 0) if operand is None or (op in UNARY and i > 0) else self._operand(operand, perm)
+            found = (operand, 0) if operand is None or i >= traits_of(op).operands else self._operand(operand, perm)
             if found is None:
                 return None
             args.append(found[0])
@@ -215,9 +170,9 @@ def sink_equal_transposes(view: GroupView) -> Iterator[Merge]:
     transposer = _Transposer(view)
     for nodes in list(transposer.elementwise.values()):
         for node in nodes:
-            op, root, inputs = node
+            _, root, inputs = node
             moving = [i for i in inputs if i is not None and i.handle in transposer.sources and not i.is_constant]
-            if op in UNARY or len({i.handle for i in moving}) < 2:
+            if len({i.handle for i in moving}) < 2:
                 continue
             try:
                 for _, perm in transposer.sources[moving[0].handle]:
