@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from eqsat.ir.operator import operator
+
 ROOT = Path(__file__).resolve().parent.parent
 BASE = {"errors", "exactness", "_version"}
 ALLOWED: dict[str, set[str]] = {
@@ -97,3 +99,33 @@ def test_extract_knows_neither_egglog_nor_onnx() -> None:
 def test_modules_have_one_subject() -> None:
     long = {str(p.relative_to(ROOT)): n for _, p in _modules() if (n := len(p.read_text().splitlines())) > 400}
     assert not long
+
+
+LISTS_OF_OPERATORS = 5
+"""Tables that are about something else than operators: how kernels are told apart, how operands are drawn, what a module does."""
+
+
+def _names_operators(node: ast.AST) -> bool:
+    """Whether a literal lists three operators or more, or has as many as keys."""
+    parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+    names = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+    return sum(1 for name in names if name[:1].isupper() and operator(name) is not None) >= 3
+
+
+def _lists_of_operators(source: str) -> int:
+    """Those that no sampler draws from (``d.choose(...)``, ``ops=...``): a choice of some operators is no fact about them."""
+    tree = ast.parse(source)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    drawn = {id(a) for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "choose" for a in c.args}
+    drawn |= {id(k.value) for c in calls for k in c.keywords if k.arg == "ops"}
+    literals = (ast.Tuple, ast.List, ast.Set, ast.Dict)
+    return sum(1 for n in ast.walk(tree) if isinstance(n, literals) and id(n) not in drawn and _names_operators(n))
+
+
+def test_facts_about_operators_stand_on_their_definitions() -> None:
+    """As traits (`eqsat.ir.traits`), not as lists of names. Tables of opsets and grids of timings are no such facts."""
+    skipped = ("eqsat/ir/operators/", "eqsat/ir/versions", "eqsat/calibrate/", "eqsat/rules/", "eqsat/extract/")
+    paths = [str(path.relative_to(ROOT)) for _, path in _modules()]
+    counts = {p: _lists_of_operators((ROOT / p).read_text()) for p in paths if not p.startswith(skipped)}
+    assert sum(counts.values()) <= LISTS_OF_OPERATORS, {p: n for p, n in counts.items() if n}
+    assert _lists_of_operators('UNARY = frozenset(("Relu", "Neg", "Abs"))\nTABLE = {"Add": 1, "Sub": 2, "Mul": 3}') == 2
