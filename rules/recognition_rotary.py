@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
-from eqsat.ir.schema_operator import has_attributes
+from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.alignment import reshaped_term
@@ -270,4 +270,4 @@ class _Reader:
 
 def _is_function(op: str, inputs: int) -> bool:
     """Whether an operator computes each element from that of its one input, and has no attributes."""
-    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and not has_attributes(op)))
+    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and attributes_of_schema(op) == {}))
