@@ -71,7 +71,7 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
             sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
             if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
                 found = paired(op, sides[0], sides[1])
-        elif inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype is DType.FLOAT)):
+        elif inputs and inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype is DType.FLOAT)):
             found = levels_of(reader, inputs[0], depth - 1)
         if found is not None:
             return found
