@@ -296,6 +296,7 @@ def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, 
         seed=options.seed,
         feeds=feeds,
         quanta=quanta,
+        form=options.form,
     )
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from eqsat.backends.onnxruntime import Session
+from eqsat.backends.onnx_form import in_form
 from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
@@ -18,14 +17,14 @@ from eqsat.lower.program import Program
 from eqsat.verify.compare import distance
 from eqsat.verify.feeds import random_feeds, size_candidates
 from eqsat.verify.kernels import KernelCheck
+from eqsat.verify.levels import check_levels, levels_of
 from eqsat.verify.original import Original, Source
-from eqsat.verify.pieces import session_of
-from eqsat.verify.sensitivity import Sensitivity
+from eqsat.verify.pieces import Run
+from eqsat.verify.reference import Reference
 from eqsat.verify.values import random_nodes
 from eqsat.verify.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
 Feeds = Mapping[str, np.ndarray]
-Run = Callable[[Feeds], dict[str, Any]]
 
 
 def verify_program(
@@ -38,14 +37,16 @@ def verify_program(
     seed: int = 0,
     feeds: Sequence[Feeds] | None = None,
     quanta: Mapping[str, int] | None = None,
+    form: str = "flat",
 ) -> Verification:
-    """Checks ``program`` against ``original``, kernel by kernel and end to end.
+    """Checks ``program`` against ``original``, kernel by kernel and end to end, as it will be written in ``form``.
 
     ``original_source`` and ``result_source``: the files (or model) to run; by default the graphs themselves. ``feeds``:
     the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
-    rule of class ``lsb``, how many quanta it may move an integer (1 by default). Raises `FeedError` if ``feeds`` do not
-    fit.
+    rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
+    run, the program has to agree up to the original's sensitivity at every level (`eqsat.verify.levels`). Raises
+    `FeedError` if ``feeds`` do not fit.
     """
     report = Verification()
     for given in feeds or ():
@@ -59,8 +60,10 @@ def verify_program(
         trials = list(_trials(original, runner.run, runs, seed, feeds))
     except (ModelError, FeedError) as error:
         return Verification(NOT_RUN, notes=(str(error),))
+    written = in_form(program.graph, form)
     try:
-        result = Session(result_source, arena=False).run if result_source is not None else session_of(program.graph).run
+        interpreted = runner.is_interpreted
+        result = Original(written, result_source, stand_in=False, interpreted=interpreted).run
     except ModelError as error:
         return Verification(FAILED, failures=(f"the result does not load: {error}",))
     notes = list(runner.notes)
@@ -69,11 +72,16 @@ def verify_program(
     if not _is_deterministic(original, runner.run, trials[0]):
         _compare_types_only(runner.run, result, trials, report, failures, notes)
     else:
-        _compare_outputs(original, runner.run, result, trials, exactness, seed, report, failures, notes)
-        kernels = check.run(trials[0], runner.fetcher(trials[0]), seed=seed)
+        reference = Reference(original, runner.run, trials, seed)
+        _compare_outputs(reference, result, exactness, report, failures, notes)
+        kernels = check.run(trials[0], runner.fetcher(trials[0]), seed=seed, in_interpreter=interpreted)
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
         failures += kernels.failures
         notes += kernels.notes
+        del runner, result  # and their sessions
+        models = (original, original_source), (written, result_source)
+        if not interpreted:
+            _compare_levels(levels_of(form), models, reference, exactness, seed, report, failures, notes)
     return _conclude(report, failures, notes)
 
 
@@ -102,7 +110,8 @@ def verify_models(
     try:
         runner = Original(a, a_path)
         trials = list(_trials(a, runner.run, runs, seed, feeds))
-        other = Original(b, b_path)
+        interpreted = runner.is_interpreted
+        other = Original(b, b_path, interpreted=interpreted)
     except (ModelError, FeedError) as error:
         return Verification(NOT_RUN, notes=(str(error),))
     notes = [*runner.notes, *other.notes]
@@ -111,7 +120,12 @@ def verify_models(
         _compare_types_only(runner.run, other.run, trials, report, failures, notes)
     else:
         # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
-        _compare_outputs(a, runner.run, other.run, trials, Exactness.LSB, seed, report, failures, notes)
+        reference = Reference(a, runner.run, trials, seed)
+        _compare_outputs(reference, other.run, Exactness.LSB, report, failures, notes)
+        del runner, other
+        if not interpreted:
+            models = (a, a_path), (b, b_path)
+            _compare_levels(levels_of("flat"), models, reference, Exactness.LSB, seed, report, failures, notes)
     return _conclude(report, failures, notes)
 
 
@@ -144,32 +158,25 @@ def _trials(
 
 
 def _compare_outputs(
-    original: Graph,
-    run: Run,
+    reference: Reference,
     result: Run,
-    trials: Sequence[Feeds],
     exactness: Exactness,
-    seed: int,
     report: Verification,
     failures: list[str],
     notes: list[str],
 ) -> None:
-    sensitivity: Sensitivity | None = None
-    for k, feeds in enumerate(trials):
-        reference = run(feeds)
+    measured = Exactness.EXACT  # there is no need for runs with noise while everything is equal
+    for k, feeds in enumerate(reference.trials):
+        right = reference.outputs[k]
         try:
             found = result(feeds)
         except EqsatError as error:
             failures.append(f"run {k + 1}: the result fails: {error}")
             continue
         report.runs += 1
-        equal = all(
-            distance(reference[name], found[name]) == distance(reference[name], reference[name]) for name in reference
-        )
-        if sensitivity is None and not equal and exactness > Exactness.EXACT:
-            sensitivity = Sensitivity(original, min(exactness, Exactness.LSB))
-        measure = sensitivity or Sensitivity(original, Exactness.EXACT)
-        for name, yardstick in measure.yardsticks(feeds, reference, seed + k).items():
+        if any(distance(right[name], found[name]) != distance(right[name], right[name]) for name in right):
+            measured = exactness
+        for name, yardstick in reference.yardsticks(measured)[k].items():
             judgement = yardstick.judge(found[name], exact=exactness is Exactness.EXACT)
             report.record(name, judgement)
             if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
@@ -177,8 +184,23 @@ def _compare_outputs(
                 notes.append(f"output {name!r}: {judgement.message}, which lossy rules do not promise to keep")
             elif judgement.message:
                 failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
-    if sensitivity is not None:
-        notes += sensitivity.notes
+    notes += reference.notes
+
+
+def _compare_levels(
+    levels: Sequence[str],
+    models: tuple[tuple[Graph, Source], tuple[Graph, Source]],
+    reference: Reference,
+    exactness: Exactness,
+    seed: int,
+    report: Verification,
+    failures: list[str],
+    notes: list[str],
+) -> None:
+    found = check_levels(levels, *models, reference, exactness, seed)
+    report.levels = found.errors
+    failures += found.failures
+    notes += found.notes
 
 
 def _compare_types_only(

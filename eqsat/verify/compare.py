@@ -14,7 +14,11 @@ SLACK = 2.0
 """The noise runs are a sample: a result may deviate this many times as far as they do."""
 
 FLOOR_ULP = 4.0
-"""Floats this close, in ulp of the largest in their group, agree whatever the noise runs say."""
+"""Floats this close, in ulp of the largest in their group, and on average in ulp of the average one, agree whatever the
+noise runs say."""
+
+FLOOR_ULP_OF_HALVES = 1.0
+"""The same in half precision: one rounding left out, and another put in."""
 
 SPREAD = 1024.0
 """An array whose largest element is this many times larger than a typical one is judged in two groups (`Yardstick`)."""
@@ -24,7 +28,8 @@ SPREAD = 1024.0
 class Distance:
     """How far an array is from its reference; for whole numbers in quanta. ``max_rel``: relative to the largest element.
 
-    ``moved``: how many of ``size`` elements differ. ``misfit`` says why elements cannot be compared, or is empty.
+    ``moved``: how many of ``size`` elements differ. ``largest`` and ``average``: absolute values of the reference's
+    elements; 0 where nothing differs. ``misfit`` says why elements cannot be compared, or is empty.
     """
 
     max_abs: float = 0.0
@@ -32,6 +37,8 @@ class Distance:
     max_rel: float = 0.0
     moved: int = 0
     size: int = 0
+    largest: float = 0.0
+    average: float = 0.0
     misfit: str = ""
 
 
@@ -52,6 +59,11 @@ class _Observed:
     max_abs: float = 0.0
     mean_abs: float = 0.0
     moved: int = 0
+
+    def take(self, other: Distance | _Observed) -> None:
+        self.max_abs = max(self.max_abs, other.max_abs)
+        self.mean_abs = max(self.mean_abs, other.mean_abs)
+        self.moved = max(self.moved, other.moved)
 
 
 class Yardstick:
@@ -74,9 +86,16 @@ class Yardstick:
         """Takes note of what a run with noise computed. One that cannot be compared (another shape) is left out."""
         for group, observed in zip(self._distances(noisy), self._observed, strict=True):
             if not group.misfit:
-                observed.max_abs = max(observed.max_abs, group.max_abs)
-                observed.mean_abs = max(observed.mean_abs, group.mean_abs)
-                observed.moved = max(observed.moved, group.moved)
+                observed.take(group)
+
+    def moved_to(self, reference: Any) -> Yardstick:
+        """A yardstick of the same tolerances around another array."""
+        moved = Yardstick(reference, whole=self.whole, quanta=self.quanta)
+        same = len(moved._observed) == len(self._observed)
+        for k, observed in enumerate(moved._observed):
+            for seen in self._observed[k : k + 1] if same else self._observed:
+                observed.take(seen)
+        return moved
 
     def judge(self, result: Any, *, exact: bool = False) -> Judgement:
         """Compares ``result``; with ``exact`` it has to be equal up to the sign of zero and the payload of NaN."""
@@ -104,13 +123,14 @@ class Yardstick:
         return ""
 
     def _check_float(self, found: Distance, observed: _Observed) -> str:
-        floor = FLOOR_ULP * ulp_of(self.reference) * (found.max_abs / found.max_rel if found.max_rel else 0.0)
-        for kind, value, seen in (
-            ("max", found.max_abs, observed.max_abs),
-            ("mean", found.mean_abs, observed.mean_abs),
+        floor = floor_of(self.reference)
+        for kind, value, seen, size in (
+            ("max", found.max_abs, observed.max_abs, found.largest),
+            ("mean", found.mean_abs, observed.mean_abs, found.average),
         ):
-            if not value <= SLACK * seen + floor:
-                return f"{kind} abs error {value:.3g}, tolerance {SLACK * seen + floor:.3g}"
+            tolerance = SLACK * seen + floor * size
+            if not value <= tolerance:
+                return f"{kind} abs error {value:.3g}, tolerance {tolerance:.3g}"
         return ""
 
     @property
@@ -121,7 +141,7 @@ class Yardstick:
         seen = max((o.max_abs for o in self._observed), default=0.0)
         if self.whole:
             return max(seen, float(self.quanta))
-        return SLACK * seen + FLOOR_ULP * ulp_of(self.reference) * magnitude_of(self.reference)
+        return SLACK * seen + floor_of(self.reference) * magnitude_of(self.reference)
 
     def _groups(self) -> Sequence[np.ndarray | None]:
         return (None,) if self._large is None else (~self._large, self._large)
@@ -161,9 +181,11 @@ def distance(reference: Any, result: Any) -> Distance:
         largest = float(difference.max())
     if largest == 0:
         return Distance(size=size)
-    scale = float(np.abs(a).max())
+    sizes = np.abs(a)
+    scale, average = float(sizes.max()), float(sizes.mean(dtype=np.float64))
     relative = largest / scale if scale else math.inf
-    return Distance(largest, float(difference.mean()), relative, int(np.count_nonzero(difference)), size)
+    moved = int(np.count_nonzero(difference))
+    return Distance(largest, float(difference.mean()), relative, moved, size, scale, average)
 
 
 def magnitude_of(reference: np.ndarray) -> float:
@@ -179,6 +201,12 @@ def ulp_of(reference: np.ndarray) -> float:
     if reference.dtype.kind in "biuOUSc":
         return 0.0
     return float(ml_dtypes.finfo(reference.dtype).eps)
+
+
+def floor_of(reference: np.ndarray) -> float:
+    """How close floats have to be to agree whatever the noise runs say, as a part of their size."""
+    halves = reference.dtype.kind not in "biuOUSc" and reference.dtype.itemsize == 2
+    return (FLOOR_ULP_OF_HALVES if halves else FLOOR_ULP) * ulp_of(reference)
 
 
 def _measure(found: Distance, whole: bool) -> str:

@@ -1,4 +1,4 @@
-"""The original, ready to be run: by ONNX Runtime from its file, or from its graph, or by the reference interpreter."""
+"""A model, ready to be run: by ONNX Runtime from its file, or from its graph, or by the reference interpreter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 
 from eqsat.backends.onnxruntime import Session
-from eqsat.errors import EqsatError, ModelError
+from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
-from eqsat.ir.interpret import run as interpret
-from eqsat.verify.pieces import session_of
+from eqsat.verify.halves import computes_in_half
+from eqsat.verify.pieces import run_in_interpreter, session_of
 
 Source = str | Path | onnx.ModelProto | None
 
@@ -22,33 +22,52 @@ Source = str | Path | onnx.ModelProto | None
 class Original:
     """Runs ``graph``, from ``source`` if that is given, without optimisation.
 
-    ``extra``: intermediate values that will be asked for. ``notes`` says so where the reference interpreter stands in.
-    Raises `ModelError` if nothing can run it.
+    Half precision is rounded after every operator, which takes the graph (`eqsat.verify.halves`). ``extra``: intermediate
+    values that will be asked for. ``notes`` says so where the reference interpreter stands in, if ``stand_in`` lets it.
+    ``interpreted``: it does from the start, as it does for the model to be compared with. Raises `ModelError`
+    if nothing can run it.
     """
 
-    def __init__(self, graph: Graph, source: Source = None, extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        source: Source = None,
+        extra: Sequence[str] = (),
+        *,
+        stand_in: bool = True,
+        interpreted: bool = False,
+    ) -> None:
         self.graph = graph
-        self.source = source
+        self.source = None if computes_in_half(graph) else source
         self.notes: list[str] = []
         self._extra = frozenset(extra)
         self._session: Session | None = None
+        if interpreted:
+            return
         try:
             self._session = self._open(extra)
         except ModelError as error:
+            if not stand_in:
+                raise
             self.notes.append(f"the reference interpreter runs the original, since ONNX Runtime does not: {error}")
+
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether the reference interpreter stands in for ONNX Runtime."""
+        return self._session is None
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Outputs by name."""
         if self._session is not None:
             return self._session.run(feeds, self.graph.outputs)
-        return self._interpret(feeds, self.graph.outputs)
+        return run_in_interpreter(self.graph, feeds)
 
     def fetcher(self, feeds: Mapping[str, np.ndarray]) -> Callable[[Sequence[str]], dict[str, Any]]:
         """A function from names of intermediate values to their values on ``feeds``."""
 
         def fetch(names: Sequence[str]) -> dict[str, Any]:
             if self._session is None:
-                return self._interpret(feeds, names)
+                return run_in_interpreter(self.graph, feeds, names)
             if not names:
                 return {}
             session = self._session if self._extra.issuperset(names) else self._open(names)
@@ -62,14 +81,6 @@ class Original:
             outputs = tuple(dict.fromkeys((*self.graph.outputs, *extra)))
             return session_of(replace(self.graph, outputs=outputs))
         return Session(source, "disable", extra_outputs=extra, arena=False)
-
-    def _interpret(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, Any]:
-        try:
-            return interpret(self.graph, feeds, names)
-        except EqsatError:
-            raise
-        except Exception as error:  # numpy's, for inputs that do not fit
-            raise ModelError(f"the reference interpreter: {type(error).__name__}: {error}") from None
 
 
 def _computes(source: str | Path | onnx.ModelProto, names: Sequence[str]) -> bool:

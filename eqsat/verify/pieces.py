@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
 
 from eqsat.backends.onnxruntime import Session
+from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import DType, Type
+from eqsat.verify.halves import in_single
+
+Run = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""From inputs to outputs, both by name. Raises `EqsatError`."""
 
 LENT_BYTES = 1 << 16
 """Constants of more bytes than this are lent to the runtime instead of being written into the model."""
@@ -40,10 +48,38 @@ def subgraph(
     )
 
 
-def session_of(graph: Graph, *, prepack: bool = False, threads: int | None = None) -> Session:
-    """``graph`` loaded as it is, without optimisation. Raises `ModelError` when ONNX Runtime cannot run it."""
-    model, weights = detached(graph)
-    return Session(model, "disable", weights=weights, prepack=prepack, threads=threads, arena=False)
+def session_of(
+    graph: Graph,
+    level: str = "disable",
+    *,
+    prepack: bool = False,
+    threads: int | None = None,
+    round_halves: bool = True,
+) -> Session:
+    """``graph`` loaded, without optimisation unless ``level`` says so. Half precision is rounded after every operator
+    (`eqsat.verify.halves`) unless ``round_halves`` is false. Raises `ModelError` when ONNX Runtime cannot run it."""
+    model, weights = detached(in_single(graph) if round_halves else graph)
+    return Session(model, level, weights=weights, prepack=prepack, threads=threads, arena=False)
+
+
+def in_session_of(graph: Graph) -> Run:
+    """What runs ``graph`` in ONNX Runtime. Raises `ModelError` when that does not load it."""
+    return session_of(graph).run
+
+
+def in_interpreter_of(graph: Graph) -> Run:
+    """What runs ``graph`` in the reference interpreter."""
+    return partial(run_in_interpreter, graph)
+
+
+def run_in_interpreter(graph: Graph, feeds: Mapping[str, Any], fetch: Sequence[str] | None = None) -> dict[str, Any]:
+    """What the reference interpreter computes. Raises `EqsatError` for whatever goes wrong."""
+    try:
+        return interpret(graph, feeds, fetch)
+    except EqsatError:
+        raise
+    except Exception as error:  # numpy's, for inputs that do not fit
+        raise ModelError(f"the reference interpreter: {type(error).__name__}: {error}") from None
 
 
 def detached(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

@@ -11,37 +11,39 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.backends.onnxruntime import Session
-from eqsat.errors import ModelError
+from eqsat.errors import EqsatError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.verify.compare import Yardstick
 from eqsat.verify.noise import NOISE_RUNS, NoisyGraph, add_noise
-from eqsat.verify.pieces import session_of
+from eqsat.verify.pieces import Run, in_interpreter_of, session_of
 from eqsat.verify.values import whole_numbers
 
 
 class Sensitivity:
     """``original``, ready to be run with the noise that rewrites of class ``exactness`` may cause.
 
-    ``notes`` says so where the noise could not be run; outputs then have to agree to a few ulp.
+    ``notes`` says so where the noise could not be run; outputs then have to agree to a few ulp. ``round_halves``: see
+    `session_of`.
     """
 
-    def __init__(self, original: Graph, exactness: Exactness, noise_runs: int = NOISE_RUNS) -> None:
+    def __init__(
+        self, original: Graph, exactness: Exactness, noise_runs: int = NOISE_RUNS, *, round_halves: bool = True
+    ) -> None:
         self.original = original
         self.exactness = exactness
         self.noise_runs = noise_runs
         self.notes: list[str] = []
         self._whole = whole_numbers(original)
         self._noisy: NoisyGraph | None = None
-        self._session: Session | None = None
+        self._run: Run | None = None
         if exactness > Exactness.EXACT:
             self._noisy = add_noise(original, exactness, self._whole)
             if self._noisy.sites:
                 try:
-                    self._session = session_of(self._noisy.graph, prepack=False)
-                except ModelError as error:
-                    self._give_up(error)
+                    self._run = session_of(self._noisy.graph, round_halves=round_halves).run
+                except ModelError:
+                    self._run = in_interpreter_of(self._noisy.graph)
 
     def yardsticks(
         self, feeds: Mapping[str, np.ndarray], reference: Mapping[str, Any], seed: int = 0
@@ -51,12 +53,12 @@ class Sensitivity:
             name: Yardstick(value, whole=name in self._whole, quanta=self._quanta(value))
             for name, value in reference.items()
         }
-        if self._session is None or self._noisy is None:
+        if self._run is None or self._noisy is None:
             return found
         for run in range(self.noise_runs):
             try:
-                noisy = self._session.run({**feeds, **self._noisy.pools(seed * self.noise_runs + run)})
-            except ModelError as error:
+                noisy = self._run({**feeds, **self._noisy.pools(seed * self.noise_runs + run)})
+            except EqsatError as error:
                 self._give_up(error)
                 break
             for name, yardstick in found.items():
@@ -67,8 +69,8 @@ class Sensitivity:
         small = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype.itemsize <= 2
         return int(small and self.exactness > Exactness.EXACT)
 
-    def _give_up(self, error: ModelError) -> None:
-        self._session = None
+    def _give_up(self, error: EqsatError) -> None:
+        self._run = None
         self.notes.append(f"the original cannot be run with noise, so outputs have to agree to a few ulp: {error}")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.types import DType
 from eqsat.verify.counterparts import Counterpart
 from eqsat.verify.regions import Region
 from eqsat.verify.values import MOVEMENT
@@ -92,4 +93,4 @@ def stretched(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_plain_float(graph: Graph, value: str) -> bool:
     dtype = getattr(graph.type_of(value), "dtype", None)
-    return dtype is not None and dtype.is_float and dtype.numpy.isbuiltin == 1
+    return dtype in (DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)

@@ -19,7 +19,8 @@ class Verification:
     ``verdict``: ``equal`` (bit by bit), ``within tolerance``, ``failed``, ``not run`` (the reason is in ``notes``) or
     ``not judged`` (rules were used that promise no equality). ``outputs``: by output the largest absolute error over all
     runs, the same relative to the output's largest element, the mean absolute error, and the tolerance of the run with
-    the largest error. ``failures``: one line for each output and kernel that disagrees.
+    the largest error. ``levels``: for each level of ONNX Runtime at which both were run, the largest absolute error of any
+    output and its tolerance. ``failures``: one line for each output and kernel that disagrees.
     """
 
     verdict: str = NOT_RUN
@@ -27,6 +28,7 @@ class Verification:
     outputs: dict[str, dict[str, float]] = field(default_factory=dict)
     kernels_checked: int = 0
     kernels_unchanged: int = 0
+    levels: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -67,6 +69,10 @@ class Verification:
             },
             "kernels_checked": self.kernels_checked,
             "kernels_unchanged": self.kernels_unchanged,
+            "levels": {
+                level: {key: value if math.isfinite(value) else str(value) for key, value in entry.items()}
+                for level, entry in self.levels.items()
+            },
             "failures": list(self.failures),
             "notes": list(self.notes),
         }
