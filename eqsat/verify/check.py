@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,15 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
-from eqsat.verify.compare import distance
-from eqsat.verify.feeds import random_feeds, size_candidates
+from eqsat.verify.compare import Judgement, Yardstick, distance
+from eqsat.verify.extents import sized
 from eqsat.verify.kernels import KernelCheck
 from eqsat.verify.original import Original, Source
 from eqsat.verify.pieces import session_of
 from eqsat.verify.sensitivity import Sensitivity
+from eqsat.verify.trials import Feeds, Run, Trials, remembering, with_sizes
 from eqsat.verify.values import random_nodes
 from eqsat.verify.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
-
-Feeds = Mapping[str, np.ndarray]
-Run = Callable[[Feeds], dict[str, Any]]
 
 
 def verify_program(
@@ -54,11 +52,14 @@ def verify_program(
     if mismatch:
         return Verification(FAILED, failures=(mismatch,))
     check = KernelCheck(original, program, quanta)
+    runner = None
     try:
-        runner = Original(original, original_source, check.values_needed())
-        trials = list(_trials(original, runner.run, runs, seed, feeds))
+        inputs = Trials(original, runs, seed, feeds)
+        runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
+        chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(str(error),))
+        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
     try:
         result = Session(result_source, arena=False).run if result_source is not None else session_of(program.graph).run
     except ModelError as error:
@@ -67,14 +68,15 @@ def verify_program(
     failures: list[str] = []
     exactness = program.exactness
     if not _is_deterministic(original, runner.run, trials[0]):
-        _compare_types_only(runner.run, result, trials, report, failures, notes)
+        _compare_types_only(run, result, trials, report, failures, notes)
     else:
-        _compare_outputs(original, runner.run, result, trials, exactness, seed, report, failures, notes)
-        kernels = check.run(trials[0], runner.fetcher(trials[0]), seed=seed)
+        kernels = check.run(trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed)
+        chosen[0].values.clear()  # they may be many
+        _compare_outputs(original, run, result, trials, exactness, seed, report, failures, notes)
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
         failures += kernels.failures
         notes += kernels.notes
-    return _conclude(report, failures, notes)
+    return _conclude(report, with_sizes(failures, chosen), notes)
 
 
 def verify_models(
@@ -99,48 +101,22 @@ def verify_models(
     for given in feeds or ():
         check_feeds(a, given)
     report = Verification()
+    runner = None
     try:
         runner = Original(a, a_path)
-        trials = list(_trials(a, runner.run, runs, seed, feeds))
+        chosen = Trials(a, runs, seed, feeds).run(runner.run, runner.run)
         other = Original(b, b_path)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(str(error),))
+        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
     notes = [*runner.notes, *other.notes]
     failures: list[str] = []
     if not _is_deterministic(a, runner.run, trials[0]):
-        _compare_types_only(runner.run, other.run, trials, report, failures, notes)
+        _compare_types_only(run, other.run, trials, report, failures, notes)
     else:
         # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
-        _compare_outputs(a, runner.run, other.run, trials, Exactness.LSB, seed, report, failures, notes)
-    return _conclude(report, failures, notes)
-
-
-def _trials(
-    original: Graph, run: Run, runs: int, seed: int, feeds: Sequence[Feeds] | None
-) -> Iterator[dict[str, np.ndarray]]:
-    """Inputs on which the original runs. Raises `ModelError` if it runs on none."""
-    if feeds is not None:
-        yield from map(dict, feeds)
-        return
-    found: list[dict[str, np.ndarray]] = []
-    sizes: list[dict[str, int]] = []
-    problem: EqsatError | None = None
-    for candidate in size_candidates(original):
-        trial = random_feeds(original, seed, candidate)
-        try:
-            run(trial)
-        except ModelError as error:
-            problem = error
-            continue
-        found.append(trial)
-        sizes.append(candidate)
-        if len(found) == min(2, max(runs, 1)):
-            break
-    if not found:
-        raise ModelError(f"the original does not run on random inputs; give your own: {problem}")
-    yield from found
-    for k in range(len(found), runs):
-        yield random_feeds(original, seed + k, sizes[k % len(sizes)])
+        _compare_outputs(a, run, other.run, trials, Exactness.LSB, seed, report, failures, notes)
+    return _conclude(report, with_sizes(failures, chosen), notes)
 
 
 def _compare_outputs(
@@ -154,6 +130,7 @@ def _compare_outputs(
     failures: list[str],
     notes: list[str],
 ) -> None:
+    bare = Sensitivity(original, Exactness.EXACT)
     sensitivity: Sensitivity | None = None
     for k, feeds in enumerate(trials):
         reference = run(feeds)
@@ -163,14 +140,12 @@ def _compare_outputs(
             failures.append(f"run {k + 1}: the result fails: {error}")
             continue
         report.runs += 1
-        equal = all(
-            distance(reference[name], found[name]) == distance(reference[name], reference[name]) for name in reference
-        )
-        if sensitivity is None and not equal and exactness > Exactness.EXACT:
-            sensitivity = Sensitivity(original, min(exactness, Exactness.LSB))
-        measure = sensitivity or Sensitivity(original, Exactness.EXACT)
-        for name, yardstick in measure.yardsticks(feeds, reference, seed + k).items():
-            judgement = yardstick.judge(found[name], exact=exactness is Exactness.EXACT)
+        # Runs with noise take longer than all else: they are for what differs by more than a few ulp.
+        judged = _judge(bare.yardsticks(feeds, reference), found, exactness)
+        if exactness > Exactness.EXACT and any(judgement.message for judgement in judged.values()):
+            sensitivity = sensitivity or Sensitivity(original, min(exactness, Exactness.LSB))
+            judged = _judge(sensitivity.yardsticks(feeds, reference, seed + k), found, exactness)
+        for name, judgement in judged.items():
             report.record(name, judgement)
             if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
                 report.verdict = NOT_JUDGED
@@ -179,6 +154,10 @@ def _compare_outputs(
                 failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
     if sensitivity is not None:
         notes += sensitivity.notes
+
+
+def _judge(yardsticks: Mapping[str, Yardstick], found: Mapping[str, Any], exactness: Exactness) -> dict[str, Judgement]:
+    return {name: y.judge(found[name], exact=exactness is Exactness.EXACT) for name, y in yardsticks.items()}
 
 
 def _compare_types_only(
