@@ -21,7 +21,7 @@ from eqsat.verify.kernels import KernelCheck
 from eqsat.verify.original import Original, Source
 from eqsat.verify.pieces import session_of
 from eqsat.verify.sensitivity import Sensitivity
-from eqsat.verify.trials import Feeds, Run, Trials, remembering, with_sizes
+from eqsat.verify.trials import Feeds, Notify, Run, Trials, counting, remembering, taken_by, with_sizes
 from eqsat.verify.values import random_nodes
 from eqsat.verify.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
@@ -36,14 +36,15 @@ def verify_program(
     seed: int = 0,
     feeds: Sequence[Feeds] | None = None,
     quanta: Mapping[str, int] | None = None,
+    notify: Notify = lambda detail: None,
 ) -> Verification:
     """Checks ``program`` against ``original``, kernel by kernel and end to end.
 
     ``original_source`` and ``result_source``: the files (or model) to run; by default the graphs themselves. ``feeds``:
     the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
-    rule of class ``lsb``, how many quanta it may move an integer (1 by default). Raises `FeedError` if ``feeds`` do not
-    fit.
+    rule of class ``lsb``, how many quanta it may move an integer (1 by default). ``notify`` is told how far it is. Raises
+    `FeedError` if ``feeds`` do not fit.
     """
     report = Verification()
     for given in feeds or ():
@@ -51,20 +52,23 @@ def verify_program(
     mismatch = _signature_mismatch(original, program.graph)
     if mismatch:
         return Verification(FAILED, failures=(mismatch,))
-    check = KernelCheck(original, program, quanta)
+    check = KernelCheck(original, program, quanta, notify)
     runner = None
+    notify("inputs")
     try:
         inputs = Trials(original, runs, seed, feeds)
         runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
         chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
         return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
-    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
     try:
         result = Session(result_source, arena=False).run if result_source is not None else session_of(program.graph).run
     except ModelError as error:
         return Verification(FAILED, failures=(f"the result does not load: {error}",))
-    notes = list(runner.notes)
+    empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
+    chosen += empty
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
+    notes = [*runner.notes, *refused]
     failures: list[str] = []
     exactness = program.exactness
     if not _is_deterministic(original, runner.run, trials[0]):
@@ -72,6 +76,7 @@ def verify_program(
     else:
         kernels = check.run(trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed)
         chosen[0].values.clear()  # they may be many
+        result = counting(result, notify, len(trials))
         _compare_outputs(original, run, result, trials, exactness, seed, report, failures, notes)
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
         failures += kernels.failures
@@ -104,12 +109,15 @@ def verify_models(
     runner = None
     try:
         runner = Original(a, a_path)
-        chosen = Trials(a, runs, seed, feeds).run(runner.run, runner.run)
+        inputs = Trials(a, runs, seed, feeds)
+        chosen = inputs.run(runner.run, runner.run)
         other = Original(b, b_path)
     except (ModelError, FeedError) as error:
         return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+    empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
+    chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *other.notes]
+    notes = [*runner.notes, *other.notes, *refused]
     failures: list[str] = []
     if not _is_deterministic(a, runner.run, trials[0]):
         _compare_types_only(run, other.run, trials, report, failures, notes)

@@ -37,10 +37,18 @@ class Sized:
 
     def bytes_of(self, value: str) -> int:
         """Bytes of a value; `UNKNOWN_BYTES` if that is not known."""
-        constant = self.graph.constants.get(value)
-        found = constant.type if constant is not None else self.types.get(value)
+        found = self.type_of(value)
         known = found.bytes if isinstance(found, TensorType) else None
         return UNKNOWN_BYTES if known is None else known
+
+    def size_of(self, value: str) -> int | None:
+        """Number of elements, if known."""
+        found = self.type_of(value)
+        return found.size if isinstance(found, TensorType) else None
+
+    def type_of(self, value: str) -> Type:
+        constant = self.graph.constants.get(value)
+        return constant.type if constant is not None else self.types.get(value, UNKNOWN)
 
     def peak_bytes(self) -> int:
         """Most bytes of values alive at once when the nodes run in their order, constants aside."""

@@ -51,15 +51,23 @@ class KernelReport:
 class KernelCheck:
     """The regions of ``program``, ready to be compared with ``original``.
 
-    ``quanta`` says by rule how many quanta a rule of class ``lsb`` may move an integer (1 where it says nothing).
+    ``quanta`` says by rule how many quanta a rule of class ``lsb`` may move an integer (1 where it says nothing). ``notify``
+    is told which kernel it is about.
     """
 
-    def __init__(self, original: Graph, program: Program, quanta: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        original: Graph,
+        program: Program,
+        quanta: Mapping[str, int] | None = None,
+        notify: Callable[[str], None] = lambda detail: None,
+    ) -> None:
         self.original = original
         self.program = program
         self.origin = origin_of(original, program)
         self.whole = whole_numbers(original)
         self.quanta = quanta or {}
+        self._notify = notify
         regions = partition(original, program)
         self.regions = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
         self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
@@ -83,7 +91,12 @@ class KernelCheck:
     def run(self, feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int = 0) -> KernelReport:
         """Checks every region on ``feeds``, as many at a time as `BYTE_BUDGET` allows. Reports add up over calls."""
         self.report.checked = 0
+        total = sum(len(region.kernels) for region in self.regions)
         for chunk in self._chunks(feeds):
+            more = sum(len(region.kernels) for region in chunk)
+            self._notify(
+                f"kernel {self.report.checked + 1} of {total}" + (f", and {more - 1} with it" if more > 1 else "")
+            )
             self._run_chunk(chunk, feeds, fetch, seed)
         return self.report
 

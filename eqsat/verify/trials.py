@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph
+from eqsat.verify.extents import sized
 from eqsat.verify.feeds import random_feeds
 from eqsat.verify.relations import input_shapes, symbols_of
 from eqsat.verify.sizes import Sizes, described
@@ -20,9 +22,16 @@ Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], dict[str, Any]]
 Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
 
+Notify = Callable[[str], None]
+"""Told what is being done."""
+
 _ATTEMPTS = 24
 _EMPTY = 4
 """Runs with an extent of 0, at most."""
+
+_FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose"})
+"""Operators whose kernels in ONNX Runtime may end the process where an extent is 0 (of all in the conformance cases of ONNX,
+each of whose extents was made 0)."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,11 @@ class Trial:
     @property
     def label(self) -> str:
         return f" ({described(self.sizes)})" if self.sizes else ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an extent was chosen to be 0."""
+        return 0 in self.sizes.values()
 
     def fetcher(self, fetch: Fetch) -> Fetch:
         """``fetch``, which is not asked for values that came along."""
@@ -61,10 +75,10 @@ class Trials:
         return input_shapes(self.original, next(self._sizes.candidates(), {}))
 
     def run(self, run: Run, first: Run) -> list[Trial]:
-        """The trials: ``runs`` of random inputs, and others with an extent of 0 that the original takes.
+        """``runs`` trials of random inputs. Raises `ModelError` if the original runs at no extents tried, and `FeedError` if
+        inputs cannot be drawn.
 
-        ``first`` is what runs the original at the extents tried first, ``run`` does at the others. Raises `ModelError` if
-        it runs at none, and `FeedError` if inputs cannot be drawn.
+        ``first`` is what runs the original at the extents tried first, ``run`` does at the others.
         """
         if self._sizes is None:
             return [self._trial(run if k else first, dict(f), {}) for k, f in enumerate(self.feeds or ())]
@@ -81,15 +95,16 @@ class Trials:
             raise ModelError(f"the original does not run on random inputs ({problem}); {self._advice()}")
         for k in range(len(found), self.runs):  # another draw at the same extents
             found.append(self._drawn(run, found[k % len(found)].sizes, k))
-        return found + self._empty(self._sizes, run, found[0].sizes)
+        return found
 
-    def _empty(self, sizes: Sizes, run: Run, general: Mapping[str, int]) -> list[Trial]:
+    def empty(self, run: Run, general: Trial, *graphs: Graph) -> list[Trial]:
+        """Trials like ``general`` but for one extent that is 0, where the original takes that and the runtime survives it
+        in all of ``graphs``."""
         found: list[Trial] = []
-        for changed in itertools.islice(sizes.empty(general), _EMPTY):
-            try:
-                found.append(self._drawn(run, changed))
-            except ModelError:
-                continue  # the original does not take it either
+        for changed in itertools.islice(self._sizes.empty(general.sizes) if self._sizes else (), _EMPTY):
+            if all(_survives(graph, input_shapes(self.original, changed)) for graph in graphs):
+                with suppress(EqsatError):  # if the original does not take it, the result need not
+                    found.append(self._drawn(run, changed))
         return found
 
     def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
@@ -110,6 +125,30 @@ class Trials:
         return f"{fix}give your own inputs (--inputs FEEDS.npz)"
 
 
+def taken_by(result: Run, trials: Sequence[Trial]) -> tuple[list[Trial], list[str]]:
+    """The trials that ``result`` takes, and notes on the others."""
+    found: list[Trial] = []
+    notes: list[str] = []
+    for trial in trials:
+        try:
+            result(trial.feeds)
+            found.append(trial)
+        except EqsatError as error:
+            notes.append(f"empty tensors: the original takes{trial.label}, the result does not: {error}")
+    return found, notes
+
+
+def counting(run: Run, notify: Notify, total: int) -> Run:
+    """``run``, which tells how often it has been asked."""
+    count = itertools.count(1)
+
+    def counted(feeds: Feeds) -> dict[str, Any]:
+        notify(f"run {next(count)} of {total}")
+        return run(feeds)
+
+    return counted
+
+
 def remembering(run: Run, trials: Sequence[Trial]) -> Run:
     """``run``, which is not asked again for what the trials know."""
     known = {id(trial.feeds): trial.reference for trial in trials}
@@ -119,3 +158,22 @@ def remembering(run: Run, trials: Sequence[Trial]) -> Run:
 def with_sizes(failures: Sequence[str], trials: Sequence[Trial]) -> list[str]:
     """``failures`` with the extents of the run that each speaks of."""
     return [re.sub(r"\brun (\d+)(?=:)", lambda m: m[0] + trials[int(m[1]) - 1].label, f) for f in failures]
+
+
+def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether no node gets or makes an empty tensor whose operator may end the process then.
+
+    Those outside the default domain and those with bodies have not been tried: they may read empty tensors, as when
+    nothing is stored yet, but not make some.
+    """
+    sizes = sized(graph, shapes)
+
+    def some_empty(values: Sequence[str]) -> bool:
+        return any(sizes.size_of(v) == 0 for v in values if v)
+
+    return not any(
+        some_empty(node.inputs)
+        if node.op in _FATAL_WHEN_EMPTY
+        else (node.domain or node.opaque) and some_empty(node.outputs)
+        for node in graph.nodes
+    )
