@@ -19,8 +19,9 @@ from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import load, optimize
-from eqsat.verify.feeds import random_feeds, size_candidates
+from eqsat.verify.feeds import random_feeds
 from eqsat.verify.original import Original
+from eqsat.verify.sizes import Sizes
 
 Progress = Callable[[str, str], None]
 
@@ -161,7 +162,7 @@ def feeds_of(graph: Graph, path: Path, options: Options) -> dict[str, np.ndarray
         return load_feeds(given, graph) if isinstance(given, str | Path) else dict(given)
     original = Original(graph, path)
     problem: ModelError | None = None
-    for sizes in size_candidates(graph):
+    for sizes in Sizes(graph).candidates():
         feeds = random_feeds(graph, options.seed, sizes)
         try:
             original.run(feeds)

@@ -60,6 +60,11 @@ _KEEPING = frozenset(
     )
 )
 _BYTES = frozenset((DType.INT8, DType.UINT8))
+_FOLLOWED = _BYTES | {DType.INT64}
+"""Integers in which bounds tell something: codes, and the extents that shapes are computed from."""
+
+_MOST_ELEMENTS = 2.0**47
+"""More do not fit into memory. Sums of extents do not overflow."""
 _MONOTONE = {"Add": 2, "Sub": 2, "Div": 2, "Sqrt": 1}
 """Operators, with their number of inputs, whose bounds are those of their corners."""
 
@@ -121,6 +126,8 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
             return found
     if node.key in _RANGES:
         return _of_function(egraph, node.key, children, depth, memo)
+    if node.key in ("Shape", "Size"):
+        return (0.0, _MOST_ELEMENTS)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
     if node.op == "Mul" and len(children) == 2:
@@ -139,7 +146,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if node.key in _KEEPING and children:
         taken = children if node.key in ("Concat", "Max", "Min") else children[:1]
         type = egraph.full_type_of(taken[0])
-        if isinstance(type, TensorType) and (type.dtype.is_float or type.dtype in _BYTES):
+        if isinstance(type, TensorType) and (type.dtype.is_float or type.dtype in _FOLLOWED):
             bounds = [_child(egraph, x, depth, memo) for x in taken]
             return (min(b[0] for b in bounds), max(b[1] for b in bounds))
     return EVERYTHING
@@ -220,12 +227,15 @@ def _widened(dtype: DType, low: float, high: float) -> Interval | None:
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
     """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     type = egraph.full_type_of(children[0])
-    if not isinstance(type, TensorType) or type.dtype not in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE):
+    extents = isinstance(type, TensorType) and type.dtype is DType.INT64 and op == "Add"
+    if not isinstance(type, TensorType) or not (extents or type.dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
         return None
     bounds = [_child(egraph, c, depth, memo) for c in children]
     if not all(math.isfinite(b) for pair in bounds for b in pair):
         return None
     (a, b), (c, d) = bounds[0], bounds[-1]
+    if extents:
+        return (a + c, b + d) if max(abs(a + c), abs(b + d)) <= 2.0**52 else None
     if op == "Add":
         corners = [a + c, b + d]
     elif op == "Sub":

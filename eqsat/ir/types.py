@@ -156,7 +156,7 @@ class TensorType:
     def bytes(self) -> int | None:
         """Bytes of the tensor at rest, if known."""
         size = self.size
-        return None if size is None else (size * self.dtype.bits + 7) // 8
+        return None if size is None or self.dtype is DType.UNDEFINED else (size * self.dtype.bits + 7) // 8
 
     def __str__(self) -> str:
         name = "undefined" if self.dtype is DType.UNDEFINED else self.dtype.name.lower()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,14 @@ from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
 from eqsat.verify.compare import Judgement, Yardstick, distance
-from eqsat.verify.feeds import random_feeds, size_candidates
+from eqsat.verify.extents import sized
 from eqsat.verify.kernels import KernelCheck
 from eqsat.verify.levels import check_levels, levels_of
 from eqsat.verify.original import Original, Source
-from eqsat.verify.pieces import Run
 from eqsat.verify.reference import Reference
+from eqsat.verify.trials import Feeds, Notify, Run, Trials, counting, remembering, taken_by, with_sizes
 from eqsat.verify.values import random_nodes
 from eqsat.verify.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
-
-Feeds = Mapping[str, np.ndarray]
 
 
 def verify_program(
@@ -39,6 +37,7 @@ def verify_program(
     feeds: Sequence[Feeds] | None = None,
     quanta: Mapping[str, int] | None = None,
     form: str = "flat",
+    notify: Notify = lambda detail: None,
 ) -> Verification:
     """Checks ``program`` against ``original``, kernel by kernel and end to end, as it will be written in ``form``.
 
@@ -46,8 +45,8 @@ def verify_program(
     the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
     rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
-    run, the program has to agree up to the original's sensitivity at every level (`eqsat.verify.levels`). Raises
-    `FeedError` if ``feeds`` do not fit.
+    run, the program has to agree up to the original's sensitivity at every level (`eqsat.verify.levels`). ``notify`` is
+    told how far it is. Raises `FeedError` if ``feeds`` do not fit.
     """
     report = Verification()
     for given in feeds or ():
@@ -55,35 +54,46 @@ def verify_program(
     mismatch = _signature_mismatch(original, program.graph)
     if mismatch:
         return Verification(FAILED, failures=(mismatch,))
-    check = KernelCheck(original, program, quanta)
+    check = KernelCheck(original, program, quanta, notify)
+    runner = None
+    notify("inputs")
     try:
-        runner = Original(original, original_source, check.values_needed())
-        trials = list(_trials(original, runner.run, runs, seed, feeds))
+        inputs = Trials(original, runs, seed, feeds)
+        runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
+        chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(str(error),))
+        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
     written = in_form(program.graph, form)
     try:
         interpreted = runner.is_interpreted
         result = Original(written, result_source, stand_in=False, interpreted=interpreted).run
     except ModelError as error:
         return Verification(FAILED, failures=(f"the result does not load: {error}",))
-    notes = list(runner.notes)
+    empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
+    chosen += empty
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
+    notes = [*runner.notes, *refused]
     failures: list[str] = []
     exactness = program.exactness
     if not _is_deterministic(original, runner.run, trials[0]):
-        _compare_types_only(runner.run, result, trials, report, failures, notes)
+        _compare_types_only(run, result, trials, report, failures, notes)
     else:
-        reference = Reference(original, runner.run, trials, seed)
+        kernels = check.run(
+            trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted
+        )
+        chosen[0].values.clear()  # they may be many
+        result = counting(result, notify, len(trials))
+        reference = Reference(original, run, trials, seed)
         _compare_outputs(reference, result, exactness, report, failures, notes)
-        kernels = check.run(trials[0], runner.fetcher(trials[0]), seed=seed, in_interpreter=interpreted)
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
         failures += kernels.failures
         notes += kernels.notes
-        del runner, result  # and their sessions
+        del runner, run, result  # and their sessions
         models = (original, original_source), (written, result_source)
         if not interpreted:
+            notify("levels")
             _compare_levels(levels_of(form), models, reference, exactness, seed, report, failures, notes)
-    return _conclude(report, failures, notes)
+    return _conclude(report, with_sizes(failures, chosen), notes)
 
 
 def verify_models(
@@ -108,54 +118,31 @@ def verify_models(
     for given in feeds or ():
         check_feeds(a, given)
     report = Verification()
+    runner = None
     try:
         runner = Original(a, a_path)
-        trials = list(_trials(a, runner.run, runs, seed, feeds))
+        inputs = Trials(a, runs, seed, feeds)
+        chosen = inputs.run(runner.run, runner.run)
         interpreted = runner.is_interpreted
         other = Original(b, b_path, interpreted=interpreted)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(str(error),))
-    notes = [*runner.notes, *other.notes]
+        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+    empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
+    chosen += empty
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
+    notes = [*runner.notes, *other.notes, *refused]
     failures: list[str] = []
     if not _is_deterministic(a, runner.run, trials[0]):
-        _compare_types_only(runner.run, other.run, trials, report, failures, notes)
+        _compare_types_only(run, other.run, trials, report, failures, notes)
     else:
         # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
-        reference = Reference(a, runner.run, trials, seed)
+        reference = Reference(a, run, trials, seed)
         _compare_outputs(reference, other.run, Exactness.LSB, report, failures, notes)
-        del runner, other
+        del runner, run, other
         if not interpreted:
             models = (a, a_path), (b, b_path)
             _compare_levels(levels_of("flat"), models, reference, Exactness.LSB, seed, report, failures, notes)
-    return _conclude(report, failures, notes)
-
-
-def _trials(
-    original: Graph, run: Run, runs: int, seed: int, feeds: Sequence[Feeds] | None
-) -> Iterator[dict[str, np.ndarray]]:
-    """Inputs on which the original runs. Raises `ModelError` if it runs on none."""
-    if feeds is not None:
-        yield from map(dict, feeds)
-        return
-    found: list[dict[str, np.ndarray]] = []
-    sizes: list[dict[str, int]] = []
-    problem: EqsatError | None = None
-    for candidate in size_candidates(original):
-        trial = random_feeds(original, seed, candidate)
-        try:
-            run(trial)
-        except ModelError as error:
-            problem = error
-            continue
-        found.append(trial)
-        sizes.append(candidate)
-        if len(found) == min(2, max(runs, 1)):
-            break
-    if not found:
-        raise ModelError(f"the original does not run on random inputs; give your own: {problem}")
-    yield from found
-    for k in range(len(found), runs):
-        yield random_feeds(original, seed + k, sizes[k % len(sizes)])
+    return _conclude(report, with_sizes(failures, chosen), notes)
 
 
 def _compare_outputs(

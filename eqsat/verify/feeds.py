@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,52 +11,16 @@ from eqsat.errors import FeedError
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import DType, TensorType
+from eqsat.verify.relations import extent_of
 from eqsat.verify.roles import Meaning, Role, meaning_of
-
-_HINTS: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("batch", (2, 1, 3)),
-    ("height", (64, 32, 224)),
-    ("width", (48, 32, 224)),
-    ("past", (3, 4, 8)),
-    ("seq", (7, 12, 16)),
-    ("len", (7, 12, 16)),
-)
-_OTHERS = ((5, 2, 8), (3, 4, 8), (11, 6, 8), (13, 9, 8))
-_UNIFORM = (4, 1, 8, 16, 32, 64, 128, 224, 2)
-
-
-def symbols_of(graph: Graph) -> tuple[str, ...]:
-    """Symbolic dimensions of the inputs, in order of appearance; expressions over others (``a + b``) left out."""
-    found: dict[str, None] = {}
-    for name in graph.inputs:
-        tensor = graph.type_of(name)
-        if isinstance(tensor, TensorType):
-            found.update(dict.fromkeys(d for d in tensor.shape or () if isinstance(d, str)))
-    return tuple(d for d in found if not _is_expression(d, found))
-
-
-def size_candidates(graph: Graph) -> Iterator[dict[str, int]]:
-    """Extents to try for the symbolic dimensions, most telling first: pairwise different ones, then equal ones."""
-    symbols = symbols_of(graph)
-    if not symbols:
-        yield {}
-        return
-    for attempt in range(3):
-        sizes: dict[str, int] = {}
-        for k, symbol in enumerate(symbols):
-            hinted = next((h for word, h in _HINTS if word in symbol.lower()), _OTHERS[k % len(_OTHERS)])
-            sizes[symbol] = hinted[attempt]
-        yield sizes
-    for extent in _UNIFORM:
-        yield dict.fromkeys(symbols, extent)
 
 
 def random_feeds(graph: Graph, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
     """One array for each input of ``graph``, the same for the same seed.
 
     Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, floats are
-    standard normal. ``sizes``: extents of symbolic dimensions (see `symbols_of`). Raises `FeedError` for an input whose
-    type is not known, or is no tensor.
+    standard normal. ``sizes``: extents of symbolic dimensions (see `eqsat.verify.relations`). Raises `FeedError` for an
+    input whose type is not known, or is no tensor.
     """
     extents = dict(sizes or {})
     feeds: dict[str, np.ndarray] = {}
@@ -67,7 +30,9 @@ def random_feeds(graph: Graph, seed: int, sizes: Mapping[str, int] | None = None
             raise FeedError(
                 f"input {name!r} is {tensor}: random values need a tensor of known rank; give your own inputs"
             )
-        shape = tuple(_extent(d, extents, name) for d in tensor.shape)
+        shape = tuple(extent_of(d, extents) for d in tensor.shape)
+        if min(shape, default=0) < 0:
+            raise FeedError(f"input {name!r}: an extent of {shape} is negative")
         random = np.random.default_rng([seed, k])
         feeds[name] = _draw(random, tensor.dtype, shape, meaning_of(graph, name, extents))
     return feeds
@@ -127,32 +92,3 @@ def _padding_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.nda
 def _integer_range(dtype: DType) -> tuple[int, int]:
     signed = dtype.is_signed
     return (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if signed else (0, 1 << min(dtype.bits, 62))
-
-
-def _is_expression(symbol: str, among: Mapping[str, None]) -> bool:
-    words = re.findall(r"[A-Za-z_]\w*", symbol)
-    return bool(words) and words != [symbol] and all(w in among for w in words)
-
-
-def _extent(dimension: int | str, extents: dict[str, int], name: str) -> int:
-    """An extent as a number. A sum or product of known symbols is worked out; an unknown symbol becomes 4."""
-    if isinstance(dimension, int):
-        return dimension
-    if dimension not in extents:
-        total = 0
-        for term in dimension.split("+"):
-            product = 1
-            for factor in term.split("*"):
-                word = factor.strip()
-                if not word.isdigit() and word not in extents:
-                    product = 0
-                    break
-                product *= int(word) if word.isdigit() else extents[word]
-            if not product:
-                total = 0
-                break
-            total += product
-        extents[dimension] = total or 4
-    if extents[dimension] < 0:
-        raise FeedError(f"input {name!r}: extent {extents[dimension]} for {dimension} is negative")
-    return extents[dimension]

@@ -15,11 +15,13 @@ import numpy as np
 
 from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
+from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import Type
 from eqsat.lower.program import Program
 from eqsat.verify.compare import Yardstick
 from eqsat.verify.counterparts import CounterpartFinder, join
+from eqsat.verify.extents import Sized, sized
 from eqsat.verify.noise import NOISE_RUNS, add_noise
 from eqsat.verify.pieces import in_interpreter_of, in_session_of, subgraph
 from eqsat.verify.regions import Region, origin_of, partition
@@ -29,7 +31,6 @@ from eqsat.verify.values import whole_numbers
 BYTE_BUDGET = 1 << 30
 """Bytes of the original's intermediate values held at a time."""
 
-_UNKNOWN_BYTES = 1 << 20
 _FED = "original:"
 
 Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
@@ -49,15 +50,23 @@ class KernelReport:
 class KernelCheck:
     """The regions of ``program``, ready to be compared with ``original``.
 
-    ``quanta`` says by rule how many quanta a rule of class ``lsb`` may move an integer (1 where it says nothing).
+    ``quanta`` says by rule how many quanta a rule of class ``lsb`` may move an integer (1 where it says nothing). ``notify``
+    is told which kernel it is about.
     """
 
-    def __init__(self, original: Graph, program: Program, quanta: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        original: Graph,
+        program: Program,
+        quanta: Mapping[str, int] | None = None,
+        notify: Callable[[str], None] = lambda detail: None,
+    ) -> None:
         self.original = original
         self.program = program
         self.origin = origin_of(original, program)
         self.whole = whole_numbers(original)
         self.quanta = quanta or {}
+        self._notify = notify
         regions = partition(original, program)
         self.regions = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
         self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
@@ -72,10 +81,10 @@ class KernelCheck:
         self._stretch = Stretch(original)
         self._load = in_session_of
 
-    def values_needed(self) -> tuple[str, ...]:
+    def values_needed(self, sizes: Sized) -> tuple[str, ...]:
         """Values that the original should hand out, if all of them fit into `BYTE_BUDGET` together; else none."""
         needed = set().union(*map(self._needed, self.regions))
-        if sum(_bytes(self.original.type_of(v), {}) for v in needed) > BYTE_BUDGET:
+        if sum(map(sizes.bytes_of, needed)) > BYTE_BUDGET:
             return ()
         return tuple(sorted(self._computed(needed)))
 
@@ -89,23 +98,28 @@ class KernelCheck:
         """
         self.report.checked = 0
         self._load = in_interpreter_of if in_interpreter else in_session_of
+        total = sum(len(region.kernels) for region in self.regions)
         for chunk in self._chunks(feeds):
+            more = sum(len(region.kernels) for region in chunk)
+            self._notify(
+                f"kernel {self.report.checked + 1} of {total}" + (f", and {more - 1} with it" if more > 1 else "")
+            )
             self._run_chunk(chunk, feeds, fetch, seed)
         return self.report
 
     def _chunks(self, feeds: Mapping[str, np.ndarray]) -> Iterator[list[Region]]:
-        sizes = bind_symbols(self.original, feeds)
+        sizes = sized(self.original, {name: np.shape(value) for name, value in feeds.items()})
         chunk: list[Region] = []
         held: set[str] = set()
         total = 0
         for region in self.regions:
             needed = self._needed(region) - held
-            more = sum(_bytes(self.original.type_of(v), sizes) for v in needed)
+            more = sum(map(sizes.bytes_of, needed))
             if chunk and total + more > BYTE_BUDGET:
                 yield chunk
                 chunk, held, total = [], set(), 0
                 needed = self._needed(region)
-                more = sum(_bytes(self.original.type_of(v), sizes) for v in needed)
+                more = sum(map(sizes.bytes_of, needed))
             chunk.append(region)
             held |= needed
             total += more
@@ -147,6 +161,7 @@ class KernelCheck:
         self, chunk: Sequence[Region], values: Mapping[str, Any], right: Mapping[str, Any], seed: int, where: str
     ) -> None:
         """Runs every region on ``values`` and compares with the values of the original in ``right``."""
+        results = self._results(chunk, values)
         yardsticks = {
             (r, v): Yardstick(
                 right[self.origin[v]],
@@ -155,17 +170,28 @@ class KernelCheck:
             )
             for r in chunk
             for v in r.outputs
+            if v in results and not _is_same(right[self.origin[v]], results[v])
         }
-        for exactness in (Exactness.ROUNDING, Exactness.LSB):
-            inexact = [r for r in chunk if r.exactness is exactness]
+        refused = self._refused(yardsticks, results)
+        for exactness in (
+            Exactness.ROUNDING,
+            Exactness.LSB,
+        ):  # most regions are right without noise to explain anything
+            inexact = list(dict.fromkeys(r for r, _ in refused if r.exactness is exactness))
             if inexact:
                 self._observe(inexact, exactness, values, yardsticks, seed)
-        results = self._results(chunk, values)
-        for (region, value), yardstick in yardsticks.items():
-            if value in results:
-                judgement = yardstick.judge(results[value], exact=region.exactness is Exactness.EXACT)
-                if judgement.message:
-                    self.report.failures.append(self._message(region, value, judgement.message + where))
+        for (region, value), message in self._refused({key: yardsticks[key] for key in refused}, results).items():
+            self.report.failures.append(self._message(region, value, message + where))
+
+    def _refused(
+        self, yardsticks: Mapping[tuple[Region, str], Yardstick], results: Mapping[str, Any]
+    ) -> dict[tuple[Region, str], str]:
+        """What is wrong with the results, where something is."""
+        found = {
+            (r, v): yardstick.judge(results[v], exact=r.exactness is Exactness.EXACT).message
+            for (r, v), yardstick in yardsticks.items()
+        }
+        return {key: message for key, message in found.items() if message}
 
     def _results(self, chunk: Sequence[Region], values: Mapping[str, Any]) -> dict[str, Any]:
         """What the regions compute from ``values``: all in one session, or one by one if that does not load."""
@@ -233,7 +259,7 @@ class KernelCheck:
             part.names[k, self.origin[v]]: yardsticks[r, v]
             for k, r in enumerate(chunk)
             for v in r.outputs
-            if (k, self.origin[v]) in part.names
+            if (k, self.origin[v]) in part.names and (r, v) in yardsticks
         }
         noisy = add_noise(part.graph, exactness, part.renamed(self.whole))
         if not noisy.sites:
@@ -243,29 +269,15 @@ class KernelCheck:
             for run in range(NOISE_RUNS):
                 fed = {v: values[v] for v in part.graph.inputs} | noisy.pools(seed * NOISE_RUNS + run)
                 for name, array in run_noisy(fed).items():
-                    shown[name].observe(array)
+                    if name in shown:
+                        shown[name].observe(array)
         except EqsatError as error:
             self.report.notes.append(f"the noise runs of {len(chunk)} regions failed, they get no tolerance: {error}")
 
 
-def bind_symbols(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Extents of the symbolic dimensions of the inputs, as ``feeds`` has them."""
-    sizes: dict[str, int] = {}
-    for name in graph.inputs:
-        found = graph.type_of(name)
-        if isinstance(found, TensorType) and found.shape is not None and name in feeds:
-            pairs = zip(found.shape, np.shape(feeds[name]), strict=False)
-            sizes.update((d, int(n)) for d, n in pairs if isinstance(d, str))
-    return sizes
-
-
-def _bytes(found: Type, sizes: Mapping[str, int]) -> int:
-    if not isinstance(found, TensorType) or found.shape is None:
-        return _UNKNOWN_BYTES
-    extents = [d if isinstance(d, int) else sizes.get(d) for d in found.shape]
-    if None in extents:
-        return _UNKNOWN_BYTES
-    return int(np.prod([d for d in extents if d is not None], dtype=np.int64)) * found.dtype.bits // 8
+def _is_same(a: Any, b: Any) -> bool:
+    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return arrays and (a.dtype, a.shape) == (b.dtype, b.shape) and same_bits(a, b)
 
 
 def _counts_quanta(reference: Any) -> bool:
