@@ -148,3 +148,23 @@ def test_a_result_that_does_not_run_at_a_level_fails_if_the_original_does() -> N
     assert "neither the original nor the result" in found.notes[0]
     assert set(found.errors) == {"all"}
     assert original.opened == ["basic", "extended"]  # where the result agrees, nobody asks
+
+
+def test_empty_tensors_are_left_to_the_run_without_optimisation() -> None:
+    """Fused kernels of the runtime may end the process on them."""
+    graph = quantised_chain(layers=1, rows="rows")
+    trials = [{"x": np.ones((rows, 24), np.float32)} for rows in (0, 3)]
+    asked: list[int] = []
+
+    class Asked:
+        def run(self, feeds: Any) -> dict[str, Any]:
+            asked.append(len(feeds["x"]))
+            return session_of(graph).run(feeds)
+
+    def load(level: str) -> Any:
+        return Asked()
+
+    reference = Reference(graph, session_of(graph).run, trials)
+    found = LevelCheck(load, load, reference, Exactness.EXACT).run(("all",))
+    assert asked == [3]
+    assert set(found.errors) == {"all"}
