@@ -55,12 +55,12 @@ def verify_program(
     check = KernelCheck(original, program, quanta, notify)
     runner = None
     notify("inputs")
+    inputs = Trials(original, runs, seed, feeds)
     try:
-        inputs = Trials(original, runs, seed, feeds)
         runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
         chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+        return _not_run(runner, inputs, error)
     try:
         result = Session(result_source, arena=False).run if result_source is not None else session_of(program.graph).run
     except ModelError as error:
@@ -107,13 +107,13 @@ def verify_models(
         check_feeds(a, given)
     report = Verification()
     runner = None
+    inputs = Trials(a, runs, seed, feeds)
     try:
         runner = Original(a, a_path)
-        inputs = Trials(a, runs, seed, feeds)
         chosen = inputs.run(runner.run, runner.run)
         other = Original(b, b_path)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+        return _not_run(runner, inputs, error)
     empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
     chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
@@ -125,6 +125,18 @@ def verify_models(
         # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
         _compare_outputs(a, run, other.run, trials, Exactness.LSB, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
+
+
+def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:
+    """Why nothing was compared, and what to do."""
+    if (
+        runner is not None and runner.notes
+    ):  # the runtime does not take the model at all, so other inputs would not help
+        reason = f"{runner.notes[0]}; and with that: {error}"
+        advice = "compare the two where the operators of the model run, or do without (--no-verify)"
+    else:
+        reason, advice = str(error), inputs.advice()
+    return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
 
 
 def _compare_outputs(
@@ -148,11 +160,15 @@ def _compare_outputs(
             failures.append(f"run {k + 1}: the result fails: {error}")
             continue
         report.runs += 1
-        # Runs with noise take longer than all else: they are for what differs by more than a few ulp.
-        judged = _judge(bare.yardsticks(feeds, reference), found, exactness)
-        if exactness > Exactness.EXACT and any(judgement.message for judgement in judged.values()):
+        judged = _judge(bare.without_noise(reference), found, exactness)
+        if exactness > Exactness.EXACT and _refuses(judged):
             sensitivity = sensitivity or Sensitivity(original, min(exactness, Exactness.LSB))
-            judged = _judge(sensitivity.yardsticks(feeds, reference, seed + k), found, exactness)
+            yardsticks = sensitivity.without_noise(reference)
+            for noise in range(sensitivity.noise_runs):  # nothing takes longer, so no more than has to be
+                sensitivity.observe(yardsticks, feeds, seed + k, noise)
+                judged = _judge(yardsticks, found, exactness)
+                if not _refuses(judged):
+                    break
         for name, judgement in judged.items():
             report.record(name, judgement)
             if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
@@ -166,6 +182,10 @@ def _compare_outputs(
 
 def _judge(yardsticks: Mapping[str, Yardstick], found: Mapping[str, Any], exactness: Exactness) -> dict[str, Judgement]:
     return {name: y.judge(found[name], exact=exactness is Exactness.EXACT) for name, y in yardsticks.items()}
+
+
+def _refuses(judged: Mapping[str, Judgement]) -> bool:
+    return any(judgement.message for judgement in judged.values())
 
 
 def _compare_types_only(
