@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 
-
 STAGES = [f"eqsat: {stage}" for stage in ("load", "saturate", "extract", "verify", "save")]
 """What the command line says where it has no terminal to say more."""
 
