@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
-from eqsat.verify.compare import Judgement, Yardstick, distance
+from eqsat.verify.compare import distance
 from eqsat.verify.extents import sized
 from eqsat.verify.kernels import KernelCheck
 from eqsat.verify.levels import check_levels, levels_of
@@ -57,12 +56,12 @@ def verify_program(
     check = KernelCheck(original, program, quanta, notify)
     runner = None
     notify("inputs")
+    inputs = Trials(original, runs, seed, feeds)
     try:
-        inputs = Trials(original, runs, seed, feeds)
         runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
         chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+        return _not_run(runner, inputs, error)
     written = in_form(program.graph, form)
     try:
         interpreted = runner.is_interpreted
@@ -119,14 +118,14 @@ def verify_models(
         check_feeds(a, given)
     report = Verification()
     runner = None
+    inputs = Trials(a, runs, seed, feeds)
     try:
         runner = Original(a, a_path)
-        inputs = Trials(a, runs, seed, feeds)
         chosen = inputs.run(runner.run, runner.run)
         interpreted = runner.is_interpreted
         other = Original(b, b_path, interpreted=interpreted)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+        return _not_run(runner, inputs, error)
     empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
     chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
@@ -145,6 +144,18 @@ def verify_models(
     return _conclude(report, with_sizes(failures, chosen), notes)
 
 
+def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:
+    """Why nothing was compared, and what to do."""
+    if (
+        runner is not None and runner.notes
+    ):  # the runtime does not take the model at all, so other inputs would not help
+        reason = f"{runner.notes[0]}; and with that: {error}"
+        advice = "compare the two where the operators of the model run, or do without (--no-verify)"
+    else:
+        reason, advice = str(error), inputs.advice()
+    return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
+
+
 def _compare_outputs(
     reference: Reference,
     result: Run,
@@ -160,10 +171,7 @@ def _compare_outputs(
             failures.append(f"run {k + 1}: the result fails: {error}")
             continue
         report.runs += 1
-        # Runs with noise take longer than all else: they are for what differs by more than a few ulp.
-        judged = _judge(reference.yardsticks(Exactness.EXACT)[k], found, exactness)
-        if exactness > Exactness.EXACT and any(judgement.message for judgement in judged.values()):
-            judged = _judge(reference.yardsticks(exactness)[k], found, exactness)
+        judged = reference.judge(k, found, exactness)
         for name, judgement in judged.items():
             report.record(name, judgement)
             if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
@@ -172,10 +180,6 @@ def _compare_outputs(
             elif judgement.message:
                 failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
     notes += reference.notes
-
-
-def _judge(yardsticks: Mapping[str, Yardstick], found: Mapping[str, Any], exactness: Exactness) -> dict[str, Judgement]:
-    return {name: y.judge(found[name], exact=exactness is Exactness.EXACT) for name, y in yardsticks.items()}
 
 
 def _compare_levels(

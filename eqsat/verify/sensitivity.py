@@ -49,21 +49,31 @@ class Sensitivity:
         self, feeds: Mapping[str, np.ndarray], reference: Mapping[str, Any], seed: int = 0
     ) -> dict[str, Yardstick]:
         """By output: ``reference``, what the original computes from ``feeds``, and how far it may be from that."""
-        found = {
+        found = self.without_noise(reference)
+        for run in range(self.noise_runs):
+            self.observe(found, feeds, seed, run)
+        return found
+
+    def without_noise(self, reference: Mapping[str, Any]) -> dict[str, Yardstick]:
+        """The same before any run with noise."""
+        return {
             name: Yardstick(value, whole=name in self._whole, quanta=self._quanta(value))
             for name, value in reference.items()
         }
+
+    def observe(
+        self, yardsticks: Mapping[str, Yardstick], feeds: Mapping[str, np.ndarray], seed: int, run: int
+    ) -> None:
+        """Shows ``yardsticks`` what run ``run`` of `noise_runs` with noise computes."""
         if self._run is None or self._noisy is None:
-            return found
-        for run in range(self.noise_runs):
-            try:
-                noisy = self._run({**feeds, **self._noisy.pools(seed * self.noise_runs + run)})
-            except EqsatError as error:
-                self._give_up(error)
-                break
-            for name, yardstick in found.items():
-                yardstick.observe(noisy[name])
-        return found
+            return
+        try:
+            noisy = self._run({**feeds, **self._noisy.pools(seed * self.noise_runs + run)})
+        except EqsatError as error:
+            self._give_up(error)
+            return
+        for name, yardstick in yardsticks.items():
+            yardstick.observe(noisy[name])
 
     def _quanta(self, value: Any) -> int:
         small = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype.itemsize <= 2
