@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.errors import RuleError
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import TensorType, may_differ
 from eqsat.rewrite import GroupRule, GroupView, Match, Ref, Rule, Term, Unmet
 
 
@@ -57,9 +57,10 @@ class RuleApplier:
         if term is None:
             return False
         handle = egraph.add_term(term, rule.name)
-        _check_type(egraph, rule.name, match.root.handle, handle)
         if egraph.find(handle) == egraph.find(match.root.handle):
             return len(egraph.nodes) > before
+        if not self._may_merge(rule.name, match.root.handle, handle):
+            return False
         left, premises = self._matched(query, row, match.root.handle)
         return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
 
@@ -98,7 +99,8 @@ class RuleApplier:
         changed = False
         for name, ref, term in found:
             handle = egraph.add_term(term, name)
-            _check_type(egraph, name, ref.handle, handle)
+            if not self._may_merge(name, ref.handle, handle):
+                continue
             if egraph.union(ref.handle if ref.enode < 0 else ref.enode, handle, name):
                 matches[name] += 1
                 changed = True
@@ -111,16 +113,24 @@ class RuleApplier:
         except Unmet as reason:
             self._count(rule.name, reason)
 
+    def _may_merge(self, name: str, left: int, right: int) -> bool:
+        """Whether the right side provably has the extents of the left, for all values of the symbols.
+
+        Raises `RuleError` where all are known and differ: the rule is wrong.
+        """
+        a, b = self._egraph.full_type_of(left), self._egraph.full_type_of(right)
+        if a == b or not isinstance(a, TensorType) or not isinstance(b, TensorType):
+            return True
+        if a.is_static and b.is_static:
+            raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
+        if may_differ(a, b):
+            self._count(name, Unmet("an extent may differ: a symbol may be 1"))
+            return False
+        return True
+
     def _count(self, name: str, reason: Unmet) -> None:
         key = (name, str(reason))
         self.reasons[key] = self.reasons.get(key, 0) + 1
-
-
-def _check_type(egraph: EGraph, name: str, left: int, right: int) -> None:
-    """A right side whose type is known to differ is a wrong rule; refuse it before it is merged."""
-    a, b = egraph.full_type_of(left), egraph.full_type_of(right)
-    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.is_static and b.is_static and a != b:
-        raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
 
 
 def view_of(egraph: EGraph) -> GroupView:
