@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
-from eqsat.egraph.premises import premises_of
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
+from eqsat.egraph.premises import premises_of
 from eqsat.errors import RuleError
 from eqsat.ir.types import TensorType, may_differ
 from eqsat.rewrite import GroupRule, GroupView, Match, Ref, Rule, Term, Unmet

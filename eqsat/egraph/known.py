@@ -127,7 +127,7 @@ class KnownValues:
             return False
         children = egraph.canonical_children(handle)
         static = self._static(handle) if node.key in ("Shape", "Size") else None
-        exact = definition.bit_exact or static is not None
+        exact = definition.folds_exactly(node.attributes) or static is not None
         if static is None:
             if not all(c == 0 or c in self._constant for c in children):
                 return False
@@ -145,7 +145,9 @@ class KnownValues:
             if static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True)):
                 return not already  # a small result of large operands: computed after extraction
             array = static[0] if static is not None else evaluate_operator(node.key, node.attributes, inputs)[0]
-            self._replace(handle, np.asarray(array), type, exact, () if static is not None else self._read(node.children))
+            self._replace(
+                handle, np.asarray(array), type, exact, () if static is not None else self._read(node.children)
+            )
             return True
         return not already
 

@@ -18,7 +18,9 @@ from eqsat.ir.interpret import evaluate_operator
 _CONVERSIONS = ("QuantizeLinear", "com.microsoft::QuantizeLinear", "Cast")
 
 
-def undefined(op: str, attributes: Attributes, operands: Sequence[Marked | None], result: np.ndarray) -> np.ndarray | None:
+def undefined(
+    op: str, attributes: Attributes, operands: Sequence[Marked | None], result: np.ndarray
+) -> np.ndarray | None:
     """Which elements of ``result`` ONNX leaves open, or were computed from elements that it does; ``None`` if none."""
     found = np.zeros(result.shape, np.bool_)
     if op in _CONVERSIONS and result.dtype.kind in "iu" and operands[0] is not None:

@@ -56,7 +56,8 @@ class Materializer:
         else:
             definition = egraph.definition(handle)
             assert definition is not None
-            rules |= {FOLD_EXACT if definition.bit_exact else FOLD_INEXACT}.union(*map(self.rules, self._operands(cls)))
+            fold = FOLD_EXACT if definition.folds_exactly(node.attributes) else FOLD_INEXACT
+            rules |= {fold}.union(*map(self.rules, self._operands(cls)))
             children = egraph.canonical_children(handle)
             inputs = [None if c == ABSENT_INPUT else self._constants[c].numpy() for c in children]
             array = np.ascontiguousarray(evaluate_operator(node.key, node.attributes, inputs)[0])

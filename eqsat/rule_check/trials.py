@@ -45,7 +45,9 @@ class Trial:
         self.drawn += 1
         failures = list(self._run(rule, instance, telling=True))
         larger = None if failures else enlarged(instance)
-        return failures if larger is None else list(self._run(rule, larger, telling=False))
+        if larger is None:
+            return failures
+        return [f"with constants as large as symbols: {text}" for text in self._run(rule, larger, telling=False)]
 
     def _run(self, rule: AnyRule, instance: Instance, *, telling: bool) -> Iterator[str]:
         encoding = encode(instance.graph)
