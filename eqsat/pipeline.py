@@ -240,8 +240,8 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
     for kernel in program.kernels:
         templates[kernel.template] = templates.get(kernel.template, 0) + 1
     uses: dict[str, int] = {}
-    for kernel in program.kernels:
-        for name in kernel.rules:
+    for used in (*(kernel.rules for kernel in program.kernels), program.constant_rules):
+        for name in used:
             uses[name] = uses.get(name, 0) + 1
     matches = dict(saturation.matches)
     for name in (FOLD_EXACT, FOLD_INEXACT):

@@ -186,7 +186,7 @@ class Reader:
             stored = self.stored.get(name)
             self.types[name] = own if stored is None else _merge(own, stored)
         results = static_outputs(app)
-        if results is None and definition.bit_exact and definition.deterministic:
+        if results is None and definition.folds_exactly(node.attributes) and definition.deterministic:
             results = self._fold(node, values)
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:

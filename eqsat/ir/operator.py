@@ -103,6 +103,10 @@ class Operator:
     deterministic: bool = True
     expand: Expand | None = None
 
+    def folds_exactly(self, attributes: Attributes) -> bool:
+        """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
+        return self.bit_exact and attributes.get("reduction", "none") in ("none", "max", "min")
+
 
 _REGISTRY: dict[str, Operator] = {}
 _BY_SCHEMA: dict[str, Operator | None] = {}

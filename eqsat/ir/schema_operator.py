@@ -20,6 +20,23 @@ from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
+_BIT_EXACT = frozenset(
+    {
+        "BitCast",
+        "CenterCropPad",
+        "Compress",
+        "EyeLike",
+        "NonZero",
+        "OneHot",
+        "ReverseSequence",
+        "ScatterElements",
+        "ScatterND",
+        "TensorScatter",
+        "Trilu",
+    }
+)
+"""Operators that move elements, or write down where they are."""
+
 _KINDS = {
     **dict.fromkeys(("Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
     **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
@@ -54,6 +71,7 @@ def operator_from_schema(name: str) -> Operator | None:
         evaluate=_evaluation(name),
         kind=_KINDS.get(name, Kind.OPAQUE),
         flops=WORK.get(name, elementwise_flops),
+        bit_exact=name in _BIT_EXACT,
         deterministic=name not in _RANDOM,
     )
 

@@ -126,4 +126,4 @@ def _joined(
         devices=MappingProxyType({**devices, **{v: program.graph.devices[v] for v in program.graph.inputs}}),
     )
     origin = {v: o for v, o in program.origin.items() if v in defined}
-    return Program(graph, tuple(kernels), MappingProxyType(origin))
+    return replace(program, graph=graph, kernels=tuple(kernels), origin=MappingProxyType(origin))

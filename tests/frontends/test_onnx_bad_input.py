@@ -133,3 +133,12 @@ def test_unknown_attribute_reference() -> None:
     source = model([helper.make_node("Elu", ["x"], ["y"])], {"x": X})
     source.graph.node[0].attribute.add(name="alpha", ref_attr_name="a", type=onnx.AttributeProto.FLOAT)
     fails(source, "refers to a function's attribute")
+
+
+def test_squeeze_of_more_axes_than_can_be_one() -> None:
+    """The axes come from a node that the file lists later; how many there are is known."""
+    late = [node("Squeeze", ["x", "axes"]), node("Shape", ["x"], ["axes"])]
+    fails(model(late, {"x": X}), "Squeeze: axis 2 is out of range for rank 2", ShapeError)
+    open_axes = [node("Squeeze", ["x", "axes"]), node("Cast", ["i"], ["axes"], to=TensorProto.INT64)]
+    message = r"Squeeze: 2 axes to drop, but 0 extents of \(2, 3\) can be 1"
+    fails(model(open_axes, {"x": X, "i": noise(2)}), message, ShapeError)

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, broadcast_symbol
 
 
 def unknown_dims(rank: int) -> Shape:
@@ -37,8 +37,8 @@ def length(app: Application, index: int) -> int | None:
 def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | None:
     """Shape of two operands that broadcast against each other, aligned at the last axis.
 
-    ``1`` yields to anything, a symbol yields to an extent above 1; two different symbols give an unknown extent, because
-    either may be 1.
+    ``1`` yields to anything, a symbol yields to an extent above 1; two different symbols give a third one, because either
+    may be 1: the same one, whatever the order in which they meet.
     """
     if a == b:
         return a
@@ -60,7 +60,7 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
         elif isinstance(y, int):
             result[i] = y
         else:
-            result[i] = fresh_symbol()
+            result[i] = broadcast_symbol(x, y)
     return tuple(result)
 
 
