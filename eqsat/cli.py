@@ -29,6 +29,7 @@ from eqsat.commands.common import (
     Verbose,
     check_writable,
     errors,
+    fail_unless_run,
     parse_devices,
     parse_dims,
     print_report,
@@ -46,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Optimise neural network graphs by equality saturation: every equivalent spelling at once, then the program with "
     "the fewest, cheapest kernels, checked against the original.\n\n"
-    "Exit status: 0 fine, 1 results differ or verification failed, 2 bad input.",
+    "Exit status: 0 fine, 1 results differ or verification failed, 2 bad input, 3 results could not be compared.",
 )
 
 
@@ -101,7 +102,8 @@ def optimize(
 ) -> None:
     """Optimise MODEL, verify the result against it, and report what was done.
 
-    Nothing is written if verification fails. Example:
+    Nothing is written if verification fails. If it cannot run (no random inputs fit, say), the result is written and the exit
+    status is 3. Example:
 
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """
@@ -139,6 +141,9 @@ def optimize(
                 notify("save", str(output))
                 result.save(output)
         print_report(result.report, json_path, quiet)
+        found = result.report.verification
+        written = f"not verified, though {output} is written" if output else "not verified"
+        fail_unless_run(found.get("verdict"), found.get("notes", ()), written)
 
 
 @app.command()
@@ -170,6 +175,7 @@ def verify(
             print(verification)
         if verification.verdict == "failed":
             raise typer.Exit(1)
+        fail_unless_run(verification.verdict, verification.notes, "not compared")
 
 
 @app.command()

@@ -121,7 +121,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
         with _timed(seconds, "verify"):
             notify("verify", "")
             quanta = {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
-            _verify(result, source, chosen, quanta)
+            _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
     return result
 
 
@@ -277,7 +277,9 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
     )
 
 
-def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, int]) -> None:
+def _verify(
+    result: Result, source: Any, options: Options, quanta: Mapping[str, int], notify: Callable[[str], None]
+) -> None:
     import onnx
 
     from eqsat.verify import load_feeds, verify_program
@@ -297,6 +299,7 @@ def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, 
         feeds=feeds,
         quanta=quanta,
         form=options.form,
+        notify=notify,
     )
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":

@@ -120,6 +120,7 @@ class Report:
             )
         if self.verification:
             lines.append(f"  verified   {_verification(self.verification)}")
+            lines += [f"    {note}" for note in self.verification.get("notes", ())]
         lines.append("  seconds    " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
         return "\n".join(lines)
 
@@ -148,6 +149,8 @@ def _budget(data: Mapping[str, Any], cost: float) -> str:
 
 def _verification(data: Mapping[str, Any]) -> str:
     text = str(data.get("verdict", "not run"))
+    if text == "not run":
+        text += ": nothing is known about the result, because"
     if data.get("runs"):
         text += f" in {data['runs']} runs"
     if data.get("kernels_checked"):

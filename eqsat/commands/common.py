@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -84,19 +84,43 @@ def fail(message: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
+NOT_VERIFIED = 3
+"""Exit status where results were to be compared and could not be."""
+
+
+def fail_unless_run(verdict: object, notes: Sequence[str], what: str) -> None:
+    """Ends with `NOT_VERIFIED` where a verification that was asked for did not run."""
+    if verdict == "not run":
+        fail(f"{what}: {'; '.join(notes)}", NOT_VERIFIED)
+
+
 @contextmanager
 def progress(quiet: bool, verbose: bool) -> Iterator[Callable[[str, str], None]]:
-    """A spinner that names the stage on a terminal; a line per stage with ``-v``; nothing otherwise."""
+    """On a terminal a spinner that names the stage and how far it is; else a line per stage, or with ``-v`` per step."""
     if verbose:
-        yield lambda stage, detail: print(f"{stage} {detail}".rstrip(), file=sys.stderr)
+        yield lambda stage, detail: print(_step(stage, detail), file=sys.stderr, flush=True)
         return
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield lambda stage, detail: None
+        return
+    if not sys.stderr.isatty():
+        begun: set[str] = set()
+
+        def begin(stage: str, detail: str) -> None:
+            if stage not in begun:
+                begun.add(stage)
+                print(f"eqsat: {stage}", file=sys.stderr, flush=True)
+
+        yield begin
         return
     from rich.console import Console
 
     with Console(stderr=True).status("load") as status:
-        yield lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
+        yield lambda stage, detail: status.update(_step(stage, detail))
+
+
+def _step(stage: str, detail: str) -> str:
+    return f"{stage} ({detail})" if detail else stage
 
 
 def print_report(report: Any, json_path: str | None, quiet: bool) -> None:

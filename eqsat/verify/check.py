@@ -57,12 +57,12 @@ def verify_program(
     check = KernelCheck(original, program, quanta, notify)
     runner = None
     notify("inputs")
+    inputs = Trials(original, runs, seed, feeds)
     try:
-        inputs = Trials(original, runs, seed, feeds)
         runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
         chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+        return _not_run(runner, inputs, error)
     written = in_form(program.graph, form)
     try:
         interpreted = runner.is_interpreted
@@ -119,14 +119,14 @@ def verify_models(
         check_feeds(a, given)
     report = Verification()
     runner = None
+    inputs = Trials(a, runs, seed, feeds)
     try:
         runner = Original(a, a_path)
-        inputs = Trials(a, runs, seed, feeds)
         chosen = inputs.run(runner.run, runner.run)
         interpreted = runner.is_interpreted
         other = Original(b, b_path, interpreted=interpreted)
     except (ModelError, FeedError) as error:
-        return Verification(NOT_RUN, notes=(*(() if runner is None else runner.notes), str(error)))
+        return _not_run(runner, inputs, error)
     empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
     chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
@@ -143,6 +143,16 @@ def verify_models(
             models = (a, a_path), (b, b_path)
             _compare_levels(levels_of("flat"), models, reference, Exactness.LSB, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
+
+
+def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:
+    """Why nothing was compared, and what to do."""
+    if runner is not None and runner.notes:  # the runtime does not take the model, so other inputs would not help
+        reason = f"{runner.notes[0]}; and with that: {error}"
+        advice = "compare the two where the operators of the model run, or do without (--no-verify)"
+    else:
+        reason, advice = str(error), inputs.advice()
+    return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
 
 
 def _compare_outputs(

@@ -27,9 +27,7 @@ def random_feeds(graph: Graph, seed: int, sizes: Mapping[str, int] | None = None
     for k, name in enumerate(graph.inputs):
         tensor = graph.type_of(name)
         if not isinstance(tensor, TensorType) or tensor.shape is None or tensor.dtype is DType.UNDEFINED:
-            raise FeedError(
-                f"input {name!r} is {tensor}: random values need a tensor of known rank; give your own inputs"
-            )
+            raise FeedError(f"input {name!r} is {tensor}: random values need a tensor of known rank")
         shape = tuple(extent_of(d, extents) for d in tensor.shape)
         if min(shape, default=0) < 0:
             raise FeedError(f"input {name!r}: an extent of {shape} is negative")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.types import Type
+from eqsat.ir.types import DType, Type, type_of_array
 from eqsat.lower.program import Program
 from eqsat.verify.compare import Yardstick
 from eqsat.verify.counterparts import CounterpartFinder, join
@@ -139,6 +140,7 @@ class KernelCheck:
         values = {v: np.asarray(feeds[v]) for v in needed if v in self.original.inputs}
         values.update((v, self.original.constants[v].numpy()) for v in needed if v in self.original.constants)
         values.update(fetch(sorted(self._computed(needed))))
+        self.original = _with_dtypes(self.original, values)
         self._compare(chunk, values, values, seed, "")
         self.report.checked += sum(len(region.kernels) for region in chunk)
         saturating = [r for r in chunk if self._stretch.applies(r, self._counterparts[r], self.program.graph)]
@@ -173,10 +175,8 @@ class KernelCheck:
             if v in results and not _is_same(right[self.origin[v]], results[v])
         }
         refused = self._refused(yardsticks, results)
-        for exactness in (
-            Exactness.ROUNDING,
-            Exactness.LSB,
-        ):  # most regions are right without noise to explain anything
+        # Most regions are right without noise to explain anything.
+        for exactness in (Exactness.ROUNDING, Exactness.LSB):
             inexact = list(dict.fromkeys(r for r, _ in refused if r.exactness is exactness))
             if inexact:
                 self._observe(inexact, exactness, values, yardsticks, seed)
@@ -273,6 +273,16 @@ class KernelCheck:
                         shown[name].observe(array)
         except EqsatError as error:
             self.report.notes.append(f"the noise runs of {len(chunk)} regions failed, they get no tolerance: {error}")
+
+
+def _with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """``graph`` with the types of ``values`` where it does not know the dtype: a file needs one for every input."""
+    unknown = {
+        name: type_of_array(value)
+        for name, value in values.items()
+        if isinstance(value, np.ndarray) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
+    }
+    return replace(graph, types=MappingProxyType({**graph.types, **unknown})) if unknown else graph
 
 
 def _is_same(a: Any, b: Any) -> bool:

@@ -137,14 +137,20 @@ class _Search:
 
     def run(self) -> tuple[Relations, int | None]:
         """The relations found, and the node that they do not take the shapes past, if there is one."""
-        alike = _alike(self.graph, self.found)
+        start = self.found
+        self._settle()
+        alike = _alike(self.graph, start)
         if self.state.misfit is not None and alike is not None:
-            self._accept(alike, self.state.misfit + 1)
+            self._left = _MOST_TRIES
+            if self._accept(alike, self.state.misfit + 1):
+                self._settle()
+        return self.found, self.state.misfit
+
+    def _settle(self) -> None:
         self._bind_totals()
         while self.state.misfit is not None and self._step(self.state.misfit):
             pass
         self._bind_totals()
-        return self.found, self.state.misfit
 
     def _step(self, misfit: int) -> bool:
         """Takes the first relation that brings the shapes past the node, or at least more of its axes into agreement."""
@@ -170,7 +176,8 @@ class _Search:
         lengths = [s for s in self.found.free if s not in self._leading]
         for total, one, two in itertools.permutations(lengths, 3):
             if self.numbers[one] + self.numbers[two] in extents and {total, one, two} <= set(self.found.free):
-                self._accept(self.found.binding(total, Sum(0, {one: 1, two: 1})), self.state.misfit)
+                beyond = None if self.state.misfit is None else self.state.misfit + 1
+                self._accept(self.found.binding(total, Sum(0, {one: 1, two: 1})), beyond)
 
     def _accept(self, relations: Relations, stop: int | None) -> bool:
         """Takes ``relations`` if with them the shapes get to node ``stop`` (to the end if that is ``None``)."""

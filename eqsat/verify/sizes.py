@@ -23,11 +23,13 @@ _HINTS: tuple[tuple[str, tuple[int, ...]], ...] = (
 )
 _LEADING = ((2, 3, 4), (3, 4, 8), (4, 2, 6))
 _OTHERS = ((5, 9, 8), (3, 4, 8), (11, 6, 8), (13, 10, 8))
-_UNIFORM = (2, 4, 8, 16, 32, 64, 128, 224)
 _UNJUDGED = 3
 """Extents tried although the shape rules refuse all: the runtime may know better."""
 
-_GROWN = (1024, 4096, 16384, 512, 65536, 1 << 18, 1 << 20)
+_GROWN = (2, 4, 8, 16, 32, 64, 128, 224, 1024, 512, 4096, 16384, 65536, 1 << 18, 1 << 20)
+"""Extents tried where hints do not fit: of everything but batches together, of each alone, of all.
+
+A window of 512 in a signal of 1024 can be moved, in one of 512 it cannot."""
 
 
 class Sizes:
@@ -38,7 +40,7 @@ class Sizes:
         self.relations = relations_of(graph)
 
     def candidates(self) -> Iterator[dict[str, int]]:
-        """Extents that fit, most telling first: pairwise different ones; all 1; batches of 1; equal ones; large ones."""
+        """Extents that fit, most telling first: pairwise different ones; all 1; batches of 1; equal ones, larger and larger."""
         if not symbols_of(self.graph):
             yield {}
             return
@@ -69,20 +71,21 @@ class Sizes:
         complete = self.relations.complete
         free = self.relations.free
         leading = leading_symbols(self.graph)
+        batches = {s for s in free if s in leading or "batch" in s.lower()}
         general = [_distinct(free, leading, k) for k in range(3)]
         yield complete(general[0])
         # What has to be some number where operands broadcast may be 1 as well.
         ones = complete(dict.fromkeys(free, 1))
         yield {**ones, **{s: 1 for s, value in self.relations.bound.items() if not value.symbols}}
         yield ones
-        yield complete({s: 1 if s in leading or "batch" in s.lower() else general[1][s] for s in free})
+        yield complete({s: 1 if s in batches else general[1][s] for s in free})
         yield from map(complete, general[1:])
-        yield from (complete(dict.fromkeys(free, extent)) for extent in _UNIFORM)
-        lengths = [s for s in free if s not in leading]
-        for extent, rows in itertools.product(_GROWN, (2, 1)):
-            small = {s: rows if s in leading else general[0][s] for s in free}
-            yield complete({**small, **dict.fromkeys(lengths, extent)})
-            yield from (complete({**small, s: extent}) for s in lengths)
+        lengths = [s for s in free if s not in batches]
+        for extent in _GROWN:
+            for rows in (2, 1):
+                yield complete({s: rows if s in batches else extent for s in free})
+            yield from (complete({**general[0], s: extent}) for s in lengths)
+            yield complete(dict.fromkeys(free, extent))
 
     def _bytes(self, sizes: Mapping[str, int]) -> int | None:
         """What a run takes; ``None`` if the extents do not fit."""
@@ -93,8 +96,8 @@ class Sizes:
 
 
 def described(sizes: Mapping[str, int]) -> str:
-    """``batch=2, seq=7``."""
-    return ", ".join(f"{symbol}={extent}" for symbol, extent in sizes.items())
+    """``batch=2, seq=7``; a dimension without a name is ``?``."""
+    return ", ".join(f"{'?' if symbol.startswith('?') else symbol}={extent}" for symbol, extent in sizes.items())
 
 
 def _distinct(symbols: tuple[str, ...], leading: frozenset[str], attempt: int) -> dict[str, int]:

@@ -51,6 +51,25 @@ class Verification:
         entry["max_rel_error"] = max(entry["max_rel_error"], found.max_rel, unknown)
         entry["mean_abs_error"] = max(entry["mean_abs_error"], found.mean_abs, unknown)
 
+    def __str__(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        lines = [
+            {
+                EQUAL: f"The outputs are equal bit by bit in {runs}.",
+                WITHIN: f"The outputs agree within tolerance in {runs}.",
+                NOT_JUDGED: f"The outputs were compared in {runs}, and not judged.",
+                FAILED: "The outputs differ.",
+                NOT_RUN: "The models were not compared.",
+            }[self.verdict]
+        ]
+        for name, entry in self.outputs.items():
+            if entry["max_abs_error"]:
+                error, relative, allowed = (entry[k] for k in ("max_abs_error", "max_rel_error", "tolerance"))
+                lines.append(
+                    f"  {name}: largest error {error:.3g}, {relative:.3g} of the largest element; {allowed:.3g} is allowed"
+                )
+        return "\n".join([*lines, *(f"  {text}" for text in (*self.failures, *self.notes))])
+
     def require(self) -> None:
         """Raises `VerificationError` with the first failure if the verdict is ``failed``."""
         if self.verdict == FAILED:
