@@ -115,7 +115,7 @@ def optimize(
         if output is not None:
             check_writable(output)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
-        with progress(quiet, verbose) as notify:
+        with progress(quiet, verbose, stages=True) as notify:
             result = pipeline.optimize(
                 model,
                 progress=notify,

@@ -95,12 +95,14 @@ def fail_unless_run(verdict: object, notes: Sequence[str], what: str) -> None:
 
 
 @contextmanager
-def progress(quiet: bool, verbose: bool) -> Iterator[Callable[[str, str], None]]:
-    """On a terminal a spinner that names the stage and how far it is; else a line per stage, or with ``-v`` per step."""
+def progress(quiet: bool, verbose: bool, stages: bool = False) -> Iterator[Callable[[str, str], None]]:
+    """On a terminal a spinner that names the stage and how far it is; with ``-v`` a line per step; else, if ``stages``, a
+    line per stage."""
     if verbose:
         yield lambda stage, detail: print(_step(stage, detail), file=sys.stderr, flush=True)
         return
-    if quiet:
+    silent = not sys.stderr.isatty() and not stages
+    if quiet or silent:
         yield lambda stage, detail: None
         return
     if not sys.stderr.isatty():
