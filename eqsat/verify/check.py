@@ -146,9 +146,7 @@ def verify_models(
 
 def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:
     """Why nothing was compared, and what to do."""
-    if (
-        runner is not None and runner.notes
-    ):  # the runtime does not take the model at all, so other inputs would not help
+    if runner is not None and runner.notes:  # the runtime does not take the model, so other inputs would not help
         reason = f"{runner.notes[0]}; and with that: {error}"
         advice = "compare the two where the operators of the model run, or do without (--no-verify)"
     else:

@@ -233,5 +233,5 @@ def test_the_original_runs_once_for_each_trial(monkeypatch: pytest.MonkeyPatch) 
     graph = quantised_chain()
     program = Edit(graph, Exactness.EXACT).replace(0, graph.nodes[0]).program()
     assert verify_program(graph, program).verdict == "equal"
-    assert ran.count(("x",)) == 6  # two trials: original, result, and the result optimised by the runtime
+    assert ran.count(("x",)) == 6  # two trials: the original once, the result at two levels
     assert not any("noise" in name for inputs in ran for name in inputs)
