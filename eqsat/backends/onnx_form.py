@@ -14,6 +14,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
 from eqsat.ir.graph import Graph, Node, Subgraph
 from eqsat.ir.operator import OPSET
+from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
 from eqsat.ir.versions import OLDEST, Refusal, downgrade, means_the_same, since_version
 from eqsat.ir.versions_bodies import bodies_in
@@ -192,32 +193,10 @@ def _operators_in(proto: bytes) -> Iterable[str]:
 
 
 def _allows(node: Node, opset: int, values: _Values) -> bool:
-    def dtypes(names: Iterable[str]) -> tuple[int, ...]:
+    def dtypes(names: Iterable[str]) -> tuple[DType, ...]:
         found = (values.type_of(n) if n else None for n in names)
-        return tuple(int(t.dtype) if isinstance(t, TensorType) else 0 for t in found)
+        return tuple(t.dtype if isinstance(t, TensorType) else DType.UNDEFINED for t in found)
 
-    return _allowed(node.op, opset, dtypes(node.inputs), dtypes(node.outputs))
-
-
-@cache
-def _allowed(op: str, opset: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
-    """Whether the operator takes these element types (0: unknown) at ``opset``."""
-    import onnx
-
-    if not since_version(op, opset):
-        return False
-    schema = onnx.defs.get_schema(op, opset, "")
-    constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    for formal, actual in ((schema.inputs, inputs), (schema.outputs, outputs)):
-        for i, dtype in enumerate(actual):
-            if not dtype or not formal:
-                continue
-            parameter = formal[min(i, len(formal) - 1)].type_str
-            if _type_string(DType(dtype)) not in constraints.get(parameter, {parameter}):
-                return False
-    return True
-
-
-@cache
-def _type_string(dtype: DType) -> str:
-    return f"tensor({dtype.name.lower()})"
+    return bool(since_version(node.op, opset)) and not refused_types(
+        node.op, opset, dtypes(node.inputs), dtypes(node.outputs)
+    )

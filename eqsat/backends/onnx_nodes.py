@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import onnx
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import AttributeValue, Node, RawAttribute, Subgraph
+from eqsat.ir.schemas import schema_of
 from eqsat.ir.types import DType, OpaqueType, TensorType, Type
 from eqsat.ir.versions_bodies import rename_captures
 
@@ -33,7 +33,8 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
     own = len(node.inputs) - sum(len(b.captures) for b in bodies)
     proto.input.extend(node.inputs[:own])
     captured = iter(node.inputs[own:])
-    kinds = {} if node.opaque or node.domain else _attribute_kinds(node.op, opset)
+    schema = None if node.opaque or node.domain else schema_of(node.op, opset)
+    kinds = schema.attributes if schema else {}
     for name, value in node.attributes.items():
         attribute = proto.attribute.add()
         if isinstance(value, RawAttribute):
@@ -53,16 +54,6 @@ def _write_body(body: Subgraph, captured: Any, taken: set[str]) -> onnx.GraphPro
     proto = onnx.GraphProto.FromString(body.proto)
     rename_captures(proto, {old: next(captured) for old in body.captures}, taken)
     return proto
-
-
-@cache
-def _attribute_kinds(op: str, opset: int) -> dict[str, int]:
-    try:
-        schema = onnx.defs.get_schema(op, opset, "")
-    except onnx.defs.SchemaError:
-        return {}
-    declared: dict[str, Any] = dict(schema.attributes)
-    return {name: a.type.value for name, a in declared.items()}
 
 
 def _write_attribute(attribute: onnx.AttributeProto, name: str, value: AttributeValue, kind: int) -> None:

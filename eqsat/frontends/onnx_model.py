@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx_functions import inline_functions
-from eqsat.frontends.onnx_nodes import in_order, live, read_raw_node
+from eqsat.frontends.onnx_nodes import in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx_reader import Reader, StaleTypes
 from eqsat.frontends.onnx_source import default_opset, read_source, text
 from eqsat.frontends.onnx_stored_types import fill_stored_types
-from eqsat.frontends.onnx_tensors import ExternalFiles, read_constant_node, read_sparse, read_tensor
+from eqsat.frontends.onnx_tensors import ExternalFiles, read_sparse, read_tensor
 from eqsat.frontends.onnx_types import check_dims, fix_dims, read_type
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.devices import METADATA_KEY, spread_to_parts
@@ -56,12 +56,10 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
     raw = []
     for node in proto.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1:
-            constant = read_constant_node(node, files)
-            if constant is not None:
-                if node.output[0] in constants or node.output[0] in inputs:
-                    raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
-                constants[node.output[0]] = constant
-                continue
+            if node.output[0] in constants or node.output[0] in inputs:
+                raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
+            constants[node.output[0]] = read_constant_node(node, files)
+            continue
         raw.append(read_raw_node(node))
     ordered = in_order(raw, {*constants, *inputs})
     outputs = tuple(o.name for o in proto.output)

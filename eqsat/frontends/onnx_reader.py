@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, ModelError, ShapeError
-from eqsat.frontends.onnx_nodes import RawNode, kind_of, read_attributes, read_opaque_attributes
+from eqsat.errors import EqsatError, ShapeError
+from eqsat.frontends.onnx_nodes import RawNode, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx_stored_types import infer_at_opset
 from eqsat.frontends.onnx_symbolic import FOLLOWED, SHAPED, Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
+from eqsat.frontends.onnx_validity import check_node
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Node
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
@@ -84,6 +83,8 @@ class Reader:
 
     def read(self, raw: RawNode) -> None:
         """Adds a node of the file, in the form of the program."""
+        if not raw.domain:
+            check_node(raw, self.opset, self.type_of)
         for node in self._convert(raw):
             try:
                 if node.opaque:
@@ -131,6 +132,13 @@ class Reader:
             definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs)))
         except EqsatError as error:
             return str(error)
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # the ONNX package has no schema to check it by
+            return f"attributes {node.attributes} are not covered by the definition: {error!r}"
         return ""
 
     def _why_opaque(self, raw: RawNode) -> str:
@@ -138,8 +146,6 @@ class Reader:
             return f"domain {raw.domain}"
         if raw.has_body:
             return "control flow"
-        if not raw.domain:
-            check_arity(raw, self.opset)
         if any(isinstance(self.type_of(i), OpaqueType) for i in raw.inputs if i):
             return "input is no tensor"
         if raw.op.startswith(("Sequence", "Optional")) or raw.op in ("SplitToSequence", "ConcatFromSequence"):
@@ -236,39 +242,3 @@ def _merge(own: Type, stored: Type) -> Type:
             raise StaleTypes  # the dimension was made symbolic after the types were stored
         shape.append(theirs if fresh else mine)
     return replace(own, dtype=own.dtype or stored.dtype, shape=tuple(shape))
-
-
-@cache
-def _signature(op: str, opset: int) -> tuple[int, int, int, int, frozenset[str], dict[str, int]] | None:
-    import onnx
-
-    try:
-        schema = onnx.defs.get_schema(op, opset, "")
-    except onnx.defs.SchemaError:
-        return None
-    declared: dict[str, Any] = dict(schema.attributes)
-    required = frozenset(name for name, a in declared.items() if a.required)
-    kinds = {name: a.type.value for name, a in declared.items()}
-    return schema.min_input, schema.max_input, schema.min_output, schema.max_output, required, kinds
-
-
-def check_arity(raw: RawNode, opset: int) -> None:
-    """Raises `ModelError` unless a node of the default domain has the operands and attributes its schema requires."""
-    signature = _signature(raw.op, opset)
-    if signature is None:
-        return
-    least, most, least_out, most_out, required, kinds = signature
-    if not least <= len(raw.inputs) <= most and not (len(raw.inputs) > most and not any(raw.inputs[most:])):
-        raise ModelError(f"{raw.label}: has {len(raw.inputs)} inputs, {raw.op} takes {_range(least, most)}")
-    if not least_out <= len(raw.outputs) <= most_out:
-        raise ModelError(f"{raw.label}: has {len(raw.outputs)} outputs, {raw.op} gives {_range(least_out, most_out)}")
-    if required and (missing := required - {a.name for a in raw.proto.attribute}):
-        raise ModelError(f"{raw.label}: required attribute {sorted(missing)[0]!r} is missing")
-    for attribute in raw.proto.attribute:
-        kind = kinds.get(attribute.name)
-        if kind and kind_of(attribute) != kind:
-            raise ModelError(f"{raw.label}: attribute {attribute.name!r} is of another kind than {raw.op} declares")
-
-
-def _range(least: int, most: int) -> str:
-    return str(least) if least == most else f"{least} or more" if most > 1000 else f"{least} to {most}"
