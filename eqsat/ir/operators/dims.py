@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from eqsat.errors import ShapeError
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, broadcast_symbol
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, broadcast_symbol, type_of_array
 
 
 def unknown_dims(rank: int) -> Shape:
@@ -20,7 +21,9 @@ def unknown_dims(rank: int) -> Shape:
 
 
 def ints(value: np.ndarray) -> list[int]:
-    """Elements of an integer tensor of any rank as Python integers."""
+    """Elements of a vector of integers, or of a single one. Raises `ShapeError` for a matrix."""
+    if value.ndim > 1:
+        raise ShapeError(f"a list of extents, axes or positions must be a vector, got {type_of_array(value)}")
     return value.reshape(-1).tolist()
 
 
