@@ -88,9 +88,9 @@ def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> 
     rank = len(shape)
     if kind == 0:
         numbers = _number(d, drawing, rank)
-        if d.chance(0.3):  # for each head, now and then of both signs or zero
-            low = d.choose((0.5, 0.5, -0.5, 0.0))
-            numbers = drawing.value(fixed(d.rng.uniform(low, 2, (*shape[1:-2], 1, 1)), "float32"))
+        if d.chance(0.3):  # for each head or query, now and then of both signs or zero
+            low, queries = d.choose((0.5, 0.5, -0.5, 0.0)), d.choose((1, shape[-2]))
+            numbers = drawing.value(fixed(d.rng.uniform(low, 2, (*shape[1:-2], queries, 1)), "float32"))
         return drawing.op(d.choose(("Mul", "Div")), scores, numbers), shape
     if kind == 9 and rank == 4 and shape[0] % 2 == 0:
         return masked_by_window(d, drawing, scores, shape)

@@ -255,12 +255,12 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
 
 
 def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head."""
+    """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head or query."""
     op, _, (a, b) = node
     assert a is not None
     assert b is not None
     for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-        if _within(c, value) and (_one(c) or (c.is_constant and c.shape[-2:] == (1, 1) and x.type == value.type)):
+        if _within(c, value) and (_one(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
             found = reader.scores(x)
             if found is not None:
                 return found.then(op, c, lead=() if _one(c) else value.shape[:-2])

@@ -28,7 +28,7 @@ _DEPTH = 5
 class _Core:
     """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0.
 
-    ``lead``: the leading extents of the scores. ``factors``: of the scores, for each head. ``widened``: in float32,
+    ``lead``: the leading extents of the scores. ``factors``: of the scores, for each head or query. ``widened``: in float32,
     though the products are in float16.
     """
 
@@ -75,7 +75,7 @@ class _Core:
         assert factors is not None
         low, high = factors.interval
         if self.mask is not None or self.cap or not (0 < low <= high < LARGEST or -LARGEST < low <= high < 0):
-            raise Unmet("a factor for each head behind a mask, of zero or of none")
+            raise Unmet("factors for each head behind a mask, of zero or of both signs")
         return replace(self, factors=(*self.factors, step))
 
     def _masked(self, mask: Mask, step: Step) -> _Core:

@@ -62,17 +62,17 @@ def same_value(a: Ref, b: Ref) -> bool:
     return bool(np.array_equal(u, v)) or (u.size == v.size == 1 and bool(u.reshape(()) == v.reshape(())))
 
 
-def same_integers(s: Ref, s2: Ref, integers: int, shift: float = 0.0) -> bool:
+def same_integers(s: Ref, s2: Ref, integers: int, shift: float | None = None) -> bool:
     """Whether that many multiples of ``s``, moved by at most ``shift``, lie nearest the same multiples of ``s2``.
 
     By 0.4 quanta in float32: of a 16-bit integer the roundings on the way make less than the rest.
     """
-    if not shift and same_value(s, s2):
+    if shift is None and same_value(s, s2):
         return True
-    if not (s.is_constant and s2.is_constant) or not s.dtype is s2.dtype is DType.FLOAT:
+    if not (s.is_constant and s2.is_constant) or not s.dtype is s2.dtype is DType.FLOAT or not positive(s2):
         return False
     u, v = s.value.reshape(-1), s2.value.reshape(-1)
-    return u.size == v.size and bool((integers * np.abs(u - v) + shift <= 0.4 * v).all())
+    return u.size == v.size and bool((integers * np.abs(u - v) + (shift or 0.0) <= 0.4 * v).all())
 
 
 def same_zero_point(a: Ref | None, b: Ref | None) -> bool:
@@ -184,7 +184,7 @@ def _pool_quantize_sample(d: Sampler) -> dict[str, Any]:
     return found | {"window": window}
 
 
-def _require_way_back(m: Match, shift: float = 0.0) -> None:
+def _require_way_back(m: Match, shift: float | None = None) -> None:
     """Raises `Unmet` unless the dequantised integers, moved by at most ``shift``, are quantised to themselves.
 
     Not where ``(q - z) * s`` overflows, nor in bfloat16, whose 8 bits of significand merge neighbours.
@@ -230,7 +230,7 @@ def _nudged_sample(d: Sampler) -> dict[str, Any]:
 
 @rule(
     apply("QuantizeLinear", add(dequantize(q), c), s2, z2).named("quantized"),
-    where=[positive_scale, constant("c")],
+    where=[constant("c")],
     exactness=Exactness.EXACT,
     source="what is added is less than half a quantum, as an epsilon added to a quantised variance",
     family="E2",
