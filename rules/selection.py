@@ -12,12 +12,13 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, apply, group_rule, literal, rule, variables
 from eqsat.rules.alignment import FLOATS
+from eqsat.rules.quantisation import dequantize
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
-from eqsat.rules.terms import constant, every_element, int64s, same_type
+from eqsat.rules.terms import constant, every_element, finite, int64s, same_type
 
 EXACT = Exactness.EXACT
 SPEC = "ONNX operator specification"
-x, y, c = variables("x y c")
+x, y, c, integers = variables("x y c integers")
 
 
 @rule(
@@ -82,6 +83,29 @@ def choose_second(m: Match) -> Term:
 def choose_either(m: Match) -> Term:
     """``Where(c, x, x) == x``."""
     return m.x
+
+
+def _guarded(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    scale = np.float32(d.choose((0.1, 0.5, -0.5, 3e36, np.inf, np.nan)))
+    whole = d.broadcast_with(shape) if d.chance(0.2) else shape
+    zero = {"z": fixed(d.choose((3, -3)), "int8")} if d.chance(0.8) else {}
+    found = {"integers": d.integers(shape, "int8", -4, 4), "s": fixed(scale), **zero}
+    return found | {"x": d.floats(d.broadcast_of(whole)), "y": d.floats(whole)}
+
+
+@rule(
+    apply("Where", apply("IsNaN", dequantize(integers)), x, y),
+    where=[constant("s"), finite("s"), same_type("y")],
+    exactness=EXACT,
+    source="integers times a finite number",
+    family="E18",
+    sample=_guarded,
+)
+def choose_second_where_nothing_is_nan(m: Match) -> Term:
+    """``Where(IsNaN(DQ(q, s, z)), x, y) == y`` for a finite scale: quantised probabilities need no guard against NaN."""
+    m.require(m.integers.dtype.is_integer, "integers only: floats of 8 bits may be NaN")
+    return m.y
 
 
 @rule(apply("Where", apply("Not", c), x, y), exactness=EXACT, source=SPEC, family="E18", sample=_choice)

@@ -28,6 +28,13 @@ def test_llama_rotates_and_attends_in_three_operators() -> None:
     assert not {"Softmax", "Neg", "Concat"} & set(left)
 
 
+def test_swin_attends_within_each_window_in_one_operator() -> None:
+    """Shifted windows too, whose mask is added where images and windows are axes of their own."""
+    report = eqsat.optimize(small_model("swin").graph, verify=False).report
+    assert (report.recognized["attention"], report.recognized["layer_norm"]) == (2, 4)
+    assert "Softmax" not in report.operators_after
+
+
 def test_equal_seeds_give_equal_models() -> None:
     first, second = small_model("vit", 3), small_model("vit", 3)
     assert first.graph.same_as(second.graph)
