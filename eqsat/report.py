@@ -11,28 +11,41 @@ from eqsat.ir.graph import Graph
 
 RECOGNIZED = {
     "Attention": "attention",
-    "QuantizedAttention": "quantized_attention",
+    "com.microsoft::Attention": "attention",
+    "com.microsoft::MultiHeadAttention": "attention",
+    "com.microsoft::GroupQueryAttention": "attention",
+    "eqsat::QuantizedAttention": "quantized_attention",
     "LayerNormalization": "layer_norm",
+    "com.microsoft::SkipLayerNormalization": "layer_norm",
+    "com.microsoft::EmbedLayerNormalization": "layer_norm",
     "RMSNormalization": "rms_norm",
     "SimplifiedLayerNormalization": "rms_norm",
+    "com.microsoft::SkipSimplifiedLayerNormalization": "rms_norm",
     "GroupNormalization": "group_norm",
     "InstanceNormalization": "instance_norm",
     "BatchNormalization": "batch_norm",
     "Gelu": "gelu",
+    "com.microsoft::Gelu": "gelu",
+    "com.microsoft::BiasGelu": "gelu",
+    "com.microsoft::FastGelu": "gelu",
+    "com.microsoft::QuickGelu": "gelu",
     "Swish": "silu",
     "HardSwish": "hard_swish",
     "Mish": "mish",
     "Softmax": "softmax",
+    "com.microsoft::QLinearSoftmax": "softmax",
     "LogSoftmax": "log_softmax",
 }
-"""Operator type -> what the report calls the structure that it is."""
+"""Operator -> what the report calls the structure that it is; ``x * Sigmoid(x)`` is a QuickGelu, too."""
 
 
 def recognized_structures(graph: Graph) -> dict[str, int]:
     """Structure -> number of operators of the graph that are one."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
-        name = RECOGNIZED.get(node.op)
+        name = RECOGNIZED.get(node.key)
+        if node.key == "com.microsoft::QuickGelu" and node.attributes.get("alpha") == 1.0:
+            name = RECOGNIZED["Swish"]
         if name is not None:
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))

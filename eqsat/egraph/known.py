@@ -65,7 +65,7 @@ class KnownValues:
                 self._values[handle] = constant.numpy()
             self._mark(handle)
             return
-        if node.children or node.op == "ConstantOfShape":
+        if node.children or node.key == "ConstantOfShape":
             self._queue.append(handle)
 
     def merged(self, keep: int, lose: int) -> None:

@@ -136,10 +136,10 @@ class Reader:
     def _why_opaque(self, raw: RawNode) -> str:
         if raw.domain and operator(raw.op, raw.domain) is None:
             return f"domain {raw.domain}"
-        if raw.has_body:
-            return "control flow"
         if not raw.domain:
             check_arity(raw, self.opset)
+        if raw.has_body:
+            return "control flow"
         if any(isinstance(self.type_of(i), OpaqueType) for i in raw.inputs if i):
             return "input is no tensor"
         if raw.op.startswith(("Sequence", "Optional")) or raw.op in ("SplitToSequence", "ConcatFromSequence"):
@@ -177,7 +177,7 @@ class Reader:
         values = [self._value(i) if i else None for i in node.inputs]
         app = Application(node.key, node.attributes, types, values, len(node.outputs))
         found = definition.infer(app)
-        if node.op in SHAPED and (target := self._extents(node.inputs[node.op != "ConstantOfShape"])) is not None:
+        if node.key in SHAPED and (target := self._extents(node.inputs[node.key != "ConstantOfShape"])) is not None:
             found = (refine(node, found[0], types, target),)
         for i, name in enumerate(node.outputs):
             if not name:
@@ -191,7 +191,7 @@ class Reader:
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:
                 self._know(name, result)
-        if results is None and node.op in FOLLOWED:
+        if results is None and node.key in FOLLOWED:
             extents = follow(node, types, [self._extents(i) if i else None for i in node.inputs])
             if extents is not None:
                 self._lists[node.outputs[0]] = extents
@@ -210,7 +210,7 @@ class Reader:
             size = found.size if isinstance(found := self.types.get(name), TensorType) else None
             if name and (size is None or size > VALUE_SIZE_LIMIT):
                 return None
-        definition = operator(node.op)
+        definition = operator(node.op, node.domain)
         assert definition is not None
         try:
             with np.errstate(all="ignore"):
@@ -266,8 +266,17 @@ def check_arity(raw: RawNode, opset: int) -> None:
         raise ModelError(f"{raw.label}: required attribute {sorted(missing)[0]!r} is missing")
     for attribute in raw.proto.attribute:
         kind = kinds.get(attribute.name)
-        if kind and kind_of(attribute) != kind:
-            raise ModelError(f"{raw.label}: attribute {attribute.name!r} is of another kind than {raw.op} declares")
+        found = kind_of(attribute)
+        if kind and found != kind:
+            raise ModelError(
+                f"{raw.label}: attribute {attribute.name!r} is {_kind_name(found)}, {raw.op} declares {_kind_name(kind)}"
+            )
+
+
+def _kind_name(kind: int) -> str:
+    from onnx import AttributeProto
+
+    return AttributeProto.AttributeType.Name(kind)
 
 
 def _range(least: int, most: int) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import CostModel, nominal
+from eqsat.cost.model import CostModel
 from eqsat.egraph.egraph import CONSTANT, INPUT, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
@@ -21,6 +21,7 @@ from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import ExtractionError, ExtractionProblem, ExtractionResult, extract
 from eqsat.extract.problem import evaluate_choice
+from eqsat.ir.nominal import nominal
 from eqsat.ir.operator import split_key
 from eqsat.ir.operators.devices import ON_DEVICE
 from eqsat.ir.types import TensorType, Type

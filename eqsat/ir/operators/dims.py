@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.nominal import note_equal
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
@@ -78,6 +79,7 @@ def same_dim(a: Dim, b: Dim) -> Dim | None:
     """
     if a == b:
         return a
+    note_equal(a, b)
     if isinstance(a, int):
         return None if isinstance(b, int) else a
     if isinstance(b, int):
