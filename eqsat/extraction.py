@@ -18,6 +18,7 @@ from eqsat.fusion import JointSelection, program_of, select_joint
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
+from eqsat.lower.at_load import as_loaded
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select
@@ -141,6 +142,7 @@ def _extract(
     chosen = time.perf_counter()
     if joint is None:
         program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
+        program = as_loaded(program, saturated.encoding.graph, target)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -146,6 +146,11 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
     dtype = _element_type(kind, app.types)
     read, written = total_bytes(app.types), total_bytes(results)
     return Work((name,), kind, flops, read, written, dtype, tuple(app.types), tuple(results), app.attributes)
+
+
+def at_load(work: Work) -> Work:
+    """The work of an operator that the runtime computes when it loads a program: nothing is left of it but its place."""
+    return replace(work, kind=Kind.VIEW, flops=0.0)
 
 
 def _element_type(kind: Kind, types: Sequence[Type | None]) -> str:

@@ -115,7 +115,14 @@ class Placing:
         self._encoding, self._snapshot, self._egraph = encoding, snapshot, snapshot.egraph
         self._annotated, self._machine, self._model = annotated, machine, model
         self._prices = {
-            d: Prices(self._egraph, model, machine.target(d), kernels_of(machine, d, writable)) for d in machine.names
+            d: Prices(
+                self._egraph,
+                model,
+                machine.target(d),
+                kernels_of(machine, d, writable),
+                snapshot.known_at_load(machine.target(d).kept_at_load),
+            )
+            for d in machine.names
         }
         self._sources = self._marks()
         self._pins = self._pinned()
