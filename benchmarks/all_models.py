@@ -25,13 +25,13 @@ def run_model(path: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"model": path.stem}
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / path.name
-        plain = eqsat.optimize(path, only_rules=(), numerics="exact", verify=False)
+        plain = eqsat.optimize(path, only_rules=(), numerics="exact", verify=False, form="flat")
         plain.save(written)
         row["round_trip"] = verify_models(path, written, runs=1).verdict
         row["round_trip_operators"] = sum(plain.report.operators_after.values())
         del plain
     try:
-        report = eqsat.optimize(path).report
+        report = eqsat.optimize(path, form="flat").report
     except eqsat.VerificationError as error:
         return {**row, "verdict": f"FAILED {error}"[:300]}
     data = report.to_dict()

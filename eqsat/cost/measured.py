@@ -161,6 +161,10 @@ def _identity(work: Work, family: Family) -> tuple[object, ...]:
     return (family, work.types, work.results)
 
 
+_FITS: dict[int, Fitted] = {}
+"""What is known of a table, by its identity: models of the same timings share it, and its laws are fitted once."""
+
+
 @dataclass
 class MeasuredModel:
     """Seconds by timings in ``path``, by default those of this machine, or else those shipped for the target.
@@ -216,5 +220,5 @@ class MeasuredModel:
                     f"cost model measured, target {target.name!r}: {found}; make them with `eqsat calibrate --target "
                     f"{target.name}`, or choose another cost model"
                 )
-            self._fitted[target.name] = Fitted(table)
+            self._fitted[target.name] = _FITS.setdefault(id(table), Fitted(table))
         return self._fitted[target.name]

@@ -10,6 +10,7 @@ from eqsat.cost.target import Target
 from eqsat.fusion.sources import application_of, graph_of_program
 from eqsat.fusion.work import kernel_work
 from eqsat.ir.at_load import computed_at_load
+from eqsat.ir.graph import Graph
 from eqsat.lower.program import Program
 from eqsat.lower.selection import NO_KERNEL
 
@@ -22,18 +23,22 @@ def kernel_works(program: Program, target: Target) -> tuple[Work, ...]:
     """
     graph = program.graph
     if not target.templates:
-        works: list[Work] = []
-        loaded = computed_at_load(graph, target.kept_at_load)
-        for kernel in program.kernels:
-            (index,) = kernel.nodes
-            node = graph.nodes[index]
-            outputs = [graph.type_of(v) for v in node.outputs]
-            domain = "opaque" if node.opaque else node.domain
-            work = work_of(node.op, domain, application_of(graph, node), outputs)
-            works.append(at_load(work) if index in loaded else work)
-        return tuple(works)
+        works = operator_works(graph, target)
+        return tuple(works[index] for kernel in program.kernels for index in kernel.nodes)
     source = graph_of_program(graph, target)
     return tuple(kernel_work(source, kernel) for kernel in program.kernels)
+
+
+def operator_works(graph: Graph, target: Target) -> tuple[Work, ...]:
+    """The work of each node of a graph as a kernel of its own."""
+    loaded = computed_at_load(graph, target.kept_at_load)
+    works: list[Work] = []
+    for index, node in enumerate(graph.nodes):
+        domain = "opaque" if node.opaque else node.domain
+        outputs = [graph.type_of(v) for v in node.outputs]
+        work = work_of(node.op, domain, application_of(graph, node), outputs)
+        works.append(at_load(work) if index in loaded else work)
+    return tuple(works)
 
 
 def price_works(works: Sequence[Work], target: Target, model: CostModel) -> float:
