@@ -76,8 +76,8 @@ class Extraction:
     """A program, the choice it came from, and what the choice is worth under the cost model that made it.
 
     ``bound_scope``: what the lower bound of ``selection`` ranges over (docs/report.md). ``kernels``: the kernels chosen, views
-    included; ``launches_before``: how many the original has, 0 if not known. ``seconds``: of the stages ``extract`` and ``lower``.
-    ``placement``: where things are, on a machine of several devices (docs/report.md).
+    included; ``launches_before``: how many the original has, 0 if not known. ``seconds``: of the stages ``extract`` and
+    ``lower``. ``placement``: where things are, on a machine of several devices (docs/report.md).
     """
 
     target: Target

@@ -83,7 +83,8 @@ def test_a_fused_program_is_not_dearer_under_any_cost_model(cost: str) -> None:
 @pytest.mark.parametrize(
     ("options", "model"),
     [
-        ({}, "kernels"),
+        ({}, "measured"),
+        ({"form": "flat"}, "kernels"),
         ({"form": "onnxruntime"}, "measured"),
         ({"form": "onnxruntime", "target": "tvm-like"}, "kernels"),
         ({"form": "onnxruntime", "cost": "bytes"}, "bytes"),
