@@ -39,7 +39,7 @@ def run_model(path: Path) -> dict[str, Any]:
     outputs = data["verification"]["outputs"].values()
     row["max_abs_error"] = max((o["max_abs_error"] or 0.0 for o in outputs), default=0.0)
     row["operators"] = (sum(report.operators_before.values()), sum(report.operators_after.values()))
-    row["kernels"] = (report.kernels_before, report.kernels_after)
+    row["kernels"] = (report.launches_before, report.kernels_after)
     row.update(
         {k: data[k] for k in ("exactness", "enodes", "iterations", "stop_reason", "gap", "seconds", "operators_after")}
     )

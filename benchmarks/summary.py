@@ -1,4 +1,4 @@
-"""What the default options make of every model: operators, kernels, what is recognised, products.
+"""What the fewest kernels of plain ONNX (`--form flat`) are for every model: operators, kernels, what is recognised, products.
 
     python -m benchmarks.summary --models FOLDER
 
@@ -24,7 +24,7 @@ def row(path: Path) -> str:
     cells = [
         path.stem,
         f"{sum(before.values())} -> {sum(after.values())}",
-        f"{report.kernels_before} -> {report.kernels_after}",
+        f"{report.launches_before} -> {report.kernels_after}",
         report.exactness,
         f"{found.get('attention', 0)}, {norms}, {found.get('gelu', 0)}",
         " -> ".join(map(str, products)),

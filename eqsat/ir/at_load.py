@@ -22,5 +22,6 @@ def computed_at_load(graph: Graph, kept: Collection[str]) -> frozenset[int]:
         inputs = [v for v in node.inputs if v]
         if inputs and known.issuperset(inputs) and node.key not in kept and foldable(definition_of(node)):
             found.add(index)
-            known.update(node.outputs)
+            if len(node.outputs) == 1:  # as in the e-graph, where outputs of one of several are read by way of a tuple
+                known.update(node.outputs)
     return frozenset(found)

@@ -15,7 +15,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.lower.at_load import weights_read_by_products_of_floats
 
-FORMS = ("flat", "onnxruntime")
+FORMS = ("flat", "onnxruntime", "functions")
 Build = Callable[[GraphBuilder, str, str, str], str]
 
 
