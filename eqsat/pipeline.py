@@ -320,7 +320,7 @@ def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, 
         seed=options.seed,
         feeds=feeds,
         quanta=quanta,
-        form=options.form,
+        form=options.file_form,
     )
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":
