@@ -87,7 +87,7 @@ def optimize(
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
-    form: Form = "flat",
+    form: Form = None,
     device: Devices = None,
     devices: DeviceFile = None,
     machine: MachineFile = None,
@@ -111,7 +111,8 @@ def optimize(
         import eqsat.pipeline as pipeline
         from eqsat.options import check_form
 
-        check_form(form)
+        if form is not None:
+            check_form(form)
         if output is not None:
             check_writable(output)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]

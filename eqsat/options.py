@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 class Options:
     """How to optimise. The defaults are those of the command line.
 
-    ``cost``: what to minimise; unless stated ``measured`` for programs of ONNX Runtime's operators on the CPU, else ``kernels``.
+    ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
+    may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
+    one that takes the least time by timings of its kernels (``measured``), in operators of ONNX Runtime (``onnxruntime``). Any
+    other is in operators of ONNX (``flat``), and what is in such operators has the fewest ``kernels``.
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
     of the result (docs/compare.md). ``feeds``: inputs to verify on instead of
-    random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
-    program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
-    name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
-    by default the host with ``target`` and one accelerator. ``keep_egraph``: the result holds the
-    saturated e-graph, for `eqsat.why`.
+    random ones, each a mapping or an ``.npz`` file. ``devices``: device of nodes, values and inputs by name, ``"*"`` for all
+    other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own, by default the host with
+    ``target`` and one accelerator. ``keep_egraph``: the result holds the saturated e-graph, for `eqsat.why`.
     """
 
     target: str | Target = "onnxruntime-cpu"
@@ -49,19 +50,28 @@ class Options:
     verify: bool = True
     verification_runs: int = 2
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
-    form: str = "flat"
+    form: str | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
     machine: Machine | str | Path | None = None
     keep_egraph: bool = False
+
+    @property
+    def file_form(self) -> str:
+        """The form of the file to be written."""
+        return self.form or ("onnxruntime" if self._for_runtime else "flat")
 
     @property
     def cost_model(self) -> CostModel:
         """What to minimise. Raises `OptionError` for an unknown name or something that cannot price kernels."""
         if self.cost is not None:
             return as_cost_model(self.cost)
+        return as_cost_model("measured" if self._for_runtime and self.file_form == "onnxruntime" else "kernels")
+
+    @property
+    def _for_runtime(self) -> bool:
+        """Whether all of the program runs in ONNX Runtime on the CPU, whose kernels were timed."""
         target = self.target if isinstance(self.target, str) else self.target.name
-        measured = self.form == "onnxruntime" and target == "onnxruntime-cpu" and self.machine is None
-        return as_cost_model("measured" if measured and not self.devices else "kernels")
+        return target == "onnxruntime-cpu" and self.machine is None and not self.devices
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -69,7 +79,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
-        check_form(self.form)
+        check_form(self.file_form)
 
 
 def check_form(form: str) -> None:

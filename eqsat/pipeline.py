@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.backends.onnx_needs import needs_of
 from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
+from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Target, as_target
+from eqsat.cost.timings import default_table
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
@@ -20,13 +23,14 @@ from eqsat.egraph.snapshot import take_snapshot
 from eqsat.errors import OptionError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.extraction import Extraction, Saturated, extract_program
+from eqsat.fusion import operator_works, price_works
 from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
 from eqsat.options import Options, check_form
-from eqsat.report import Report, opaque_counts, recognized_structures
+from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
 if TYPE_CHECKING:
@@ -94,10 +98,13 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             notify("load", "")
             graph = load(source, chosen.dims)
             machine = _machine(chosen, graph)
+            if machine is not None:
+                chosen = replace(chosen, machine=machine)  # the model may name the devices
+                model = chosen.cost_model
         with _timed(seconds, "bodies"):
             inner, bodies = (graph, Bodies()) if machine else optimize_bodies(graph, chosen, _optimize_body(notify))
         targets = [target] if machine is None else [machine.target(d) for d in machine.names]
-        growth = grow(inner, chosen, rule_scope(targets, chosen.form), notify, machine)
+        growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
         seconds.update(growth.seconds)
         notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
         if machine is None or growth.annotated is None:
@@ -215,7 +222,7 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
         )
     with _timed(seconds, "analyse"):
         snapshot = take_snapshot(encoding.egraph)
-    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.form)
+    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.file_form)
     return Growth(kept, annotated, saturated, saturation, rules, seconds)
 
 
@@ -224,7 +231,7 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
     report = _report(source, options, graph, growth, extraction)
     report.seconds = {**growth.seconds, **extraction.seconds}
     encoding = growth.saturated.encoding if options.keep_egraph else None
-    return Result(growth.kept, extraction.program, report, options.form, encoding, growth.rules)
+    return Result(growth.kept, extraction.program, report, options.file_form, encoding, growth.rules)
 
 
 def _silent(stage: str, detail: str) -> None:
@@ -260,6 +267,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
     for name in (FOLD_EXACT, FOLD_INEXACT):
         matches[name] = sum(u.rule == name for u in egraph.unions)
     name = str(source) if isinstance(source, str | Path) else graph.name
+    seconds = _predicted(graph, extraction)
     return Report(
         model=name,
         target=extraction.target_name,
@@ -269,6 +277,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         operators_before=graph.operator_counts(),
         operators_after=program.graph.operator_counts(),
         kernels_before=sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
+        launches_before=extraction.launches_before or sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
@@ -279,6 +288,10 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         gap=selection.gap,
         bound_scope=extraction.bound_scope,
         peak_memory_bytes=peak_memory_bytes(program.graph, program.kernels),
+        constant_bytes_before=constant_bytes(graph),
+        constant_bytes_after=constant_bytes(program.graph),
+        needs=needs_of(program.graph, graph, options.file_form),
+        counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
         eclasses=egraph.class_count,
         enodes=growth.saturated.snapshot.size,
@@ -286,8 +299,21 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         stop_reason=saturation.stop_reason.value,
         rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
         placement=extraction.placement,
+        predicted_s_before=seconds[0],
+        predicted_s_after=seconds[1],
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )
+
+
+def _predicted(graph: Graph, extraction: Extraction) -> tuple[float | None, float | None]:
+    """Seconds of the original and the program by timings of their kernels; ``None`` where there are no timings of the target."""
+    target, model = extraction.target, extraction.model
+    if target.templates or extraction.placement or default_table(target.name) is None:
+        return None, None
+    if not model.name.startswith("measured"):
+        model = find_cost_model("measured")
+    before, after = (operator_works(g, target) for g in (graph, extraction.program.graph))
+    return price_works(before, target, model), price_works(after, target, model)
 
 
 def _verify(
@@ -311,7 +337,7 @@ def _verify(
         seed=options.seed,
         feeds=feeds,
         quanta=quanta,
-        form=options.form,
+        form=options.file_form,
         notify=notify,
     )
     result.report.verification = verification.to_dict()

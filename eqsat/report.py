@@ -11,28 +11,44 @@ from eqsat.ir.graph import Graph, bodies_of
 
 RECOGNIZED = {
     "Attention": "attention",
-    "QuantizedAttention": "quantized_attention",
+    "com.microsoft::Attention": "attention",
+    "com.microsoft::MultiHeadAttention": "attention",
+    "com.microsoft::GroupQueryAttention": "attention",
+    "eqsat::QuantizedAttention": "quantized_attention",
     "LayerNormalization": "layer_norm",
+    "com.microsoft::SkipLayerNormalization": "layer_norm",
+    "com.microsoft::EmbedLayerNormalization": "layer_norm",
     "RMSNormalization": "rms_norm",
     "SimplifiedLayerNormalization": "rms_norm",
+    "com.microsoft::SkipSimplifiedLayerNormalization": "rms_norm",
     "GroupNormalization": "group_norm",
     "InstanceNormalization": "instance_norm",
     "BatchNormalization": "batch_norm",
     "Gelu": "gelu",
+    "com.microsoft::Gelu": "gelu",
+    "com.microsoft::BiasGelu": "gelu",
+    "com.microsoft::FastGelu": "gelu",
+    "com.microsoft::QuickGelu": "gelu",
     "Swish": "silu",
     "HardSwish": "hard_swish",
     "Mish": "mish",
     "Softmax": "softmax",
+    "com.microsoft::QLinearSoftmax": "softmax",
     "LogSoftmax": "log_softmax",
 }
-"""Operator type -> what the report calls the structure that it is."""
+"""Operator -> what the report calls the structure that it is; ``x * Sigmoid(x)`` is a QuickGelu, too."""
+
+_SAME = 1.01
+"""Times closer than this are the same."""
 
 
 def recognized_structures(graph: Graph) -> dict[str, int]:
     """Structure -> number of operators of the graph that are one."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
-        name = RECOGNIZED.get(node.op)
+        name = RECOGNIZED.get(node.key)
+        if node.key == "com.microsoft::QuickGelu" and node.attributes.get("alpha") == 1.0:
+            name = RECOGNIZED["Swish"]
         if name is not None:
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
@@ -47,6 +63,11 @@ def opaque_counts(graph: Graph) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
+def constant_bytes(graph: Graph) -> int:
+    """Bytes of the constants, each once."""
+    return sum({id(c): c.bytes for c in graph.constants.values()}.values())
+
+
 @dataclass
 class Report:
     """What was done to a model. `to_dict` is a stable contract; see docs/report.md for the keys."""
@@ -59,6 +80,7 @@ class Report:
     operators_before: dict[str, int]
     operators_after: dict[str, int]
     kernels_before: int
+    launches_before: int
     kernels_after: int
     kernel_templates: dict[str, int]
     recognized: dict[str, int]
@@ -69,6 +91,10 @@ class Report:
     gap: float
     bound_scope: str
     peak_memory_bytes: int
+    constant_bytes_before: int
+    constant_bytes_after: int
+    needs: dict[str, Any]
+    counted_only: bool
     opaque: dict[str, int]
     eclasses: int
     enodes: int
@@ -81,6 +107,8 @@ class Report:
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
     bodies: dict[str, Any] = field(default_factory=dict)
+    predicted_s_before: float | None = None
+    predicted_s_after: float | None = None
 
     def add_bodies(self, bodies: dict[str, Any], rules: Mapping[str, Mapping[str, int]]) -> None:
         """Takes note of the bodies of control flow, and of the rules used in them."""
@@ -100,7 +128,7 @@ class Report:
             f"{self.model}: target {self.target}, cost {self.cost_model}, numerics {self.numerics} "
             f"(highest class used: {self.exactness})",
             f"  operators  {before:>8} -> {after}",
-            f"  kernels    {self.kernels_before:>8} -> {self.kernels_after}",
+            f"  kernels    {self.launches_before:>8} -> {self.kernels_after}{self._unfused()}",
             f"  cost       {_number(self.cost_before):>8} -> {_number(self.cost_after)} {self.cost_unit}; "
             f"lower bound {_number(self.lower_bound)}, gap {100 * self.gap:.2f} % ({self.bound_scope})",
             f"  e-graph    {self.enodes} e-nodes in {self.eclasses} e-classes, {self.iterations} iterations, "
@@ -109,6 +137,10 @@ class Report:
         ]
         if self.memory_budget:
             lines[-1] += _budget(self.memory_budget, self.cost_after)
+        lines.append(
+            f"  constants  {self.constant_bytes_before / 1e6:>8.1f} -> {self.constant_bytes_after / 1e6:.1f} MB"
+        )
+        lines += self._warnings()
         if self.placement:
             lines.append(f"  placement  {_placement(self.placement)}")
         if self.bodies:
@@ -134,6 +166,26 @@ class Report:
             lines += [f"    {note}" for note in self.verification.get("notes", ())]
         lines.append("  seconds    " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
         return "\n".join(lines)
+
+    def _unfused(self) -> str:
+        """What the target's own fusion makes of the original, where that is something."""
+        fused = self.counted_only and self.kernels_before != self.launches_before
+        return f" (the original fused by the target, from {self.kernels_before})" if fused else ""
+
+    def _warnings(self) -> list[str]:
+        """What whoever runs the result should know: time, new needs, kernels that only a target's engine has."""
+        lines: list[str] = []
+        before, after = self.predicted_s_before, self.predicted_s_after
+        if before is not None and after is not None:
+            line = f"  predicted  {1e3 * before:>8.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {self.target}"
+            lines.append(line + ("; SLOWER: --cost measured minimises it" if after > before * _SAME else ""))
+        if self.needs:
+            lines.append(f"  needs      {_needs(self.needs)}")
+        if self.counted_only:
+            lines.append(
+                f"  note       kernels of {self.target} are counted, not run: the file holds operators, for an engine to fuse"
+            )
+        return lines
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -168,6 +220,17 @@ def _budget(data: Mapping[str, Any], cost: float) -> str:
     return text
 
 
+def _needs(data: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    if "opset" in data:
+        release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
+        parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
+    if "domains" in data:
+        parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
+    parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
+    return "; ".join(parts)
+
+
 def _verification(data: Mapping[str, Any]) -> str:
     text = str(data.get("verdict", "not run"))
     if text == "not run":
@@ -176,7 +239,14 @@ def _verification(data: Mapping[str, Any]) -> str:
         text += f" in {data['runs']} runs"
     if data.get("kernels_checked"):
         text += f", {data['kernels_checked']} kernels checked one by one"
-    worst = [o for o in data.get("outputs", {}).values() if o.get("max_abs_error") is not None]
-    if worst:
-        text += f", largest error {max(o['max_abs_error'] for o in worst):.3g}"
+    errors = [
+        o for o in data.get("outputs", {}).values() if isinstance(o["max_rel_error"], float) and o["max_rel_error"]
+    ]
+    if errors:
+        worst = max(errors, key=lambda o: o["max_rel_error"])
+        scale = worst["max_abs_error"] / worst["max_rel_error"]
+        text += (
+            f", largest error {worst['max_rel_error']:.2g} of the largest element of its output "
+            f"(tolerance {worst['tolerance'] / scale:.2g})"
+        )
     return text

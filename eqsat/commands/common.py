@@ -32,7 +32,7 @@ CostName = Annotated[
     typer.Option(
         "--cost",
         help="What to minimise: kernels, bytes, flops, roofline, roofline-launch, measured (seconds, by timings of single "
-        "kernels; measured=PATH for those in a file). By default kernels; with --form onnxruntime for onnxruntime-cpu measured.",
+        "kernels; measured=PATH for those in a file). By default measured for onnxruntime-cpu in its own form, else kernels.",
         show_default=False,
     ),
 ]
@@ -41,10 +41,11 @@ Numerics = Annotated[
     typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
 ]
 Form = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="Form of the written model: flat (ONNX operators), functions (the same, one per kernel), onnxruntime (its fused "
-        "operators, too)."
+        "operators, too). By default onnxruntime for onnxruntime-cpu, else flat.",
+        show_default=False,
     ),
 ]
 TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]

@@ -125,7 +125,7 @@ def comparison_options(given: dict[str, Any]) -> Options:
     for name in ("memory_budget_bytes", "verify", "feeds"):
         if name in given:
             raise OptionError(f"{name} is an option of optimize only: a comparison neither verifies nor keeps a budget")
-    chosen = Options(**given, verify=False)
+    chosen = Options(**{"form": "flat", **given}, verify=False)
     chosen.check()
     return chosen
 
@@ -144,7 +144,7 @@ class Growths:
 
     def of(self, target: Target) -> Growth:
         """The e-graph for a target."""
-        scope = rule_scope([target], self._options.form)
+        scope = rule_scope([target], self._options.file_form)
         if scope not in self._known:
             self._known[scope] = [], grow(self.graph, self._options, scope, self.notify)
         names, growth = self._known[scope]

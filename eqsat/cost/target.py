@@ -66,7 +66,8 @@ class Target:
     kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``unsupported``:
     operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators that the software stack
     spells out itself, and that are never introduced. ``slices``: a Split is run as one Slice for each output, which may join
-    other kernels.
+    other kernels. ``kept_at_load``: operators that are run on every call even if they read constants only; others that do are
+    computed when a program is loaded.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Target:
     expanded: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     slices: bool = False
+    kept_at_load: frozenset[str] = frozenset()
     on_chip_bytes: float = float("inf")
     argument_limit: int = 64
 
@@ -105,7 +107,7 @@ class Target:
         )
 
 
-_SAME_KERNELS = ("free_kinds", "fusion", "recompute", "free_operators", "expanded", "domains", "slices")
+_SAME_KERNELS = ("free_kinds", "fusion", "recompute", "free_operators", "expanded", "domains", "slices", "kept_at_load")
 
 
 @cache
@@ -150,6 +152,7 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
             frozenset(data.get("expanded", ())),
             frozenset(data.get("domains", ())),
             bool(data.get("slices", False)),
+            frozenset(data.get("kept_at_load", ())),
             float(data.get("on_chip_bytes", "inf")),
             int(data.get("argument_limit", 64)),
         )

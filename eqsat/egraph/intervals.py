@@ -130,7 +130,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         return (0.0, _MOST_ELEMENTS)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
-    if node.op == "Mul" and len(children) == 2:
+    if node.key == "Mul" and len(children) == 2:
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING

@@ -77,7 +77,7 @@ class KnownValues:
                 self._literals[handle] = handle
             self._mark(handle, handle, age=0)
             return
-        if node.children or node.op == "ConstantOfShape":
+        if node.children or node.key == "ConstantOfShape":
             self._queue.append(handle)
 
     def merged(self, keep: int, lose: int) -> None:

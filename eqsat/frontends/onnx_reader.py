@@ -214,7 +214,7 @@ class Reader:
         values = [self._value(i) if i else None for i in node.inputs]
         app = Application(node.key, node.attributes, types, values, len(node.outputs))
         found = definition.infer(app)
-        if node.op in SHAPED and (target := self._extents(node.inputs[node.op != "ConstantOfShape"])) is not None:
+        if node.key in SHAPED and (target := self._extents(node.inputs[node.key != "ConstantOfShape"])) is not None:
             found = (refine(node, found[0], types, target),)
         for i, name in enumerate(node.outputs):
             if not name:
@@ -228,7 +228,7 @@ class Reader:
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:
                 self._know(name, result)
-        if results is None and node.op in FOLLOWED:
+        if results is None and node.key in FOLLOWED:
             extents = follow(node, types, [self._extents(i) if i else None for i in node.inputs])
             if extents is not None:
                 self._lists[node.outputs[0]] = extents
@@ -247,7 +247,7 @@ class Reader:
             size = found.size if isinstance(found := self.types.get(name), TensorType) else None
             if name and (size is None or size > VALUE_SIZE_LIMIT):
                 return None
-        definition = operator(node.op)
+        definition = operator(node.op, node.domain)
         assert definition is not None
         try:
             with np.errstate(all="ignore"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import NOMINAL_EXTENT, Work, work_of
+from eqsat.cost.model import Work, work_of
+from eqsat.ir.nominal import NOMINAL_EXTENT
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.types import TensorType, Type
 
@@ -145,12 +146,12 @@ def operation_of(
         same = any(_elements(t) == size for t in app.types if t is not None)
         labels.add("elementwise" if same else "broadcast")
     elif work.kind is Kind.REDUCTION:
-        row_elements = _row_elements(op, app)
+        row_elements = _row_elements(work.operators[0], app)
         if row_elements:
             labels.add("row")
             first = app.types[0]
             row_bytes = row_elements * (first.dtype.bits / 8 if isinstance(first, TensorType) else 4)
-        if op in PURE_REDUCTIONS:
+        if work.operators[0] in PURE_REDUCTIONS:
             labels.add("reduction")
         elif not row_elements:
             labels.add("window")
@@ -173,21 +174,21 @@ def part_of(of: int, source: int) -> Operation:
     return Operation("Slice", frozenset(("Slice", "injective")), Kind.INJECTIVE, (of,), 0.0, "default", source)
 
 
-def _row_elements(op: str, app: Application) -> int:
+def _row_elements(key: str, app: Application) -> int:
     """Elements of a row if the operator reduces over trailing axes only, else 0."""
     first = app.types[0] if app.types else None
     if not isinstance(first, TensorType) or not first.shape:
         return 0
     rank = len(first.shape)
-    if op in _ROW_OPERATORS:
+    if key in _ROW_OPERATORS:
         axis = app.attr("axis", -1)
-        if op == "DynamicQuantizeLinear":
+        if key == "DynamicQuantizeLinear":
             return 0
         axis += rank if axis < 0 else 0
-        if op not in ("LayerNormalization", "RMSNormalization") and axis != rank - 1:
+        if key not in ("LayerNormalization", "RMSNormalization") and axis != rank - 1:
             return 0
         axes = set(range(axis, rank))
-    elif op.startswith("Reduce"):
+    elif key.startswith("Reduce"):
         value = app.value(1)
         if value is None:
             return 0

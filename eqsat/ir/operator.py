@@ -90,7 +90,8 @@ class Operator:
     implementation gives the same bits, so folding a constant through it changes nothing (data movement, integers,
     comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
     values. ``commutative``: the first two inputs may be exchanged. ``expand``: builds the same value from operators of the
-    default domain, for files that may not use this one (`eqsat.ir.composite`).
+    default domain, for files that may not use this one (`eqsat.ir.composite`). ``counts_parts``: ``flops`` builds the
+    parts, so it gets the types as they are: numbers in place of symbols may contradict one another inside.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Operator:
     commutative: bool = False
     deterministic: bool = True
     expand: Expand | None = None
+    counts_parts: bool = False
 
     def folds_exactly(self, attributes: Attributes) -> bool:
         """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
@@ -134,11 +136,14 @@ def define(
     commutative: bool = False,
     deterministic: bool = True,
     expand: Expand | None = None,
+    counts_parts: bool = False,
 ) -> Operator:
     """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
         raise RuleError(f"operator {name!r} is defined twice")
-    _REGISTRY[name] = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand)
+    _REGISTRY[name] = Operator(
+        name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand, counts_parts
+    )
     return _REGISTRY[name]
 
 

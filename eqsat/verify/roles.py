@@ -101,7 +101,7 @@ def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
                 found.append(use)
                 continue
             shifted = offset + _shift(graph, node, i)
-            follows = node.op in _TRANSPARENT or node.op in ("Add", "Sub") or (node.op == "Where" and i > 0)
+            follows = node.key in _TRANSPARENT or node.key in ("Add", "Sub") or (node.key == "Where" and i > 0)
             if follows and len(seen) < 256:
                 fresh = [v for v in node.outputs if v and v not in seen]
                 seen.update(fresh)
@@ -110,39 +110,39 @@ def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
 
 
 def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]) -> Meaning | None:
-    if i in _COUNTED.get(node.op, ()):
+    if i in _COUNTED.get(node.key, ()):
         return Meaning(Role.COUNT)
-    if node.op in ("Gather", "GatherElements", "ScatterElements") and i == 1:
+    if node.key in ("Gather", "GatherElements", "ScatterElements") and i == 1:
         extent = _extent(graph, node.inputs[0], int(node.attributes.get("axis", 0)), sizes)  # type: ignore[arg-type]
         return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
-    if node.op in ("GatherND", "ScatterND") and i == 1:
+    if node.key in ("GatherND", "ScatterND") and i == 1:
         extent = _extent(graph, node.inputs[0], int(node.attributes.get("batch_dims", 0)), sizes)  # type: ignore[arg-type]
         return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
-    if node.op == "OneHot" and i == 0:
+    if node.key == "OneHot" and i == 0:
         depth = graph.constants.get(node.inputs[1])
         return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))
-    if node.op == "EmbedLayerNormalization" and i in (0, 1):
+    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1):
         return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
-    if node.op == "Where" and i == 0:
+    if node.key == "Where" and i == 0:
         return Meaning(Role.MASK)
-    if node.op in _MASKING or (node.op == "Sub" and i == 1):
+    if node.key in _MASKING or (node.key == "Sub" and i == 1):
         return Meaning(Role.MASK)
-    if node.op in ("Sqrt", "Log") or (node.op == "Pow" and i == 0 and _is_fractional(graph, node.inputs[1])):
+    if node.key in ("Sqrt", "Log") or (node.key == "Pow" and i == 0 and _is_fractional(graph, node.inputs[1])):
         return Meaning(Role.POSITIVE)
-    if node.op == "Add":
+    if node.key == "Add":
         other = node.inputs[1 - i]
         return Meaning(Role.ADDITIVE_MASK) if other not in graph.constants and _is_float(graph, other) else None
     return None
 
 
 def _shift(graph: Graph, node: Node, i: int) -> int:
-    if node.op not in ("Add", "Sub"):
+    if node.key not in ("Add", "Sub"):
         return 0
     constant = graph.constants.get(node.inputs[1 - i])
     if constant is None or constant.size == 0 or constant.size > 4096 or not constant.dtype.is_integer:
         return 0
     array = constant.numpy()
-    return int(array.max()) if node.op == "Add" else -int(array.min())
+    return int(array.max()) if node.key == "Add" else -int(array.min())
 
 
 def _extent(graph: Graph, value: str, axis: int, sizes: Mapping[str, int]) -> int | None:

@@ -41,7 +41,9 @@ class Stretch:
         if len(counterpart.inputs) != 1 or len(region.inputs) != 1 or not counterpart.outputs:
             return False
         nodes = [*counterpart.nodes, *(result.nodes[i] for i in region.nodes)]
-        if not any(node.op in _SATURATING or node.op.startswith("QLinear") for node in nodes):
+        if not any(
+            node.key in _SATURATING or node.key.startswith(("QLinear", "com.microsoft::QLinear")) for node in nodes
+        ):
             return False
         if not _is_plain_float(self._graph, counterpart.inputs[0]) or not self._casts_safely(counterpart):
             return False
@@ -63,25 +65,25 @@ class Stretch:
 
     def _has_no_bound(self, node: Node) -> bool:
         """A sum has a bound if its operands have: what is dequantised has one, and rewrites make use of it."""
-        sums = node.op in ("Add", "Sub") and not any(v in self._graph.constants for v in node.inputs)
-        return (sums and any(self._is_unbounded(v) for v in node.inputs)) or node.op in _UNBOUNDED
+        sums = node.key in ("Add", "Sub") and not any(v in self._graph.constants for v in node.inputs)
+        return (sums and any(self._is_unbounded(v) for v in node.inputs)) or node.key in _UNBOUNDED
 
     def _decided_by(self, node: Node) -> str | None:
         """The input of ``node`` that is unbounded exactly if its output is; ``None`` where there is no such input."""
-        if node.op in ("Round", "Neg") or (node.op in MOVEMENT and node.op not in ("Concat", "Pad")):
+        if node.key in ("Round", "Neg") or (node.key in MOVEMENT and node.key not in ("Concat", "Pad")):
             return node.inputs[0]
-        if node.op in ("Mul", "Div", "Add", "Sub"):
+        if node.key in ("Mul", "Div", "Add", "Sub"):
             dynamic = [v for v in node.inputs if v not in self._graph.constants]
-            return dynamic[0] if len(dynamic) == 1 and (node.op != "Div" or dynamic[0] == node.inputs[0]) else None
+            return dynamic[0] if len(dynamic) == 1 and (node.key != "Div" or dynamic[0] == node.inputs[0]) else None
         return None
 
     def _casts_safely(self, counterpart: Counterpart) -> bool:
         """Whether every cast to an integer comes straight after a clip: beyond the range it would be undefined."""
-        made_by = {v: node.op for node in counterpart.nodes for v in node.outputs}
+        made_by = {v: node.key for node in counterpart.nodes for v in node.outputs}
         return all(
             made_by.get(node.inputs[0]) in ("Clip", "Min", "Max")
             for node in counterpart.nodes
-            if node.op == "Cast" and not _is_plain_float(self._graph, node.outputs[0])
+            if node.key == "Cast" and not _is_plain_float(self._graph, node.outputs[0])
         )
 
 

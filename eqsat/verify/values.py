@@ -27,16 +27,23 @@ _WHOLE = _set("Round Floor Ceil OneHot")
 _RING = _set("Add Sub Mul MatMul Gemm Sum ReduceSum Conv CumSum")
 _EXACT_FLOAT = MOVEMENT | _SELECTION | _WHOLE | _set("Cast CastLike ConstantOfShape Range NonZero EyeLike If Loop Scan")
 _QUANTISERS = _set("QuantizeLinear DynamicQuantizeLinear")
-_ROUNDED_INTEGER = _QUANTISERS | _set(
-    "QLinearMatMul QLinearConv QGemm QLinearAdd QLinearMul QLinearAveragePool QLinearGlobalAveragePool QLinearSigmoid "
-    "QLinearSoftmax QLinearLeakyRelu QLinearReduceMean QLinearConcat QLinearWhere"
+_ROUNDED_INTEGER = (
+    _QUANTISERS
+    | _set("QLinearMatMul QLinearConv")
+    | {
+        f"com.microsoft::{name}"
+        for name in _set(
+            "QGemm QLinearAdd QLinearMul QLinearAveragePool QLinearGlobalAveragePool QLinearSigmoid QLinearSoftmax "
+            "QLinearLeakyRelu QLinearReduceMean QLinearConcat QLinearWhere"
+        )
+    }
 )
 _RANDOM = _set("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli")
 
 
 def random_nodes(graph: Graph) -> tuple[Node, ...]:
     """The nodes that draw random numbers (also `Dropout` in training mode), those in bodies of control flow included."""
-    found = [n for n in graph.nodes if n.op in _RANDOM or (n.op == "Dropout" and len(n.inputs) > 2 and n.inputs[2])]
+    found = [n for n in graph.nodes if n.key in _RANDOM or (n.key == "Dropout" and len(n.inputs) > 2 and n.inputs[2])]
     for node in graph.nodes:
         for body in bodies_of(node.attributes):
             found += random_nodes(body.graph) if body.graph is not None else ()
@@ -47,7 +54,7 @@ def data_dependent(graph: Graph) -> frozenset[str]:
     """Values that depend on the elements of an input, not only on constants and shapes."""
     found = set(graph.inputs)
     for node in graph.nodes:
-        if node.op not in ("Shape", "Size") and not found.isdisjoint(node.inputs):
+        if node.key not in ("Shape", "Size") and not found.isdisjoint(node.inputs):
             found.update(v for v in node.outputs if v)
     return frozenset(found)
 
@@ -71,9 +78,9 @@ def whole_numbers(graph: Graph) -> frozenset[str]:
         return checked[value]
 
     for node in graph.nodes:
-        if node.op in _WHOLE or (node.op == "Clip" and is_whole(node.inputs[0])):
+        if node.key in _WHOLE or (node.key == "Clip" and is_whole(node.inputs[0])):
             found.update(node.outputs)  # a Clip's bounds are as a rule whole when what it clips is
-        elif node.op in (
+        elif node.key in (
             "Cast",
             "CastLike",
             "Gather",
@@ -86,10 +93,10 @@ def whole_numbers(graph: Graph) -> frozenset[str]:
         ):
             if is_whole(node.inputs[0]):
                 found.update(node.outputs)
-        elif node.op == "Where":
+        elif node.key == "Where":
             if is_whole(node.inputs[1]) and is_whole(node.inputs[2]):
                 found.update(node.outputs)
-        elif node.op in MOVEMENT or node.op in _SELECTION or node.op in _RING:
+        elif node.key in MOVEMENT or node.key in _SELECTION or node.key in _RING:
             scaled = any(node.attributes.get(k, 1.0) != 1.0 for k in ("alpha", "beta"))
             if not scaled and all(map(is_whole, node.inputs)):
                 found.update(node.outputs)
@@ -103,7 +110,7 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     live = data_dependent(graph)
     sites = [v for v in graph.inputs if v not in whole and _is_float(graph, v) and not _captured(graph, v)]
     for node in graph.nodes:
-        if node.op in _EXACT_FLOAT and not node.opaque:
+        if node.key in _EXACT_FLOAT and not node.opaque:
             continue
         sites += [v for v in node.outputs if v and v in live and v not in whole and _is_float(graph, v)]
     return tuple(sites)
@@ -115,9 +122,9 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
     live = data_dependent(graph)
     sites: list[str] = []
     for node in graph.nodes:
-        if node.op in _ROUNDED_INTEGER and (quantisers or node.op not in _QUANTISERS):
+        if node.key in _ROUNDED_INTEGER and (quantisers or node.key not in _QUANTISERS):
             sites += [v for v in node.outputs[:1] if v in live and _is_small_integer(graph, v)]
-        elif node.op == "Round" and quantisers and node.inputs[0] not in whole:
+        elif node.key == "Round" and quantisers and node.inputs[0] not in whole:
             sites += [v for v in node.outputs if v in live]
     return tuple(sites)
 

@@ -65,14 +65,14 @@ REMOVED = {
 @pytest.mark.parametrize("rule", REMOVED)
 def test_an_operator_that_copies_is_removed_between_two_that_round(rule: str, precision: str) -> None:
     op, attributes = REMOVED[rule]
-    found = eqsat.optimize(between(op, precision, **attributes), numerics="exact").report
+    found = eqsat.optimize(between(op, precision, **attributes), numerics="exact", form="flat").report
     assert found.verification["verdict"] == "equal"
     assert found.rules[rule]["uses"] == 1
 
 
 @pytest.mark.parametrize("precision", HALVES)
 def test_biases_of_zeros_are_removed_from_half_precision(precision: str) -> None:
-    found = eqsat.optimize(two_layers(precision), only_rules=("remove_added_zero",)).report
+    found = eqsat.optimize(two_layers(precision), only_rules=("remove_added_zero",), form="flat").report
     assert found.verification["verdict"] == "equal"
     assert found.rules["remove_added_zero"]["uses"] == 2
 
@@ -80,7 +80,7 @@ def test_biases_of_zeros_are_removed_from_half_precision(precision: str) -> None
 @pytest.mark.parametrize("target", ["h100", "tensorrt-like"])
 @pytest.mark.parametrize("precision", HALVES)
 def test_fused_kernels_of_half_precision_agree_without_any_rule(precision: str, target: str) -> None:
-    found = eqsat.optimize(two_layers(precision), target=target, only_rules=()).report
+    found = eqsat.optimize(two_layers(precision), target=target, only_rules=(), form="flat").report
     assert found.verification["verdict"] == "equal"
 
 
@@ -89,7 +89,7 @@ def test_a_model_in_bfloat16_is_written_and_verified(tmp_path: Path) -> None:
     save_onnx(two_layers("bfloat16"), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="ONNX Runtime"):
         Session(tmp_path / "m.onnx")
-    result = eqsat.optimize(tmp_path / "m.onnx")
+    result = eqsat.optimize(tmp_path / "m.onnx", form="flat")
     result.save(tmp_path / "out.onnx")
     verification = result.report.verification
     assert verification["verdict"] in ("equal", "within tolerance")

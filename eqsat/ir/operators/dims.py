@@ -11,6 +11,7 @@ import numpy as np
 
 from eqsat.errors import ShapeError
 from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.nominal import note_equal
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, broadcast_symbol, type_of_array
 
@@ -81,6 +82,7 @@ def same_dim(a: Dim, b: Dim) -> Dim | None:
     """
     if a == b:
         return a
+    note_equal(a, b)
     if isinstance(a, int):
         return None if isinstance(b, int) else a
     if isinstance(b, int):
