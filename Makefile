@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint bench clean
+TORCH := torch==2.13.0
+
+.PHONY: help demo test test-all test-torch lint bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -23,6 +25,10 @@ test: $(STAMP)  ## run the tests that take minutes, not hours
 
 test-all: $(STAMP)  ## run every test
 	$(BIN)/python -m pytest
+
+test-torch: $(STAMP)  ## run the tests that need PyTorch, which it installs
+	$(BIN)/python -m pip install --quiet $(TORCH) --editable '.[test,torch]'
+	$(BIN)/python -m pytest tests/dynamo tests/frontends/test_torch_export.py
 
 lint: $(STAMP)  ## style and types
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

@@ -156,14 +156,9 @@ def verify(
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
     with errors():
-        from eqsat.pipeline import load
-        from eqsat.verify import load_feeds, verify_models
+        from eqsat.api import verify as run
 
-        feeds = None
-        if inputs:
-            graph = load(original)
-            feeds = [load_feeds(path, graph) for path in inputs]
-        verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=feeds)
+        verification = run(original, candidate, runs=runs, seed=seed, feeds=inputs)
         data = verification.to_dict()
         write_json(data, json_path)
         if not quiet and json_path != "-":
@@ -173,13 +168,18 @@ def verify(
 
 
 @app.command()
-def inspect(model: Model, dim: Dims = None, json_path: Json = None, quiet: Quiet = False) -> None:
+def inspect(
+    model: Model,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes by name, with what they compute.")] = False,
+    dim: Dims = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
     """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
     with errors():
-        from eqsat.inspect import inspect_graph
-        from eqsat.pipeline import load
+        from eqsat.api import inspect as run
 
-        print_report(inspect_graph(load(model, parse_dims(dim)), str(model)), json_path, quiet)
+        print_report(run(model, parse_dims(dim), nodes=nodes), json_path, quiet)
 
 
 @app.command()

@@ -26,9 +26,11 @@ class Exactness(IntEnum):
     @staticmethod
     def parse(name: str) -> Exactness:
         """The class called ``name``. Raises `OptionError` for any other word."""
-        from eqsat.errors import OptionError
+        from eqsat.errors import OptionError, choices
 
         try:
             return Exactness[name.upper()]
         except KeyError:
-            raise OptionError(f"numerics {name!r}: choose one of {', '.join(e.label for e in Exactness)}") from None
+            raise OptionError(
+                f"numerics {name!r} does not exist; {choices(name, (e.label for e in Exactness))}"
+            ) from None

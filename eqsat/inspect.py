@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eqsat.cost.model import work_of
@@ -17,7 +18,7 @@ from eqsat.lower.liveness import peak_memory_bytes
 @dataclass(frozen=True)
 class Inspection:
     """Counts of a model. ``flops`` and ``bytes`` take every symbolic extent as 32; bytes are those that operators read
-    and write when each is a kernel of its own."""
+    and write when each is a kernel of its own. ``nodes``: name, operator and outputs with their types of each, if asked for."""
 
     model: str
     inputs: dict[str, str]
@@ -31,10 +32,11 @@ class Inspection:
     symbols: tuple[str, ...]
     opaque: dict[str, int]
     untouched: dict[str, dict[str, int]]
+    nodes: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        return {**self.__dict__, "symbols": list(self.symbols)}
+        return {**self.__dict__, "symbols": list(self.symbols), "nodes": list(self.nodes)}
 
     def __str__(self) -> str:
         lines = [
@@ -52,11 +54,15 @@ class Inspection:
         for reason, counts in self.untouched.items():
             what = ", ".join(f"{op} x{n}" for op, n in counts.items())
             lines.append(f"  untouched  {what}: {reason}")
+        width = max((len(n["name"]) for n in self.nodes), default=0)
+        for node in self.nodes:
+            computed = ", ".join(f"{value}: {type}" for value, type in node["outputs"].items())
+            lines.append(f"  node       {node['name']:<{width}}  {node['operator']} -> {computed}")
         return "\n".join(lines)
 
 
-def inspect_graph(graph: Graph, name: str) -> Inspection:
-    """Counts operators, kernels, work and bytes of ``graph``."""
+def inspect_graph(graph: Graph, name: str, *, nodes: bool = False) -> Inspection:
+    """Counts operators, kernels, work and bytes of ``graph``, and lists its nodes if asked to."""
     flops = moved = 0.0
     kernels = 0
     untouched: dict[str, Counter[str]] = {}
@@ -90,8 +96,14 @@ def inspect_graph(graph: Graph, name: str) -> Inspection:
         peak_memory_bytes=peak_memory_bytes(graph),
         symbols=tuple(sorted(symbols)),
         opaque=dict(sorted(Counter(n.key for n in graph.nodes if n.opaque).items())),
+        nodes=tuple(map(partial(_described, graph), graph.nodes)) if nodes else (),
         untouched={k: dict(sorted(v.items())) for k, v in sorted(untouched.items())},
     )
+
+
+def _described(graph: Graph, node: Node) -> dict[str, Any]:
+    computed = {v: str(graph.type_of(v)) for v in node.outputs if v}
+    return {"name": node.name, "operator": node.key, "outputs": computed}
 
 
 def untouched_reason(node: Node, graph: Graph) -> str:

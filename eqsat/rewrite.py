@@ -4,14 +4,7 @@ A rule is an equation. Its left side is a *pattern*, a term over operators and v
 `Match` and returns the right side, a term over the matched references. What must hold for the equation to be true is a list
 of named `Condition`s: a rule whose conditions cannot be established does not fire, and the first one that failed says why.
 
-    x, w, s = variables("x w s")
-
-    @rule(mul(matmul(x, w), s), where=[constant("w", "s"), ...], exactness=Exactness.ROUNDING, source="...", family="E12")
-    def fold_scale_into_matmul(m):
-        \"\"\"``(x @ w) * s == x @ (w * s)``.\"\"\"
-        return matmul(m.x, mul(m.w, m.s))
-
-This module knows the IR only; `eqsat.egraph` compiles and runs rules.
+rules/README.md has examples. This module knows the IR only; `eqsat.egraph` compiles and runs rules.
 """
 
 from __future__ import annotations
@@ -23,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from eqsat.errors import OptionError, RuleError
+from eqsat.errors import OptionError, RuleError, nearest
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
@@ -343,6 +336,14 @@ def registered_rules() -> tuple[AnyRule, ...]:
     return tuple(_REGISTRY.values())
 
 
+def find_rule(name: str) -> AnyRule:
+    """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
+    if name not in _REGISTRY:
+        known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
+        raise OptionError(f"rule {name!r} does not exist; {known}")
+    return _REGISTRY[name]
+
+
 def unregister(name: str) -> None:
     """Forgets a rule (for tests, and for a notebook cell that is run again)."""
     _REGISTRY.pop(name, None)
@@ -360,14 +361,11 @@ def select_rules(
 
     ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
     """
-    rules = registered_rules()
-    names = {r.name for r in rules}
     for name in (*(only or ()), *disabled):
-        if name not in names:
-            raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists the {len(names)} there are")
+        find_rule(name)
     return tuple(
         r
-        for r in rules
+        for r in registered_rules()
         if r.exactness <= numerics
         and r.name not in disabled
         and (only is None or r.name in only)

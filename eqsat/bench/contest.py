@@ -22,7 +22,7 @@ import numpy as np
 
 from eqsat.backends.onnxruntime import LEVELS
 from eqsat.bench.statistics import Interval, quartiles, ratio_of_medians
-from eqsat.errors import ModelError, OptionError
+from eqsat.errors import ModelError, OptionError, choices
 
 PEERS = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
 """Runtimes to compare with, and the module each needs."""
@@ -95,8 +95,15 @@ def check_peers(names: Sequence[str]) -> dict[str, str]:
     """Runtime -> why it is left out, for those that are not installed. Raises `OptionError` for one that we do not know."""
     for name in names:
         if name not in PEERS:
-            raise OptionError(f"--against {name!r} does not exist; choose from {', '.join(PEERS)}")
+            raise OptionError(f"--against {name!r} does not exist; {choices(name, PEERS)}")
     return {name: "not installed" for name in names if find_spec(PEERS[name]) is None}
+
+
+def check_levels(names: Sequence[str]) -> None:
+    """Raises `OptionError` for a level of ONNX Runtime that does not exist."""
+    for name in names:
+        if name not in LEVELS:
+            raise OptionError(f"--levels {name!r} does not exist; {choices(name, LEVELS)}")
 
 
 def contest(

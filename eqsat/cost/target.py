@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, choices
 
 _FOLDER = Path(__file__).parent / "targets"
 
@@ -113,7 +113,7 @@ def load_target(name: str) -> Target:
     """The shipped target called ``name``. Raises `OptionError` with the names there are."""
     path = _FOLDER / f"{name}.toml"
     if name not in target_names():
-        raise OptionError(f"target {name!r} does not exist; choose one of {', '.join(target_names())}")
+        raise OptionError(f"target {name!r} does not exist; {choices(name, target_names())}")
     return parse_target(name, tomllib.loads(path.read_text()))
 
 

@@ -18,7 +18,7 @@ from eqsat.lower.program import Program
 from eqsat.verify.compare import distance
 from eqsat.verify.feeds import random_feeds, size_candidates
 from eqsat.verify.kernels import KernelCheck
-from eqsat.verify.original import Original, Source
+from eqsat.verify.original import Original, Source, runnable
 from eqsat.verify.pieces import session_of
 from eqsat.verify.sensitivity import Sensitivity
 from eqsat.verify.values import random_nodes
@@ -78,31 +78,32 @@ def verify_program(
 
 
 def verify_models(
-    a_path: str | Path,
-    b_path: str | Path,
+    a_source: Any,
+    b_source: Any,
     *,
     runs: int = 2,
     seed: int = 0,
     feeds: Sequence[Feeds] | None = None,
 ) -> Verification:
-    """Checks whether model ``b`` computes what model ``a`` computes, up to the sensitivity of ``a``.
+    """Checks whether model ``b`` computes what model ``a`` computes, up to the sensitivity of ``a``; both as `load_onnx` takes
+    them, or graphs.
 
     Raises `ModelError` if a model cannot be read or the two have different inputs or outputs, `FeedError` if ``feeds``
     do not fit.
     """
     from eqsat.frontends.onnx_model import load_onnx
 
-    a, b = load_onnx(a_path), load_onnx(b_path)
+    a, b = (s if isinstance(s, Graph) else load_onnx(s) for s in (a_source, b_source))
     mismatch = _signature_mismatch(a, b)
     if mismatch:
-        raise ModelError(f"{b_path}: {mismatch}")
+        raise ModelError(f"{b_source if isinstance(b_source, str | Path) else b.name}: {mismatch}")
     for given in feeds or ():
         check_feeds(a, given)
     report = Verification()
     try:
-        runner = Original(a, a_path)
+        runner = Original(a, runnable(a_source))
         trials = list(_trials(a, runner.run, runs, seed, feeds))
-        other = Original(b, b_path)
+        other = Original(b, runnable(b_source))
     except (ModelError, FeedError) as error:
         return Verification(NOT_RUN, notes=(str(error),))
     notes = [*runner.notes, *other.notes]

@@ -19,6 +19,11 @@ from eqsat.verify.pieces import session_of
 Source = str | Path | onnx.ModelProto | None
 
 
+def runnable(source: Any) -> Source:
+    """What ONNX Runtime runs without us, if ``source`` is that."""
+    return source if isinstance(source, str | Path | onnx.ModelProto) else None
+
+
 class Original:
     """Runs ``graph``, from ``source`` if that is given, without optimisation.
 

@@ -1,0 +1,87 @@
+"""One program of a captured graph: exported, optimised, loaded, and called with tensors."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import torch
+from torch import fx
+from torch._guards import tracing
+
+from eqsat.backends.torch_tensors import to_array, to_tensor
+from eqsat.dynamo.captured import Captured
+from eqsat.dynamo.export import export_captured
+from eqsat.errors import OptionError
+from eqsat.frontends.torch_export import as_onnx
+from eqsat.options import Options
+from eqsat.pipeline import Result, optimize
+
+_PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
+"""Options that name values or sizes of a model: nobody knows those of a captured graph."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to optimise and how to run. ``threads``: by default as many as PyTorch uses."""
+
+    options: Mapping[str, Any]
+    level: str = "all"
+    threads: int | None = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Settings:
+        """The settings in the ``options`` of ``torch.compile``. Raises `OptionError` for one that does not exist."""
+        given = {"form": "onnxruntime", **given}
+        session = {k: given.pop(k) for k in ("level", "threads") if k in given}
+        for name in _PRIVATE:
+            if name in given:
+                raise OptionError(f"option {name!r} is none of the backend's: graphs and their inputs are PyTorch's")
+        Options(**given).check()
+        return Settings(given, **session)
+
+
+def compile_captured(
+    captured: Captured, inputs: Sequence[Any], settings: Settings, *, symbolic: bool
+) -> Callable[..., tuple[Any, ...]]:
+    """A function like the captured graph, for the weights in ``inputs`` and their sizes or, ``symbolic``, for all sizes.
+
+    It is verified on the tensors in ``inputs``; for all sizes, on random ones of several. Raises `EqsatError` where that
+    cannot be done.
+    """
+    weights = [inputs[i] for i in captured.weights]
+    tensors = [inputs[i] for i in captured.tensors]
+    integers = {i: int(inputs[i]) for i in captured.loose}
+    with tracing(None):  # this is no part of what Dynamo traces
+        model = as_onnx(export_captured(captured, weights, tensors, integers, symbolic=symbolic))
+    names = [str(v.name) for v in (model.graph.input if isinstance(model, onnx.ModelProto) else model.graph.inputs)]
+    feeds = {name: to_array(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    result = optimize(model, **settings.options, feeds=None if symbolic else [feeds])
+    if symbolic and result.report.verification.get("verdict") == "not run":
+        result = optimize(model, **settings.options, feeds=[feeds])
+    return _function(captured, result, settings)
+
+
+def _function(captured: Captured, result: Result, settings: Settings) -> Callable[..., tuple[Any, ...]]:
+    graph = result.program.graph
+    session = result.load(settings.level, threads=settings.threads or torch.get_num_threads())
+    numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
+    names = list(zip(captured.tensors, graph.inputs, strict=True))
+    places = dict(zip(captured.computed, graph.outputs, strict=True))
+    rest = captured.without_tensors()
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        found = session.run({name: to_array(inputs[i]) for i, name in names}, graph.outputs)
+        known: dict[Any, Any] = {node: to_tensor(found[name]) for node, name in places.items()}
+        if rest is not None:
+            known.update(zip(rest.nodes, rest.module(*inputs), strict=True))
+        return tuple(
+            value if not isinstance(value, fx.Node) else inputs[numbers[value]] if value in numbers else known[value]
+            for value in captured.outputs
+        )
+
+    return run
