@@ -12,9 +12,9 @@ from eqsat.options import AllOptions, Options, takes_options
 from eqsat.pipeline import Progress, load, readable
 
 if TYPE_CHECKING:
-    from eqsat.bench.bench import Bench
-    from eqsat.inspect import Inspection
-    from eqsat.verify import Verification
+    from eqsat.inspection import Inspection
+    from eqsat.speed.bench import Bench
+    from eqsat.verification import Verification
 
 
 def inspect(
@@ -30,7 +30,7 @@ def inspect(
     ``source``: as for `eqsat.optimize`; ``dims``: extents of symbolic dimensions by name; ``nodes``: list the nodes, too. Raises
     `ModelError`.
     """
-    from eqsat.inspect import inspect_graph
+    from eqsat.inspection import inspect_graph
 
     graph = load(source, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes)
     return inspect_graph(graph, str(source) if isinstance(source, str | Path) else graph.name, nodes=nodes)
@@ -51,7 +51,7 @@ def verify(
     they differ. Raises `ModelError` for a model that cannot be read or has other inputs or outputs than the first, `FeedError`
     for feeds that do not fit.
     """
-    from eqsat.verify import load_feeds, verify_models
+    from eqsat.verification import load_feeds, verify_models
 
     original, candidate = readable(original), readable(candidate)
     given = None
@@ -81,9 +81,9 @@ def bench(
     the result took. Unless stated, the program is in the form ``onnxruntime``, and not verified. Raises `ModelError` and
     `OptionError` for bad input.
     """
-    from eqsat.bench.bench import bench_files, bench_model
-    from eqsat.bench.contest import Protocol, check_levels
     from eqsat.errors import OptionError
+    from eqsat.speed.bench import bench_files, bench_model
+    from eqsat.speed.contest import Protocol, check_levels
 
     protocol = Protocol(runs, processes, threads)
     protocol.check()

@@ -332,8 +332,8 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
 
 
 def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, int]) -> None:
-    from eqsat.verify import load_feeds, verify_program
-    from eqsat.verify.original import runnable
+    from eqsat.verification import load_feeds, verify_program
+    from eqsat.verification.original import runnable
 
     feeds = options.feeds
     if feeds is not None:

@@ -11,7 +11,7 @@ from quantised_models import masked_attention
 from eqsat.errors import FeedError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.verify.feeds import load_feeds, random_feeds, size_candidates, symbols_of
+from eqsat.verification.feeds import load_feeds, random_feeds, size_candidates, symbols_of
 
 
 @pytest.mark.parametrize("seed", range(5))

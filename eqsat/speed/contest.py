@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.backends.onnxruntime import LEVELS
-from eqsat.bench.statistics import Interval, quartiles, ratio_of_medians
 from eqsat.errors import ModelError, OptionError, choices
+from eqsat.speed.statistics import Interval, quartiles, ratio_of_medians
 
 PEERS = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
 """Runtimes to compare with, and the module each needs."""
@@ -141,10 +141,10 @@ def contest(
 
 
 def _process(task: dict[str, Any]) -> list[dict[str, Any]]:
-    """The answer of `eqsat.bench.worker`."""
+    """The answer of `eqsat.speed.worker`."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(task["threads"])}
     done = subprocess.run(
-        [sys.executable, "-m", "eqsat.bench.worker"],
+        [sys.executable, "-m", "eqsat.speed.worker"],
         input=json.dumps(task), capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     if done.returncode:

@@ -12,7 +12,7 @@ from eqsat.errors import FeedError
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import DType, TensorType
-from eqsat.verify.roles import Meaning, Role, meaning_of
+from eqsat.verification.roles import Meaning, Role, meaning_of
 
 _HINTS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("batch", (2, 1, 3)),

@@ -14,7 +14,7 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run as interpret
-from eqsat.verify.pieces import session_of
+from eqsat.verification.pieces import session_of
 
 Source = str | Path | onnx.ModelProto | None
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from eqsat.backends.onnxruntime import LEVELS
-from eqsat.bench.contest import Contestant, Measured, Protocol, check_peers, contest, levels_of
-from eqsat.bench.profile import Profile, profile_program
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import as_target
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import load, optimize
-from eqsat.verify.feeds import random_feeds, size_candidates
-from eqsat.verify.original import Original
+from eqsat.speed.contest import Contestant, Measured, Protocol, check_peers, contest, levels_of
+from eqsat.speed.profile import Profile, profile_program
+from eqsat.verification.feeds import random_feeds, size_candidates
+from eqsat.verification.original import Original
 
 Progress = Callable[[str, str], None]
 
@@ -155,7 +155,7 @@ def bench_files(
 
 def feeds_of(graph: Graph, path: Path, options: Options) -> dict[str, np.ndarray]:
     """The user's inputs, or random ones that the model runs on. Raises `ModelError` if it runs on none."""
-    from eqsat.verify import load_feeds
+    from eqsat.verification import load_feeds
 
     for given in options.feeds or ():
         return load_feeds(given, graph) if isinstance(given, str | Path) else dict(given)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import Type
-from eqsat.verify.pieces import subgraph
+from eqsat.verification.pieces import subgraph
 
 
 @dataclass(frozen=True)

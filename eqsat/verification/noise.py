@@ -25,7 +25,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.types import DType, TensorType, tensor_type
-from eqsat.verify.values import rounded_floats, rounded_integers, whole_numbers
+from eqsat.verification.values import rounded_floats, rounded_integers, whole_numbers
 
 MARGIN = {DType.DOUBLE: 32.0, DType.FLOAT: 32.0, DType.FLOAT16: 4.0, DType.BFLOAT16: 4.0}
 """Amplitude of the noise, in ulp of 1.0."""

@@ -15,14 +15,14 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
-from eqsat.verify.compare import distance
-from eqsat.verify.feeds import random_feeds, size_candidates
-from eqsat.verify.kernels import KernelCheck
-from eqsat.verify.original import Original, Source, runnable
-from eqsat.verify.pieces import session_of
-from eqsat.verify.sensitivity import Sensitivity
-from eqsat.verify.values import random_nodes
-from eqsat.verify.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
+from eqsat.verification.compare import distance
+from eqsat.verification.feeds import random_feeds, size_candidates
+from eqsat.verification.kernels import KernelCheck
+from eqsat.verification.original import Original, Source, runnable
+from eqsat.verification.pieces import session_of
+from eqsat.verification.sensitivity import Sensitivity
+from eqsat.verification.values import random_nodes
+from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
 Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], dict[str, Any]]

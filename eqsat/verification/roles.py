@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import DType, TensorType
-from eqsat.verify.values import MOVEMENT
+from eqsat.verification.values import MOVEMENT
 
 
 class Role(Enum):

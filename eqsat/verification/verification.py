@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.errors import VerificationError
-from eqsat.verify.compare import Judgement
+from eqsat.verification.compare import Judgement
 
 EQUAL, WITHIN, FAILED, NOT_RUN, NOT_JUDGED = "equal", "within tolerance", "failed", "not run", "not judged"
 

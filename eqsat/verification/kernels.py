@@ -2,7 +2,7 @@
 
 End to end, a wrong scale in one layer of a quantised model drowns in what a single flipped rounding does to the layers
 after it. Region by region nothing accumulates: what a region may deviate is what its counterpart in the original deviates
-by itself when its roundings are made coarser (`eqsat.verify.noise`).
+by itself when its roundings are made coarser (`eqsat.verification.noise`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Program
-from eqsat.verify.compare import Yardstick
-from eqsat.verify.counterparts import CounterpartFinder, join
-from eqsat.verify.noise import NOISE_RUNS, add_noise
-from eqsat.verify.pieces import session_of, subgraph
-from eqsat.verify.regions import Region, origin_of, partition
-from eqsat.verify.stretch import STRETCHED, Stretch, stretched
-from eqsat.verify.values import whole_numbers
+from eqsat.verification.compare import Yardstick
+from eqsat.verification.counterparts import CounterpartFinder, join
+from eqsat.verification.noise import NOISE_RUNS, add_noise
+from eqsat.verification.pieces import session_of, subgraph
+from eqsat.verification.regions import Region, origin_of, partition
+from eqsat.verification.stretch import STRETCHED, Stretch, stretched
+from eqsat.verification.values import whole_numbers
 
 BYTE_BUDGET = 1 << 30
 """Bytes of the original's intermediate values held at a time."""
@@ -125,7 +125,7 @@ class KernelCheck:
             self._compare_stretched(saturating, values, seed)
 
     def _compare_stretched(self, chunk: Sequence[Region], values: Mapping[str, Any], seed: int) -> None:
-        """The same with larger inputs: see `eqsat.verify.stretch`. The original's own regions say what is right."""
+        """The same with larger inputs: see `eqsat.verification.stretch`. The original's own regions say what is right."""
         larger = stretched({v: values[v] for r in chunk for v in self._counterparts[r].inputs})
         part = join(self.original, [self._counterparts[r] for r in chunk])
         try:

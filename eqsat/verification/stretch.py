@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Graph, Node
-from eqsat.verify.counterparts import Counterpart
-from eqsat.verify.regions import Region
-from eqsat.verify.values import MOVEMENT
+from eqsat.verification.counterparts import Counterpart
+from eqsat.verification.regions import Region
+from eqsat.verification.values import MOVEMENT
 
 FACTOR = 16
 """A power of two: whole numbers stay whole, and float roundings scale along."""

@@ -1,6 +1,6 @@
 """How far a model's outputs move when its roundings do: the source of every end-to-end tolerance.
 
-The original itself is run with noise at each of its roundings (`eqsat.verify.noise`). A float model moves a little; a
+The original itself is run with noise at each of its roundings (`eqsat.verification.noise`). A float model moves a little; a
 quantised one amplifies a single flipped rounding through all its layers, and its own noise runs say how much that comes to.
 """
 
@@ -15,10 +15,10 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.verify.compare import Yardstick
-from eqsat.verify.noise import NOISE_RUNS, NoisyGraph, add_noise
-from eqsat.verify.pieces import session_of
-from eqsat.verify.values import whole_numbers
+from eqsat.verification.compare import Yardstick
+from eqsat.verification.noise import NOISE_RUNS, NoisyGraph, add_noise
+from eqsat.verification.pieces import session_of
+from eqsat.verification.values import whole_numbers
 
 
 class Sensitivity:

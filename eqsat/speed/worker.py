@@ -1,6 +1,6 @@
 """One process of a contest: reads the task as JSON from standard input, prints the answer as JSON.
 
-python -m eqsat.bench.worker < task.json
+python -m eqsat.speed.worker < task.json
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from eqsat.backends.onnxruntime import Session
-from eqsat.bench.contest import Contestant
 from eqsat.errors import ModelError
-from eqsat.verify.compare import distance
+from eqsat.speed.contest import Contestant
+from eqsat.verification.compare import distance
 
 
 class Loaded(Protocol):
