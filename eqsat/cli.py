@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -40,8 +41,8 @@ COMMANDS = ("bench", "calibrate", "compare", "explain")
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Optimise neural network graphs by equality saturation: every equivalent spelling at once, then the program with "
@@ -69,6 +70,9 @@ def root(
 def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over MODEL itself, if --output names it.")
+    ] = False,
     target: TargetName = "onnxruntime-cpu",
     cost: CostName = None,
     numerics: Numerics = "lsb",
@@ -111,7 +115,7 @@ def optimize(
 
         check_form(form)
         if output is not None:
-            check_writable(output)
+            check_writable(output, model, overwrite=overwrite)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
         with progress(quiet, verbose) as notify:
             result = pipeline.optimize(
@@ -215,11 +219,15 @@ def extract(
 
 
 @app.command()
-def rules(json_path: Json = None, quiet: Quiet = False) -> None:
+def rules(
+    name: Annotated[str | None, typer.Argument(help="Show this rule only, with its description.")] = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
     """List the rewrite rules: equation, conditions, exactness class, source."""
     with errors():
         import eqsat.rules  # noqa: F401  # registers the shipped rules
-        from eqsat.rewrite import registered_rules
+        from eqsat.rewrite import find_rule, registered_rules
 
         listed = [
             {
@@ -231,7 +239,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
                 "source": r.source,
                 "description": r.doc,
             }
-            for r in registered_rules()
+            for r in (registered_rules() if name is None else [find_rule(name)])
         ]
         write_json(listed, json_path)
         if quiet or json_path == "-":
@@ -241,7 +249,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
             if r["conditions"]:
                 print(f"    if {'; '.join(r['conditions'])}")
             print(f"    {r['source']}")
-        print(f"{len(listed)} rules")
+        print(f"{len(listed)} rules" if name is None else "\n" + cleandoc(listed[0]["description"]))
 
 
 @app.command()

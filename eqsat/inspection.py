@@ -18,7 +18,8 @@ from eqsat.lower.liveness import peak_memory_bytes
 @dataclass(frozen=True)
 class Inspection:
     """Counts of a model. ``flops`` and ``bytes`` take every symbolic extent as 32; bytes are those that operators read
-    and write when each is a kernel of its own. ``nodes``: name, operator and outputs with their types of each, if asked for."""
+    and write when each is a kernel of its own. ``nodes``: name (or first output), operator and
+    outputs with their types of each, if asked for."""
 
     model: str
     inputs: dict[str, str]
@@ -103,7 +104,7 @@ def inspect_graph(graph: Graph, name: str, *, nodes: bool = False) -> Inspection
 
 def _described(graph: Graph, node: Node) -> dict[str, Any]:
     computed = {v: str(graph.type_of(v)) for v in node.outputs if v}
-    return {"name": node.name, "operator": node.key, "outputs": computed}
+    return {"name": node.name or next(iter(computed), ""), "operator": node.key, "outputs": computed}
 
 
 def untouched_reason(node: Node, graph: Graph) -> str:

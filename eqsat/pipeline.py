@@ -325,7 +325,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
-        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
+        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items()) if m},
         placement=extraction.placement,
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )

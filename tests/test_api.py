@@ -88,7 +88,7 @@ def test_misspelt_options_name_the_nearest_one(graph: eqsat.Graph) -> None:
 
 
 def test_a_result_is_called_like_a_function(graph: eqsat.Graph) -> None:
-    result = eqsat.optimize(graph)
+    result = eqsat.optimize(graph, form="flat")
     x = np.array([[-1, 2, 3]], np.float32)
     for found in (result(x), result(x=x)):
         np.testing.assert_array_equal(found["y"], [[0, 4, 6]])
@@ -108,11 +108,11 @@ def test_a_result_hands_out_a_session_that_owns_its_weights(graph: eqsat.Graph) 
     x = np.ones((1, 200), np.float32)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ w)
     with pytest.raises(eqsat.OptionError, match="choose one of disable, basic, extended, all"):
-        eqsat.optimize(graph).session("most")
+        eqsat.optimize(graph, form="flat").session("most")
 
 
 def test_a_result_is_an_onnx_model_in_each_form(graph: eqsat.Graph, tmp_path: Path) -> None:
-    result = eqsat.optimize(graph)
+    result = eqsat.optimize(graph, form="flat")
     for form in ("flat", "functions", "onnxruntime"):
         model = result.to_onnx(form=form)
         onnx.checker.check_model(model)
@@ -122,7 +122,7 @@ def test_a_result_is_an_onnx_model_in_each_form(graph: eqsat.Graph, tmp_path: Pa
 
 
 def test_functions_beside_the_commands_take_models_in_memory(graph: eqsat.Graph) -> None:
-    result = eqsat.optimize(graph)
+    result = eqsat.optimize(graph, form="flat")
     model = result.to_onnx()
     assert eqsat.load(model).operator_counts() == {"MatMul": 1, "Relu": 1}
     assert eqsat.inspect(graph).operators == {"MatMul": 1, "Identity": 1, "Relu": 1}
@@ -142,3 +142,16 @@ def test_models_are_timed_from_python(graph: eqsat.Graph, tmp_path: Path) -> Non
     assert found.best("eqsat") is not None
     with pytest.raises(eqsat.OptionError, match="did you mean 'basic'"):
         eqsat.bench(path, levels=("basics",))
+
+
+def test_a_result_is_a_table_in_a_notebook() -> None:
+    from xml.etree import ElementTree
+
+    b = eqsat.GraphBuilder("a<b & c")
+    marked = b.finish({"y": b.op("Identity", b.op("Identity", b.input("x", "float32", (2,))))})
+    table = ElementTree.fromstring(eqsat.optimize(marked, form="flat")._repr_html_())
+    rows = [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
+    assert rows[0] == ["", "before", "after"]
+    assert ["Identity", "2", "1"] in rows
+    assert "a<b & c" in (table.findtext("caption") or "")
+    assert "verified: equal" in rows[-1][0]

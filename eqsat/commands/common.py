@@ -149,12 +149,15 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     return devices
 
 
-def check_writable(output: Path) -> None:
+def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False) -> None:
+    """Raises `OutputError` unless ``output`` can be written; over ``model``, the file that is read, only if asked for."""
     import os
 
     from eqsat.errors import OutputError
 
     folder = output.parent
+    if model is not None and not overwrite and output.exists() and model.exists() and output.samefile(model):
+        raise OutputError(f"{output}: is the model itself; name another file, or give --overwrite to replace it")
     if output.is_dir():
         raise OutputError(f"{output}: is a folder; name a file")
     if not folder.is_dir():

@@ -47,14 +47,14 @@ def _check(result: eqsat.Result, block: Any, *inputs: Any) -> None:
 
 def test_a_module_is_optimised_with_example_inputs(block: Any) -> None:
     x = torch.randn(2, 8)
-    _check(eqsat.optimize(block, example_inputs=(x,)), block, x)
-    _check(eqsat.optimize(block, example_inputs=x), block, x)
-    _check(eqsat.optimize(block, example_inputs={"x": x, "y": x}), block, x, x)
+    _check(eqsat.optimize(block, form="flat", example_inputs=(x,)), block, x)
+    _check(eqsat.optimize(block, form="flat", example_inputs=x), block, x)
+    _check(eqsat.optimize(block, form="flat", example_inputs={"x": x, "y": x}), block, x, x)
 
 
 def test_dimensions_that_vary_keep_their_names(block: Any) -> None:
     shapes = {"x": {0: torch.export.Dim("batch")}}
-    result = eqsat.optimize(block, example_inputs=(torch.randn(2, 8),), dynamic_shapes=shapes)
+    result = eqsat.optimize(block, form="flat", example_inputs=(torch.randn(2, 8),), dynamic_shapes=shapes)
     assert str(result.original.type_of("x")) == "float32[batch, 8]"
     for rows in (1, 5):
         _check(result, block, torch.randn(rows, 8))
@@ -65,13 +65,13 @@ def test_dimensions_that_vary_keep_their_names(block: Any) -> None:
 def test_exported_programs_and_onnx_programs_are_sources(block: Any) -> None:
     x = torch.randn(2, 8)
     exported = torch.export.export(block, (x,))
-    _check(eqsat.optimize(exported), block, x)
-    _check(eqsat.optimize(torch.onnx.export(exported, dynamo=True, verbose=False)), block, x)
+    _check(eqsat.optimize(exported, form="flat"), block, x)
+    _check(eqsat.optimize(torch.onnx.export(exported, dynamo=True, verbose=False), form="flat"), block, x)
 
 
 def test_a_compiled_module_is_the_module_inside(block: Any) -> None:
     x = torch.randn(2, 8)
-    _check(eqsat.optimize(torch.compile(block), example_inputs=x), block, x)
+    _check(eqsat.optimize(torch.compile(block), form="flat", example_inputs=x), block, x)
 
 
 def test_comparing_and_explaining_take_modules_too(block: Any) -> None:
