@@ -26,7 +26,10 @@ Feeds = Annotated[
     list[Path] | None,
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
 ]
-TargetName = Annotated[str, typer.Option("--target", help="What the program will run on; `eqsat targets` lists them.")]
+TargetName = Annotated[
+    str,
+    typer.Option("--target", help="What the program will run on: a name that `eqsat targets` lists, or a TOML file."),
+]
 CostName = Annotated[
     str | None,
     typer.Option(
