@@ -35,6 +35,7 @@ if _TYPE_CHECKING:
     from eqsat.pipeline import Result, load, optimize
     from eqsat.report import Report
     from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
+    from eqsat.rule_check.files import load_rules
     from eqsat.rule_check.registration import group_rule, rule
     from eqsat.why import Explanation, explain
 
@@ -51,6 +52,7 @@ _HOMES = {
     "eqsat.pipeline": "Result load optimize",
     "eqsat.report": "Report",
     "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
+    "eqsat.rule_check.files": "load_rules",
     "eqsat.rule_check.registration": "group_rule rule",
     "eqsat.why": "Explanation explain",
 }
@@ -92,6 +94,7 @@ __all__ = [
     "inspect",
     "literal",
     "load",
+    "load_rules",
     "optimize",
     "pareto",
     "rule",

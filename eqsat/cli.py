@@ -24,12 +24,14 @@ from eqsat.commands.common import (
     NodeLimit,
     Numerics,
     Quiet,
+    RuleFiles,
     Seed,
     TargetName,
     TimeLimit,
     Verbose,
     check_writable,
     errors,
+    load_rule_files,
     parse_devices,
     parse_dims,
     print_report,
@@ -89,6 +91,7 @@ def optimize(
     only_rules: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
+    rules: RuleFiles = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
     form: Form = "flat",
     device: Devices = None,
@@ -116,6 +119,7 @@ def optimize(
         check_form(form)
         if output is not None:
             check_writable(output, model, overwrite=overwrite)
+        load_rule_files(rules)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
         with progress(quiet, verbose) as notify:
             result = pipeline.optimize(

@@ -320,7 +320,9 @@ def _check_pattern(pattern: Term, name: str) -> None:
         for arg in pattern.args:
             _check_pattern(arg, name)
     elif not isinstance(pattern, Variable):
-        raise RuleError(f"rule {name!r}: a pattern consists of operators and variables, got {pattern!r}")
+        raise RuleError(
+            f"rule {name!r}: a pattern holds no {pattern!r}; name a variable, state its value in a condition"
+        )
 
 
 def register(made: R) -> R:

@@ -45,8 +45,8 @@ ALLOWED: dict[str, set[str]] = {
     "dynamo": BASE | {"frontends", "backends", "options", "pipeline"},
     "engines": BASE | {"ir", "backends", "lower", "relax"},
     "commands": BASE | {
-        "api", "rewrite", "rules", "cost", "extract", "verification", "inspection", "options", "pipeline", "comparison",
-        "calibrate", "speed", "why",
+        "api", "rewrite", "rule_check", "rules", "cost", "extract", "verification", "inspection", "options", "pipeline",
+        "comparison", "calibrate", "speed", "why",
     },
     "api": BASE | {"inspection", "speed", "verification", "options", "pipeline"},
     "dpl": BASE | {"ir", "backends", "verification"},

@@ -50,6 +50,10 @@ Form = Annotated[
         "operators, too)."
     ),
 ]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file, too, once checked; may be repeated."),
+]
 TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]
 NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
@@ -131,6 +135,15 @@ def parse_dims(given: list[str] | None) -> dict[str, int]:
             raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
         dims[name] = int(value)
     return dims
+
+
+def load_rule_files(paths: list[Path] | None) -> None:
+    """Registers the rules of each file, checked."""
+    if paths:
+        from eqsat.rule_check.files import load_rules
+
+        for path in paths:
+            load_rules(path)
 
 
 def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from eqsat.commands.common import Dims, Json, Model, Quiet, Verbose, errors, parse_dims, print_report, progress
+from eqsat.commands.common import (
+    Dims,
+    Json,
+    Model,
+    Quiet,
+    RuleFiles,
+    Verbose,
+    errors,
+    load_rule_files,
+    parse_dims,
+    print_report,
+    progress,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +32,7 @@ def explain(
     near: Annotated[
         str, typer.Option(metavar="NODE", help="A node or value of MODEL: what fired there, and what nearly did.")
     ] = "",
+    rules: RuleFiles = None,
     target: Annotated[str, typer.Option(help="What the program will run on.")] = "onnxruntime-cpu",
     cost: Annotated[str, typer.Option(help="What to minimise.")] = "kernels",
     numerics: Annotated[str, typer.Option(help="Weakest class of rewrite: exact, rounding, lsb or lossy.")] = "lsb",
@@ -40,6 +53,7 @@ def explain(
     with errors():
         from eqsat.why import explain as run
 
+        load_rule_files(rules)
         with progress(quiet, verbose) as notify:
             found = run(
                 model,
