@@ -57,10 +57,10 @@ class Result:
         ``inputs`` in the order of the model's, or by name: numpy arrays, or tensors of PyTorch, which make the outputs tensors,
         too. Raises `FeedError` for inputs that do not fit.
         """
-        from eqsat.backends.calling import call
+        from eqsat.backends.calling import call, load_graph
 
         if self._session is None:
-            self._session = self.load("all")
+            self._session = load_graph(self.program.graph, "all")
         return call(self._session, self.program.graph, inputs, named)
 
     def session(self, level: str = "all", *, threads: int | None = None) -> onnxruntime.InferenceSession:
@@ -69,7 +69,9 @@ class Result:
         ``level``: how far ONNX Runtime rewrites it (``disable``, ``basic``, ``extended``, ``all``); ``threads``: threads of an
         operator, by default one for each core.
         """
-        return self.load(level, threads=threads).inference_session
+        from eqsat.backends.calling import load_graph
+
+        return load_graph(self.program.graph, level, threads=threads).inference_session
 
     def to_onnx(self, *, form: str | None = None) -> onnx.ModelProto:
         """The program as a model in memory, in the form it was optimised for unless another is given.
@@ -92,14 +94,6 @@ class Result:
         check_form(form)
         with _timed(self.report.seconds, "save"), collector_off():
             save_onnx(self.program.graph, path, form=form, kernels=self.program.kernels)
-
-    def load(self, level: str = "all", *, threads: int | None = None) -> Session:
-        """As `session`, but with element types that numpy lacks, and errors of one kind: what `eqsat` itself uses."""
-        from eqsat.backends.onnx_file import to_model_and_weights
-        from eqsat.backends.onnxruntime import Session
-
-        model, weights = to_model_and_weights(self.program.graph)
-        return Session(model, level, threads=threads, weights=weights, prepack=True)
 
     def __repr__(self) -> str:
         return str(self.report)

@@ -1,4 +1,4 @@
-"""A loaded graph called like a function: inputs in order or by name, as arrays or as tensors of PyTorch."""
+"""A graph loaded into ONNX Runtime and called like a function: inputs in order or by name, as arrays or as tensors of PyTorch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.backends.onnx_file import to_model_and_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError
 from eqsat.frontends.torch_export import is_torch
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
+
+
+def load_graph(graph: Graph, level: str, *, threads: int | None = None) -> Session:
+    """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``, without copying weights."""
+    model, weights = to_model_and_weights(graph)
+    return Session(model, level, threads=threads, weights=weights, prepack=True)
 
 
 def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

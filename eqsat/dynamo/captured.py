@@ -68,6 +68,8 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any]) -> Captured:
     """
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     _refuse_training(placeholders, examples)
+    if torch.is_autocast_enabled("cpu"):
+        raise UnsupportedError("autocast is on, which converts types as it runs; convert the model instead")
     weights, tensors, integers = [], [], []
     for i, example in enumerate(examples):
         if isinstance(example, Tensor):

@@ -13,8 +13,9 @@ import torch
 from torch import fx
 from torch._guards import tracing
 
+from eqsat.backends.calling import load_graph
 from eqsat.backends.torch_tensors import to_array, to_tensor
-from eqsat.dynamo.captured import Captured
+from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
 from eqsat.errors import OptionError
 from eqsat.frontends.torch_export import as_onnx
@@ -41,7 +42,7 @@ class Settings:
         for name in _PRIVATE:
             if name in given:
                 raise OptionError(f"option {name!r} is none of the backend's: graphs and their inputs are PyTorch's")
-        Options(**given).check()
+        Options.of(given)
         return Settings(given, **session)
 
 
@@ -68,10 +69,12 @@ def compile_captured(
 
 def _function(captured: Captured, result: Result, settings: Settings) -> Callable[..., tuple[Any, ...]]:
     graph = result.program.graph
-    session = result.load(settings.level, threads=settings.threads or torch.get_num_threads())
+    session = load_graph(graph, settings.level, threads=settings.threads or torch.get_num_threads())
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     names = list(zip(captured.tensors, graph.inputs, strict=True))
     places = dict(zip(captured.computed, graph.outputs, strict=True))
+    for node, name in places.items():
+        _check_type(node, str(graph.type_of(name)))
     rest = captured.without_tensors()
 
     def run(*inputs: Any) -> tuple[Any, ...]:
@@ -85,3 +88,10 @@ def _function(captured: Captured, result: Result, settings: Settings) -> Callabl
         )
 
     return run
+
+
+def _check_type(node: fx.Node, found: str) -> None:
+    """Raises `UnsupportedError` where an output would have another element type than in PyTorch."""
+    expected = str(node.meta["example_value"].dtype).removeprefix("torch.")
+    if found.partition("[")[0] != expected:
+        raise UnsupportedError(f"its output {node.name} would be {found} instead of {expected}")

@@ -164,6 +164,13 @@ def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable
     _same(found, function(x.clone()))
 
 
+def test_automatic_conversion_of_types_falls_back() -> None:
+    model, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(FallbackWarning, match="autocast is on"):
+        found = _compiled(model)(x)
+    assert found.dtype is torch.bfloat16
+
+
 def test_a_failed_verification_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from eqsat.dynamo import program
     from eqsat.errors import VerificationError
@@ -232,8 +239,8 @@ def test_weights_without_a_version_are_inputs() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"numeric": "exact"}, "numeric"),
-        ({"numerics": "exakt"}, "exakt"),
+        ({"numeric": "exact"}, "did you mean 'numerics'"),
+        ({"numerics": "exakt"}, "did you mean 'exact'"),
         ({"level": "most"}, "most"),
         ({"feeds": []}, "'feeds' is none of the backend's"),
     ],

@@ -74,6 +74,12 @@ def test_a_compiled_module_is_the_module_inside(block: Any) -> None:
     _check(eqsat.optimize(torch.compile(block), form="flat", example_inputs=x), block, x)
 
 
+def test_a_result_takes_and_returns_tensors(block: Any) -> None:
+    x = torch.randn(2, 8)
+    (found,) = eqsat.optimize(block, example_inputs=x)(x).values()
+    torch.testing.assert_close(found, block(x), atol=1e-6, rtol=1e-5)
+
+
 def test_comparing_and_explaining_take_modules_too(block: Any) -> None:
     from eqsat.why import explain
 
