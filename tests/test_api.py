@@ -106,7 +106,7 @@ def test_a_result_hands_out_a_session_that_owns_its_weights(graph: eqsat.Graph) 
     large = b.finish({"y": b.op("MatMul", b.input("x", "float32", (1, 200)), b.constant(w))})
     session = eqsat.optimize(large, verify=False).session("basic", threads=1)
     x = np.ones((1, 200), np.float32)
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ w)
+    np.testing.assert_allclose(np.asarray(session.run(None, {"x": x})[0]), x @ w)
     with pytest.raises(eqsat.OptionError, match="choose one of disable, basic, extended, all"):
         eqsat.optimize(graph, form="flat").session("most")
 

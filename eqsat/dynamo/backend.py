@@ -44,15 +44,16 @@ def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[s
         runner.compile([e.node.hint if isinstance(e, SymInt) else e for e in examples])
     except OptionError:
         raise
-    except EqsatError as error:
+    except Exception as error:  # whatever it is, the graph can still run
         _warn_of_fallback(module, error)
         return module.forward
     return runner
 
 
-def _warn_of_fallback(module: fx.GraphModule, error: EqsatError) -> None:
+def _warn_of_fallback(module: fx.GraphModule, error: Exception) -> None:
     count = sum(n.op.startswith("call") for n in module.graph.nodes)
-    message = f"eqsat: a graph of {count} operators runs in PyTorch as it is: {error}"
+    kind = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
+    message = f"eqsat: a graph of {count} operators runs in PyTorch as it is: {kind}{error}"
     warnings.warn(message, FallbackWarning, stacklevel=3)
 
 
@@ -78,7 +79,7 @@ class _Runner:
                 return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=True))
             except OptionError:
                 raise
-            except EqsatError:
+            except Exception:  # the same may work for each size
                 self._symbolic = False
         return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=False))
 
@@ -87,7 +88,7 @@ class _Runner:
         try:
             self._check_limits(inputs)
             return self.compile(inputs)
-        except EqsatError as error:
+        except Exception as error:  # whatever it is, the graph can still run
             _warn_of_fallback(self._captured.module, error)
             return self._keep(inputs, self._captured.module.forward)
 

@@ -51,20 +51,28 @@ def compile_captured(
 ) -> Callable[..., tuple[Any, ...]]:
     """A function like the captured graph, for the weights in ``inputs`` and their sizes or, ``symbolic``, for all sizes.
 
-    It is verified on the tensors in ``inputs``; for all sizes, on random ones of several. Raises `EqsatError` where that
-    cannot be done.
+    It is verified against its export, on the tensors in ``inputs`` or, for all sizes, on random ones of several; and what it
+    computes for ``inputs`` is compared with what PyTorch does. Raises `EqsatError` where that cannot be done.
     """
     weights = [inputs[i] for i in captured.weights]
     tensors = [inputs[i] for i in captured.tensors]
     integers = {i: int(inputs[i]) for i in captured.loose}
     with tracing(None):  # this is no part of what Dynamo traces
         model = as_onnx(export_captured(captured, weights, tensors, integers, symbolic=symbolic))
-    names = [str(v.name) for v in (model.graph.input if isinstance(model, onnx.ModelProto) else model.graph.inputs)]
+    if not isinstance(model, onnx.ModelProto):
+        raise UnsupportedError("its weights do not fit into a message of 2 GiB")
+    names = [v.name for v in model.graph.input]
+    if (len(names), len(model.graph.output)) != (len(tensors), len(captured.computed)):
+        raise UnsupportedError("its export has other inputs or outputs")
     feeds = {name: to_array(tensor) for name, tensor in zip(names, tensors, strict=True)}
     result = optimize(model, **settings.options, feeds=None if symbolic else [feeds])
     if symbolic and result.report.verification.get("verdict") == "not run":
         result = optimize(model, **settings.options, feeds=[feeds])
-    return _function(captured, result, settings)
+    run = _function(captured, result, settings)
+    if result.report.verification:
+        with torch.no_grad():
+            _compare(captured, captured.module(*inputs), run(*inputs))
+    return run
 
 
 def _function(captured: Captured, result: Result, settings: Settings) -> Callable[..., tuple[Any, ...]]:
@@ -95,3 +103,23 @@ def _check_type(node: fx.Node, found: str) -> None:
     expected = str(node.meta["example_value"].dtype).removeprefix("torch.")
     if found.partition("[")[0] != expected:
         raise UnsupportedError(f"its output {node.name} would be {found} instead of {expected}")
+
+
+_FAR = {1: 0.25, 2: 0.05, 4: 1e-3, 8: 1e-3}
+"""Bytes of a float -> difference from PyTorch, as a part of the largest element, that no rounding explains."""
+
+
+def _compare(captured: Captured, expected: Sequence[Any], found: Sequence[Any]) -> None:
+    """Raises `UnsupportedError` where floats differ by more than `_FAR`: an error of the export, or of the runtime's rewrites."""
+    for node in captured.computed:
+        place = captured.outputs.index(node)
+        a, b = expected[place], found[place]
+        if a.shape != b.shape:
+            raise UnsupportedError(f"its output {node.name} is of shape {tuple(b.shape)} instead of {tuple(a.shape)}")
+        finite = torch.isfinite(a)
+        if not a.is_floating_point() or not finite.any():
+            continue
+        scale = float(a[finite].abs().max())
+        worst = float((a.double() - b.double())[finite].abs().nan_to_num(torch.inf).max())
+        if worst > _FAR[a.element_size()] * max(scale, 1e-6):
+            raise UnsupportedError(f"its output {node.name} differs from PyTorch's by {worst:.3g}, of {scale:.3g}")

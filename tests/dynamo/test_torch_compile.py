@@ -183,6 +183,23 @@ def test_a_failed_verification_falls_back(monkeypatch: pytest.MonkeyPatch) -> No
         assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
 
 
+def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import program
+
+    to_tensor = program.to_tensor
+    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 0.1)
+    with pytest.warns(FallbackWarning, match=r"differs from PyTorch's by 0\.1, of 1"):
+        assert _compiled(torch.relu, verify=True)(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import program
+
+    monkeypatch.setattr(program, "optimize", lambda *_, **__: {}["key"])
+    with pytest.warns(FallbackWarning, match="KeyError: 'key'"):
+        assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
+
+
 def test_models_to_be_trained_are_refused() -> None:
     from torch._dynamo.exc import BackendCompilerFailed
 
