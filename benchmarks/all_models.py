@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import eqsat
-from eqsat.verify import verify_models
+from eqsat.verification import verify_models
 
 
 def run_model(path: Path) -> dict[str, Any]:

@@ -8,12 +8,13 @@
 {'Identity': 1}
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from eqsat._version import __version__
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
+    from eqsat.api import bench, inspect, verify
     from eqsat.comparison import Comparison, ParetoFront, compare, pareto
     from eqsat.engines import run
     from eqsat.errors import (
@@ -32,14 +33,39 @@ if TYPE_CHECKING:
     from eqsat.ir.graph import Graph, Node
     from eqsat.options import Options
     from eqsat.pipeline import Result, load, optimize
+    from eqsat.report import Report
     from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
+    from eqsat.rule_check.files import load_rules
     from eqsat.rule_check.registration import group_rule, rule
+    from eqsat.why import Explanation, explain
+
+_HOMES = {
+    "eqsat.api": "bench inspect verify",
+    "eqsat.comparison": "Comparison ParetoFront compare pareto",
+    "eqsat.engines": "run",
+    "eqsat.errors": "EqsatError FeedError MemoryBudgetError ModelError OptionError OutputError RuleError ShapeError "
+    "VerificationError",
+    "eqsat.exactness": "Exactness",
+    "eqsat.ir.build": "GraphBuilder",
+    "eqsat.ir.graph": "Graph Node",
+    "eqsat.options": "Options",
+    "eqsat.pipeline": "Result load optimize",
+    "eqsat.report": "Report",
+    "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
+    "eqsat.rule_check.files": "load_rules",
+    "eqsat.rule_check.registration": "group_rule rule",
+    "eqsat.why": "Explanation explain",
+}
+"""Module -> names that it defines. Each is imported when it is first asked for, so that starting is quick."""
+
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Comparison",
     "Condition",
     "EqsatError",
     "Exactness",
+    "Explanation",
     "FeedError",
     "Graph",
     "GraphBuilder",
@@ -53,6 +79,7 @@ __all__ = [
     "OutputError",
     "ParetoFront",
     "Ref",
+    "Report",
     "Result",
     "RuleError",
     "ShapeError",
@@ -60,68 +87,28 @@ __all__ = [
     "VerificationError",
     "__version__",
     "apply",
+    "bench",
     "compare",
+    "explain",
     "group_rule",
+    "inspect",
     "literal",
     "load",
+    "load_rules",
     "optimize",
     "pareto",
     "rule",
     "run",
     "variables",
+    "verify",
 ]
 
-_HOME = {
-    "Comparison": "eqsat.comparison",
-    "Condition": "eqsat.rewrite",
-    "EqsatError": "eqsat.errors",
-    "Exactness": "eqsat.exactness",
-    "FeedError": "eqsat.errors",
-    "Graph": "eqsat.ir.graph",
-    "GraphBuilder": "eqsat.ir.build",
-    "GroupView": "eqsat.rewrite",
-    "Match": "eqsat.rewrite",
-    "MemoryBudgetError": "eqsat.errors",
-    "ModelError": "eqsat.errors",
-    "Node": "eqsat.ir.graph",
-    "OptionError": "eqsat.errors",
-    "Options": "eqsat.options",
-    "OutputError": "eqsat.errors",
-    "ParetoFront": "eqsat.comparison",
-    "Ref": "eqsat.rewrite",
-    "Result": "eqsat.pipeline",
-    "RuleError": "eqsat.errors",
-    "ShapeError": "eqsat.errors",
-    "Unmet": "eqsat.rewrite",
-    "VerificationError": "eqsat.errors",
-    "apply": "eqsat.rewrite",
-    "compare": "eqsat.comparison",
-    "group_rule": "eqsat.rule_check.registration",
-    "literal": "eqsat.rewrite",
-    "load": "eqsat.pipeline",
-    "optimize": "eqsat.pipeline",
-    "pareto": "eqsat.comparison",
-    "rule": "eqsat.rule_check.registration",
-    "run": "eqsat.engines",
-    "variables": "eqsat.rewrite",
-}
 
-
-def __getattr__(name: str) -> Any:
-    """Loads what is asked for, and no more: the command line answers at once, and only commands that need it load the rest."""
-    if name in _HOME:
-        found = getattr(import_module(_HOME[name]), name)
-    elif name.startswith("_"):
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
         raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
-    else:
-        try:
-            found = import_module(f"eqsat.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"eqsat.{name}":
-                raise
-            raise AttributeError(f"module 'eqsat' has no attribute {name!r}") from None
-    globals()[name] = found
-    return found
+    value = globals()[name] = getattr(_import_module(_HOME[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

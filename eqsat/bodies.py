@@ -124,7 +124,9 @@ def _optimised(
         found.add(report)
         gains = report.cost_after < report.cost_before or report.bodies.get("optimised", 0)
         new = (
-            _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.file_form) if gains else None
+            _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.file_form)
+            if gains
+            else None
         )
     except VerificationError as error:
         raise VerificationError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -23,6 +24,7 @@ from eqsat.commands.common import (
     NodeLimit,
     Numerics,
     Quiet,
+    RuleFiles,
     Seed,
     TargetName,
     TimeLimit,
@@ -30,6 +32,7 @@ from eqsat.commands.common import (
     check_writable,
     errors,
     fail_unless_run,
+    load_rule_files,
     parse_devices,
     parse_dims,
     print_report,
@@ -41,8 +44,8 @@ COMMANDS = ("bench", "calibrate", "compare", "explain")
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Optimise neural network graphs by equality saturation: every equivalent spelling at once, then the program with "
@@ -70,6 +73,9 @@ def root(
 def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over MODEL itself, if --output names it.")
+    ] = False,
     target: TargetName = "onnxruntime-cpu",
     cost: CostName = None,
     numerics: Numerics = "lsb",
@@ -86,6 +92,7 @@ def optimize(
     only_rules: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
+    rules: RuleFiles = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
     form: Form = None,
     device: Devices = None,
@@ -114,7 +121,8 @@ def optimize(
         if form is not None:
             check_form(form)
         if output is not None:
-            check_writable(output)
+            check_writable(output, model, overwrite=overwrite)
+        load_rule_files(rules)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
         with progress(quiet, verbose, stages=True) as notify:
             result = pipeline.optimize(
@@ -162,14 +170,9 @@ def verify(
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
     with errors():
-        from eqsat.pipeline import load
-        from eqsat.verify import load_feeds, verify_models
+        from eqsat.api import verify as run
 
-        feeds = None
-        if inputs:
-            graph = load(original)
-            feeds = [load_feeds(path, graph) for path in inputs]
-        verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=feeds)
+        verification = run(original, candidate, runs=runs, seed=seed, feeds=inputs)
         data = verification.to_dict()
         write_json(data, json_path)
         if not quiet and json_path != "-":
@@ -180,13 +183,18 @@ def verify(
 
 
 @app.command()
-def inspect(model: Model, dim: Dims = None, json_path: Json = None, quiet: Quiet = False) -> None:
+def inspect(
+    model: Model,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes by name, with what they compute.")] = False,
+    dim: Dims = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
     """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
     with errors():
-        from eqsat.inspect import inspect_graph
-        from eqsat.pipeline import load
+        from eqsat.api import inspect as run
 
-        print_report(inspect_graph(load(model, parse_dims(dim)), str(model)), json_path, quiet)
+        print_report(run(model, parse_dims(dim), nodes=nodes), json_path, quiet)
 
 
 @app.command()
@@ -222,11 +230,15 @@ def extract(
 
 
 @app.command()
-def rules(json_path: Json = None, quiet: Quiet = False) -> None:
+def rules(
+    name: Annotated[str | None, typer.Argument(help="Show this rule only, with its description.")] = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
     """List the rewrite rules: equation, conditions, exactness class, source."""
     with errors():
         import eqsat.rules  # noqa: F401  # registers the shipped rules
-        from eqsat.rewrite import registered_rules
+        from eqsat.rewrite import find_rule, registered_rules
 
         listed = [
             {
@@ -238,7 +250,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
                 "source": r.source,
                 "description": r.doc,
             }
-            for r in registered_rules()
+            for r in (registered_rules() if name is None else [find_rule(name)])
         ]
         write_json(listed, json_path)
         if quiet or json_path == "-":
@@ -248,7 +260,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
             if r["conditions"]:
                 print(f"    if {'; '.join(r['conditions'])}")
             print(f"    {r['source']}")
-        print(f"{len(listed)} rules")
+        print(f"{len(listed)} rules" if name is None else "\n" + cleandoc(listed[0]["description"]))
 
 
 @app.command()

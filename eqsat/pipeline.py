@@ -6,9 +6,9 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from eqsat.backends.onnx_needs import needs_of
 from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
@@ -29,11 +29,15 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
-from eqsat.options import Options, check_form
+from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
 if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+    from eqsat.backends.onnxruntime import Session
     from eqsat.placement import Annotated, Machine
 
 Progress = Callable[[str, str], None]
@@ -50,6 +54,39 @@ class Result:
     form: str = "flat"
     encoding: Encoding | None = None
     rules: Sequence[AnyRule] = ()
+    _session: Session | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
+        """The outputs by name, computed by ONNX Runtime at its highest level.
+
+        ``inputs`` in the order of the model's, or by name: numpy arrays, or tensors of PyTorch, which make the outputs tensors,
+        too. Raises `FeedError` for inputs that do not fit.
+        """
+        from eqsat.backends.calling import call, load_graph
+
+        if self._session is None:
+            self._session = load_graph(self.program.graph, "all")
+        return call(self._session, self.program.graph, inputs, named)
+
+    def session(self, level: str = "all", *, threads: int | None = None) -> onnxruntime.InferenceSession:
+        """The program loaded into ONNX Runtime, without a file and without copying weights.
+
+        ``level``: how far ONNX Runtime rewrites it (``disable``, ``basic``, ``extended``, ``all``); ``threads``: threads of an
+        operator, by default one for each core.
+        """
+        from eqsat.backends.calling import load_graph
+
+        return load_graph(self.program.graph, level, threads=threads).inference_session
+
+    def to_onnx(self, *, form: str | None = None) -> onnx.ModelProto:
+        """The program as a model in memory, in the form it was optimised for unless another is given.
+
+        Raises `OutputError` above 2 GiB, the most that a message holds: `save` has no such limit.
+        """
+        from eqsat.backends.onnx_file import to_model
+
+        check_form(form or self.form)
+        return to_model(self.program.graph, form=form or self.form, kernels=self.program.kernels)
 
     def save(self, path: str | Path, *, form: str | None = None) -> None:
         """Writes the program as ONNX, atomically, in the form it was optimised for unless another is given.
@@ -70,25 +107,35 @@ class Result:
         return self.report._repr_html_()
 
 
-def load(source: Any, dims: Mapping[str, int] | None = None) -> Graph:
-    """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or a `Graph`."""
+def load(
+    source: Any, dims: Mapping[str, int] | None = None, *, example_inputs: Any = None, dynamic_shapes: Any = None
+) -> Graph:
+    """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a `Graph` or an object of PyTorch (docs/torch.md)."""
     if isinstance(source, Graph):
         return source
     from eqsat.frontends.onnx_model import load_onnx
 
-    return load_onnx(source, dims=dims)
+    return load_onnx(readable(source, example_inputs, dynamic_shapes), dims=dims)
 
 
-def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -> Result:
+def readable(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> Any:
+    """``source``, or if it is an object of PyTorch the ONNX model it exports to."""
+    from eqsat.frontends.torch_export import as_onnx, is_torch
+
+    return as_onnx(source, example_inputs, dynamic_shapes) if is_torch(source) else source
+
+
+@takes_options(AllOptions)
+def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack[AllOptions]) -> Result:
     """Optimises a model: loads it, saturates, extracts the cheapest program, lowers and verifies it.
 
-    ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an `eqsat.Graph`; ``options`` are those of
-    `Options`. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
+    ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, an `eqsat.Graph` or, of PyTorch, a module in evaluation
+    mode with ``example_inputs``, an exported program or an ``ONNXProgram``. ``progress`` is called with (stage, detail) as the
+    work proceeds. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
     something else than the original (a bug in a rule; nothing is written then), and `MemoryBudgetError` when no program
     was found that fits in ``memory_budget_bytes``.
     """
-    chosen = Options(**options)
-    chosen.check()
+    chosen = Options.of(options)
     target = as_target(chosen.target)
     model = chosen.cost_model
     notify = progress or _silent
@@ -96,6 +143,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     with collector_off():
         with _timed(seconds, "load"):
             notify("load", "")
+            source = readable(source, chosen.example_inputs, chosen.dynamic_shapes)
             graph = load(source, chosen.dims)
             machine = _machine(chosen, graph)
             if machine is not None:
@@ -297,7 +345,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
-        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
+        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items()) if m},
         placement=extraction.placement,
         predicted_s_before=seconds[0],
         predicted_s_after=seconds[1],
@@ -319,11 +367,9 @@ def _predicted(graph: Graph, extraction: Extraction) -> tuple[float | None, floa
 def _verify(
     result: Result, source: Any, options: Options, quanta: Mapping[str, int], notify: Callable[[str], None]
 ) -> None:
-    import onnx
+    from eqsat.verification import load_feeds, verify_program
+    from eqsat.verification.original import runnable
 
-    from eqsat.verify import load_feeds, verify_program
-
-    runnable = source if isinstance(source, str | Path | onnx.ModelProto) and not options.keep else None
     feeds = options.feeds
     if feeds is not None:
         graph = result.original
@@ -331,7 +377,7 @@ def _verify(
     verification = verify_program(
         result.original,
         result.program,
-        original_source=runnable,
+        original_source=None if options.keep else runnable(source),
         result_source=None,
         runs=options.verification_runs,
         seed=options.seed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +69,17 @@ def constant_bytes(graph: Graph) -> int:
 
 @dataclass
 class Report:
-    """What was done to a model. `to_dict` is a stable contract; see docs/report.md for the keys."""
+    """What was done to a model. `to_dict` is a stable contract.
+
+    Asked for: ``model``, ``target``, ``cost_model``, ``numerics``. Of the result: ``exactness``, the weakest class of the rules
+    it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``, launches, views
+    aside; ``kernel_templates``; ``recognized`` structures; ``opaque``, operators passed through untouched;
+    ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price: ``cost_before`` and
+    ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative ``gap`` to it. The
+    search: ``eclasses``, ``enodes``, ``iterations``, ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches``
+    and ``uses`` in the result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
+    docs/report.md has more on each.
+    """
 
     model: str
     target: str
@@ -188,7 +197,9 @@ class Report:
         return lines
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        from eqsat.notebook import report_table
+
+        return report_table(self)
 
 
 def _number(value: float) -> str:

@@ -180,6 +180,56 @@ def test_inspect_rules_targets_version(model: Path) -> None:
     assert _eqsat("--version").stdout == f"eqsat {eqsat.__version__}\n"
 
 
+def test_one_rule_is_shown_by_name() -> None:
+    shown = _eqsat("rules", "remove_identity").stdout
+    assert shown.startswith("remove_identity  [")
+    assert "rules" not in shown
+    (only,) = json.loads(_eqsat("rules", "remove_identity", "--json", "-").stdout)
+    assert only["name"] == "remove_identity"
+    wrong = _eqsat("rules", "remove_identiti")
+    assert wrong.returncode == 2
+    assert "did you mean 'remove_identity'?" in wrong.stderr
+
+
+def test_inspect_lists_nodes_that_explain_finds(model: Path) -> None:
+    shown = _eqsat("inspect", model, "--nodes").stdout.splitlines()
+    (line,) = (line for line in shown if "MatMul ->" in line)
+    name = line.split()[1]
+    assert line.endswith("m: float32[batch, 3]")
+    assert _eqsat("explain", model, "--near", name, "-q").returncode == 0
+    assert "inspect --nodes" in _eqsat("explain", model, "--near", "nobody at all").stderr
+    assert json.loads(_eqsat("inspect", model, "--nodes", "--json", "-").stdout)["nodes"][0]["name"] == name
+
+
+def test_the_model_itself_is_written_over_only_when_asked(model: Path) -> None:
+    before = model.read_bytes()
+    done = _eqsat("optimize", model, "-o", model.parent / "." / model.name)
+    assert done.returncode == 2
+    assert "--overwrite" in done.stderr
+    assert model.read_bytes() == before
+    assert _eqsat("optimize", model, "-o", model, "--overwrite").returncode == 0
+    assert model.read_bytes() != before
+
+
+def test_the_report_lists_rules_that_matched_only(model: Path) -> None:
+    rules = json.loads(_eqsat("optimize", model, "--no-verify", "--json", "-").stdout)["rules"]
+    assert rules["remove_identity"]["matches"] == 1
+    assert all(found["matches"] for found in rules.values())
+
+
+def test_shells_complete_commands() -> None:
+    done = _eqsat("--show-completion", "bash")
+    assert "complete" in done.stdout
+    assert "eqsat" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["optimize", "verify", "inspect", "rules", "targets", "bench", "compare", "explain"]
+)
+def test_h_is_help(command: str) -> None:
+    assert _eqsat(command, "-h").stdout == _eqsat(command, "--help").stdout
+
+
 def test_help_teaches() -> None:
     for command in ((), ("optimize",), ("verify",), ("inspect",), ("rules",), ("targets",)):
         done = _eqsat(*command, "--help")

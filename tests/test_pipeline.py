@@ -98,7 +98,7 @@ def test_report_has_exactly_the_published_keys() -> None:
     assert set(data["seconds"]) == {"load", "encode", "saturate", "analyse", "extract", "lower", "verify"}
     assert data["lower_bound"] <= data["cost_after"] <= data["cost_before"]
     assert "kernels" in str(result.report)
-    assert result._repr_html_().startswith("<pre>")
+    assert "<td" in result._repr_html_()
 
 
 def test_program_runs_in_python() -> None:

@@ -26,7 +26,10 @@ Feeds = Annotated[
     list[Path] | None,
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
 ]
-TargetName = Annotated[str, typer.Option("--target", help="What the program will run on; `eqsat targets` lists them.")]
+TargetName = Annotated[
+    str,
+    typer.Option("--target", help="What the program will run on: a name that `eqsat targets` lists, or a TOML file."),
+]
 CostName = Annotated[
     str | None,
     typer.Option(
@@ -47,6 +50,10 @@ Form = Annotated[
         "operators, too). By default onnxruntime for onnxruntime-cpu, else flat.",
         show_default=False,
     ),
+]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file, too, once checked; may be repeated."),
 ]
 TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]
 NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
@@ -157,6 +164,15 @@ def parse_dims(given: list[str] | None) -> dict[str, int]:
     return dims
 
 
+def load_rule_files(paths: list[Path] | None) -> None:
+    """Registers the rules of each file, checked."""
+    if paths:
+        from eqsat.rule_check.files import load_rules
+
+        for path in paths:
+            load_rules(path)
+
+
 def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     """Devices by name of node, value or input; those on the command line come before those of the file."""
     devices: dict[str, str] = {}
@@ -176,12 +192,15 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     return devices
 
 
-def check_writable(output: Path) -> None:
+def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False) -> None:
+    """Raises `OutputError` unless ``output`` can be written; over ``model``, the file that is read, only if asked for."""
     import os
 
     from eqsat.errors import OutputError
 
     folder = output.parent
+    if model is not None and not overwrite and output.exists() and model.exists() and output.samefile(model):
+        raise OutputError(f"{output}: is the model itself; name another file, or give --overwrite to replace it")
     if output.is_dir():
         raise OutputError(f"{output}: is a folder; name a file")
     if not folder.is_dir():

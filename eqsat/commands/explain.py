@@ -14,9 +14,11 @@ from eqsat.commands.common import (
     Model,
     Numerics,
     Quiet,
+    RuleFiles,
     TargetName,
     Verbose,
     errors,
+    load_rule_files,
     parse_dims,
     print_report,
     progress,
@@ -34,6 +36,7 @@ def explain(
     near: Annotated[
         str, typer.Option(metavar="NODE", help="A node or value of MODEL: what fired there, and what nearly did.")
     ] = "",
+    rules: RuleFiles = None,
     target: TargetName = "onnxruntime-cpu",
     cost: CostName = None,
     numerics: Numerics = "lsb",
@@ -52,6 +55,7 @@ def explain(
     with errors():
         from eqsat.why import explain as run
 
+        load_rule_files(rules)
         with progress(quiet, verbose) as notify:
             found = run(
                 model,

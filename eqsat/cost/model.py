@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from eqsat.cost.target import Target
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, choices
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.nominal import flops_of, nominal_application
 from eqsat.ir.operator import Application, Kind, operator
@@ -132,8 +132,7 @@ def find_cost_model(name: str) -> NamedModel:
     try:
         return COST_MODELS[name]
     except KeyError:
-        names = ", ".join((*COST_MODELS, "measured"))
-        raise OptionError(f"cost model {name!r} does not exist; choose one of {names}") from None
+        raise OptionError(f"cost model {name!r} does not exist; {choices(name, (*COST_MODELS, 'measured'))}") from None
 
 
 def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> Work:

@@ -18,7 +18,7 @@ from eqsat.backends.onnx_file import save_onnx
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN
 from eqsat.errors import OutputError
 from eqsat.ir.graph import Graph
-from eqsat.verify.feeds import random_feeds
+from eqsat.verification.feeds import random_feeds
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 RNG = np.random.default_rng(5)

@@ -22,7 +22,7 @@ from eqsat.comparison.pareto import non_dominated
 from eqsat.cost.model import Work
 from eqsat.cost.target import Target, load_target
 from eqsat.errors import EqsatError, OptionError, OutputError
-from eqsat.verify import verify_program
+from eqsat.verification import verify_program
 
 MODELS = ("kernels", "bytes", "flops", "roofline", "roofline-launch")
 TARGETS = ("launch-count", "tensorrt-like", "onnxruntime-cpu")

@@ -109,7 +109,7 @@ def test_operator_of_another_domain_with_a_known_name_is_not_the_known_one(form:
 
 
 def test_lookup_of_another_domain_says_nothing_of_its_indices() -> None:
-    from eqsat.verify.roles import Role, meaning_of
+    from eqsat.verification.roles import Role, meaning_of
 
     b = GraphBuilder()
     table = b.constant(np.zeros((7, 2), np.float32))

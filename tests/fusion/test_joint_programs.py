@@ -24,7 +24,7 @@ from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
 from eqsat.rewrite import select_rules
-from eqsat.verify import verify_program
+from eqsat.verification import verify_program
 
 TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "onnxruntime-cpu", "h200")
 

@@ -7,7 +7,7 @@ import numpy as np
 import eqsat
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.verify.pieces import session_of
+from eqsat.verification.pieces import session_of
 
 
 def merged_heads(target: str) -> Graph:

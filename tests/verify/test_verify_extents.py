@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from quantised_models import Edit, node, nodes_of, quantised_chain
 
-import eqsat.verify.sizes
-import eqsat.verify.trials
+import eqsat.verification.sizes
+import eqsat.verification.trials
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes, Graph
 from eqsat.ir.types import UNKNOWN
-from eqsat.verify import verify_program
-from eqsat.verify.extents import sized
-from eqsat.verify.pieces import session_of
-from eqsat.verify.relations import relations_of
-from eqsat.verify.sizes import TRIAL_BYTES, Sizes
-from eqsat.verify.trials import Trial, Trials
+from eqsat.verification import verify_program
+from eqsat.verification.extents import sized
+from eqsat.verification.pieces import session_of
+from eqsat.verification.relations import relations_of
+from eqsat.verification.sizes import TRIAL_BYTES, Sizes
+from eqsat.verification.trials import Trial, Trials
 
 
 def decoder(names: tuple[str, str, str, str] = ("batch", "seq", "past", "total"), second_past: str = "") -> Graph:
@@ -78,7 +78,7 @@ def test_decoding_runs_one_token_many_tokens_and_nothing_stored() -> None:
     assert {"batch": 1, "seq": 1, "past": 1, "total": 2} in sizes
     assert any(s["batch"] > 1 and s["seq"] > 1 and s["seq"] % 2 and s["past"] > 0 for s in sizes)
     assert any(s["past"] == 0 and s["seq"] > 1 and s["total"] == s["seq"] for s in sizes)
-    assert len(sizes) <= 2 + eqsat.verify.trials._EMPTY
+    assert len(sizes) <= 2 + eqsat.verification.trials._EMPTY
 
 
 def test_a_rewrite_that_is_right_only_for_one_token_is_caught() -> None:
@@ -134,7 +134,7 @@ def test_a_square_of_five_axes_takes_the_extent_its_weight_has() -> None:
 
 
 def test_where_known_extents_alone_are_too_large_the_smallest_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eqsat.verify.sizes, "TRIAL_BYTES", 100)
+    monkeypatch.setattr(eqsat.verification.sizes, "TRIAL_BYTES", 100)
     assert [s["rows"] for s in Sizes(quantised_chain(rows="rows")).candidates()] == [1]
 
 

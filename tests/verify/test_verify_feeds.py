@@ -11,9 +11,9 @@ from quantised_models import masked_attention
 from eqsat.errors import FeedError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.verify.feeds import load_feeds, random_feeds
-from eqsat.verify.relations import symbols_of
-from eqsat.verify.sizes import Sizes
+from eqsat.verification.feeds import load_feeds, random_feeds
+from eqsat.verification.relations import symbols_of
+from eqsat.verification.sizes import Sizes
 
 
 @pytest.mark.parametrize("seed", range(5))

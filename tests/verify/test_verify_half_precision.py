@@ -19,11 +19,11 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import tensor_type
-from eqsat.verify import verify_models, verify_program
-from eqsat.verify.halves import computes_in_half, in_single
-from eqsat.verify.kernels import KernelCheck
-from eqsat.verify.original import Original
-from eqsat.verify.pieces import session_of
+from eqsat.verification import verify_models, verify_program
+from eqsat.verification.halves import computes_in_half, in_single
+from eqsat.verification.kernels import KernelCheck
+from eqsat.verification.original import Original
+from eqsat.verification.pieces import session_of
 
 HALVES = ("float16", "bfloat16")
 

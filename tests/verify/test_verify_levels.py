@@ -15,10 +15,10 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.lower.program import Program
-from eqsat.verify import verify_models, verify_program
-from eqsat.verify.levels import LevelCheck, levels_of
-from eqsat.verify.pieces import session_of
-from eqsat.verify.reference import Reference
+from eqsat.verification import verify_models, verify_program
+from eqsat.verification.levels import LevelCheck, levels_of
+from eqsat.verification.pieces import session_of
+from eqsat.verification.reference import Reference
 
 WIDTH = 128
 

@@ -21,7 +21,7 @@ from quantised_models import (
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.lower.program import Program
-from eqsat.verify import Verification, verify_program
+from eqsat.verification import Verification, verify_program
 
 Break = Callable[[Graph], Program]
 MIDDLE = 4
