@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint bench clean
+TORCH := torch==2.13.0
+
+.PHONY: help demo test test-all test-torch package-check lint bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -23,6 +25,22 @@ test: $(STAMP)  ## run the tests that take minutes, not hours
 
 test-all: $(STAMP)  ## run every test
 	$(BIN)/python -m pytest
+
+test-torch: $(STAMP)  ## run the tests that need PyTorch, which it installs
+	$(BIN)/python -m pip install --quiet $(TORCH) --editable '.[test,torch]'
+	$(BIN)/python -m pytest tests/dynamo tests/frontends/test_torch_export.py
+
+package-check: $(STAMP)  ## build sdist and wheel, install the wheel elsewhere and optimise a model with it
+	rm -rf build/package dist
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m benchmarks.inflate benchmarks/models/squeezenet.onnx --into out
+	$(PYTHON) -m venv build/package
+	build/package/bin/python -m pip install --quiet dist/*.whl
+	cd build && package/bin/eqsat optimize ../out/squeezenet.onnx -o squeezenet.onnx --form onnxruntime --cost measured
+	cd build && package/bin/eqsat verify ../out/squeezenet.onnx squeezenet.onnx
+	cd build && package/bin/eqsat compare ../out/squeezenet.onnx --target onnxruntime-cpu,tensorrt-like --cost kernels
+	cd build && package/bin/eqsat bench ../out/squeezenet.onnx squeezenet.onnx --runs 1 --processes 1
 
 lint: $(STAMP)  ## style and types
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import eqsat
-from eqsat.verify import verify_models
+from eqsat.verification import verify_models
 
 
 def run_model(path: Path) -> dict[str, Any]:
@@ -25,13 +25,13 @@ def run_model(path: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"model": path.stem}
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / path.name
-        plain = eqsat.optimize(path, only_rules=(), numerics="exact", verify=False)
+        plain = eqsat.optimize(path, only_rules=(), numerics="exact", verify=False, form="flat")
         plain.save(written)
         row["round_trip"] = verify_models(path, written, runs=1).verdict
         row["round_trip_operators"] = sum(plain.report.operators_after.values())
         del plain
     try:
-        report = eqsat.optimize(path).report
+        report = eqsat.optimize(path, form="flat").report
     except eqsat.VerificationError as error:
         return {**row, "verdict": f"FAILED {error}"[:300]}
     data = report.to_dict()
@@ -39,7 +39,7 @@ def run_model(path: Path) -> dict[str, Any]:
     outputs = data["verification"]["outputs"].values()
     row["max_abs_error"] = max((o["max_abs_error"] or 0.0 for o in outputs), default=0.0)
     row["operators"] = (sum(report.operators_before.values()), sum(report.operators_after.values()))
-    row["kernels"] = (report.kernels_before, report.kernels_after)
+    row["kernels"] = (report.launches_before, report.kernels_after)
     row.update(
         {k: data[k] for k in ("exactness", "enodes", "iterations", "stop_reason", "gap", "seconds", "operators_after")}
     )

@@ -83,14 +83,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     graph = eqsat.load(options.model)
-    eqsat.optimize(stack_layers(graph, 1), verify=False)  # imports
+    eqsat.optimize(stack_layers(graph, 1), verify=False, form="flat")  # imports
     depths = [int(n) for n in options.layers.split(",")]
     times: list[float] = []
     print("| layers | operators | after | e-nodes | iterations | seconds | extraction | gap |\n" + "|---" * 8 + "|")
     for layers in depths:
         stacked = stack_layers(graph, layers)
         chosen = {"target": options.target, "cost": options.cost}
-        reports = [eqsat.optimize(stacked, **chosen, verify=False).report for _ in range(options.repeats)]
+        reports = [
+            eqsat.optimize(stacked, **{"form": "flat", **chosen}, verify=False).report for _ in range(options.repeats)
+        ]
         report = reports[0]
         best = min(sum(r.seconds[k] for k in ("encode", "saturate", "analyse", "extract")) for r in reports)
         times.append(best)

@@ -36,10 +36,10 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import TensorType
-from eqsat.verify.feeds import random_feeds
-from eqsat.verify.original import Original
-from eqsat.verify.pieces import detached
-from eqsat.verify.values import copied
+from eqsat.verification.feeds import random_feeds
+from eqsat.verification.original import Original
+from eqsat.verification.pieces import detached
+from eqsat.verification.values import copied
 
 NORMS = ("LayerNormalization", "SkipLayerNormalization", "RMSNormalization", "SkipSimplifiedLayerNormalization")
 LIMIT = 1e-4

@@ -190,7 +190,7 @@ def optimized(model: onnx.ModelProto) -> onnx.ModelProto:
     import eqsat
     from eqsat.backends.onnx_file import to_model
 
-    return to_model(eqsat.optimize(model, verify=False).program.graph)
+    return to_model(eqsat.optimize(model, verify=False, form="flat").program.graph)
 
 
 TRANSFORMS: dict[str, Transform] = {

@@ -27,10 +27,10 @@ import onnx
 
 import eqsat
 from eqsat.backends.onnxruntime import Session
-from eqsat.bench.bench import feeds_of
-from eqsat.bench.worker import OpenVino
 from eqsat.options import Options
-from eqsat.verify.compare import distance
+from eqsat.speed.bench import feeds_of
+from eqsat.speed.worker import OpenVino
+from eqsat.verification.compare import distance
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 THREADS = 2

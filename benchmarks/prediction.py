@@ -5,7 +5,7 @@
 
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Each model is optimised under each cost model; the programs are run as
 they are in ONNX Runtime (its own rewriting off, so that nodes are those that were priced), once with the profiler for the
-kernels, and without it for the whole, all programs of a model in turns (`eqsat.bench.contest`). "predicted" is the sum over
+kernels, and without it for the whole, all programs of a model in turns (`eqsat.speed.contest`). "predicted" is the sum over
 kernels. Spearman's correlation is over all programs; relative errors are over kernels of at least 10 us, the median of 20 runs
 less what the profiler itself takes. Last, for each model: how many times as long its program chosen by ``measured`` takes as
 those chosen otherwise, with a 95 % interval; it is slower beyond noise where the whole interval is above 1. Nothing else should
@@ -26,12 +26,12 @@ import numpy as np
 from scipy.stats import rankdata
 
 import eqsat
-from eqsat.bench.bench import feeds_of
-from eqsat.bench.contest import Contestant, Measured, Protocol, contest
-from eqsat.bench.profile import Profile, predicted_s, profile_program
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target
 from eqsat.options import Options
+from eqsat.speed.bench import feeds_of
+from eqsat.speed.contest import Contestant, Measured, Protocol, contest
+from eqsat.speed.profile import Profile, predicted_s, profile_program
 
 SPREAD = "squeezenet,mobilenetv2,resnet50_qdq,tensat_bert,nasrnn,llama,bert_int8,bert_base_b1s128"
 """Models of every kind: small and large, images and text, floats and integers."""

@@ -1,4 +1,4 @@
-"""Small BERT, GPT-2, LLaMA, ViT and Stable Diffusion U-Net: see `benchmarks.small_models`."""
+"""Small BERT, GPT-2, LLaMA, ViT, Swin and Stable Diffusion U-Net: see `benchmarks.small_models`."""
 
 from __future__ import annotations
 
@@ -97,6 +97,43 @@ def vit(n: Net) -> Instance:
     x = n.op("Add", x, n.linear(n.gelu(n.linear(n.layer_norm(x, W), W, 10)), 10, W))
     first = n.op("Gather", n.layer_norm(x, W), n.drawing.value(fixed(0, "int64")), axis=1)
     return n.finish(n.op("Gemm", first, n.weight(5, W), n.weight(5), transB=1))
+
+
+@family("swin", quantised=("qdq",))
+def swin(n: Net) -> Instance:
+    """Attention within windows of an image, then within windows that are shifted, whose masks are added window by window."""
+    side, pixels = 2, 4  # of an image: windows, and pixels of a window, along each axis
+    windows = side * side
+    x = n.input(B, pixels, pixels, W)
+
+    def rolled(y: str, by: int) -> str:
+        for axis in (1, 2):
+            parts = [n.op("Slice", y, n.ints(a), n.ints(b), n.ints(axis)) for a, b in ((by, pixels), (0, by))]
+            y = n.op("Concat", *parts, axis=axis)
+        return y
+
+    for shift in (0, 1):
+        y = n.layer_norm(x, W)
+        y = rolled(y, shift) if shift else y
+        y = n.shaped(n.moved(n.shaped(y, B, side, 2, side, 2, W), 0, 1, 3, 2, 4, 5), B * windows, 4, W)
+        packed = n.moved(n.shaped(n.linear(y, W, 3 * W), B * windows, 4, 3, H, D), 2, 0, 3, 1, 4)
+        q, k, v = (n.op("Gather", packed, n.drawing.value(fixed(i, "int64")), axis=0) for i in range(3))
+        q = n.op("Mul", q, n.number(D**-0.5))
+        scores = n.op("MatMul", n.rounded(q), n.rounded(n.moved(k, 0, 1, 3, 2)))
+        scores = n.op("Add", n.rounded(scores), n.weight(1, H, 4, 4))
+        if shift:
+            region = (
+                np.add.outer([0, 0, 1, 2], [0, 0, 3, 6]).reshape(side, 2, side, 2).swapaxes(1, 2).reshape(windows, 4)
+            )
+            mask = np.where(region[:, :, None] == region[:, None], 0.0, -100.0)[None, :, None]
+            scores = n.op("Add", n.shaped(scores, B, windows, H, 4, 4), n.drawing.value(fixed(mask, "float32")))
+            scores = n.shaped(scores, B * windows, H, 4, 4)
+        y = n.op("MatMul", n.rounded(n.op("Softmax", scores, axis=-1), 2**-7), n.rounded(v))
+        y = n.linear(n.shaped(n.moved(y, 0, 2, 1, 3), B * windows, 4, W), W, W)
+        y = n.shaped(n.moved(n.shaped(y, B, side, side, 2, 2, W), 0, 1, 3, 2, 4, 5), B, pixels, pixels, W)
+        x = n.op("Add", x, rolled(y, pixels - shift) if shift else y)
+        x = n.op("Add", x, n.linear(n.gelu(n.linear(n.layer_norm(x, W), W, 10)), 10, W))
+    return n.finish(x)
 
 
 def _group_norm(n: Net, x: str, channels: int, pixels: int) -> str:

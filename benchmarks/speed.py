@@ -4,7 +4,7 @@
         [--against onnxruntime,openvino] [--results benchmarks/results/speed.json] [--restart]
 
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Ratios are medians over the median of ours under its best level; above 1
-ours is faster. All contestants take turns in the same processes (`eqsat.bench.contest`). The results are written after every
+ours is faster. All contestants take turns in the same processes (`eqsat.speed.contest`). The results are written after every
 model; models that are there, made with the same options, are not run again. Nothing else should run on the machine.
 """
 
@@ -17,12 +17,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from eqsat.bench.bench import bench_model
-from eqsat.bench.contest import Protocol
-from eqsat.bench.statistics import geometric_mean
 from eqsat.cost.timings import this_machine
 from eqsat.errors import EqsatError
 from eqsat.options import Options
+from eqsat.speed.bench import bench_model
+from eqsat.speed.contest import Protocol
+from eqsat.speed.statistics import geometric_mean
 
 LEVELS = ("disable", "basic", "extended", "all")
 

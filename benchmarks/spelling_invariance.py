@@ -161,8 +161,8 @@ class Tally:
 
     def _add_ours(self, seed: int, kind: int, plain: Graph, graph: Graph) -> None:
         if kind not in self._plain:
-            self._plain[kind] = eqsat.optimize(plain, verify=False)
-        best, result = self._plain[kind], eqsat.optimize(graph, verify=False)
+            self._plain[kind] = eqsat.optimize(plain, verify=False, form="flat")
+        best, result = self._plain[kind], eqsat.optimize(graph, verify=False, form="flat")
         counts = Counter(node.op for node in result.program.graph.nodes)
         recognised = FOUND[self.block](counts, kind)
         lean = result.report.kernels_after <= best.report.kernels_after

@@ -37,7 +37,7 @@ _TOOLS = {
 import eqsat, eqsat.rules, egglog.bindings, scipy.optimize, onnx, onnx.checker, onnx.shape_inference
 import eqsat.frontends.onnx_model, eqsat.backends.onnx_file, eqsat.ir.operators, onnxruntime
 imported = time.perf_counter(); base = resident(); open("/proc/self/clear_refs", "w").write("5"); begin = time.perf_counter()
-result = eqsat.optimize(source, verify=False)
+result = eqsat.optimize(source, form="flat", verify=False)
 result.save(target)
 r = result.report
 done({"seconds": r.seconds, "before": sum(r.operators_before.values()), "after": sum(r.operators_after.values()),

@@ -8,33 +8,64 @@
 {'Identity': 1}
 """
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from eqsat._version import __version__
-from eqsat.comparison import Comparison, ParetoFront, compare, pareto
-from eqsat.engines import run
-from eqsat.errors import (
-    EqsatError,
-    FeedError,
-    MemoryBudgetError,
-    ModelError,
-    OptionError,
-    OutputError,
-    RuleError,
-    ShapeError,
-    VerificationError,
-)
-from eqsat.exactness import Exactness
-from eqsat.ir.build import GraphBuilder
-from eqsat.ir.graph import Graph, Node
-from eqsat.options import Options
-from eqsat.pipeline import Result, load, optimize
-from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
-from eqsat.rule_check.registration import group_rule, rule
+
+if _TYPE_CHECKING:
+    from eqsat.api import bench, inspect, verify
+    from eqsat.comparison import Comparison, ParetoFront, compare, pareto
+    from eqsat.engines import run
+    from eqsat.errors import (
+        EqsatError,
+        FeedError,
+        MemoryBudgetError,
+        ModelError,
+        OptionError,
+        OutputError,
+        RuleError,
+        ShapeError,
+        VerificationError,
+    )
+    from eqsat.exactness import Exactness
+    from eqsat.ir.build import GraphBuilder
+    from eqsat.ir.graph import Graph, Node
+    from eqsat.options import Options
+    from eqsat.pipeline import Result, load, optimize
+    from eqsat.report import Report
+    from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
+    from eqsat.rule_check.files import load_rules
+    from eqsat.rule_check.registration import group_rule, rule
+    from eqsat.why import Explanation, explain
+
+_HOMES = {
+    "eqsat.api": "bench inspect verify",
+    "eqsat.comparison": "Comparison ParetoFront compare pareto",
+    "eqsat.engines": "run",
+    "eqsat.errors": "EqsatError FeedError MemoryBudgetError ModelError OptionError OutputError RuleError ShapeError "
+    "VerificationError",
+    "eqsat.exactness": "Exactness",
+    "eqsat.ir.build": "GraphBuilder",
+    "eqsat.ir.graph": "Graph Node",
+    "eqsat.options": "Options",
+    "eqsat.pipeline": "Result load optimize",
+    "eqsat.report": "Report",
+    "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
+    "eqsat.rule_check.files": "load_rules",
+    "eqsat.rule_check.registration": "group_rule rule",
+    "eqsat.why": "Explanation explain",
+}
+"""Module -> names that it defines. Each is imported when it is first asked for, so that starting is quick."""
+
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Comparison",
     "Condition",
     "EqsatError",
     "Exactness",
+    "Explanation",
     "FeedError",
     "Graph",
     "GraphBuilder",
@@ -48,6 +79,7 @@ __all__ = [
     "OutputError",
     "ParetoFront",
     "Ref",
+    "Report",
     "Result",
     "RuleError",
     "ShapeError",
@@ -55,13 +87,29 @@ __all__ = [
     "VerificationError",
     "__version__",
     "apply",
+    "bench",
     "compare",
+    "explain",
     "group_rule",
+    "inspect",
     "literal",
     "load",
+    "load_rules",
     "optimize",
     "pareto",
     "rule",
     "run",
     "variables",
+    "verify",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
+    value = globals()[name] = getattr(_import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -23,12 +24,15 @@ from eqsat.commands.common import (
     NodeLimit,
     Numerics,
     Quiet,
+    RuleFiles,
     Seed,
     TargetName,
     TimeLimit,
     Verbose,
     check_writable,
     errors,
+    fail_unless_run,
+    load_rule_files,
     parse_devices,
     parse_dims,
     print_report,
@@ -40,13 +44,13 @@ COMMANDS = ("bench", "calibrate", "compare", "explain")
 """Modules of `eqsat.commands` that add a command."""
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Optimise neural network graphs by equality saturation: every equivalent spelling at once, then the program with "
     "the fewest, cheapest kernels, checked against the original.\n\n"
-    "Exit status: 0 fine, 1 results differ or verification failed, 2 bad input.",
+    "Exit status: 0 fine, 1 results differ or verification failed, 2 bad input, 3 results could not be compared.",
 )
 
 
@@ -69,6 +73,9 @@ def root(
 def optimize(
     model: Model,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the optimised model.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over MODEL itself, if --output names it.")
+    ] = False,
     target: TargetName = "onnxruntime-cpu",
     cost: CostName = None,
     numerics: Numerics = "lsb",
@@ -85,8 +92,9 @@ def optimize(
     only_rules: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
+    rules: RuleFiles = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
-    form: Form = "flat",
+    form: Form = None,
     device: Devices = None,
     devices: DeviceFile = None,
     machine: MachineFile = None,
@@ -101,7 +109,8 @@ def optimize(
 ) -> None:
     """Optimise MODEL, verify the result against it, and report what was done.
 
-    Nothing is written if verification fails. Example:
+    Nothing is written if verification fails. If it cannot run (no random inputs fit, say), the result is written and the exit
+    status is 3. Example:
 
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """
@@ -109,11 +118,13 @@ def optimize(
         import eqsat.pipeline as pipeline
         from eqsat.options import check_form
 
-        check_form(form)
+        if form is not None:
+            check_form(form)
         if output is not None:
-            check_writable(output)
+            check_writable(output, model, overwrite=overwrite)
+        load_rule_files(rules)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
-        with progress(quiet, verbose) as notify:
+        with progress(quiet, verbose, stages=True) as notify:
             result = pipeline.optimize(
                 model,
                 progress=notify,
@@ -139,6 +150,9 @@ def optimize(
                 notify("save", str(output))
                 result.save(output)
         print_report(result.report, json_path, quiet)
+        found = result.report.verification
+        written = f"not verified, though {output} is written" if output else "not verified"
+        fail_unless_run(found.get("verdict"), found.get("notes", ()), written)
 
 
 @app.command()
@@ -156,30 +170,31 @@ def verify(
     The tolerance is the first model's own sensitivity to single roundings, measured.
     """
     with errors():
-        from eqsat.pipeline import load
-        from eqsat.verify import load_feeds, verify_models
+        from eqsat.api import verify as run
 
-        feeds = None
-        if inputs:
-            graph = load(original)
-            feeds = [load_feeds(path, graph) for path in inputs]
-        verification = verify_models(original, candidate, runs=runs, seed=seed, feeds=feeds)
+        verification = run(original, candidate, runs=runs, seed=seed, feeds=inputs)
         data = verification.to_dict()
         write_json(data, json_path)
         if not quiet and json_path != "-":
             print(verification)
         if verification.verdict == "failed":
             raise typer.Exit(1)
+        fail_unless_run(verification.verdict, verification.notes, "not compared")
 
 
 @app.command()
-def inspect(model: Model, dim: Dims = None, json_path: Json = None, quiet: Quiet = False) -> None:
+def inspect(
+    model: Model,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes by name, with what they compute.")] = False,
+    dim: Dims = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
     """Show operators, kernels, work and bytes of MODEL, and what the optimiser will not touch, and why."""
     with errors():
-        from eqsat.inspect import inspect_graph
-        from eqsat.pipeline import load
+        from eqsat.api import inspect as run
 
-        print_report(inspect_graph(load(model, parse_dims(dim)), str(model)), json_path, quiet)
+        print_report(run(model, parse_dims(dim), nodes=nodes), json_path, quiet)
 
 
 @app.command()
@@ -215,11 +230,15 @@ def extract(
 
 
 @app.command()
-def rules(json_path: Json = None, quiet: Quiet = False) -> None:
+def rules(
+    name: Annotated[str | None, typer.Argument(help="Show this rule only, with its description.")] = None,
+    json_path: Json = None,
+    quiet: Quiet = False,
+) -> None:
     """List the rewrite rules: equation, conditions, exactness class, source."""
     with errors():
         import eqsat.rules  # noqa: F401  # registers the shipped rules
-        from eqsat.rewrite import registered_rules
+        from eqsat.rewrite import find_rule, registered_rules
 
         listed = [
             {
@@ -231,7 +250,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
                 "source": r.source,
                 "description": r.doc,
             }
-            for r in registered_rules()
+            for r in (registered_rules() if name is None else [find_rule(name)])
         ]
         write_json(listed, json_path)
         if quiet or json_path == "-":
@@ -241,7 +260,7 @@ def rules(json_path: Json = None, quiet: Quiet = False) -> None:
             if r["conditions"]:
                 print(f"    if {'; '.join(r['conditions'])}")
             print(f"    {r['source']}")
-        print(f"{len(listed)} rules")
+        print(f"{len(listed)} rules" if name is None else "\n" + cleandoc(listed[0]["description"]))
 
 
 @app.command()

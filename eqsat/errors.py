@@ -1,5 +1,21 @@
 """The errors a user can cause: one class per kind, one line each, saying what, where, the values and what to do."""
 
+from collections.abc import Iterable
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The part of a message about a name that is none of ``known`` that asks for the one most like it, if any is."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(name), list(known), 1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def choices(name: object, known: Iterable[str]) -> str:
+    """The end of a message about a name that is none of ``known``: the one most like it, and all of them."""
+    known = list(known)
+    return f"{nearest(name, known)}choose one of {', '.join(known)}"
+
 
 class EqsatError(Exception):
     """Base of every error that bad input causes. The command line prints it as one line and exits with status 2."""

@@ -24,11 +24,14 @@ class Exactness(IntEnum):
         return self.name.lower()
 
     @staticmethod
-    def parse(name: str) -> Exactness:
-        """The class called ``name``. Raises `OptionError` for any other word."""
-        from eqsat.errors import OptionError
+    def parse(name: str | Exactness, what: str = "numerics") -> Exactness:
+        """The class called ``name``. Raises `OptionError` for any other word; ``what`` is what the message calls it."""
+        from eqsat.errors import OptionError, choices
 
+        if isinstance(name, Exactness):
+            return name
         try:
-            return Exactness[name.upper()]
+            return Exactness[str(name).upper()]
         except KeyError:
-            raise OptionError(f"numerics {name!r}: choose one of {', '.join(e.label for e in Exactness)}") from None
+            known = choices(name, (e.label for e in Exactness))
+            raise OptionError(f"{what} {name!r} does not exist; {known}") from None

@@ -18,6 +18,7 @@ from eqsat.fusion import JointSelection, program_of, select_joint
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
+from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select
@@ -75,8 +76,8 @@ class Extraction:
     """A program, the choice it came from, and what the choice is worth under the cost model that made it.
 
     ``bound_scope``: what the lower bound of ``selection`` ranges over (docs/report.md). ``kernels``: the kernels chosen, views
-    included. ``seconds``: of the stages ``extract`` and ``lower``. ``placement``: where things are, on a machine of several
-    devices (docs/report.md).
+    included; ``launches_before``: how many the original has, 0 if not known. ``seconds``: of the stages ``extract`` and
+    ``lower``. ``placement``: where things are, on a machine of several devices (docs/report.md).
     """
 
     target: Target
@@ -87,6 +88,7 @@ class Extraction:
     program: Program
     seconds: dict[str, float] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
+    launches_before: int = 0
 
     @property
     def target_name(self) -> str:
@@ -141,10 +143,12 @@ def _extract(
     chosen = time.perf_counter()
     if joint is None:
         program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
+        program = as_loaded(program, saturated.encoding.graph, target)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
-    return Extraction(target, model, selection, scope, kernels, program, seconds)
+    before = launches(saturated.encoding.graph, target) if joint is None else joint.kernels_before
+    return Extraction(target, model, selection, scope, kernels, program, seconds, launches_before=before)
 
 
 def can_be_written(graph: Graph, form: str) -> bool:

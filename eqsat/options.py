@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, choices
 
 if TYPE_CHECKING:
     from eqsat.placement import Machine
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Options:
     """How to optimise. The defaults are those of the command line.
 
-    ``cost``: what to minimise; unless stated ``measured`` for programs of ONNX Runtime's operators on the CPU, else ``kernels``.
+    ``target``: what the program will run on, a name (`eqsat targets` lists them) or a `Target`. ``dims``: extents of symbolic
+    dimensions by name. ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn
+    from ``seed``.
+
+    ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
+    may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
+    one that takes the least time by timings of its kernels (``measured``), in operators of ONNX Runtime (``onnxruntime``). Any
+    other is in operators of ONNX (``flat``), and what is in such operators has the fewest ``kernels``.
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
     of the result (docs/compare.md). ``feeds``: inputs to verify on instead of
-    random ones, each a mapping or an ``.npz`` file. ``form``: of the file to be written, which decides the operators that the
-    program may use; saved in another form, fused operators are spelled out. ``devices``: device of nodes, values and inputs by
-    name, ``"*"`` for all other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own,
-    by default the host with ``target`` and one accelerator. ``keep_egraph``: the result holds the
-    saturated e-graph, for `eqsat.why`.
+    random ones, each a mapping or an ``.npz`` file. ``devices``: device of nodes, values and inputs by name, ``"*"`` for all
+    other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own, by default the host with
+    ``target`` and one accelerator. ``keep_egraph``: the result holds the saturated e-graph, for `eqsat.why`.
+
+    ``example_inputs``, ``dynamic_shapes``: what to call a module of PyTorch with to export it, and which extents may vary
+    (docs/torch.md).
     """
 
     target: str | Target = "onnxruntime-cpu"
@@ -49,19 +60,41 @@ class Options:
     verify: bool = True
     verification_runs: int = 2
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
-    form: str = "flat"
+    form: str | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
     machine: Machine | str | Path | None = None
     keep_egraph: bool = False
+    example_inputs: Any = None
+    dynamic_shapes: Any = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Options:
+        """The options given by name, checked. Raises `OptionError` for one that does not exist or has a value out of range."""
+        known = [f.name for f in fields(Options)]
+        for name in given:
+            if name not in known:
+                raise OptionError(f"option {name!r} does not exist; {choices(name, known)}")
+        found = Options(**given)
+        found.check()
+        return found
+
+    @property
+    def file_form(self) -> str:
+        """The form of the file to be written."""
+        return self.form or ("onnxruntime" if self._for_runtime else "flat")
 
     @property
     def cost_model(self) -> CostModel:
         """What to minimise. Raises `OptionError` for an unknown name or something that cannot price kernels."""
         if self.cost is not None:
             return as_cost_model(self.cost)
+        return as_cost_model("measured" if self._for_runtime and self.file_form == "onnxruntime" else "kernels")
+
+    @property
+    def _for_runtime(self) -> bool:
+        """Whether all of the program runs in ONNX Runtime on the CPU, whose kernels were timed."""
         target = self.target if isinstance(self.target, str) else self.target.name
-        measured = self.form == "onnxruntime" and target == "onnxruntime-cpu" and self.machine is None
-        return as_cost_model("measured" if measured and not self.devices else "kernels")
+        return target == "onnxruntime-cpu" and self.machine is None and not self.devices
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -69,7 +102,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
-        check_form(self.form)
+        check_form(self.file_form)
 
 
 def check_form(form: str) -> None:
@@ -77,4 +110,61 @@ def check_form(form: str) -> None:
     from eqsat.backends.onnx_form import FORMS
 
     if form not in FORMS:
-        raise OptionError(f"form {form!r} is not available; choose one of {', '.join(FORMS)}")
+        raise OptionError(f"form {form!r} does not exist; {choices(form, FORMS)}")
+
+
+class SharedOptions(TypedDict, total=False):
+    """Types of `Options` by name, for functions that take them as keywords, as far as they make sense for several programs."""
+
+    numerics: str
+    dims: Mapping[str, int]
+    time_limit_s: float
+    node_limit: int
+    memory_limit_bytes: int | None
+    only_rules: Sequence[str] | None
+    disabled_rules: Sequence[str]
+    keep: Sequence[str]
+    seed: int
+    form: str
+    devices: Mapping[str, str]
+    machine: Machine | str | Path | None
+    keep_egraph: bool
+    example_inputs: Any
+    dynamic_shapes: Any
+
+
+class AllOptions(SharedOptions, total=False):
+    """Types of `Options` by name, for functions that take them as keywords: type checkers and editors know them by this."""
+
+    target: str | Target
+    cost: str | CostModel | CostFunction | None
+    memory_budget_bytes: int | None
+    verify: bool
+    verification_runs: int
+    feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None
+
+
+def takes_options(names: type) -> Callable[[F], F]:
+    """Lets `help` show the options that a function takes as ``**options``, with their defaults and what they mean.
+
+    ``names``: the `TypedDict` that it unpacks.
+    """
+
+    def documented(function: F) -> F:
+        own = signature(function)
+        before = [p for p in own.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        options = [
+            Parameter(f.name, Parameter.KEYWORD_ONLY, default=_default(f), annotation=f.type)
+            for f in fields(Options)
+            if f.name in names.__annotations__
+        ]
+        function.__signature__ = own.replace(parameters=[*before, *options])  # pyright: ignore[reportFunctionMemberAccess]
+        meaning = cleandoc(Options.__doc__ or "").partition("\n\n")[2]
+        function.__doc__ = f"{cleandoc(function.__doc__ or '')}\n\nOptions:\n\n{meaning}"
+        return function
+
+    return documented
+
+
+def _default(option: Field[Any]) -> Any:
+    return option.default_factory() if option.default_factory is not MISSING else option.default

@@ -6,12 +6,16 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from eqsat.backends.onnx_needs import needs_of
+from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
+from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Target, as_target
+from eqsat.cost.timings import default_table
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, Saturation, saturate
@@ -19,16 +23,21 @@ from eqsat.egraph.snapshot import take_snapshot
 from eqsat.errors import OptionError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.extraction import Extraction, Saturated, extract_program
+from eqsat.fusion import operator_works, price_works
 from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
-from eqsat.options import Options, check_form
-from eqsat.report import Report, opaque_counts, recognized_structures
+from eqsat.options import AllOptions, Options, check_form, takes_options
+from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
 
 if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+    from eqsat.backends.onnxruntime import Session
     from eqsat.placement import Annotated, Machine
 
 Progress = Callable[[str, str], None]
@@ -45,6 +54,39 @@ class Result:
     form: str = "flat"
     encoding: Encoding | None = None
     rules: Sequence[AnyRule] = ()
+    _session: Session | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
+        """The outputs by name, computed by ONNX Runtime at its highest level.
+
+        ``inputs`` in the order of the model's, or by name: numpy arrays, or tensors of PyTorch, which make the outputs tensors,
+        too. Raises `FeedError` for inputs that do not fit.
+        """
+        from eqsat.backends.calling import call, load_graph
+
+        if self._session is None:
+            self._session = load_graph(self.program.graph, "all")
+        return call(self._session, self.program.graph, inputs, named)
+
+    def session(self, level: str = "all", *, threads: int | None = None) -> onnxruntime.InferenceSession:
+        """The program loaded into ONNX Runtime, without a file and without copying weights.
+
+        ``level``: how far ONNX Runtime rewrites it (``disable``, ``basic``, ``extended``, ``all``); ``threads``: threads of an
+        operator, by default one for each core.
+        """
+        from eqsat.backends.calling import load_graph
+
+        return load_graph(self.program.graph, level, threads=threads).inference_session
+
+    def to_onnx(self, *, form: str | None = None) -> onnx.ModelProto:
+        """The program as a model in memory, in the form it was optimised for unless another is given.
+
+        Raises `OutputError` above 2 GiB, the most that a message holds: `save` has no such limit.
+        """
+        from eqsat.backends.onnx_file import to_model
+
+        check_form(form or self.form)
+        return to_model(self.program.graph, form=form or self.form, kernels=self.program.kernels)
 
     def save(self, path: str | Path, *, form: str | None = None) -> None:
         """Writes the program as ONNX, atomically, in the form it was optimised for unless another is given.
@@ -65,25 +107,35 @@ class Result:
         return self.report._repr_html_()
 
 
-def load(source: Any, dims: Mapping[str, int] | None = None) -> Graph:
-    """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or a `Graph`."""
+def load(
+    source: Any, dims: Mapping[str, int] | None = None, *, example_inputs: Any = None, dynamic_shapes: Any = None
+) -> Graph:
+    """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a `Graph` or an object of PyTorch (docs/torch.md)."""
     if isinstance(source, Graph):
         return source
     from eqsat.frontends.onnx_model import load_onnx
 
-    return load_onnx(source, dims=dims)
+    return load_onnx(readable(source, example_inputs, dynamic_shapes), dims=dims)
 
 
-def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -> Result:
+def readable(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> Any:
+    """``source``, or if it is an object of PyTorch the ONNX model it exports to."""
+    from eqsat.frontends.torch_export import as_onnx, is_torch
+
+    return as_onnx(source, example_inputs, dynamic_shapes) if is_torch(source) else source
+
+
+@takes_options(AllOptions)
+def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack[AllOptions]) -> Result:
     """Optimises a model: loads it, saturates, extracts the cheapest program, lowers and verifies it.
 
-    ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model`` or an `eqsat.Graph`; ``options`` are those of
-    `Options`. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
+    ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, an `eqsat.Graph` or, of PyTorch, a module in evaluation
+    mode with ``example_inputs``, an exported program or an ``ONNXProgram``. ``progress`` is called with (stage, detail) as the
+    work proceeds. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
     something else than the original (a bug in a rule; nothing is written then), and `MemoryBudgetError` when no program
     was found that fits in ``memory_budget_bytes``.
     """
-    chosen = Options(**options)
-    chosen.check()
+    chosen = Options.of(options)
     target = as_target(chosen.target)
     model = chosen.cost_model
     notify = progress or _silent
@@ -91,10 +143,16 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
     with collector_off():
         with _timed(seconds, "load"):
             notify("load", "")
+            source = readable(source, chosen.example_inputs, chosen.dynamic_shapes)
             graph = load(source, chosen.dims)
             machine = _machine(chosen, graph)
+            if machine is not None:
+                chosen = replace(chosen, machine=machine)  # the model may name the devices
+                model = chosen.cost_model
+        with _timed(seconds, "bodies"):
+            inner, bodies = (graph, Bodies()) if machine else optimize_bodies(graph, chosen, _optimize_body(notify))
         targets = [target] if machine is None else [machine.target(d) for d in machine.names]
-        growth = grow(graph, chosen, rule_scope(targets, chosen.form), notify, machine)
+        growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
         seconds.update(growth.seconds)
         notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
         if machine is None or growth.annotated is None:
@@ -115,14 +173,26 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
                 )
                 extraction, memory = fitted.extraction, fitted.to_dict()
     result = result_of(source, chosen, graph, growth, extraction)
+    result.original, result.program = _keeping(graph, chosen.keep), judged(result.program, bodies)
+    result.report.exactness = result.program.exactness.label
+    result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget = memory
     result.report.seconds = seconds
     if chosen.verify:
         with _timed(seconds, "verify"):
             notify("verify", "")
             quanta = {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
-            _verify(result, source, chosen, quanta)
+            _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
     return result
+
+
+def _optimize_body(notify: Progress) -> Optimise:
+    def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
+        notify("bodies", graph.name)
+        result = optimize(graph, **vars(options))
+        return result.program, result.report
+
+    return optimise
 
 
 @dataclass(frozen=True)
@@ -200,7 +270,7 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
         )
     with _timed(seconds, "analyse"):
         snapshot = take_snapshot(encoding.egraph)
-    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.form)
+    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.file_form)
     return Growth(kept, annotated, saturated, saturation, rules, seconds)
 
 
@@ -209,7 +279,7 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
     report = _report(source, options, graph, growth, extraction)
     report.seconds = {**growth.seconds, **extraction.seconds}
     encoding = growth.saturated.encoding if options.keep_egraph else None
-    return Result(growth.kept, extraction.program, report, options.form, encoding, growth.rules)
+    return Result(growth.kept, extraction.program, report, options.file_form, encoding, growth.rules)
 
 
 def _silent(stage: str, detail: str) -> None:
@@ -218,8 +288,6 @@ def _silent(stage: str, detail: str) -> None:
 
 def _keeping(graph: Graph, keep: Sequence[str]) -> Graph:
     """The graph with the values in ``keep`` as additional outputs."""
-    from dataclasses import replace
-
     defined = graph.producers()
     for name in keep:
         if name not in defined and name not in graph.inputs:
@@ -240,13 +308,14 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
     for kernel in program.kernels:
         templates[kernel.template] = templates.get(kernel.template, 0) + 1
     uses: dict[str, int] = {}
-    for kernel in program.kernels:
-        for name in kernel.rules:
+    for used in (*(kernel.rules for kernel in program.kernels), program.constant_rules):
+        for name in used:
             uses[name] = uses.get(name, 0) + 1
     matches = dict(saturation.matches)
     for name in (FOLD_EXACT, FOLD_INEXACT):
         matches[name] = sum(u.rule == name for u in egraph.unions)
     name = str(source) if isinstance(source, str | Path) else graph.name
+    seconds = _predicted(graph, extraction)
     return Report(
         model=name,
         target=extraction.target_name,
@@ -256,6 +325,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         operators_before=graph.operator_counts(),
         operators_after=program.graph.operator_counts(),
         kernels_before=sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
+        launches_before=extraction.launches_before or sum(kind_of(n) is not Kind.VIEW for n in graph.nodes),
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
@@ -266,23 +336,40 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         gap=selection.gap,
         bound_scope=extraction.bound_scope,
         peak_memory_bytes=peak_memory_bytes(program.graph, program.kernels),
+        constant_bytes_before=constant_bytes(graph),
+        constant_bytes_after=constant_bytes(program.graph),
+        needs=needs_of(program.graph, graph, options.file_form),
+        counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
         eclasses=egraph.class_count,
         enodes=growth.saturated.snapshot.size,
         iterations=saturation.iterations,
         stop_reason=saturation.stop_reason.value,
-        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items())},
+        rules={n: {"matches": m, "uses": uses.get(n, 0)} for n, m in sorted(matches.items()) if m},
         placement=extraction.placement,
+        predicted_s_before=seconds[0],
+        predicted_s_after=seconds[1],
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )
 
 
-def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, int]) -> None:
-    import onnx
+def _predicted(graph: Graph, extraction: Extraction) -> tuple[float | None, float | None]:
+    """Seconds of the original and the program by timings of their kernels; ``None`` where there are no timings of the target."""
+    target, model = extraction.target, extraction.model
+    if target.templates or extraction.placement or default_table(target.name) is None:
+        return None, None
+    if not model.name.startswith("measured"):
+        model = find_cost_model("measured")
+    before, after = (operator_works(g, target) for g in (graph, extraction.program.graph))
+    return price_works(before, target, model), price_works(after, target, model)
 
-    from eqsat.verify import load_feeds, verify_program
 
-    runnable = source if isinstance(source, str | Path | onnx.ModelProto) and not options.keep else None
+def _verify(
+    result: Result, source: Any, options: Options, quanta: Mapping[str, int], notify: Callable[[str], None]
+) -> None:
+    from eqsat.verification import load_feeds, verify_program
+    from eqsat.verification.original import runnable
+
     feeds = options.feeds
     if feeds is not None:
         graph = result.original
@@ -290,12 +377,14 @@ def _verify(result: Result, source: Any, options: Options, quanta: Mapping[str, 
     verification = verify_program(
         result.original,
         result.program,
-        original_source=runnable,
+        original_source=None if options.keep else runnable(source),
         result_source=None,
         runs=options.verification_runs,
         seed=options.seed,
         feeds=feeds,
         quanta=quanta,
+        form=options.file_form,
+        notify=notify,
     )
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":

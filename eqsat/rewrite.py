@@ -4,14 +4,7 @@ A rule is an equation. Its left side is a *pattern*, a term over operators and v
 `Match` and returns the right side, a term over the matched references. What must hold for the equation to be true is a list
 of named `Condition`s: a rule whose conditions cannot be established does not fire, and the first one that failed says why.
 
-    x, w, s = variables("x w s")
-
-    @rule(mul(matmul(x, w), s), where=[constant("w", "s"), ...], exactness=Exactness.ROUNDING, source="...", family="E12")
-    def fold_scale_into_matmul(m):
-        \"\"\"``(x @ w) * s == x @ (w * s)``.\"\"\"
-        return matmul(m.x, mul(m.w, m.s))
-
-This module knows the IR only; `eqsat.egraph` compiles and runs rules.
+rules/README.md has examples. This module knows the IR only; `eqsat.egraph` compiles and runs rules.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from eqsat.errors import OptionError, RuleError
+from eqsat.errors import OptionError, RuleError, nearest
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
@@ -420,7 +413,9 @@ def _check_pattern(pattern: Term, name: str) -> None:
         for arg in pattern.args:
             _check_pattern(arg, name)
     elif not isinstance(pattern, Variable):
-        raise RuleError(f"rule {name!r}: a pattern consists of operators and variables, got {pattern!r}")
+        raise RuleError(
+            f"rule {name!r}: a pattern holds no {pattern!r}; name a variable, state its value in a condition"
+        )
 
 
 def register(made: R) -> R:
@@ -436,10 +431,11 @@ def registered_rules() -> tuple[AnyRule, ...]:
     return tuple(_REGISTRY.values())
 
 
-def rule_named(name: str) -> AnyRule:
-    """The registered rule of that name. Raises `OptionError` if there is none."""
+def find_rule(name: str) -> AnyRule:
+    """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
     if name not in _REGISTRY:
-        raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists the {len(_REGISTRY)} there are")
+        known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
+        raise OptionError(f"rule {name!r} does not exist; {known}")
     return _REGISTRY[name]
 
 
@@ -460,14 +456,11 @@ def select_rules(
 
     ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
     """
-    rules = registered_rules()
-    names = {r.name for r in rules}
     for name in (*(only or ()), *disabled):
-        if name not in names:
-            raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists the {len(names)} there are")
+        find_rule(name)
     return tuple(
         r
-        for r in rules
+        for r in registered_rules()
         if r.exactness <= numerics
         and r.name not in disabled
         and (only is None or r.name in only)

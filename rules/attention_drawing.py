@@ -84,10 +84,16 @@ def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
 
 
 def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    kind = d.integer(0, 8)
+    kind = d.integer(0, 9)
     rank = len(shape)
     if kind == 0:
-        return drawing.op(d.choose(("Mul", "Div")), scores, _number(d, drawing, rank)), shape
+        numbers = _number(d, drawing, rank)
+        if d.chance(0.3):  # for each head or query, now and then of both signs or zero
+            low, queries = d.choose((0.5, 0.5, -0.5, 0.0)), d.choose((1, shape[-2]))
+            numbers = drawing.value(fixed(d.rng.uniform(low, 2, (*shape[1:-2], queries, 1)), "float32"))
+        return drawing.op(d.choose(("Mul", "Div")), scores, numbers), shape
+    if kind == 9 and rank == 4 and shape[0] % 2 == 0:
+        return masked_by_window(d, drawing, scores, shape)
     if kind in (1, 7, 8):
         mask = d.floats(d.broadcast_of(shape))
         if mask.ndim and d.chance(0.3):  # forbids some keys or all of a row, or what cannot be: NaN follows
@@ -115,3 +121,19 @@ def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> 
         return scores, shape
     grouped = (1, *shape) if rank == 3 else (shape[0] * shape[1], *shape[2:])
     return drawing.op("Reshape", scores, drawing.value(fixed(grouped, "int64"))), grouped
+
+
+def masked_by_window(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """A mask for each window, added or chosen where images and windows are axes of their own; mostly one axis again behind."""
+    split = (2, shape[0] // 2, *shape[1:]) if d.chance(0.8) else (shape[0] // 2, 2, *shape[1:])
+    scores = drawing.op("Reshape", scores, drawing.value(fixed(split, "int64")))
+    varying = (*(1 if d.chance(0.3) else n for n in split[:2]), 1, *shape[-2:])[d.integer(0, 1) :]
+    if d.chance(0.6):
+        scores = drawing.op("Add", scores, drawing.value(d.either(d.floats(varying), 0.5)))
+    else:
+        low = drawing.value(fixed(d.choose((-1e32, -1e9, -np.inf, -3.0)), "float32"))
+        operands = (scores, low) if d.chance() else (low, scores)
+        scores = drawing.op("Where", drawing.value(_choice(d, varying)), *operands)
+    if d.chance(0.2):
+        return scores, split
+    return drawing.op("Reshape", scores, drawing.value(fixed(shape, "int64"))), shape

@@ -16,7 +16,7 @@ Queries and keys are taken to be finite: zeros in place of NaN would hide NaN th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, Ref, Term, Unmet, apply, literal
+from eqsat.rules.alignment import regrouped, regrouped_shape
 from eqsat.rules.attention_elements import Levels, bounds_of, elements_of, levels_of, paired
 from eqsat.rules.attention_reading import Reader, Step
 from eqsat.rules.terms import add, int64s, mul, sub
@@ -97,6 +98,17 @@ class Mask:
             levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,))),
             raised=self.raised if self.replaces and factor > 0 else None,
         )
+
+    def regrouped(self, source: Sequence[Dim], target: Sequence[Dim]) -> Mask:
+        """The mask of scores with leading extents ``source``, of the same scores with ``target`` in their place."""
+        if tuple(source) == tuple(target):
+            return self
+        whole, shape = regrouped_shape(self.shape, source, target)
+        array = None if self.array is None else np.broadcast_to(self.array, whole).reshape(shape)
+        given = (self.term, self.allowed, self.raised)
+        term, allowed, raised = (None if t is None else regrouped(t, self.shape, source, target) for t in given)
+        assert term is not None
+        return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
 
     def widened(self) -> Mask:
         """The mask in float32."""

@@ -14,8 +14,10 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.alignment import regrouped
+from eqsat.rules.attention_drawing import masked_by_window
 from eqsat.rules.attention_reading import Probabilities, Reader, Step
-from eqsat.rules.attention_recognition import check_batches, grouped, result_of
+from eqsat.rules.attention_recognition import batch_and_heads, check_batches, grouped, result_of
 from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import permutation_of
 
@@ -29,14 +31,19 @@ def _draw(d: Sampler) -> Instance:
     """Attention with quantisation on some of its edges, now and then on none."""
     drawing = Drawing()
     batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
-    lead = (batch, heads) if d.chance(0.8) else (heads,)
+    lead: tuple[int, ...] = (batch, heads) if d.chance(0.8) else (heads,)
     q = _source(d, drawing, (*lead, queries, size))
     k = _source(d, drawing, (*lead, size, keys))
-    v = _source(d, drawing, (*lead, keys, width))
     scores = drawing.op("MatMul", q, k)
     for _ in range(d.integer(0, 3)):
-        kind = d.integer(0, 3)
-        if kind == 0:
+        kind = d.integer(0, 4)
+        if kind == 4 and len(lead) == 2 and lead[0] % 2 == 0:
+            scores, shape = masked_by_window(d, drawing, scores, (*lead, queries, keys))
+            lead = shape[:-2]
+        elif kind == 4:
+            each = fixed(d.rng.uniform(-1, 1, (lead[-1], 1, 1)), "float32")
+            scores = drawing.op("Mul", drawing.value(each), scores)
+        elif kind == 0:
             scores = drawing.op(
                 d.choose(("Mul", "Div")), scores, drawing.value(fixed(d.choose((0.5, -0.3)), "float32"))
             )
@@ -51,7 +58,7 @@ def _draw(d: Sampler) -> Instance:
     chances = drawing.op("Softmax", scores, axis=-1 if d.chance(0.9) else -2)
     if d.chance():
         chances = _quantised(d, drawing, chances)
-    y = drawing.op("MatMul", chances, v)
+    y = drawing.op("MatMul", chances, _source(d, drawing, (*lead, keys, width)))
     if d.chance():
         y = drawing.op("QuantizeLinear", y, *_parameters(d, drawing))
         if d.chance():
@@ -139,8 +146,6 @@ class _Edges:
         check_batches(scores, p, v)
         if v.shape[:-2] != p.shape[:-2] or scores.k.shape[:-2] != scores.q.shape[:-2]:
             raise Unmet("heads are shared")
-        if len(scores.lead) > 2:
-            raise Unmet("more than batch and heads")
         if found.guarded or any(step.op in ("Widen", "Narrow") for step in (*scores.steps, *found.steps)):
             raise Unmet("NaN replaced, or in two precisions")
         self._reader = reader
@@ -190,8 +195,17 @@ class _Edges:
             if steps:
                 attributes[edge] = tuple("WhereNot" if s.swapped else s.op for s in steps)
             for step in steps:
-                operands += [*step.operands, *[None] * (STEPS[step.op] - len(step.operands))]
+                operands += [*self._others(step), *[None] * (STEPS[step.op] - len(step.operands))]
         return result_of(apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes), root, self._lead)
+
+    def _others(self, step: Step) -> list[Term | None]:
+        """The other inputs of a step, as they are beside scores of the operator's batch and heads."""
+        if not step.lead or (step.lead == self._lead and len(self._lead) < 3):
+            return list(step.operands)
+        lead = batch_and_heads(self._lead)
+        return [
+            x if x is None or x.shape in ((), (1,)) else regrouped(x, x.shape, step.lead, lead) for x in step.operands
+        ]
 
 
 def _draw_rows(d: Sampler) -> Instance:

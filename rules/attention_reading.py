@@ -20,20 +20,22 @@ Node = tuple[str, Ref, tuple[Ref | None, ...]]
 class Step:
     """One operator applied to the scores: its name and its other inputs. ``swapped``: the scores are its last input.
 
-    Widen and Narrow are casts from float16 to float32 and back.
+    ``lead``: the leading extents of the scores there, where the other inputs vary along them. Widen and Narrow are casts from
+    float16 to float32 and back.
     """
 
     op: str
     operands: tuple[Ref | None, ...] = ()
     swapped: bool = False
+    lead: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)
 class Scores:
     """``steps`` applied to the product of ``q`` (..., queries, size) and ``k`` (..., size, keys).
 
-    ``lead``: the leading extents of the scores, which a Reshape may have regrouped since the product. ``product``: MatMul, or
-    MatMulInteger without zero points.
+    ``lead``: the leading extents of the scores, which a Reshape may have regrouped since the product, at the first step that
+    varies along them. ``product``: MatMul, or MatMulInteger without zero points.
     """
 
     q: Ref
@@ -42,8 +44,8 @@ class Scores:
     lead: tuple[Dim, ...] = ()
     product: str = "MatMul"
 
-    def then(self, op: str, *operands: Ref | None, swapped: bool = False) -> Scores:
-        return replace(self, steps=(*self.steps, Step(op, operands, swapped)))
+    def then(self, op: str, *operands: Ref | None, swapped: bool = False, lead: tuple[Dim, ...] = ()) -> Scores:
+        return replace(self, steps=(*self.steps, Step(op, operands, swapped, lead)))
 
 
 @dataclass(frozen=True)
@@ -234,15 +236,15 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
 
 
 def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``."""
+    """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head or query."""
     op, _, (a, b) = node
     assert a is not None
     assert b is not None
     for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-        if _one(c) and _within(c, value):
+        if _within(c, value) and (_one(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
             found = reader.scores(x)
             if found is not None:
-                return found.then(op, c)
+                return found.then(op, c, lead=() if _one(c) else value.shape[:-2])
     return None
 
 
@@ -254,8 +256,8 @@ def _masked(reader: Reader, value: Ref, node: Node) -> Scores | None:
     for x, mask in ((a, b), (b, a)):
         if x.type == value.type and not x.is_constant:
             found = reader.scores(x)
-            if found is not None and found.lead == value.shape[:-2]:
-                return found.then("Add", mask)
+            if found is not None:
+                return found.then("Add", mask, lead=value.shape[:-2])
     return None
 
 
@@ -268,8 +270,8 @@ def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
     for x, other, swapped in ((a, b, False), (b, a, True)):
         if x.type == value.type and _one(other):
             found = reader.scores(x)
-            if found is not None and found.lead == value.shape[:-2]:
-                return found.then("Where", condition, other, swapped=swapped)
+            if found is not None:
+                return found.then("Where", condition, other, swapped=swapped, lead=value.shape[:-2])
     return None
 
 
@@ -291,13 +293,16 @@ def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
 
 
 def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    """``Reshape(scores)`` that leaves queries and keys as they are; behind a mask the scores are read as they were there."""
+    """``Reshape(scores)`` that leaves queries and keys as they are; behind a mask the scores are read as they were there.
+
+    A mask for each window is added so: the heads of each image are windows by heads there.
+    """
     source = node[2][0]
     assert source is not None
     if not _only_leading_axes(source, value):
         return None
     found = reader.scores(source)
-    if found is None or any(step.op in ("Add", "Where") for step in found.steps):
+    if found is None or any(step.lead for step in found.steps):
         return found
     return replace(found, lead=value.shape[:-2])
 

@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.alignment import reshaped_term
+from eqsat.rules.alignment import regrouped, regrouped_shape, reshaped_term
 from eqsat.rules.attention_drawing import draw_attention
 from eqsat.rules.attention_masks import LARGEST, Mask, added_mask, selecting_mask
 from eqsat.rules.attention_reading import Probabilities, Reader, Scores, Step
@@ -26,16 +26,23 @@ _DEPTH = 5
 
 @dataclass(frozen=True)
 class _Core:
-    """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0. ``widened``: in float32,
-    though the products are in float16."""
+    """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0.
 
+    ``lead``: the leading extents of the scores. ``factors``: of the scores, for each head or query. ``widened``: in float32,
+    though the products are in float16.
+    """
+
+    lead: tuple[Dim, ...]
     scale: float = 1.0
     cap: float = 0.0
     mask: Mask | None = None
     widened: bool = False
+    factors: tuple[Step, ...] = ()
 
     def after(self, step: Step, reader: Reader) -> _Core:
         """The core with one more step. Raises `Unmet` where the operator cannot express it."""
+        if step.op in ("Mul", "Div") and step.lead:
+            return self._scaled_each(step)
         if step.op in ("Mul", "Div"):
             return self._scaled(_number(step.operands[0], step.op))
         if step.op == "Tanh" and self.mask is None and not self.cap:
@@ -43,12 +50,14 @@ class _Core:
         if step.op == "Add":
             mask = step.operands[0]
             assert mask is not None
-            return self._masked(added_mask(reader, mask))
+            return self._masked(added_mask(reader, mask), step)
         if step.op == "Where":
             mask = selecting_mask(reader, step)
             if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
+                if step.lead != self.lead:
+                    raise Unmet("the scores are replaced where they are grouped otherwise")
                 return replace(self, mask=self.mask.selected(step))
-            return self._masked(mask)
+            return self._masked(mask, step)
         if step.op == "Widen" and (self.mask is None or self.mask.dtype is DType.FLOAT16):
             wide = None if self.mask is None else self.mask.widened()
             return replace(self, mask=wide, widened=True)
@@ -61,7 +70,16 @@ class _Core:
         # factor * cap * tanh(s / cap) is a cap of its own size over scores that are as much larger
         return replace(self, scale=self.scale * factor, cap=self.cap * abs(factor), mask=mask or self.mask)
 
-    def _masked(self, mask: Mask) -> _Core:
+    def _scaled_each(self, step: Step) -> _Core:
+        factors = step.operands[0]
+        assert factors is not None
+        low, high = factors.interval
+        if self.mask is not None or self.cap or not (0 < low <= high < LARGEST or -LARGEST < low <= high < 0):
+            raise Unmet("factors for each head behind a mask, of zero or of both signs")
+        return replace(self, factors=(*self.factors, step))
+
+    def _masked(self, mask: Mask, step: Step) -> _Core:
+        mask = mask.regrouped(step.lead, self.lead)
         return replace(self, mask=mask if self.mask is None else self.mask.plus(mask))
 
 
@@ -84,33 +102,30 @@ def grouped(value: Ref, lead: Sequence[Dim], term: Term | None = None) -> Term:
         return term
     if any(not isinstance(d, int) for d in (*lead, *value.shape)):
         raise Unmet("an extent is unknown")
-    return reshaped_term(term, (*_batch_and_heads(lead), *value.static_shape[-2:]))
+    return reshaped_term(term, (*batch_and_heads(lead), *value.static_shape[-2:]))
 
 
-def _batch_and_heads(lead: Sequence[Dim]) -> tuple[int, int]:
+def batch_and_heads(lead: Sequence[Dim]) -> tuple[int, int]:
+    """Leading extents of the scores as two."""
     sizes = [d for d in lead if isinstance(d, int)]
     return (math.prod(sizes[:-1]), sizes[-1]) if sizes else (1, 1)
 
 
 def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim) -> Term:
     """The mask as the kernel takes it: over all queries and keys, over batch and heads by broadcasting."""
-    term = mask.term
-    full = (1,) * (len(lead) + 2 - len(mask.shape)) + mask.shape
-    front = full[:-2]
+    term, shape = mask.term, mask.shape
     if len(lead) != 2:
-        if any(not isinstance(d, int) for d in (*lead, *full)):
-            raise Unmet("an extent is unknown")
-        if any(d != 1 for d in front[:-1]) and front[:-1] != tuple(lead[:-1]):
-            raise Unmet("the mask varies along some of the batch axes")
-        front = (math.prod(d for d in front[:-1] if isinstance(d, int)), *(front[-1:] or (1,)))
-    if any(not isinstance(d, int) for d in (*front, *full[-2:])):
-        if full[-2:] == (queries, keys) and len(mask.shape) == 4 and len(lead) == 2:
+        term = regrouped(term, shape, lead, batch_and_heads(lead))
+        shape = regrouped_shape(shape, lead, batch_and_heads(lead))[1]
+    full = (1,) * (4 - len(shape)) + shape
+    if any(not isinstance(d, int) for d in full):
+        if full[-2:] == (queries, keys) and len(shape) == 4:
             return term
         raise Unmet("an extent of the mask is unknown")
-    if len(mask.shape) != 4 or len(lead) != 2:
-        term = reshaped_term(term, [d for d in (*front, *full[-2:]) if isinstance(d, int)])
+    if len(shape) != 4:
+        term = reshaped_term(term, [d for d in full if isinstance(d, int)])
     if full[-2:] != (queries, keys):
-        term = apply("Expand", term, int64s(d for d in (*front, queries, keys) if isinstance(d, int)))
+        term = apply("Expand", term, int64s(d for d in (*full[:-2], queries, keys) if isinstance(d, int)))
     return term
 
 
@@ -223,7 +238,7 @@ def recognise_attention(view: GroupView) -> Iterator[Merge]:
 def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
     """The operator with the mask in each form that it may have."""
     scores = found.scores
-    core = _Core()
+    core = _Core(scores.lead)
     for step in scores.steps:
         core = core.after(step, reader)
     if tuple(step.op for step in found.steps) != (("Narrow",) if core.widened else ()) or scores.product != "MatMul":
@@ -239,6 +254,12 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
     scale = core.scale * left * right
     if not 1e-30 < abs(scale) < 1e30:
         raise Unmet("a scale out of range")
+    for step in core.factors:
+        each = step.operands[0]
+        assert each is not None
+        if each.dtype is not scores.q.dtype:
+            raise Unmet("factors in another precision than the queries")
+        q = apply(step.op, q, regrouped(each, each.shape, step.lead, scores.q.shape[:-2]))
     queries = grouped(scores.q, scores.lead, q)
     operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores, k), values_of(v, scores)]
     attributes: dict[str, Any] = {"scale": float(np.float32(abs(scale)))}

@@ -15,12 +15,13 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal, present, rule, variables
+from eqsat.rules.alignment import largest
 from eqsat.rules.padding import narrow_border
 from eqsat.rules.quantised_drawing import parameters, ties, values
 from eqsat.rules.sampling import Sampler, fixed
-from eqsat.rules.terms import condition
+from eqsat.rules.terms import add, condition, constant
 
-x, q, s, z, s2, z2, low, high = variables("x q s z? s2 z2? low? high?")
+x, q, c, s, z, s2, z2, low, high = variables("x q c s z? s2 z2? low? high?")
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -61,18 +62,17 @@ def same_value(a: Ref, b: Ref) -> bool:
     return bool(np.array_equal(u, v)) or (u.size == v.size == 1 and bool(u.reshape(()) == v.reshape(())))
 
 
-def nearly_same_value(a: Ref, b: Ref) -> bool:
-    """Whether two constants hold the same numbers up to a few roundings of float32: what quantises by one undoes the other.
+def same_integers(s: Ref, s2: Ref, integers: int, shift: float | None = None) -> bool:
+    """Whether that many multiples of ``s``, moved by at most ``shift``, lie nearest the same multiples of ``s2``.
 
-    Of a 16-bit integer such a difference makes a tenth of a quantum at most.
+    By 0.4 quanta in float32: of a 16-bit integer the roundings on the way make less than the rest.
     """
-    if same_value(a, b):
+    if shift is None and same_value(s, s2):
         return True
-    if not (a.is_constant and b.is_constant) or not a.dtype is b.dtype is DType.FLOAT:
+    if not (s.is_constant and s2.is_constant) or not s.dtype is s2.dtype is DType.FLOAT or not positive(s2):
         return False
-    u, v = a.value, b.value
-    comparable = u.shape == v.shape or u.size == v.size == 1
-    return comparable and bool((np.abs(u.reshape(-1) - v.reshape(-1)) <= 1e-6 * np.abs(u.reshape(-1))).all())
+    u, v = s.value.reshape(-1), s2.value.reshape(-1)
+    return u.size == v.size and bool((integers * np.abs(u - v) + (shift or 0.0) <= 0.4 * v).all())
 
 
 def same_zero_point(a: Ref | None, b: Ref | None) -> bool:
@@ -124,7 +124,8 @@ def _pair_sample(d: Sampler) -> dict[str, Any]:
         first = {**first, "s": fixed(scale), "scale": scale}
     second = first if d.chance(0.8) else parameters(d, shape)
     if second is first and d.chance(0.2):
-        second = {**first, "s": fixed(first["scale"] * np.float32(d.choose((1.25, 1.0000001, 1 + 1e-6, 1.0001))))}
+        factor = np.float32(d.choose((1.25, 1 + 1e-6, 1.0001, 1.0015, 0.9985, 1.003)))
+        second = {**first, "s": fixed(first["scale"] * factor)}
     found = {"q": d.integers(shape, first["dtype"]), **values(first), "dq": first["attributes"]}
     found |= {name + "2": value for name, value in values(second).items()}
     return found | {"quantized": second["attributes"]}
@@ -183,16 +184,8 @@ def _pool_quantize_sample(d: Sampler) -> dict[str, Any]:
     return found | {"window": window}
 
 
-@rule(
-    apply("QuantizeLinear", dequantize(q), s2, z2).named("quantized"),
-    where=[positive_scale],
-    exactness=Exactness.EXACT,
-    source="rounding (q - z) * s / s: two relative errors of half an ulp stay below half a quantum",
-    family="E2",
-    sample=_pair_sample,
-)
-def cancel_quantize_of_dequantize(m: Match) -> Term:
-    """``Q(DQ(q, s, z), s, z) == q`` for the same parameters up to rounding of ``s``, where the float type holds the integers.
+def _require_way_back(m: Match, shift: float | None = None) -> None:
+    """Raises `Unmet` unless the dequantised integers, moved by at most ``shift``, are quantised to themselves.
 
     Not where ``(q - z) * s`` overflows, nor in bfloat16, whose 8 bits of significand merge neighbours.
     """
@@ -202,13 +195,51 @@ def cancel_quantize_of_dequantize(m: Match) -> Term:
     m.require(carrier is m.s.dtype and carrier is m.s2.dtype, "mixed float types")
     m.require(m.q.dtype.bits <= _CARRIED_BITS[carrier], "the float type does not hold the integers")
     m.require(unblocked(m.dq.attributes, m.quantized.attributes), "blocks or another precision")
-    m.require(nearly_same_value(m.s, m.s2) and same_zero_point(m.z, m.z2), "other parameters")
+    least, greatest = integer_range(m.q.dtype)
+    m.require(same_zero_point(m.z, m.z2), "other zero points")
+    m.require(same_integers(m.s, m.s2, greatest - least, shift), "another scale, or too much is added")
     if not per_tensor(m.s, m.z):
         axes = [n.attr("axis", 1) % m.q.rank for n in (m.dq, m.quantized)]
         m.require(axes[0] == axes[1], "another axis")
-    least, greatest = integer_range(m.q.dtype)
     bound = float(np.finfo(carrier.numpy).max)
     m.require(m.s.interval[1] * (greatest - least) < bound, "a dequantised value may overflow")
+
+
+@rule(
+    apply("QuantizeLinear", dequantize(q), s2, z2).named("quantized"),
+    where=[positive_scale],
+    exactness=Exactness.EXACT,
+    source="rounding (q - z) * s / s2: what the scales differ by and half an ulp, twice, stay below half a quantum",
+    family="E2",
+    sample=_pair_sample,
+)
+def cancel_quantize_of_dequantize(m: Match) -> Term:
+    """``Q(DQ(q, s, z), s, z) == q``, also for a second scale so close that no integer becomes another one."""
+    _require_way_back(m)
+    return m.q
+
+
+def _nudged_sample(d: Sampler) -> dict[str, Any]:
+    found = _pair_sample(d)
+    shape = found["q"].shape
+    size = np.abs(found["s"].array).min() * d.choose((0.1, 0.3, 0.39, 0.5, 0.7, 2.0))
+    enlarges = d.chance(0.2) and found["s"].array.size == found["s2"].array.size == 1
+    nudge = d.rng.uniform(-size, size, d.broadcast_with(shape) if enlarges else d.broadcast_of(shape))
+    return found | {"c": d.either(nudge.astype(np.float32), 0.9)}
+
+
+@rule(
+    apply("QuantizeLinear", add(dequantize(q), c), s2, z2).named("quantized"),
+    where=[constant("c")],
+    exactness=Exactness.EXACT,
+    source="what is added is less than half a quantum, as an epsilon added to a quantised variance",
+    family="E2",
+    sample=_nudged_sample,
+)
+def drop_small_addend_before_quantize(m: Match) -> Term:
+    """``Q(DQ(q, s, z) + c, s, z) == q`` for constants ``c`` below half a quantum, and such scales as above."""
+    m.require(m.root.shape == m.q.shape, "the constant enlarges the value")
+    _require_way_back(m, largest(m.c))
     return m.q
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, same_type
+from eqsat.conditions import constant, finite, same_type
 from eqsat.equation import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
@@ -26,6 +26,27 @@ equation("choose_first", "Where(1, x, y) == x", same_type("x"))
 equation("choose_second", "Where(0, x, y) == y", same_type("y"))
 equation("choose_either", "Where(c, x, x) == x", same_type("x"))
 equation("exchange_choices", "Where(Not(c), x, y) == Where(c, y, x)")
+
+
+def _guarded(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    scale = np.float32(d.choose((0.1, 0.5, -0.5, 3e36, np.inf, np.nan)))
+    whole = d.broadcast_with(shape) if d.chance(0.2) else shape
+    zero = {"z": fixed(d.choose((3, -3)), "int8")} if d.chance(0.8) else {}
+    found = {"q": d.integers(shape, "int8", -4, 4), "s": fixed(scale), **zero}
+    return found | {"x": d.floats(d.broadcast_of(whole)), "y": d.floats(whole)}
+
+
+equation(
+    "choose_second_where_nothing_is_nan",  # quantised probabilities need no guard against NaN
+    "Where(IsNaN(DequantizeLinear(q, s, *z, **n)), x, y) == y",
+    constant("s"),
+    finite("s"),
+    same_type("y"),
+    "integers, as floats of 8 bits may be NaN: q.dtype.is_integer",
+    source="integers times a finite number",
+    sample=_guarded,
+)
 
 
 def expanded(x: Ref, like: Ref) -> Term:

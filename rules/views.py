@@ -2,6 +2,7 @@
 
 Equal views of a value become one e-node, a chain of views one view, and the arithmetic that computed a dynamic target is dead
 as soon as the types determine it. Symbolic extents stay: 0 copies the extent of the same axis, one other extent may be -1.
+Both only where the program has a -1, too: ONNX cannot tell what that is where a copied extent turns out to be 0.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ x, s, t = variables("x s t")
 a, b = variables("a? b?")
 
 
-def view_as(x: Ref, result: Ref) -> Term:
-    """``x`` under the shape of ``result``, which holds the same elements in the same order.
+def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
+    """``x`` under the shape of ``result``, which holds the same elements in the same order; ``written``: the target that the
+    program has for it, if it has.
 
-    Raises `Unmet` if that shape cannot be written as a constant target.
+    Raises `Unmet` if that shape cannot be written as a constant target, or only as one that fails for empty tensors where
+    the program has no -1.
     """
     if not is_known(result) or not is_known(x):
         raise Unmet("the shape is unknown")
@@ -40,6 +43,8 @@ def view_as(x: Ref, result: Ref) -> Term:
         raise Unmet("more than one extent is unknown")
     if 0 in result.shape or 0 in x.shape:
         raise Unmet("an extent is 0")
+    if -1 in target and 0 in target and (written is None or written.interval[0] >= 0):
+        raise Unmet("a copied extent may be 0, and then -1 stands for nothing")
     return apply("Reshape", x, int64s(target))
 
 
@@ -76,7 +81,7 @@ def _reshape(d: Sampler) -> dict[str, Any]:
 @rule(apply("Reshape", x, s).named("n"), exactness=EXACT, source=SPEC, family="E39", sample=_reshape)
 def normalise_reshape(m: Match) -> Term:
     """``Reshape(x, s) == Reshape(x, target)`` for the target that the types determine."""
-    return view_as(m.x, m.root)
+    return view_as(m.x, m.root, m.s)
 
 
 @rule(
@@ -142,7 +147,7 @@ def _reshape_twice(d: Sampler) -> dict[str, Any]:
 @rule(apply("Reshape", apply("Reshape", x, s), t), exactness=EXACT, source=SPEC, family="E18", sample=_reshape_twice)
 def compose_reshapes(m: Match) -> Term:
     """``Reshape(Reshape(x, s), t) == Reshape(x, target)``."""
-    return view_as(m.x, m.root)
+    return view_as(m.x, m.root, m.t)
 
 
 def _unsqueeze_then_squeeze(d: Sampler) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 
+STAGES = [f"eqsat: {stage}" for stage in ("load", "saturate", "extract", "verify", "save")]
+"""What the command line says where it has no terminal to say more."""
+
 
 def _eqsat(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "eqsat.cli", *map(str, arguments)]
@@ -51,7 +54,7 @@ def test_optimize_writes_a_smaller_model_and_reports(model: Path, tmp_path: Path
     done = _eqsat(
         "optimize", model, "-o", tmp_path / "out.onnx", "--json", tmp_path / "report.json", "--dim", "batch=2"
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
     assert "kernels" in done.stdout
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["operators_after"] == {"MatMul": 1, "Relu": 1}
@@ -69,6 +72,82 @@ def test_json_on_standard_output_is_all_there_is(model: Path) -> None:
 def test_quiet_says_nothing_and_verbose_names_the_stages(model: Path) -> None:
     assert _eqsat("optimize", model, "-q", "--no-verify").stdout == ""
     assert "saturate" in _eqsat("optimize", model, "-v", "--no-verify").stderr
+
+
+def test_without_a_terminal_each_stage_is_a_line(model: Path, tmp_path: Path) -> None:
+    done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", "-")
+    assert done.stderr.splitlines() == STAGES
+    assert json.loads(done.stdout)
+    assert _eqsat("optimize", model, "-q").stderr == ""
+
+
+def test_verbose_says_which_kernel_is_verified(model: Path) -> None:
+    steps = _eqsat("optimize", model, "-v").stderr
+    assert "verify (kernel 1 of 1)" in steps
+    assert "verify (run 2 of " in steps
+
+
+def _custom(path: Path) -> Path:
+    """A model whose operator no runtime here has."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    nodes = [helper.make_node("Rotate", ["x"], ["r"], domain="my.own"), helper.make_node("Abs", ["r"], ["y"])]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my.own", 1)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def test_a_result_that_could_not_be_verified_is_written_and_the_status_is_3(tmp_path: Path) -> None:
+    custom, out = _custom(tmp_path / "custom.onnx"), tmp_path / "out.onnx"
+    done = _eqsat("optimize", custom, "-o", out)
+    assert done.returncode == 3
+    assert out.exists()
+    assert "not verified, though" in done.stderr
+    assert "Rotate" in done.stderr
+    assert "not run" in done.stdout
+    assert "--no-verify" in done.stdout
+    quiet = _eqsat("optimize", custom, "-q")
+    assert (quiet.returncode, quiet.stdout) == (3, "")
+    assert "not verified" in quiet.stderr
+    assert _eqsat("optimize", custom, "-o", out, "--no-verify").returncode == 0
+    compared = _eqsat("verify", custom, custom)
+    assert compared.returncode == 3
+    assert "The models were not compared." in compared.stdout
+
+
+def test_verify_speaks_in_sentences(model: Path, tmp_path: Path) -> None:
+    assert _eqsat("verify", model, model).stdout.startswith("The outputs are equal bit by bit in ")
+    other = _model(tmp_path / "other.onnx", factor=2.02)
+    text = _eqsat("verify", model, other).stdout
+    assert text.startswith("The outputs differ.")
+    assert "run 1 (batch=2): output 'y'" in text
+    assert "Verification(" not in text
+
+
+def test_an_interrupt_while_the_program_loads_is_one_line() -> None:
+    script = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'eqsat.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from eqsat.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "eqsat: interrupted; nothing was written\n")
+
+
+def test_the_package_loads_what_is_asked_for() -> None:
+    script = (
+        "import sys, eqsat.cli\n"
+        "assert 'numpy' not in sys.modules\n"
+        "assert set(eqsat.__all__) <= set(dir(eqsat))\n"
+        "assert all(hasattr(eqsat, name) for name in eqsat.__all__)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = eqsat.nothing  # type: ignore[attr-defined]
 
 
 def test_verify_tells_equal_from_different(model: Path, tmp_path: Path) -> None:
@@ -99,6 +178,56 @@ def test_inspect_rules_targets_version(model: Path) -> None:
     assert {"name", "family", "equation", "conditions", "exactness", "source"} <= rules[0].keys()
     assert "launch-count" in _eqsat("targets").stdout
     assert _eqsat("--version").stdout == f"eqsat {eqsat.__version__}\n"
+
+
+def test_one_rule_is_shown_by_name() -> None:
+    shown = _eqsat("rules", "remove_identity").stdout
+    assert shown.startswith("remove_identity  [")
+    assert "rules" not in shown
+    (only,) = json.loads(_eqsat("rules", "remove_identity", "--json", "-").stdout)
+    assert only["name"] == "remove_identity"
+    wrong = _eqsat("rules", "remove_identiti")
+    assert wrong.returncode == 2
+    assert "did you mean 'remove_identity'?" in wrong.stderr
+
+
+def test_inspect_lists_nodes_that_explain_finds(model: Path) -> None:
+    shown = _eqsat("inspect", model, "--nodes").stdout.splitlines()
+    (line,) = (line for line in shown if "MatMul ->" in line)
+    name = line.split()[1]
+    assert line.endswith("m: float32[batch, 3]")
+    assert _eqsat("explain", model, "--near", name, "-q").returncode == 0
+    assert "inspect --nodes" in _eqsat("explain", model, "--near", "nobody at all").stderr
+    assert json.loads(_eqsat("inspect", model, "--nodes", "--json", "-").stdout)["nodes"][0]["name"] == name
+
+
+def test_the_model_itself_is_written_over_only_when_asked(model: Path) -> None:
+    before = model.read_bytes()
+    done = _eqsat("optimize", model, "-o", model.parent / "." / model.name)
+    assert done.returncode == 2
+    assert "--overwrite" in done.stderr
+    assert model.read_bytes() == before
+    assert _eqsat("optimize", model, "-o", model, "--overwrite").returncode == 0
+    assert model.read_bytes() != before
+
+
+def test_the_report_lists_rules_that_matched_only(model: Path) -> None:
+    rules = json.loads(_eqsat("optimize", model, "--no-verify", "--json", "-").stdout)["rules"]
+    assert rules["remove_identity"]["matches"] == 1
+    assert all(found["matches"] for found in rules.values())
+
+
+def test_shells_complete_commands() -> None:
+    done = _eqsat("--show-completion", "bash")
+    assert "complete" in done.stdout
+    assert "eqsat" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["optimize", "verify", "inspect", "rules", "targets", "bench", "compare", "explain"]
+)
+def test_h_is_help(command: str) -> None:
+    assert _eqsat(command, "-h").stdout == _eqsat(command, "--help").stdout
 
 
 def test_help_teaches() -> None:
@@ -181,8 +310,9 @@ def test_bad_input_is_one_line_and_status_2(how: str, tmp_path: Path) -> None:
     before = sorted(folder.iterdir())
     done = _eqsat("optimize", *arguments, "-o", folder / "out.onnx")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("eqsat: ")
-    assert done.stderr.count("\n") == 1
+    said = [line for line in done.stderr.splitlines() if line not in STAGES]
+    assert len(said) == 1
+    assert said[0].startswith("eqsat: ")
     assert "Traceback" not in done.stderr
     assert sorted(folder.iterdir()) == before
 

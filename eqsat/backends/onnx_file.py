@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
@@ -19,7 +19,7 @@ from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.types import DType
 from eqsat.ir.versions_envelope import Envelope
 
@@ -41,12 +41,16 @@ _IR_OF_DTYPE = {
 }
 
 
-def to_model(graph: Graph) -> onnx.ModelProto:
-    """``graph`` as one message, weights included. Raises `OutputError` above 2 GiB: `save_onnx` has no such limit."""
+def to_model(graph: Graph, *, form: str = "onnxruntime", kernels: Sequence[Kernel] = ()) -> onnx.ModelProto:
+    """``graph`` as one message, weights included; ``form`` and ``kernels`` as for `save_onnx`.
+
+    Raises `OutputError` above 2 GiB: `save_onnx` has no such limit.
+    """
     total = sum({id(c): c.bytes for c in graph.constants.values()}.values())
     if total > _MESSAGE_LIMIT_BYTES:
         raise OutputError(f"model: {total} bytes of constants do not fit into one message of 2 GiB; save it to a file")
-    return _model(in_form(graph, "onnxruntime"), write_tensor)
+    formed, chosen, calls = _formed(graph, form, kernels)
+    return _model(formed, write_tensor, chosen, calls)
 
 
 def to_model_and_weights(graph: Graph, threshold_bytes: int = 1024) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -89,13 +93,8 @@ def save_onnx(
         raise OutputError(f"{path}: is a folder; give the name of a file in it")
     if not path.parent.is_dir():
         raise OutputError(f"{path}: the folder {path.parent} does not exist")
-    program, graph = graph, in_form(graph, form)
-    chosen = choose_form(graph)
+    graph, chosen, calls = _formed(graph, form, kernels)
     envelope = _envelope(graph)
-    calls = None
-    if form == "functions":
-        calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, envelope))
-        chosen = replace(chosen, constants=calls.constants)
     constants = [c for _, c in sorted(chosen.constants.items())] + list(envelope.defaults.values())
     total = sum({id(c): c.bytes for c in constants}.values())
     layout = lay_out(constants if total > embed_limit_bytes else (), external_threshold_bytes)
@@ -119,6 +118,16 @@ def save_onnx(
         _write_files(files)
     except OSError as error:
         raise OutputError(f"{path}: cannot write the model: {error.strerror or error}") from None
+
+
+def _formed(program: Graph, form: str, kernels: Sequence[Kernel]) -> tuple[Graph, Form, Calls | None]:
+    """The graph in a form, how its nodes are written, and the calls of its kernels if the form has any."""
+    graph = in_form(program, form)
+    chosen = choose_form(graph)
+    if form != "functions":
+        return graph, chosen, None
+    calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, _envelope(graph)))
+    return graph, replace(chosen, constants=calls.constants), calls
 
 
 def _write_files(files: Mapping[Path, Callable[[BufferedWriter], object]]) -> None:
@@ -183,10 +192,19 @@ def _model(
 def _imports(form: Form, envelope: Envelope) -> dict[str, int]:
     """Version of every domain but the default one and that of kernels."""
     imports = {domain: version for domain, version in envelope.imports.items() if domain != KERNEL_DOMAIN}
-    for node in form.nodes:
-        if node.domain:
-            imports.setdefault(node.domain, _DOMAIN_VERSIONS.get(node.domain, 1))
+    for domain in _domains(form.nodes):
+        imports.setdefault(domain, _DOMAIN_VERSIONS.get(domain, 1))
     return imports
+
+
+def _domains(nodes: Sequence[Node]) -> Iterator[str]:
+    """Domains of nodes and of those in their bodies."""
+    for node in nodes:
+        if node.domain:
+            yield node.domain
+        for body in bodies_of(node.attributes):
+            if body.graph is not None:
+                yield from _domains(body.graph.nodes)
 
 
 def _envelope(graph: Graph) -> Envelope:

@@ -12,8 +12,9 @@ from eqsat.errors import OutputError
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
-from eqsat.ir.graph import Graph, Node, Subgraph
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
 from eqsat.ir.operator import OPSET
+from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
 from eqsat.ir.versions import OLDEST, Refusal, downgrade, means_the_same, since_version
 from eqsat.ir.versions_bodies import bodies_in
@@ -63,10 +64,19 @@ def in_form(graph: Graph, form: str) -> Graph:
     imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
     allowed = FORMS[form][1] | set(imports)
     found = expanded(graph, lambda node: node.domain in allowed)
+    if any(bodies_of(node.attributes) for node in found.nodes):
+        found = found.with_nodes(
+            [with_bodies(n, lambda body, names: (_body_in_form(body, form), names)) for n in found.nodes]
+        )
     if not graph.devices or found is graph:
         return found
     known = {v for node in graph.nodes for v in node.outputs}
     return replace(found, devices=spread_to_parts(found.nodes, graph.devices, known))
+
+
+def _body_in_form(body: Subgraph, form: str) -> Subgraph:
+    changed = body.graph and in_form(body.graph, form)
+    return body if changed is body.graph or changed is None else replace(body, opset=0, graph=changed)
 
 
 @dataclass(frozen=True)
@@ -111,38 +121,51 @@ class _Values:
 
 
 def choose_form(graph: Graph) -> Form:
-    """The graph at its source's opset, or at the first newer one that can express it.
+    """The graph at its source's opset, or at the first newer one that can express it and its bodies.
 
     Raises `OutputError` if no opset that the installed ONNX Runtime loads can.
     """
     envelope = graph.envelope if isinstance(graph.envelope, Envelope) else None
     opset = source = envelope.opset if envelope else newest_opset()
     while True:
-        values = _Values(graph)
-        nodes: list[Node] = []
-        raise_to, culprit = opset, None
-        for node in graph.nodes:
-            found = _at(node, opset, source, values)
-            if isinstance(found, Refusal):
-                if not found.needs:
-                    raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {found.reason}")
-                if found.needs > raise_to:
-                    raise_to, culprit = found.needs, (node, found.reason)
-            else:
-                nodes.extend(found)
-        if culprit is None:
-            break
-        if raise_to > source and not _loads(raise_to):
-            node, reason = culprit
+        form, refused = _form_at(graph, opset, source)
+        if not refused:
+            return form
+        for node, refusal in refused:
+            if not refusal.needs:
+                raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
+        node, refusal = max(refused, key=lambda found: found[1].needs)
+        if refusal.needs > source and not _loads(refusal.needs):
             raise OutputError(
-                f"{node.key} {node.name!r}: {reason}, and the installed ONNX Runtime loads no opset above "
+                f"{node.key} {node.name!r}: {refusal.reason}, and the installed ONNX Runtime loads no opset above "
                 f"{newest_opset()}; update it"
             )
-        opset = raise_to
+        opset = refusal.needs
+
+
+def form_of_body(graph: Graph, opset: int) -> Form:
+    """The graph of a body at the opset of the graph around it."""
+    form, refused = _form_at(graph, opset, graph.envelope.opset if isinstance(graph.envelope, Envelope) else opset)
+    for node, refusal in refused:
+        raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
+    return form
+
+
+def _form_at(graph: Graph, opset: int, source: int) -> tuple[Form, list[tuple[Node, Refusal]]]:
+    """The graph at an opset, and the nodes that have no form there."""
+    values = _Values(graph)
+    nodes: list[Node] = []
+    refused: list[tuple[Node, Refusal]] = []
+    for node in graph.nodes:
+        found = _at(node, opset, source, values)
+        if isinstance(found, Refusal):
+            refused.append((node, found))
+        else:
+            nodes.extend(found)
     used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
     constants = {k: c for k, c in graph.constants.items() if k in used}
     constants.update((k, c) for k, c in values.added.items() if k in used)
-    return Form(opset, tuple(nodes), constants)
+    return Form(opset, tuple(nodes), constants), refused
 
 
 def can_be_raised(graph: Graph, opset: int) -> bool:
@@ -161,7 +184,13 @@ def _loads(opset: int) -> bool:
 def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Refusal:
     if node.opaque or node.domain:
         clash = None if opset == source else _only_valid_at_source(node, source, opset)
-        return Refusal(f"{clash} is only valid at the opset {source} of the model") if clash else [node]
+        if clash:
+            return Refusal(f"{clash} is only valid at the opset {source} of the model")
+        for body in bodies_of(node.attributes):
+            if body.graph is not None and body.opset != opset:
+                for _, refusal in _form_at(body.graph, opset, source)[1]:
+                    return refusal
+        return [node]
     found = downgrade(node, opset, values)
     if isinstance(found, Refusal):
         return found
@@ -176,10 +205,9 @@ def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Re
 def _only_valid_at_source(node: Node, source: int, opset: int) -> str:
     """Operator in an opaque node that means something else, or may, at ``opset``."""
     operators = [node.op] if not node.domain else []
-    for value in node.attributes.values():
-        for body in value if isinstance(value, tuple) else (value,):
-            if isinstance(body, Subgraph):
-                operators.extend(_operators_in(body.proto))
+    for body in bodies_of(node.attributes):
+        if body.graph is None:
+            operators.extend(_operators_in(body.proto))
     return next((op for op in operators if not means_the_same(op, source, opset)), "")
 
 
@@ -192,32 +220,10 @@ def _operators_in(proto: bytes) -> Iterable[str]:
 
 
 def _allows(node: Node, opset: int, values: _Values) -> bool:
-    def dtypes(names: Iterable[str]) -> tuple[int, ...]:
+    def dtypes(names: Iterable[str]) -> tuple[DType, ...]:
         found = (values.type_of(n) if n else None for n in names)
-        return tuple(int(t.dtype) if isinstance(t, TensorType) else 0 for t in found)
+        return tuple(t.dtype if isinstance(t, TensorType) else DType.UNDEFINED for t in found)
 
-    return _allowed(node.op, opset, dtypes(node.inputs), dtypes(node.outputs))
-
-
-@cache
-def _allowed(op: str, opset: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
-    """Whether the operator takes these element types (0: unknown) at ``opset``."""
-    import onnx
-
-    if not since_version(op, opset):
-        return False
-    schema = onnx.defs.get_schema(op, opset, "")
-    constraints = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    for formal, actual in ((schema.inputs, inputs), (schema.outputs, outputs)):
-        for i, dtype in enumerate(actual):
-            if not dtype or not formal:
-                continue
-            parameter = formal[min(i, len(formal) - 1)].type_str
-            if _type_string(DType(dtype)) not in constraints.get(parameter, {parameter}):
-                return False
-    return True
-
-
-@cache
-def _type_string(dtype: DType) -> str:
-    return f"tensor({dtype.name.lower()})"
+    return bool(since_version(node.op, opset)) and not refused_types(
+        node.op, opset, dtypes(node.inputs), dtypes(node.outputs)
+    )

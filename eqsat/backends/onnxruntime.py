@@ -9,13 +9,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from eqsat.errors import ModelError, OptionError
 from eqsat.ir.types import DType
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 LEVELS = {
     "disable": "ORT_DISABLE_ALL",
@@ -92,9 +95,15 @@ class Session:
             self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime's exceptions have no common base
             raise self._translated(error) from None
+        vars(self._session)["lent_weights"] = self._lent  # for users of the session alone
         self.inputs = tuple(i.name for i in self._session.get_inputs())
         self.outputs = tuple(o.name for o in self._session.get_outputs())
         self._plain = all(_is_plain(v.type) for v in (*self._session.get_inputs(), *self._session.get_outputs()))
+
+    @property
+    def inference_session(self) -> onnxruntime.InferenceSession:
+        """ONNX Runtime's own session; it keeps the lent weights alive."""
+        return self._session
 
     def run(self, feeds: Mapping[str, Any], fetch: Iterable[str] | None = None) -> dict[str, Any]:
         """Outputs by name (or only those named in ``fetch``). Raises `ModelError` when an operator fails."""

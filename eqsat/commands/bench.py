@@ -65,38 +65,14 @@ def bench(
     ONNX Runtime without optimisation. Nothing else should run on the machine.
     """
     with errors():
-        from eqsat.bench.bench import bench_files, bench_model
-        from eqsat.bench.contest import LEVELS, Protocol
-        from eqsat.errors import OptionError
-        from eqsat.options import Options
+        from eqsat.api import bench as run
 
-        protocol = Protocol(runs, processes, threads)
-        protocol.check()
-        chosen = _names(levels)
-        for name in chosen:
-            if name not in LEVELS:
-                raise OptionError(f"--levels {name!r} does not exist; choose from {', '.join(LEVELS)}")
-        options = Options(
-            target=target, cost=cost, numerics=numerics, dims=parse_dims(dim), form=form, seed=seed,
-            feeds=inputs or None, verify=False,
-        )  # fmt: skip
         with progress(quiet, verbose) as notify:
-            if others:
-                if profile:
-                    raise OptionError("--profile needs a program of ours: give one model only")
-                found = bench_files(
-                    [model, *others],
-                    options,
-                    protocol=protocol,
-                    against=_names(against),
-                    levels=chosen,
-                    progress=notify,
-                )
-            else:
-                found = bench_model(
-                    model, options, protocol=protocol, against=_names(against), levels=chosen, profile=profile,
-                    progress=notify,
-                )  # fmt: skip
+            found = run(
+                model, *(others or ()), against=_names(against), levels=_names(levels), runs=runs, processes=processes,
+                threads=threads, profile=profile, progress=notify, target=target, cost=cost, numerics=numerics,
+                dims=parse_dims(dim), form=form, seed=seed, feeds=inputs or None,
+            )  # fmt: skip
         write_json(found.to_dict(), json_path)
         if not quiet and json_path != "-":
             print(found)

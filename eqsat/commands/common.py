@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -26,13 +26,16 @@ Feeds = Annotated[
     list[Path] | None,
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
 ]
-TargetName = Annotated[str, typer.Option("--target", help="What the program will run on; `eqsat targets` lists them.")]
+TargetName = Annotated[
+    str,
+    typer.Option("--target", help="What the program will run on: a name that `eqsat targets` lists, or a TOML file."),
+]
 CostName = Annotated[
     str | None,
     typer.Option(
         "--cost",
         help="What to minimise: kernels, bytes, flops, roofline, roofline-launch, measured (seconds, by timings of single "
-        "kernels; measured=PATH for those in a file). By default kernels; with --form onnxruntime for onnxruntime-cpu measured.",
+        "kernels; measured=PATH for those in a file). By default measured for onnxruntime-cpu in its own form, else kernels.",
         show_default=False,
     ),
 ]
@@ -41,11 +44,16 @@ Numerics = Annotated[
     typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
 ]
 Form = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="Form of the written model: flat (ONNX operators), functions (the same, one per kernel), onnxruntime (its fused "
-        "operators, too)."
+        "operators, too). By default onnxruntime for onnxruntime-cpu, else flat.",
+        show_default=False,
     ),
+]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file, too, once checked; may be repeated."),
 ]
 TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]
 NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
@@ -84,19 +92,45 @@ def fail(message: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
+NOT_VERIFIED = 3
+"""Exit status where results were to be compared and could not be."""
+
+
+def fail_unless_run(verdict: object, notes: Sequence[str], what: str) -> None:
+    """Ends with `NOT_VERIFIED` where a verification that was asked for did not run."""
+    if verdict == "not run":
+        fail(f"{what}: {'; '.join(notes)}", NOT_VERIFIED)
+
+
 @contextmanager
-def progress(quiet: bool, verbose: bool) -> Iterator[Callable[[str, str], None]]:
-    """A spinner that names the stage on a terminal; a line per stage with ``-v``; nothing otherwise."""
+def progress(quiet: bool, verbose: bool, stages: bool = False) -> Iterator[Callable[[str, str], None]]:
+    """On a terminal a spinner that names the stage and how far it is; with ``-v`` a line per step; else, if ``stages``, a
+    line per stage."""
     if verbose:
-        yield lambda stage, detail: print(f"{stage} {detail}".rstrip(), file=sys.stderr)
+        yield lambda stage, detail: print(_step(stage, detail), file=sys.stderr, flush=True)
         return
-    if quiet or not sys.stderr.isatty():
+    silent = not sys.stderr.isatty() and not stages
+    if quiet or silent:
         yield lambda stage, detail: None
+        return
+    if not sys.stderr.isatty():
+        begun: set[str] = set()
+
+        def begin(stage: str, detail: str) -> None:
+            if stage not in begun:
+                begun.add(stage)
+                print(f"eqsat: {stage}", file=sys.stderr, flush=True)
+
+        yield begin
         return
     from rich.console import Console
 
     with Console(stderr=True).status("load") as status:
-        yield lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
+        yield lambda stage, detail: status.update(_step(stage, detail))
+
+
+def _step(stage: str, detail: str) -> str:
+    return f"{stage} ({detail})" if detail else stage
 
 
 def print_report(report: Any, json_path: str | None, quiet: bool) -> None:
@@ -130,6 +164,15 @@ def parse_dims(given: list[str] | None) -> dict[str, int]:
     return dims
 
 
+def load_rule_files(paths: list[Path] | None) -> None:
+    """Registers the rules of each file, checked."""
+    if paths:
+        from eqsat.rule_check.files import load_rules
+
+        for path in paths:
+            load_rules(path)
+
+
 def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     """Devices by name of node, value or input; those on the command line come before those of the file."""
     devices: dict[str, str] = {}
@@ -149,12 +192,15 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     return devices
 
 
-def check_writable(output: Path) -> None:
+def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False) -> None:
+    """Raises `OutputError` unless ``output`` can be written; over ``model``, the file that is read, only if asked for."""
     import os
 
     from eqsat.errors import OutputError
 
     folder = output.parent
+    if model is not None and not overwrite and output.exists() and model.exists() and output.samefile(model):
+        raise OutputError(f"{output}: is the model itself; name another file, or give --overwrite to replace it")
     if output.is_dir():
         raise OutputError(f"{output}: is a folder; name a file")
     if not folder.is_dir():

@@ -6,7 +6,23 @@ from typing import Annotated
 
 import typer
 
-from eqsat.commands.common import Dims, Json, Model, Quiet, Verbose, errors, parse_dims, print_report, progress
+from eqsat.commands.common import (
+    CostName,
+    Dims,
+    Form,
+    Json,
+    Model,
+    Numerics,
+    Quiet,
+    RuleFiles,
+    TargetName,
+    Verbose,
+    errors,
+    load_rule_files,
+    parse_dims,
+    print_report,
+    progress,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,12 +36,11 @@ def explain(
     near: Annotated[
         str, typer.Option(metavar="NODE", help="A node or value of MODEL: what fired there, and what nearly did.")
     ] = "",
-    target: Annotated[str, typer.Option(help="What the program will run on.")] = "onnxruntime-cpu",
-    cost: Annotated[str, typer.Option(help="What to minimise.")] = "kernels",
-    numerics: Annotated[str, typer.Option(help="Weakest class of rewrite: exact, rounding, lsb or lossy.")] = "lsb",
-    form: Annotated[
-        str, typer.Option(help="Form of the model that would be written: flat, functions or onnxruntime.")
-    ] = "flat",
+    rules: RuleFiles = None,
+    target: TargetName = "onnxruntime-cpu",
+    cost: CostName = None,
+    numerics: Numerics = "lsb",
+    form: Form = None,
     dim: Dims = None,
     json_path: Json = None,
     quiet: Quiet = False,
@@ -40,6 +55,7 @@ def explain(
     with errors():
         from eqsat.why import explain as run
 
+        load_rule_files(rules)
         with progress(quiet, verbose) as notify:
             found = run(
                 model,

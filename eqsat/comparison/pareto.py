@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from eqsat.comparison.measures import TIME_MODEL, Measures, finite, measure
 from eqsat.comparison.run import Budget, Growths, comparison_options
@@ -17,6 +17,7 @@ from eqsat.cost.model import COST_MODELS, CostModel
 from eqsat.cost.target import Target, as_target
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.lower.schedule import with_least_memory
+from eqsat.options import SharedOptions, takes_options
 from eqsat.pipeline import Progress, Result, collector_off, result_of
 
 TIME_WEIGHTS = (0.0, 1.0, 0.5, 0.05, 0.25, 0.75, 0.95)
@@ -118,17 +119,21 @@ class ParetoFront:
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
+@takes_options(SharedOptions)
 def pareto(
-    source: Any, *, target: str | Target = "onnxruntime-cpu", progress: Progress | None = None, **options: Any
+    source: Any,
+    *,
+    target: str | Target = "onnxruntime-cpu",
+    progress: Progress | None = None,
+    **options: Unpack[SharedOptions],
 ) -> ParetoFront:
     """The programs that no other candidate equals or beats on all of kernels, predicted time and peak memory.
 
     Candidates come from a sweep of scalarisations: weighted sums of kernels and time, with a price on large values. Each has
-    its kernels put in the order of least memory that was found. ``options`` are those of `eqsat.Options`;
-    ``time_limit_s`` bounds the saturation, and the sweep, which stops when its time is up. Only programs on the convex hull
-    of prices can be found, and
-    memory is steered by a stand-in (squares of the values' sizes), so a front is what was found, not all there is. Raises
-    `ModelError` and `OptionError` for bad input.
+    its kernels put in the order of least memory that was found. ``time_limit_s`` bounds the saturation, and the sweep,
+    which stops when its time is up. Only programs on the convex hull of prices can be found, and memory is steered by a
+    stand-in (squares of the values' sizes), so a front is what was found, not all there is. Raises `ModelError` and
+    `OptionError` for bad input.
     """
     started = time.perf_counter()
     machine = as_target(target)

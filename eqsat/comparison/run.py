@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Unpack
 
 from eqsat.comparison.agreement import agreement
 from eqsat.comparison.differences import difference
@@ -18,7 +18,7 @@ from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.fusion import kernel_works, price_works
-from eqsat.options import Options
+from eqsat.options import Options, SharedOptions, takes_options
 from eqsat.pipeline import Growth, Progress, RuleScope, collector_off, grow, load, result_of, rule_scope
 
 COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")
@@ -28,19 +28,20 @@ LEAST_SHARE_S = 1.0
 """An extraction that has less time may find nothing at all."""
 
 
+@takes_options(SharedOptions)
 def compare(
     source: Any,
     *,
     cost: Sequence[str | CostModel | CostFunction] = COST_MODELS,
     target: Sequence[str | Target] = ("onnxruntime-cpu",),
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[SharedOptions],
 ) -> Comparison:
     """Extracts a program for each target and cost model from one saturated e-graph and compares the programs.
 
-    ``cost``: names, cost models or functions of a kernel's `Work`; ``target``: names or targets. The other ``options`` are
-    those of `eqsat.Options`. ``time_limit_s`` bounds each saturation, and all extractions together: those of targets without
-    kernels of several operators go first, and what one leaves over is shared by the rest. A program found for one cost model
+    ``cost``: names, cost models or functions of a kernel's `Work`; ``target``: names or targets. ``time_limit_s`` bounds
+    each saturation, and all extractions together: those of targets without kernels of several operators go first, and what one
+    leaves over is shared by the rest. A program found for one cost model
     counts for all of the same target, and of targets that have all its kernels: each row holds the cheapest of them under its
     model. Nothing is verified. Raises `ModelError` and `OptionError` for bad input.
     """
@@ -120,14 +121,12 @@ def _several(what: str, given: Sequence[Any]) -> Sequence[Any]:
     return given
 
 
-def comparison_options(given: dict[str, Any]) -> Options:
+def comparison_options(given: Mapping[str, Any]) -> Options:
     """Options of a run that extracts many programs. Raises `OptionError` for those that only make sense for one."""
     for name in ("memory_budget_bytes", "verify", "feeds"):
         if name in given:
             raise OptionError(f"{name} is an option of optimize only: a comparison neither verifies nor keeps a budget")
-    chosen = Options(**given, verify=False)
-    chosen.check()
-    return chosen
+    return Options.of({"form": "flat", **given, "verify": False})
 
 
 class Growths:
@@ -137,14 +136,16 @@ class Growths:
         self.notify: Progress = progress or (lambda stage, detail: None)
         self.notify("load", "")
         start = time.perf_counter()
-        self.graph = load(source, options.dims)
+        self.graph = load(
+            source, options.dims, example_inputs=options.example_inputs, dynamic_shapes=options.dynamic_shapes
+        )
         self.load_seconds = time.perf_counter() - start
         self._options = options
         self._known: dict[RuleScope, tuple[list[str], Growth]] = {}
 
     def of(self, target: Target) -> Growth:
         """The e-graph for a target."""
-        scope = rule_scope([target], self._options.form)
+        scope = rule_scope([target], self._options.file_form)
         if scope not in self._known:
             self._known[scope] = [], grow(self.graph, self._options, scope, self.notify)
         names, growth = self._known[scope]

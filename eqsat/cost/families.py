@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eqsat.cost.model import Work
-from eqsat.ir.operator import Kind, split_key, traits_of
+from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.types import TensorType, Type
 
 Family = tuple[str, ...]
@@ -37,8 +37,7 @@ def element_types(types: Sequence[Type | None]) -> str:
 
 def variant_of(work: Work) -> str:
     """The way a kernel works that its attributes and the shapes of its operands choose; empty where there is one way."""
-    _, op = split_key(work.operators[0])
-    rule = _VARIANTS.get(op)
+    rule = _VARIANTS.get(work.operators[0])
     if rule is None and work.kind is Kind.ELEMENTWISE:
         rule = _broadcast
     if rule is None and traits_of(work.operators[0]).reduces:
@@ -142,18 +141,18 @@ def _product(second: int) -> Variant:
 
 _VARIANTS: dict[str, Variant] = {
     "Conv": _convolution(1),
-    "FusedConv": _convolution(1),
+    "com.microsoft::FusedConv": _convolution(1),
     "ConvInteger": _convolution(1),
     "QLinearConv": _convolution(3),
     "MatMul": _product(1),
-    "FusedMatMul": _product(1),
+    "com.microsoft::FusedMatMul": _product(1),
     "MatMulInteger": _product(1),
     "QLinearMatMul": _product(3),
-    "MatMulIntegerToFloat": _product(1),
-    "DynamicQuantizeMatMul": _product(1),
+    "com.microsoft::MatMulIntegerToFloat": _product(1),
+    "com.microsoft::DynamicQuantizeMatMul": _product(1),
     "Gemm": _product(1),
-    "FusedGemm": _product(1),
-    "QGemm": _product(3),
+    "com.microsoft::FusedGemm": _product(1),
+    "com.microsoft::QGemm": _product(3),
     "Transpose": _permutation,
     "Softmax": _along(-1),
     "LogSoftmax": _along(-1),
@@ -163,7 +162,11 @@ _VARIANTS: dict[str, Variant] = {
     "Split": _along(0),
     "QuantizeLinear": _per_axis,
     "DequantizeLinear": _per_axis,
-    "QLinearAdd": lambda attributes, inputs, outputs: _broadcast(attributes, (inputs[0], inputs[3]), outputs),
-    "QLinearMul": lambda attributes, inputs, outputs: _broadcast(attributes, (inputs[0], inputs[3]), outputs),
+    "com.microsoft::QLinearAdd": lambda attributes, inputs, outputs: _broadcast(
+        attributes, (inputs[0], inputs[3]), outputs
+    ),
+    "com.microsoft::QLinearMul": lambda attributes, inputs, outputs: _broadcast(
+        attributes, (inputs[0], inputs[3]), outputs
+    ),
 }
 """By operator, not by trait: what kernels are told apart by is a fact about kernels, and timings are sorted by it."""

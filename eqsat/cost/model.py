@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from eqsat.cost.target import Target
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, choices
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.nominal import flops_of, nominal_application
 from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import DType, TensorType, Type
-
-NOMINAL_EXTENT = 32
-"""What a symbolic dimension counts as when work is estimated."""
 
 VIEW_PRICE = 1e-3
 """Price, in kernels, of a view and of each operator of a kernel after the first: they launch nothing, but of two programs with
@@ -30,7 +28,7 @@ class Work:
 
     A kernel of several operators has the kind of the one that is hardest to fuse, and is a view only if all of them are;
     ``parts`` is then the work of each. Of a single operator ``types`` are those of its operands (``None`` for an absent one)
-    and ``results`` of its outputs, symbolic extents replaced by `NOMINAL_EXTENT`: what a table of timings is asked for.
+    and ``results`` of its outputs, with numbers for symbolic extents (`eqsat.ir.nominal`): what timings are looked up by.
     """
 
     operators: tuple[str, ...]
@@ -134,25 +132,24 @@ def find_cost_model(name: str) -> NamedModel:
     try:
         return COST_MODELS[name]
     except KeyError:
-        names = ", ".join((*COST_MODELS, "measured"))
-        raise OptionError(f"cost model {name!r} does not exist; choose one of {names}") from None
+        raise OptionError(f"cost model {name!r} does not exist; {choices(name, (*COST_MODELS, 'measured'))}") from None
 
 
 def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> Work:
     """The work of a single operator. Constants are read at run time too: they count as bytes."""
     definition = operator(op, domain)
     kind = definition.kind if definition is not None else Kind.OPAQUE
-    app = Application(app.op, app.attributes, [nominal(t) for t in app.types], app.values, app.outputs)
-    results = [nominal(t) for t in outputs]
-    flops = 0.0
-    if definition is not None:
-        flops = definition.flops(app, [t for t in results if t is not None])
+    flops = flops_of(definition, app, outputs) if definition is not None else 0.0
+    app, results = nominal_application(definition, app, outputs)
     name = f"{domain}::{op}" if domain else op
     dtype = _element_type(kind, app.types)
-    known = tuple(t for t in results if t is not None)
-    return Work(
-        (name,), kind, flops, _total(app.types), _total(results), dtype, tuple(app.types), known, app.attributes
-    )
+    read, written = total_bytes(app.types), total_bytes(results)
+    return Work((name,), kind, flops, read, written, dtype, tuple(app.types), tuple(results), app.attributes)
+
+
+def at_load(work: Work) -> Work:
+    """The work of an operator that the runtime computes when it loads a program: nothing is left of it but its place."""
+    return replace(work, kind=Kind.VIEW, flops=0.0)
 
 
 def _element_type(kind: Kind, types: Sequence[Type | None]) -> str:
@@ -166,12 +163,6 @@ def _element_type(kind: Kind, types: Sequence[Type | None]) -> str:
     return first.dtype.numpy.name
 
 
-def nominal(type: Type | None) -> Type | None:
-    """A type with `NOMINAL_EXTENT` for every symbolic dimension."""
-    if not isinstance(type, TensorType) or type.shape is None:
-        return type
-    return TensorType(type.dtype, tuple(NOMINAL_EXTENT if isinstance(d, str) else d for d in type.shape))
-
-
-def _total(types: Sequence[Type | None]) -> float:
+def total_bytes(types: Sequence[Type | None]) -> float:
+    """Bytes of operands or results; nothing for what is absent or of unknown extent."""
     return float(sum(t.bytes or 0 for t in types if isinstance(t, TensorType) and t.dtype != 0))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from eqsat.cost.model import Work, work_of
+from eqsat.cost.model import Work, total_bytes
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, split_key, traits_of
+from eqsat.ir.operator import Kind, traits_of
 from eqsat.ir.types import TensorType, Type
 
 _WITH_BIAS = frozenset(("Conv", "Gemm"))
@@ -80,9 +81,9 @@ def _rows_looked_up(types: list[Type | None], tables: Mapping[int, int]) -> list
 
 
 def _again(work: Work, types: Sequence[Type | None], results: Sequence[Type]) -> Work:
-    domain, op = split_key(work.operators[0])
-    app = Application(work.operators[0], work.attributes, types, [None] * len(types), len(results))
-    return work_of(op, domain, app, results)
+    """The kernel with other operands: it does the same operations, whatever its definition says of such types."""
+    read, written = total_bytes(types), total_bytes(results)
+    return replace(work, types=tuple(types), results=tuple(results), bytes_read=read, bytes_written=written)
 
 
 def _flattened(work: Work) -> Work:
@@ -127,14 +128,8 @@ def _cut_in_rows(work: Work) -> Work:
         assert isinstance(type, TensorType)
         return TensorType(type.dtype, (outer, math.prod(_static(type) or ()) // outer))
 
-    app = Application(
-        "Split",
-        Attributes({"axis": -1}),
-        [rows(work.types[0]), *work.types[1:]],
-        [None] * len(work.types),
-        len(results),
-    )
-    return work_of("Split", "", app, [rows(t) for t in work.results])
+    found = _again(work, [rows(work.types[0]), *work.types[1:]], [rows(t) for t in work.results])
+    return replace(found, attributes=Attributes({"axis": -1}))
 
 
 def _static(type: Type | None) -> tuple[int, ...] | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from eqsat.errors import OptionError
+from eqsat.cost.target_file import check_target, read_target_file
+from eqsat.errors import OptionError, choices
 
 _FOLDER = Path(__file__).parent / "targets"
 
@@ -66,7 +67,8 @@ class Target:
     kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``unsupported``:
     operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators that the software stack
     spells out itself, and that are never introduced. ``slices``: a Split is run as one Slice for each output, which may join
-    other kernels.
+    other kernels. ``kept_at_load``: operators that are run on every call even if they read constants only; others that do are
+    computed when a program is loaded.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Target:
     expanded: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     slices: bool = False
+    kept_at_load: frozenset[str] = frozenset()
     on_chip_bytes: float = float("inf")
     argument_limit: int = 64
 
@@ -105,7 +108,7 @@ class Target:
         )
 
 
-_SAME_KERNELS = ("free_kinds", "fusion", "recompute", "free_operators", "expanded", "domains", "slices")
+_SAME_KERNELS = ("free_kinds", "fusion", "recompute", "free_operators", "expanded", "domains", "slices", "kept_at_load")
 
 
 @cache
@@ -113,48 +116,55 @@ def load_target(name: str) -> Target:
     """The shipped target called ``name``. Raises `OptionError` with the names there are."""
     path = _FOLDER / f"{name}.toml"
     if name not in target_names():
-        raise OptionError(f"target {name!r} does not exist; choose one of {', '.join(target_names())}")
+        raise OptionError(f"target {name!r} does not exist; {choices(name, target_names())}")
     return parse_target(name, tomllib.loads(path.read_text()))
 
 
-def as_target(target: str | Target) -> Target:
-    """The target that ``target`` names or is. Raises `OptionError` for an unknown name."""
-    return load_target(target) if isinstance(target, str) else target
+def as_target(target: str | Path | Target) -> Target:
+    """The target that ``target`` names or is; a name that ends in ``.toml`` is the path of a file (docs/targets.md).
+
+    Raises `OptionError` for an unknown name, or a file that describes no target.
+    """
+    if isinstance(target, Target):
+        return target
+    if isinstance(target, str) and not target.endswith(".toml"):
+        return load_target(target)
+    return parse_target(str(target), read_target_file(Path(target)))
 
 
 def parse_target(name: str, data: Mapping[str, Any]) -> Target:
-    """A target from the data of its TOML file. Raises `OptionError` for a missing key or an unknown way of fusion.
+    """A target from the data of its TOML file. Raises `OptionError` for data that describe none.
 
     ``extends`` names a shipped target whose keys hold where the file has none.
     """
     if "extends" in data:
-        base = tomllib.loads((_FOLDER / f"{data['extends']}.toml").read_text())
-        data = {**base, **data}
-    fusion = data.get("fusion", "cones")
-    if fusion not in FUSIONS:
-        raise OptionError(f"target {name!r}: fusion {fusion!r} does not exist; choose one of {', '.join(FUSIONS)}")
-    try:
-        return Target(
-            name,
-            data["description"],
-            data["source"],
-            float(data["launch_s"]),
-            float(data["bandwidth_bytes_per_s"]),
-            MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()}),
-            frozenset(data["free_kinds"]),
-            tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ()))),
-            fusion,
-            frozenset(data.get("recompute", ())),
-            frozenset(data.get("free_operators", ())),
-            frozenset(data.get("unsupported", ())),
-            frozenset(data.get("expanded", ())),
-            frozenset(data.get("domains", ())),
-            bool(data.get("slices", False)),
-            float(data.get("on_chip_bytes", "inf")),
-            int(data.get("argument_limit", 64)),
-        )
-    except KeyError as error:
-        raise OptionError(f"target {name!r}: key {error.args[0]!r} is missing") from None
+        base = data["extends"]
+        if base not in target_names():
+            raise OptionError(
+                f"target {name!r}: extends: target {base!r} does not exist; {choices(base, target_names())}"
+            )
+        data = {**tomllib.loads((_FOLDER / f"{base}.toml").read_text()), **data}
+    check_target(name, data)
+    return Target(
+        name,
+        data["description"],
+        data["source"],
+        float(data["launch_s"]),
+        float(data["bandwidth_bytes_per_s"]),
+        MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()}),
+        frozenset(data["free_kinds"]),
+        tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ()))),
+        data.get("fusion", "cones"),
+        frozenset(data.get("recompute", ())),
+        frozenset(data.get("free_operators", ())),
+        frozenset(data.get("unsupported", ())),
+        frozenset(data.get("expanded", ())),
+        frozenset(data.get("domains", ())),
+        bool(data.get("slices", False)),
+        frozenset(data.get("kept_at_load", ())),
+        float(data.get("on_chip_bytes", "inf")),
+        int(data.get("argument_limit", 64)),
+    )
 
 
 def _template(data: Mapping[str, Any]) -> Template:

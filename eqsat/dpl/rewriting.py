@@ -260,7 +260,7 @@ def _in_order(before: Sequence[Expr], roots: Sequence[Expr]) -> Iterator[Expr]:
 def _verdict(before: Graph, after: Graph) -> str:
     """Runs both graphs on random inputs. Raises `VerificationError` when an output differs."""
     from eqsat.backends.onnx_file import save_onnx
-    from eqsat.verify import verify_models
+    from eqsat.verification import verify_models
 
     with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
         paths = [Path(folder) / name for name in ("before.onnx", "after.onnx")]

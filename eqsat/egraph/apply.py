@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
+from eqsat.egraph.premises import premises_of
 from eqsat.errors import RuleError
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import TensorType, may_differ
 from eqsat.rewrite import GroupRule, GroupView, Match, Ref, Rule, Term, Unmet
 
 
@@ -57,9 +59,10 @@ class RuleApplier:
         if term is None:
             return False
         handle = egraph.add_term(term, rule.name)
-        _check_type(egraph, rule.name, match.root.handle, handle)
         if egraph.find(handle) == egraph.find(match.root.handle):
             return len(egraph.nodes) > before
+        if not self._may_merge(rule.name, match.root.handle, handle):
+            return False
         left, premises = self._matched(query, row, match.root.handle)
         return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
 
@@ -93,88 +96,48 @@ class RuleApplier:
     def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
         """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
         egraph = self._egraph
-        view = _View(egraph)
-        found = [(rule.name, ref, term) for rule in rules for ref, term in self._build_group(rule, view)]
+        view = EGraphView(egraph)
+        looks = [Look(view) for _ in rules]
+        found = [
+            (rule.name, ref, term, look)
+            for rule, look in zip(rules, looks, strict=True)
+            for ref, term in self._build_group(rule, look)
+        ]
         changed = False
-        for name, ref, term in found:
+        for name, ref, term, look in found:
             handle = egraph.add_term(term, name)
-            _check_type(egraph, name, ref.handle, handle)
-            if egraph.union(ref.handle if ref.enode < 0 else ref.enode, handle, name):
+            if egraph.find(handle) == egraph.find(ref.handle):
+                continue
+            if not self._may_merge(name, ref.handle, handle):
+                continue
+            left = ref.handle if ref.enode < 0 else ref.enode
+            if egraph.union(left, handle, name, premises_of(egraph, look, left, term)):
                 matches[name] += 1
                 changed = True
         return changed
 
-    def _build_group(self, rule: GroupRule, view: _View) -> Iterator[tuple[Ref, Term]]:
+    def _build_group(self, rule: GroupRule, view: GroupView) -> Iterator[tuple[Ref, Term]]:
         """The merges of a group rule, up to a node about which too little is known."""
         try:
             yield from rule.build(view)
         except Unmet as reason:
             self._count(rule.name, reason)
 
+    def _may_merge(self, name: str, left: int, right: int) -> bool:
+        """Whether the right side provably has the extents of the left, for all values of the symbols.
+
+        Raises `RuleError` where all are known and differ: the rule is wrong.
+        """
+        a, b = self._egraph.full_type_of(left), self._egraph.full_type_of(right)
+        if a == b or not isinstance(a, TensorType) or not isinstance(b, TensorType):
+            return True
+        if a.is_static and b.is_static:
+            raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
+        if may_differ(a, b):
+            self._count(name, Unmet("an extent may differ: a symbol may be 1"))
+            return False
+        return True
+
     def _count(self, name: str, reason: Unmet) -> None:
         key = (name, str(reason))
         self.reasons[key] = self.reasons.get(key, 0) + 1
-
-
-def _check_type(egraph: EGraph, name: str, left: int, right: int) -> None:
-    """A right side whose type is known to differ is a wrong rule; refuse it before it is merged."""
-    a, b = egraph.full_type_of(left), egraph.full_type_of(right)
-    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.is_static and b.is_static and a != b:
-        raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
-
-
-def view_of(egraph: EGraph) -> GroupView:
-    """The e-graph as it is now, as group rules see it."""
-    return _View(egraph)
-
-
-class _View:
-    """The e-graph as group rules see it (`eqsat.rewrite.GroupView`)."""
-
-    def __init__(self, egraph: EGraph) -> None:
-        self._egraph = egraph
-        self._by_op: dict[str, list[int]] = {}
-        self._nodes: dict[int, tuple[Ref, tuple[Ref | None, ...]]] = {}
-        self._refs: dict[int, Ref] = {}
-        seen: set[tuple[object, ...]] = set()
-        for handle, node in enumerate(egraph.nodes):
-            if node.opaque is not None or node.key in (CONSTANT, INPUT):
-                continue
-            key = (node.key, node.attribute_number, node.outputs, egraph.canonical_children(handle))
-            if key not in seen:
-                seen.add(key)
-                self._by_op.setdefault(node.key, []).append(handle)
-
-    def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
-        for handle in self._by_op.get(op, ()):
-            yield self._node(handle)
-
-    def spellings(self, ref: Ref) -> Iterator[tuple[str, tuple[Ref | None, ...]]]:
-        for handle in self._egraph.members(ref.handle):
-            node = self._egraph.nodes[handle]
-            if node.opaque is None:
-                yield (node.key, self._node(handle)[1])
-
-    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
-        for handle in self._egraph.uses(ref.handle):
-            node = self._egraph.nodes[handle]
-            if node.opaque is None:
-                yield (node.key, *self._node(handle))
-
-    def _node(self, handle: int) -> tuple[Ref, tuple[Ref | None, ...]]:
-        found = self._nodes.get(handle)
-        if found is None:
-            egraph = self._egraph
-            inputs = tuple(map(self._input, egraph.canonical_children(handle)))
-            ref = egraph.ref(handle, egraph.nodes[handle].attributes)
-            ref.enode = handle
-            found = self._nodes[handle] = (ref, inputs)
-        return found
-
-    def _input(self, cls: int) -> Ref | None:
-        if cls == ABSENT_INPUT:
-            return None
-        found = self._refs.get(cls)
-        if found is None:
-            found = self._refs[cls] = self._egraph.ref(cls)
-        return found

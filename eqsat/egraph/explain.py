@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from eqsat.egraph.egraph import EGraph, ENode
+from eqsat.egraph.egraph import CONSTANT, EGraph, ENode
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_commutative
 
 Pairs = tuple[tuple[int, int], ...]
@@ -188,12 +188,17 @@ class Explainer:
         members = self._egraph.members(handle)
         return next((m for m in members if not nodes[m].rule), members[0])
 
+    def rules_for(self, handle: int) -> frozenset[str]:
+        """Rules by which what stands for a class is the value of one of its e-nodes."""
+        return self.rules_between(self.reference_of(handle), handle)
+
     def rules_of(self, chosen: int) -> frozenset[str]:
         """Rules by which the e-node ``chosen``, on what stands for its inputs, gives what stands for its class."""
         node = self._egraph.nodes[chosen]
-        rules: set[str] = {node.rule} if node.rule else set()
-        rules |= self.rules_between(self.reference_of(chosen), chosen)
+        literal = node.op == CONSTANT and not node.domain  # one for each content, whoever asked for it first
+        rules: set[str] = {node.rule} if node.rule and not literal else set()
+        rules |= self.rules_for(chosen)
         for child in node.children:
             if child != ABSENT_INPUT:
-                rules |= self.rules_between(self.reference_of(child), child)
+                rules |= self.rules_for(child)
         return frozenset(rules)

@@ -23,6 +23,12 @@ _APPROXIMATION = 2e-6
 """By how much kernels miss the values of a rising function with bounds, and more."""
 
 _BYTES = frozenset((DType.INT8, DType.UINT8))
+_FOLLOWED = _BYTES | {DType.INT64}
+"""Integers in which bounds tell something: codes, and the extents that shapes are computed from."""
+
+_MOST_ELEMENTS = 2.0**47
+"""More do not fit into memory. Sums of extents do not overflow."""
+
 _DEPTH = 12
 _INTEGER_DEPTH = 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
@@ -80,11 +86,13 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         found = _of_arithmetic(egraph, node.key, children, depth, memo)
         if found is not None:
             return found
+    if node.key in ("Shape", "Size"):
+        return (0.0, _MOST_ELEMENTS)
     if traits.bounds != EVERYTHING and (traits.sources or _is_float(egraph, handle)):
         return _of_function(egraph, traits, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
-    if node.op == "Mul" and len(children) == 2:
+    if node.key == "Mul" and len(children) == 2:
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
@@ -192,12 +200,15 @@ def _widened(dtype: DType, low: float, high: float) -> Interval | None:
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
     """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     type = egraph.full_type_of(children[0])
-    if not isinstance(type, TensorType) or type.dtype not in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE):
+    extents = isinstance(type, TensorType) and type.dtype is DType.INT64 and op == "Add"
+    if not isinstance(type, TensorType) or not (extents or type.dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
         return None
     bounds = [_child(egraph, c, depth, memo) for c in children]
     if not all(math.isfinite(b) for pair in bounds for b in pair):
         return None
     (a, b), (c, d) = bounds[0], bounds[-1]
+    if extents:
+        return (a + c, b + d) if max(abs(a + c), abs(b + d)) <= 2.0**52 else None
     if op == "Add":
         corners = [a + c, b + d]
     elif op == "Sub":

@@ -27,6 +27,8 @@ FOLD_LIMIT_BYTES = 1 << 16
 _WIDENING_LIMIT_BYTES = 1 << 13
 """What makes more bytes out of fewer gives up a compact weight when it is folded, so only tiny results fold."""
 
+Pairs = tuple[tuple[int, int], ...]
+
 FOLD_EXACT = "fold_constants"
 FOLD_INEXACT = "fold_constants_with_rounding"
 
@@ -37,8 +39,10 @@ class KnownValues:
     def __init__(self, egraph: EGraph, *, fold_inexact: bool) -> None:
         self._egraph = egraph
         self._fold_inexact = fold_inexact
-        self._constant: set[int] = set()
+        self._constant: dict[int, tuple[int, int]] = {}
+        self._age = 0
         self._values: dict[int, np.ndarray] = {}
+        self._literals: dict[int, int] = {}
         self._intervals: dict[int, tuple[float, float]] = {}
         self._bounds: dict[tuple[int, int], tuple[float, float]] = {}
         self._queue: list[int] = []
@@ -48,6 +52,13 @@ class KnownValues:
 
     def constant_classes(self) -> frozenset[int]:
         return frozenset(self._constant)
+
+    def computed_by(self, cls: int) -> int:
+        """The e-node that gives the elements of a constant class: a literal, or the one that first proved it constant.
+
+        What an e-node reads was constant before it: following these e-nodes never runs in a circle.
+        """
+        return self._constant[cls][1]
 
     def small_value(self, cls: int) -> np.ndarray | None:
         return self._values.get(cls)
@@ -61,9 +72,10 @@ class KnownValues:
             assert isinstance(constant, Constant)
             if constant.size <= VALUE_SIZE_LIMIT:
                 self._values[handle] = constant.numpy()
-            self._mark(handle)
+                self._literals[handle] = handle
+            self._mark(handle, handle, age=0)
             return
-        if node.children or node.op == "ConstantOfShape":
+        if node.children or node.key == "ConstantOfShape":
             self._queue.append(handle)
 
     def merged(self, keep: int, lose: int) -> None:
@@ -71,19 +83,24 @@ class KnownValues:
         values = self._values
         if lose in values:
             values.setdefault(keep, values.pop(lose))
+            self._literals.setdefault(keep, self._literals.pop(lose))
         self._intervals.pop(lose, None)
         self._intervals.pop(keep, None)
         self._bounds.clear()
-        was_keep, was_lose = keep in self._constant, lose in self._constant
-        self._constant.discard(lose)
-        if was_lose and not was_keep:
-            self._mark(keep)
-        elif was_keep and not was_lose:
-            self._queue.extend(u for u in self._egraph.uses(keep))
+        kept, lost = self._constant.get(keep), self._constant.pop(lose, None)
+        if kept is not None and lost is not None:
+            self._constant[keep] = min(kept, lost)
+        elif lost is not None:
+            self._mark(keep, lost[1], age=lost[0])
+        elif kept is not None:
+            self._queue.extend(self._egraph.uses(keep))
 
-    def _mark(self, cls: int) -> None:
+    def _mark(self, cls: int, handle: int, age: int | None = None) -> None:
         if cls not in self._constant:
-            self._constant.add(cls)
+            if age is None:
+                self._age += 1
+                age = self._age
+            self._constant[cls] = (age, handle)
             self._egraph.pending.constants.append(cls)
             self._queue.extend(self._egraph.uses(cls))
 
@@ -108,7 +125,7 @@ class KnownValues:
             return False
         children = egraph.canonical_children(handle)
         static = self._static(handle) if node.key in ("Shape", "Size") else None
-        exact = definition.bit_exact or static is not None
+        exact = definition.folds_exactly(node.attributes) or static is not None
         if static is None:
             if not all(c == 0 or c in self._constant for c in children):
                 return False
@@ -120,13 +137,15 @@ class KnownValues:
         if not isinstance(type, TensorType) or type.bytes is None or not self._may_fold(handle, type.bytes):
             return False
         already = cls in self._constant
-        self._mark(cls)
+        self._mark(cls, handle)
         if type.size is not None and type.size <= VALUE_SIZE_LIMIT:
             inputs = [None if c == 0 else self._values.get(c) for c in children]
             if static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True)):
                 return not already  # a small result of large operands: computed after extraction
             array = static[0] if static is not None else evaluate_operator(node.key, node.attributes, inputs)[0]
-            self._replace(handle, np.asarray(array), type, exact)
+            self._replace(
+                handle, np.asarray(array), type, exact, () if static is not None else self._read(node.children)
+            )
             return True
         return not already
 
@@ -143,16 +162,22 @@ class KnownValues:
             type = egraph.type_of(projection)
             index = egraph.nodes[projection].attribute_number
             if isinstance(type, TensorType) and index < len(results) and egraph.find(projection) not in self._values:
-                self._mark(egraph.find(projection))
-                self._replace(projection, np.asarray(results[index]), type, exact)
+                self._mark(egraph.find(projection), projection)
+                premises = ((egraph.nodes[projection].children[0], handle), *self._read(node.children))
+                self._replace(projection, np.asarray(results[index]), type, exact, premises)
                 changed = True
         return changed
 
-    def _replace(self, handle: int, array: np.ndarray, type: TensorType, exact: bool) -> None:
+    def _read(self, children: tuple[int, ...]) -> Pairs:
+        """What folding an operator rests on: that each operand is the literal which was read in its place."""
+        literals = ((c, self._literals[self._egraph.find(c)]) for c in children if c != 0)
+        return tuple((c, literal) for c, literal in literals if c != literal)
+
+    def _replace(self, handle: int, array: np.ndarray, type: TensorType, exact: bool, premises: Pairs) -> None:
         rule = FOLD_EXACT if exact else FOLD_INEXACT
         array = array.astype(type.dtype.numpy, copy=False)
         literal = self._egraph.add_constant(Constant.of(array), rule)
-        self._egraph.union(handle, literal, rule)
+        self._egraph.union(handle, literal, rule, premises)
 
     def _static(self, handle: int) -> tuple[np.ndarray, ...] | None:
         from eqsat.ir.operators.static_value import static_outputs

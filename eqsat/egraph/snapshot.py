@@ -6,8 +6,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.egraph.egraph import EGraph, ENode
+from eqsat.egraph.egraph import EGraph, ENode, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.ir.at_load import foldable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,34 @@ class Snapshot:
     @property
     def size(self) -> int:
         return sum(len(nodes) for nodes in self.classes.values())
+
+    def known_at_load(self, kept: frozenset[str] = frozenset()) -> frozenset[int]:
+        """Classes that some e-node computes from constants only, directly or through others, by operators that are not ``kept``
+        (`eqsat.ir.at_load`)."""
+        key = (Snapshot.known_at_load, kept)
+        if key not in self.derived:
+            self.derived[key] = self._known_at_load(kept)
+        return self.derived[key]
+
+    def _known_at_load(self, kept: frozenset[str]) -> frozenset[int]:
+        egraph = self.egraph
+        readers: dict[int, list[int]] = {}
+        for cls, nodes in self.classes.items():
+            for child in {c for item in nodes for c in item.children}:
+                readers.setdefault(child, []).append(cls)
+        found = set(self.constants)
+        queue = [r for c in found for r in readers.get(c, ())]
+        while queue:
+            cls = queue.pop()
+            if cls in found or isinstance(egraph.full_type_of(cls), TupleType):
+                continue
+            for item in self.classes[cls]:
+                known = item.children and found.issuperset(item.children) and item.node.key not in kept
+                if known and foldable(egraph.definition(item.handle)):
+                    found.add(cls)
+                    queue.extend(readers.get(cls, ()))
+                    break
+        return frozenset(found)
 
 
 def take_snapshot(egraph: EGraph) -> Snapshot:

@@ -4,7 +4,8 @@ The value of an e-class is what its oldest e-node computes, the one of the origi
 e-node of the class is evaluated on the values of its children and compared: errors do not accumulate, and a wrong merge shows
 where it happened. How close is close enough depends on the rules that merged the class: see `eqsat.exactness`. Where a rule
 of class ROUNDING is involved, elements are compared as long as nothing that they were computed from left the range of floats:
-see `eqsat.egraph.overflow`.
+see `eqsat.egraph.overflow`. Where the value of the class depends on a conversion that ONNX leaves undefined, nothing is
+compared: see `eqsat.egraph.undefined`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.egraph.difference import difference
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.explain import Explainer
@@ -22,6 +24,7 @@ from eqsat.egraph.known import FOLD_INEXACT
 from eqsat.egraph.magnitude import Operand, magnitude_of
 from eqsat.egraph.overflow import Marked, overflowed
 from eqsat.egraph.patterns import ABSENT_INPUT
+from eqsat.egraph.undefined import undefined
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
@@ -30,13 +33,6 @@ from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.types import TensorType, compatible, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, Rule, registered_rules
 
-ROUNDING_FACTOR = 32.0
-"""Roundings, in units of the last place of the largest operand, that two ways to compute one value may differ by."""
-
-TIES = 0.25
-"""Share of the elements that class LSB may move by a quantum: more of them, of several values, are no rounding ties."""
-
-_FEW_VALUES = 3
 _LEVELS = 4
 """Operators above each other, at most, that a rule matches, and in which its rounding errors arise."""
 
@@ -87,6 +83,7 @@ class _Checker:
         self._implemented: set[str] = set()
         self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
         self._overflows: dict[tuple[int, int], np.ndarray | None] = {}
+        self._open: dict[tuple[int, int], np.ndarray | None] = {}
         self._merged_by: dict[int, set[str]] = {}
         self._rules: dict[tuple[int, int], frozenset[str]] = {}
 
@@ -198,11 +195,14 @@ class _Checker:
         exactness = max((self._exactness.get(r, Exactness.EXACT) for r in rules), default=Exactness.EXACT)
         quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
         message = difference(expected, value, Exactness.EXACT)
-        if message is None or exactness is Exactness.EXACT:
-            return message
-        if expected.dtype.kind not in "fV":
-            return difference(expected, value, exactness, quanta=quanta)
-        inside = ~(self._overflow(self._source[cls], _LEVELS, expected) | self._overflow(handle, _LEVELS, value))
+        if message is None:
+            return None
+        open = self._undefined(self._source[cls], _LEVELS)
+        inside = None if open is None else ~open
+        if exactness is Exactness.EXACT or expected.dtype.kind not in "fV":
+            return difference(expected, value, exactness, quanta=quanta, inside=inside)
+        overflow = self._overflow(self._source[cls], _LEVELS, expected) | self._overflow(handle, _LEVELS, value)
+        inside = ~overflow if inside is None else inside & ~overflow
         quantum = self._quantum(cls) * quanta if exactness >= Exactness.LSB else 0.0
         return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside, quantum)
 
@@ -254,6 +254,23 @@ class _Checker:
             self._overflows[key] = overflowed(node.key, node.attributes, operands, value) if plain else None
         return self._overflows[key]
 
+    def _undefined(self, handle: int, levels: int) -> np.ndarray | None:
+        """Which elements of what an e-node computes ONNX leaves open, over some levels of operators; ``None`` if none."""
+        key = (handle, levels)
+        if key not in self._open:
+            egraph, node = self._egraph, self._egraph.nodes[handle]
+            value = self._values.get(egraph.find(handle))
+            found: np.ndarray | None = None
+            if node.op not in (PROJECTION, INPUT, CONSTANT) and node.outputs == 1 and isinstance(value, np.ndarray):
+                operands: list[Marked | None] = []
+                for child in egraph.canonical_children(handle):
+                    array = None if child == ABSENT_INPUT else self._values.get(child)
+                    marked = self._undefined(self._source[child], levels - 1) if levels and array is not None else None
+                    operands.append((array, marked) if isinstance(array, np.ndarray) else None)
+                found = undefined(node.key, node.attributes, operands, value)
+            self._open[key] = found
+        return self._open[key]
+
     def _operands(self, handle: int, levels: int) -> tuple[str, Attributes, list[Operand | None]]:
         node = self._egraph.nodes[handle]
         operands: list[Operand | None] = []
@@ -273,64 +290,3 @@ class _Checker:
         rules = set(Explainer(self._egraph).rules_between(self._source[cls], handle)) | {node.rule}
         children = ", ".join("_" if c == ABSENT_INPUT else str(c) for c in self._egraph.canonical_children(handle))
         return Violation(cls, handle, f"{node.key}({children})", tuple(sorted(rules - {""})), message)
-
-
-def difference(
-    expected: np.ndarray,
-    found: np.ndarray,
-    exactness: Exactness,
-    magnitude: np.ndarray | None = None,
-    quanta: int = 0,
-    inside: np.ndarray | None = None,
-    quantum: float = 0.0,
-) -> str | None:
-    """Why ``found`` is not ``expected`` within an exactness class, or ``None`` if it is.
-
-    ``magnitude``: size of the terms each float was computed from, the yardstick of class ROUNDING. ``inside``: the elements to
-    compare by it, those that never left the range of floats; all by default. ``quantum``: by how much class LSB may move single
-    floats.
-    """
-    if expected.dtype != found.dtype:
-        return f"dtype {found.dtype}, expected {expected.dtype}"
-    if expected.shape != found.shape:
-        return f"shape {found.shape}, expected {expected.shape}"
-    if expected.dtype.kind in "OSU":
-        return None if np.array_equal(expected, found) else "strings differ"
-    same = expected == found
-    if expected.dtype.kind not in "iub":
-        same |= (expected != expected) & (found != found)
-    wrong = ~same
-    if exactness >= Exactness.LOSSY or not wrong.any():
-        return None
-    if expected.dtype.kind in "iu" and exactness >= Exactness.LSB:
-        beyond = np.abs(expected.astype(np.int64) - found.astype(np.int64)) > quanta
-        wrong &= beyond | (not _are_ties(expected, wrong))
-    elif expected.dtype.kind not in "iub" and exactness >= Exactness.ROUNDING:
-        wrong &= ~_within_rounding(expected, found, magnitude)
-        if quantum and wrong.any():
-            with np.errstate(all="ignore"):
-                moved = np.abs(expected.astype(np.float64) - found.astype(np.float64))
-            wrong &= ~(moved <= 1.001 * quantum) | (not _are_ties(expected, wrong))
-        if inside is not None:
-            wrong &= inside
-    if not wrong.any():
-        return None
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    count = int(wrong.sum())
-    return f"{found[at]} at {list(at)}, expected {expected[at]} ({count} of {wrong.size} elements differ)"
-
-
-def _are_ties(expected: np.ndarray, moved: np.ndarray) -> bool:
-    """Whether so few elements, or such of so few values, are moved that they may lie at rounding ties."""
-    return int(moved.sum()) <= TIES * moved.size or np.unique(expected[moved]).size <= _FEW_VALUES
-
-
-def _within_rounding(expected: np.ndarray, found: np.ndarray, magnitude: np.ndarray | None) -> np.ndarray:
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(expected.dtype)
-    a, b = expected.astype(np.float64), found.astype(np.float64)
-    size = np.abs(a) if magnitude is None else np.fmax(np.abs(a), magnitude)
-    with np.errstate(all="ignore"):
-        close = np.abs(a - b) <= ROUNDING_FACTOR * (float(info.eps) * size + float(info.smallest_normal))
-    return np.asarray(close & np.isfinite(a) & np.isfinite(b))

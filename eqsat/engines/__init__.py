@@ -36,13 +36,11 @@ def _numpy(program: Program) -> Run:
 
 
 def _onnxruntime(program: Program) -> Run:
-    from eqsat.backends.onnx_file import to_model_and_weights
-    from eqsat.backends.onnxruntime import Session
+    from eqsat.backends.calling import load_graph
     from eqsat.ir.interpret import check_feeds
 
     graph = program.graph
-    model, weights = to_model_and_weights(graph)
-    session = Session(model, "disable", weights=weights, prepack=True)
+    session = load_graph(graph, "disable")
 
     def run_session(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         check_feeds(graph, feeds)

@@ -8,12 +8,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import ModelError
+from eqsat.frontends.onnx_bodies import body_as_model
 from eqsat.frontends.onnx_functions import inline_functions
-from eqsat.frontends.onnx_nodes import in_order, live, read_raw_node
+from eqsat.frontends.onnx_nodes import in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx_reader import Reader, StaleTypes
 from eqsat.frontends.onnx_source import default_opset, read_source, text
 from eqsat.frontends.onnx_stored_types import fill_stored_types
-from eqsat.frontends.onnx_tensors import ExternalFiles, read_constant_node, read_sparse, read_tensor
+from eqsat.frontends.onnx_tensors import ExternalFiles, read_sparse, read_tensor
 from eqsat.frontends.onnx_types import check_dims, fix_dims, read_type
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.devices import METADATA_KEY, spread_to_parts
@@ -47,21 +48,23 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
         raise type(error)(f"{label}: {message}") from None
 
 
-def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
+def _graph_of(
+    model: Any, files: ExternalFiles, dims: dict[str, int], outer: Mapping[str, Constant | Type] | None = None
+) -> Graph:
+    """The graph of a model; ``outer``: what is known of values that it captures, as the body of a control-flow operator."""
     proto, opset = model.graph, default_opset(model)
     inputs, constants, defaults = _inputs_and_initializers(model, files)
+    constants.update((name, found) for name, found in (outer or {}).items() if isinstance(found, Constant))
     bodies = list(bodies_in(proto))
     for body in bodies:
         _move_external_weights_out(body, constants, inputs, files)
     raw = []
     for node in proto.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1:
-            constant = read_constant_node(node, files)
-            if constant is not None:
-                if node.output[0] in constants or node.output[0] in inputs:
-                    raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
-                constants[node.output[0]] = constant
-                continue
+            if node.output[0] in constants or node.output[0] in inputs:
+                raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
+            constants[node.output[0]] = read_constant_node(node, files)
+            continue
         raw.append(read_raw_node(node))
     ordered = in_order(raw, {*constants, *inputs})
     outputs = tuple(o.name for o in proto.output)
@@ -83,7 +86,16 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
     reader = None
     for known_types in ({**declared, **stored}, _of_opaque(nodes, {**declared, **stored})):
         try:
-            reader = Reader(opset, types, known_types, constants, pool, files, set(names))
+            reader = Reader(
+                opset,
+                types,
+                known_types,
+                constants,
+                pool,
+                files,
+                set(names),
+                lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
+            )
             for node in nodes:
                 reader.read(node)
             break

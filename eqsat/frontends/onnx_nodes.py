@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eqsat.errors import ModelError
-from eqsat.frontends.onnx_tensors import ExternalFiles, read_tensor
-from eqsat.ir.constants import ConstantPool
+from eqsat.frontends.onnx_tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
+from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
 from eqsat.ir.order import dependency_order
+from eqsat.ir.types import DType
 from eqsat.ir.versions_bodies import captures_of, graphs_of
 
-_FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS, _GRAPHS = range(1, 11)
+FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, TENSORS, GRAPHS, SPARSE = range(1, 12)
+_FIELDS = {FLOAT: "f", INT: "i", STRING: "s", TENSOR: "t", GRAPH: "g", SPARSE: "sparse_tensor", 13: "tp"}
+_LISTS = {FLOATS: "floats", INTS: "ints", STRINGS: "strings", TENSORS: "tensors", GRAPHS: "graphs"}
+_LISTS |= {12: "sparse_tensors", 14: "type_protos"}
+_ABOUT = {"name", "type", "doc_string", "ref_attr_name"}
 
 
 @dataclass(slots=True)
@@ -39,7 +44,7 @@ class RawNode:
 
 def read_raw_node(proto: Any) -> RawNode:
     domain = proto.domain
-    bodies = [a for a in proto.attribute if a.type in (_GRAPH, _GRAPHS)]
+    bodies = [a for a in proto.attribute if a.type in (GRAPH, GRAPHS)]
     captures = [c for a in sorted(bodies, key=lambda a: a.name) for g in graphs_of(a) for c in captures_of(g)]
     return RawNode(
         proto,
@@ -56,40 +61,40 @@ def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantP
     """Attributes as values; the reason as text if one of them is of a kind only its operator understands."""
     found: dict[str, AttributeValue] = {}
     for a in protos:
-        kind = kind_of(a)
-        if kind == _INT:
+        kind = check_field(a, where)
+        if kind == INT:
             found[a.name] = a.i
-        elif kind == _INTS:
+        elif kind == INTS:
             found[a.name] = tuple(a.ints)
-        elif kind == _FLOAT:
+        elif kind == FLOAT:
             found[a.name] = a.f
-        elif kind == _STRING:
+        elif kind == STRING:
             found[a.name] = _text(a.s)
-        elif kind == _FLOATS:
+        elif kind == FLOATS:
             found[a.name] = tuple(a.floats)
-        elif kind == _STRINGS:
+        elif kind == STRINGS:
             found[a.name] = tuple(_text(s) for s in a.strings)
-        elif kind == _TENSOR:
+        elif kind == TENSOR:
             found[a.name] = pool.intern(read_tensor(a.t, files))
         else:
             return f"attribute {a.name!r} is a graph, a type or a list of tensors"
-        if a.ref_attr_name:
-            raise ModelError(f"{where}: attribute {a.name!r} refers to a function's attribute, outside a function")
     return Attributes(found)
 
 
-def read_opaque_attributes(protos: Iterable[Any], files: ExternalFiles) -> Attributes:
-    """Attributes as bytes, bodies as `Subgraph`."""
+def read_opaque_attributes(
+    protos: Iterable[Any], files: ExternalFiles, read_body: Callable[[Any], Subgraph]
+) -> Attributes:
+    """Attributes as bytes, bodies by ``read_body``."""
     from onnx import numpy_helper
 
     found: dict[str, AttributeValue] = {}
     for a in protos:
-        if a.type == _GRAPH:
-            found[a.name] = Subgraph(_bytes(a.g), tuple(captures_of(a.g)))
-        elif a.type == _GRAPHS:
-            found[a.name] = tuple(Subgraph(_bytes(g), tuple(captures_of(g))) for g in a.graphs)
+        if a.type == GRAPH:
+            found[a.name] = read_body(a.g)
+        elif a.type == GRAPHS:
+            found[a.name] = tuple(map(read_body, a.graphs))
         else:
-            if a.type == _TENSOR and a.t.data_location:
+            if a.type == TENSOR and a.t.data_location:
                 a.t.CopyFrom(numpy_helper.from_array(read_tensor(a.t, files).numpy(), a.t.name))
             found[a.name] = RawAttribute(_bytes(a))
     return Attributes(found)
@@ -110,11 +115,51 @@ def kind_of(a: Any) -> int:
     """The ``AttributeType`` of an attribute, which files of the first IR version leave to be guessed."""
     if a.type:
         return a.type
-    for field, kind in (("f", _FLOAT), ("i", _INT), ("s", _STRING), ("t", _TENSOR), ("g", _GRAPH)):
-        if a.HasField(field):
-            return kind
-    lists = (("floats", _FLOATS), ("ints", _INTS), ("strings", _STRINGS), ("tensors", _TENSORS), ("graphs", _GRAPHS))
-    return next((kind for field, kind in lists if len(getattr(a, field))), _INTS)
+    one = next((kind for kind, field in _FIELDS.items() if a.HasField(field)), 0)
+    return one or next((kind for kind, field in _LISTS.items() if len(getattr(a, field))), INTS)
+
+
+def kind_name(kind: int) -> str:
+    """The kind of an attribute as errors print it."""
+    field = _FIELDS.get(kind) or _LISTS.get(kind)
+    return f"{kind} ({field})" if field else f"{kind} (unknown)"
+
+
+def check_field(a: Any, where: str) -> int:
+    """The kind of an attribute. Raises `ModelError` unless it has a value of this kind and no other."""
+    kind = kind_of(a)
+    if a.ref_attr_name:
+        raise ModelError(f"{where}: attribute {a.name!r} refers to a function's attribute, outside a function")
+    one, many = _FIELDS.get(kind), _LISTS.get(kind)
+    found = {f.name for f, _ in a.ListFields()} - _ABOUT
+    if not (found == {one} if one else many and found <= {many}):
+        values = ", ".join(sorted(found)) or "nothing"
+        raise ModelError(
+            f"{where}: attribute {a.name!r} is declared to be of kind {kind_name(kind)} but holds {values}; "
+            "is the file damaged?"
+        )
+    return kind
+
+
+def read_constant_node(proto: Any, files: ExternalFiles) -> Constant:
+    """The constant a ``Constant`` node gives. The kind of its attribute tells which; ONNX Runtime ignores the name, too."""
+    where = f"Constant {proto.name!r}" if proto.name else f"Constant -> {list(proto.output)}"
+    if len(proto.attribute) != 1:
+        names = [a.name for a in proto.attribute]
+        raise ModelError(f"{where}: needs exactly one value attribute, has {names}")
+    a = proto.attribute[0]
+    kind = check_field(a, where)
+    if kind == TENSOR:
+        return read_tensor(a.t, files)
+    if kind == SPARSE:
+        return read_sparse(a.sparse_tensor, files)
+    if kind in (FLOAT, FLOATS):
+        return Constant.of(a.f if kind == FLOAT else list(a.floats), DType.FLOAT)
+    if kind in (INT, INTS):
+        return Constant.of(a.i if kind == INT else list(a.ints), DType.INT64)
+    if kind in (STRING, STRINGS):
+        return constant_of_strings([a.s], ()) if kind == STRING else constant_of_strings(a.strings, (len(a.strings),))
+    raise ModelError(f"{where}: attribute {a.name!r} of kind {kind_name(kind)} gives no tensor")
 
 
 def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, ModelError, ShapeError
-from eqsat.frontends.onnx_nodes import RawNode, kind_of, read_attributes, read_opaque_attributes
+from eqsat.errors import EqsatError, ShapeError
+from eqsat.frontends.onnx_bodies import ReadGraph, read_body
+from eqsat.frontends.onnx_nodes import RawNode, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx_stored_types import infer_at_opset
 from eqsat.frontends.onnx_symbolic import Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
+from eqsat.frontends.onnx_validity import check_node
 from eqsat.ir.constants import Constant, ConstantPool
-from eqsat.ir.graph import Node
-from eqsat.ir.infer import VALUE_SIZE_LIMIT
+from eqsat.ir.graph import Node, Subgraph, bodies_of
+from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.operators.static_value import static_outputs
 from eqsat.ir.types import UNKNOWN, OpaqueType, TensorType, Type, compatible, meet
 from eqsat.ir.versions import Refusal, upgrade
+from eqsat.ir.versions_bodies import captures_of
 
 
 class StaleTypes(Exception):
@@ -42,6 +45,7 @@ class Reader:
         pool: ConstantPool,
         files: ExternalFiles,
         names: set[str],
+        read_graph: ReadGraph,
     ) -> None:
         self.opset = opset
         self.types: dict[str, Type] = dict(types)
@@ -52,6 +56,7 @@ class Reader:
         self._pool = pool
         self._files = files
         self._names = names
+        self._read_graph = read_graph
         self._small: dict[str, np.ndarray | None] = {}
         self._lists: dict[str, Extents] = {}
 
@@ -84,6 +89,8 @@ class Reader:
 
     def read(self, raw: RawNode) -> None:
         """Adds a node of the file, in the form of the program."""
+        if not raw.domain:
+            check_node(raw, self.opset, self.type_of)
         for node in self._convert(raw):
             try:
                 if node.opaque:
@@ -118,8 +125,23 @@ class Reader:
                             return upgraded
                         upgraded = Refusal(f"no definition of {missing}")
                     reason = upgraded.reason
-        attributes = read_opaque_attributes(raw.proto.attribute, self._files)
+        attributes = read_opaque_attributes(raw.proto.attribute, self._files, lambda body: self._body(raw, body))
         return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, reason)]
+
+    def _body(self, raw: RawNode, proto: Any) -> Subgraph:
+        captures = tuple(captures_of(proto))
+        data = proto.SerializeToString(deterministic=True)
+        known = {c: self.constants.get(c) or self._known_constant(c) or self.type_of(c) for c in captures}
+        types = [self.type_of(i) if i else UNKNOWN for i in raw.inputs]
+        try:
+            graph = read_body(raw, proto, self.opset, types, known, self._read_graph)
+        except EqsatError as error:
+            return Subgraph(data, captures, self.opset, None, str(error))
+        return Subgraph(data, captures, self.opset, graph)
+
+    def _known_constant(self, value: str) -> Constant | None:
+        known = self.known.get(value)
+        return None if known is None else Constant.of(known)
 
     def _why_not_covered(self, node: Node) -> str:
         """Why the definition of an operator of another domain does not cover its use in a node, if it does not."""
@@ -131,6 +153,13 @@ class Reader:
             definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs)))
         except EqsatError as error:
             return str(error)
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # the ONNX package has no schema to check it by
+            return f"attributes {node.attributes} are not covered by the definition: {error!r}"
         return ""
 
     def _why_opaque(self, raw: RawNode) -> str:
@@ -138,8 +167,6 @@ class Reader:
             return f"domain {raw.domain}"
         if raw.has_body:
             return "control flow"
-        if not raw.domain:
-            check_arity(raw, self.opset)
         if any(isinstance(self.type_of(i), OpaqueType) for i in raw.inputs if i):
             return "input is no tensor"
         if raw.op.startswith(("Sequence", "Optional")) or raw.op in ("SplitToSequence", "ConcatFromSequence"):
@@ -165,10 +192,20 @@ class Reader:
             types = {i: t for i in raw.inputs if i and (t := self.type_of(i)) != UNKNOWN}
             values = {i: v for i in types if (v := self._value(i)) is not None}
             found = infer_at_opset(raw.proto, self.opset, types, values)
-        for name in node.outputs:
-            if name:
-                own, stored = found.get(name, UNKNOWN), self.stored.get(name)
-                self.types[name] = own if stored is None else _merge(own, stored)
+        bodies = [body.graph for body in bodies_of(node.attributes)]
+        for i, name in enumerate(node.outputs):
+            if not name:
+                continue
+            own, stored = found.get(name, UNKNOWN), self.stored.get(name, UNKNOWN)
+            if node.op == "If" and not node.domain:
+                types = [b.type_of(b.outputs[i]) if b is not None and i < len(b.outputs) else UNKNOWN for b in bodies]
+                own = reduce(join, types)
+            try:
+                self.types[name] = _merge(own, stored)
+            except StaleTypes:
+                if not raw.has_body:
+                    raise
+                self.types[name] = own  # the bodies say more than the file
 
     def _infer(self, node: Node) -> None:
         definition = operator(node.op, node.domain)
@@ -187,7 +224,7 @@ class Reader:
             stored = self.stored.get(name)
             self.types[name] = own if stored is None else _merge(own, stored)
         results = static_outputs(app)
-        if results is None and definition.bit_exact and definition.deterministic:
+        if results is None and definition.folds_exactly(node.attributes) and definition.deterministic:
             results = self._fold(node, values)
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:
@@ -211,7 +248,7 @@ class Reader:
             size = found.size if isinstance(found := self.types.get(name), TensorType) else None
             if name and (size is None or size > VALUE_SIZE_LIMIT):
                 return None
-        definition = operator(node.op)
+        definition = operator(node.op, node.domain)
         assert definition is not None
         try:
             with np.errstate(all="ignore"):
@@ -237,39 +274,3 @@ def _merge(own: Type, stored: Type) -> Type:
             raise StaleTypes  # the dimension was made symbolic after the types were stored
         shape.append(theirs if fresh else mine)
     return replace(own, dtype=own.dtype or stored.dtype, shape=tuple(shape))
-
-
-@cache
-def _signature(op: str, opset: int) -> tuple[int, int, int, int, frozenset[str], dict[str, int]] | None:
-    import onnx
-
-    try:
-        schema = onnx.defs.get_schema(op, opset, "")
-    except onnx.defs.SchemaError:
-        return None
-    declared: dict[str, Any] = dict(schema.attributes)
-    required = frozenset(name for name, a in declared.items() if a.required)
-    kinds = {name: a.type.value for name, a in declared.items()}
-    return schema.min_input, schema.max_input, schema.min_output, schema.max_output, required, kinds
-
-
-def check_arity(raw: RawNode, opset: int) -> None:
-    """Raises `ModelError` unless a node of the default domain has the operands and attributes its schema requires."""
-    signature = _signature(raw.op, opset)
-    if signature is None:
-        return
-    least, most, least_out, most_out, required, kinds = signature
-    if not least <= len(raw.inputs) <= most and not (len(raw.inputs) > most and not any(raw.inputs[most:])):
-        raise ModelError(f"{raw.label}: has {len(raw.inputs)} inputs, {raw.op} takes {_range(least, most)}")
-    if not least_out <= len(raw.outputs) <= most_out:
-        raise ModelError(f"{raw.label}: has {len(raw.outputs)} outputs, {raw.op} gives {_range(least_out, most_out)}")
-    if required and (missing := required - {a.name for a in raw.proto.attribute}):
-        raise ModelError(f"{raw.label}: required attribute {sorted(missing)[0]!r} is missing")
-    for attribute in raw.proto.attribute:
-        kind = kinds.get(attribute.name)
-        if kind and kind_of(attribute) != kind:
-            raise ModelError(f"{raw.label}: attribute {attribute.name!r} is of another kind than {raw.op} declares")
-
-
-def _range(least: int, most: int) -> str:
-    return str(least) if least == most else f"{least} or more" if most > 1000 else f"{least} to {most}"

@@ -40,7 +40,10 @@ def read_source(source: Any) -> tuple[Any, Path | None, str]:
         model = onnx_ir.to_proto(source)
         _check(model, "model")
         return model, Path(folders.pop()) if folders else None, "model"
-    raise ModelError(f"model: expected a path, an onnx.ModelProto or an onnx_ir.Model, got {type(source).__name__}")
+    raise ModelError(
+        "model: expected a path, an onnx.ModelProto, an onnx_ir.Model or an object of PyTorch (docs/torch.md), got "
+        f"{type(source).__name__}"
+    )
 
 
 def _read_file(path: Path) -> Any:

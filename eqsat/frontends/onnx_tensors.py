@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,8 @@ def read_tensor(proto: Any, files: ExternalFiles) -> Constant:
     if proto.data_location == _EXTERNAL:
         return _external(proto, type, files)
     if type.dtype is DType.STRING:
-        texts = [s.decode("utf-8", "surrogateescape") for s in proto.string_data]
-        _expect(proto.name, type, len(texts), type.size or 0, "strings")
-        array = np.empty(len(texts), object)
-        array[:] = texts
-        return Constant(type, array.reshape(dims))
+        _expect(proto.name, type, len(proto.string_data), type.size or 0, "strings")
+        return constant_of_strings(proto.string_data, dims)
     if proto.HasField("raw_data"):
         raw = proto.raw_data
         _expect(proto.name, type, len(raw), type.bytes or 0, "bytes")
@@ -90,6 +87,13 @@ def read_tensor(proto: Any, files: ExternalFiles) -> Constant:
     return Constant(type, array)
 
 
+def constant_of_strings(raw: Iterable[bytes], shape: tuple[int, ...]) -> Constant:
+    texts = [s.decode("utf-8", "surrogateescape") for s in raw]
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return Constant(TensorType(DType.STRING, shape), array.reshape(shape))
+
+
 def _external(proto: Any, type: TensorType, files: ExternalFiles) -> Constant:
     entries = {e.key: e.value for e in proto.external_data}
     try:
@@ -100,7 +104,10 @@ def _external(proto: Any, type: TensorType, files: ExternalFiles) -> Constant:
         ) from None
     if type.dtype is DType.STRING:
         raise ModelError(f"tensor {proto.name!r}: strings cannot be external data")
-    path, contents, size = files.open(entries.get("location", ""), proto.name)
+    location = entries.get("location", "")
+    if not isinstance(location, str):  # protobuf hands out as bytes what is no UTF-8
+        raise ModelError(f"tensor {proto.name!r}: the location {location!r} of its external data is no UTF-8 text")
+    path, contents, size = files.open(location, proto.name)
     _expect(proto.name, type, length, type.bytes or 0, "bytes")
     if offset < 0 or offset + length > size:
         raise ModelError(
@@ -143,32 +150,6 @@ def read_sparse(proto: Any, files: ExternalFiles) -> Constant:
         raise ModelError(f"sparse tensor {proto.values.name!r}: {_one_line(error)}") from None
     dense.flags.writeable = False
     return Constant(TensorType(DType.of(values.dtype), shape), dense)
-
-
-def read_constant_node(proto: Any, files: ExternalFiles) -> Constant | None:
-    """The constant a ``Constant`` node gives; ``None`` if it has none of the forms we know."""
-    forms: Mapping[str, Any] = {a.name: a for a in proto.attribute}
-    if len(forms) != 1:
-        raise ModelError(f"Constant {proto.name!r}: needs exactly one value attribute, has {sorted(forms)}")
-    name, attribute = next(iter(forms.items()))
-    if name == "value":
-        return read_tensor(attribute.t, files)
-    if name == "sparse_value":
-        return read_sparse(attribute.sparse_tensor, files)
-    if name in ("value_float", "value_int"):
-        return Constant.of(*((attribute.f, DType.FLOAT) if name == "value_float" else (attribute.i, DType.INT64)))
-    if name in ("value_floats", "value_ints"):
-        floats = name == "value_floats"
-        return Constant.of(list(attribute.floats if floats else attribute.ints), DType.FLOAT if floats else DType.INT64)
-    if name in ("value_string", "value_strings"):
-        texts = [
-            s.decode("utf-8", "surrogateescape") for s in (attribute.strings if name[-1] == "s" else [attribute.s])
-        ]
-        array = np.empty(len(texts), object)
-        array[:] = texts
-        shape = (len(texts),) if name == "value_strings" else ()
-        return Constant(TensorType(DType.STRING, shape), array.reshape(shape))
-    return None
 
 
 def _one_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ turns that choice into a program; ``kernel_works`` says what the kernels of a pr
 from eqsat.fusion.covering import NoKernelError
 from eqsat.fusion.joint import program_of, select_joint
 from eqsat.fusion.partition import FUSION_METHODS, fuse_program, fuse_with_plan, method_of
-from eqsat.fusion.pricing import kernel_works, price_works
+from eqsat.fusion.pricing import kernel_works, operator_works, price_works
 from eqsat.fusion.selection import JointSelection
 from eqsat.fusion.work import group_work
 
@@ -20,6 +20,7 @@ __all__ = [
     "group_work",
     "kernel_works",
     "method_of",
+    "operator_works",
     "price_works",
     "program_of",
     "select_joint",

@@ -8,6 +8,7 @@ the programs found so far, and grows around the best program until that no longe
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -169,7 +170,7 @@ class _Joint:
         return bool(self._target.templates) and rates_of(self._model, self._target) is not None
 
     def run(self, additive: Selection | None, workers: Workers) -> JointSelection:
-        before = self._offer(original_choice(self._source, self._snapshot), "original", _WHOLE_POOL)
+        original = self._offer(original_choice(self._source, self._snapshot), "original", _WHOLE_POOL)
         if additive is None:
             additive = select(
                 self._encoding,
@@ -202,9 +203,10 @@ class _Joint:
             handles_of_choice(self._source, self._snapshot, choice),
             groups_of(self._source, plan),
             launches(plan.kernels.values()),
+            launches(original.kernels.values()) if original else 0,
             cost,
-            before,
-            two_phase,
+            original.cost if original else math.inf,
+            two_phase.cost if two_phase else math.inf,
             cost if cost - bound <= 1e-9 * cost else bound,
             "e-graph" if whole else "pool",
             method,
@@ -323,8 +325,8 @@ class _Joint:
         self._pool.add(every.kernels())
         return every.truncated
 
-    def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> float:
-        """Fuses a program, and remembers it if it is the best so far. Returns its cost, infinite if it has no kernels."""
+    def _offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> Covering | None:
+        """Fuses a program, and remembers it if it is the best so far. Returns its kernels, ``None`` if it has none."""
         share = 0.2 if cones == _WHOLE_POOL else 0.5
         if self._leads and stage in ("original", "two-phase"):
             share *= _LEADING
@@ -341,12 +343,12 @@ class _Joint:
                 cones=cones,
             )
         except NoKernelError:
-            return float("inf")
+            return None
         if plan.method != "post-dominator":
             self._coverings.append(plan)
             plan = merged_covering(self._graph.restricted(choice), plan, self._target, self._prices)
         self._remember(choice, plan, stage)
-        return plan.cost
+        return plan
 
     def _remember(self, choice: dict[int, int], plan: Covering, stage: str) -> None:
         if not self._best or plan.cost < self._best[0] * (1 - 1e-12):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import NOMINAL_EXTENT, Work, work_of
+from eqsat.cost.model import Work, work_of
+from eqsat.ir.nominal import NOMINAL_EXTENT
 from eqsat.ir.operator import Application, Kind, traits_of
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import TensorType, Type

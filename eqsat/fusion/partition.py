@@ -174,6 +174,7 @@ class _Rebuilt:
     """A program with new kernels; nodes in the order of the kernels."""
 
     def __init__(self, program: Program, source: ProgramGraph, kernels: Mapping[int, Cone]) -> None:
+        self._program = program
         self._graph: Graph = program.graph
         self._fusion = source.graph
         self._kernels = kernels
@@ -196,7 +197,7 @@ class _Rebuilt:
             types=MappingProxyType({k: t for k, t in self._types.items() if k in defined}),
         )
         origin = {k: v for k, v in self._origin.items() if k in defined}
-        return Program(graph, tuple(made), MappingProxyType(origin))
+        return replace(self._program, graph=graph, kernels=tuple(made), origin=MappingProxyType(origin))
 
     def _order(self) -> list[Cone]:
         """Kernels whose inputs are computed come first, in the order of the program."""

@@ -24,7 +24,8 @@ class JointSelection:
     """E-nodes and kernels of one program.
 
     ``choice``: class representative -> handle of the chosen e-node, inputs of the program included. ``groups``: the kernels,
-    views and projections too; ``kernels``: how many launch. ``cost``, ``cost_before`` (the original program, fused),
+    views and projections too; ``kernels``: how many launch, ``kernels_before`` of the original program, fused. ``cost``,
+    ``cost_before`` (the original program, fused),
     ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
     holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
     (`eqsat.fusion.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
@@ -35,6 +36,7 @@ class JointSelection:
     choice: dict[int, int]
     groups: tuple[Group, ...]
     kernels: int
+    kernels_before: int
     cost: float
     cost_before: float
     cost_two_phase: float

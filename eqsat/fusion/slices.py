@@ -39,7 +39,7 @@ def with_slices(program: Program) -> Program:
                 replace(kernel, name=node.name, template=node.op, nodes=(j,), inputs=inputs, outputs=node.outputs)
             )
     changed = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
-    return Program(changed, tuple(kernels), program.origin)
+    return replace(program, graph=changed, kernels=tuple(kernels))
 
 
 def _extents(graph: Graph, node: Node) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -122,7 +121,7 @@ def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writa
         types = full.items if isinstance(full, TupleType) else (full,)
         scalar = cls in snapshot.constants and _one_element(types[0])
         classes[cls] = fusion.add_class(types, scalar=scalar)
-    constants = _prepared(snapshot, reached, classes)
+    constants = {classes[c] for c in snapshot.known_at_load() if c in reached}
     by_handle: dict[int, int] = {}
     splits: dict[int, int] = {}
     slices: dict[tuple[int, int], int] = {}
@@ -172,26 +171,6 @@ def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
             return []
         found.append((item.handle, item.children[0]))
     return found
-
-
-def _prepared(snapshot: Snapshot, reached: Iterable[int], classes: dict[int, int]) -> set[int]:
-    """Classes that some e-node computes from constants only, directly or through others."""
-    egraph = snapshot.egraph
-    found = {c for c in reached if c in snapshot.constants}
-    changed = True
-    while changed:
-        changed = False
-        for cls in reached:
-            if cls in found or isinstance(egraph.full_type_of(cls), TupleType):
-                continue
-            for item in snapshot.classes[cls]:
-                definition = egraph.definition(item.handle)
-                known = definition is not None and definition.deterministic and definition.kind is not Kind.OPAQUE
-                if known and item.children and found.issuperset(item.children):
-                    found.add(cls)
-                    changed = True
-                    break
-    return {classes[c] for c in found}
 
 
 def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:

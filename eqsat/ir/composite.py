@@ -19,6 +19,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
+from eqsat.ir.nominal import flops_of
 from eqsat.ir.operator import (
     Application,
     Evaluate,
@@ -80,6 +81,7 @@ def define_composite(
         commutative=commutative,
         expand=expand,
         traits=traits,
+        counts_parts=flops is None,
     )
 
 
@@ -97,7 +99,7 @@ def _flops(node: Node, graph: Graph) -> float:
     types = [graph.type_of(v) if v else None for v in node.inputs]
     values = [graph.constants[v].numpy() if v in graph.constants else None for v in node.inputs]
     app = Application(node.key, node.attributes, types, values, len(node.outputs))
-    return definition.flops(app, [graph.type_of(v) for v in node.outputs if v])
+    return flops_of(definition, app, [graph.type_of(v) for v in node.outputs if v])
 
 
 def _build(

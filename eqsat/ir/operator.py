@@ -94,7 +94,8 @@ class Operator:
     comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
     values. ``commutative``: the first two inputs may be exchanged. ``expand``: builds the same value from operators of the
     default domain, for files that may not use this one (`eqsat.ir.composite`). ``defaults``: attributes whose default depends
-    on the rank of the result, and how. ``traits``: what else is true of it.
+    on the rank of the result, and how. ``traits``: what else is true of it. ``counts_parts``: ``flops`` builds the parts, so it
+    gets the types as they are: numbers in place of symbols may contradict one another inside.
     """
 
     name: str
@@ -108,6 +109,11 @@ class Operator:
     expand: Expand | None = None
     defaults: Mapping[str, Callable[[int], Any]] = field(default_factory=dict[str, Callable[[int], Any]])
     traits: Traits = NO_TRAITS
+    counts_parts: bool = False
+
+    def folds_exactly(self, attributes: Attributes) -> bool:
+        """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
+        return self.bit_exact and attributes.get("reduction", "none") in ("none", "max", "min")
 
 
 _REGISTRY: dict[str, Operator] = {}
@@ -138,11 +144,25 @@ def define(
     expand: Expand | None = None,
     defaults: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
     traits: Traits = NO_TRAITS,
+    counts_parts: bool = False,
 ) -> Operator:
     """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
         raise RuleError(f"operator {name!r} is defined twice")
-    made = Operator(name, infer, evaluate, kind, flops, bit_exact, commutative, deterministic, expand, defaults, traits)
+    made = Operator(
+        name,
+        infer,
+        evaluate,
+        kind,
+        flops,
+        bit_exact,
+        commutative,
+        deterministic,
+        expand,
+        defaults,
+        traits,
+        counts_parts,
+    )
     _REGISTRY[name] = made
     operators_with.cache_clear()
     return made

@@ -25,7 +25,7 @@ def operator_from_schema(name: str) -> Operator | None:
 
     ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
     """
-    from eqsat.ir.operators.by_schema import KINDS, RANDOM, TRAITS, WORK
+    from eqsat.ir.operators.by_schema import BIT_EXACT, KINDS, RANDOM, TRAITS, WORK
 
     schema = _schema(name)
     if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
@@ -36,6 +36,7 @@ def operator_from_schema(name: str) -> Operator | None:
         evaluate=_evaluation(name),
         kind=KINDS.get(name, Kind.OPAQUE),
         flops=WORK.get(name, elementwise_flops),
+        bit_exact=name in BIT_EXACT,
         deterministic=name not in RANDOM,
         traits=TRAITS.get(name, NO_TRAITS),
     )

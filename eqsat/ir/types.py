@@ -1,8 +1,9 @@
 """Element types, dimensions and tensor types.
 
 A dimension is an ``int`` when known and a ``str`` when symbolic. Two dimensions are provably equal only if they are the
-same ``int`` or the same ``str``; a dimension about which nothing is known is a symbol that occurs nowhere else. A shape
-is a tuple of dimensions, or ``None`` when even the rank is unknown.
+same ``int`` or the same ``str``; a dimension about which nothing is known is a symbol that occurs nowhere else, ``?`` and a
+number. ``?broadcast(n, seq)`` is what ``n`` and ``seq`` broadcast to. A shape is a tuple of dimensions, or ``None`` when
+even the rank is unknown.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 
 Dim = int | str
 Shape = tuple[Dim, ...]
+
+_JOINED = "?broadcast("
 
 
 class DType(IntEnum):
@@ -156,7 +159,7 @@ class TensorType:
     def bytes(self) -> int | None:
         """Bytes of the tensor at rest, if known."""
         size = self.size
-        return None if size is None else (size * self.dtype.bits + 7) // 8
+        return None if size is None or self.dtype is DType.UNDEFINED else (size * self.dtype.bits + 7) // 8
 
     def __str__(self) -> str:
         name = "undefined" if self.dtype is DType.UNDEFINED else self.dtype.name.lower()
@@ -187,6 +190,35 @@ def tensor_type(dtype: DType | str | type | np.dtype[Any], shape: Shape | list[D
 def type_of_array(array: np.ndarray) -> TensorType:
     """The type of a numpy array."""
     return TensorType(DType.of(array.dtype), tuple(int(d) for d in array.shape))
+
+
+def broadcast_symbol(*symbols: str) -> str:
+    """The extent that symbolic extents broadcast to, each of which may be 1: one name, whatever the order and nesting.
+
+    >>> broadcast_symbol(broadcast_symbol("seq", "n"), "n")
+    '?broadcast(n, seq)'
+    """
+    parts: set[str] = set()
+    for s in symbols:
+        parts.update(s[len(_JOINED) : -1].split(", ") if s.startswith(_JOINED) else (s,))
+    return f"{_JOINED}{', '.join(sorted(parts))})"
+
+
+def is_nameless(dim: Dim) -> bool:
+    """Whether nothing is known of an extent: no number, nor made of symbols that the model declares."""
+    return isinstance(dim, str) and any(s.startswith("?") for s in dim.removeprefix(_JOINED).split(", "))
+
+
+def may_differ(a: Type, b: Type) -> bool:
+    """Whether two values may have different extents for some values of the model's symbols: a symbol may be 1.
+
+    Extents that inference could not name do not tell.
+    """
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.shape is None or b.shape is None:
+        return False
+    return len(a.shape) != len(b.shape) or any(
+        x != y and not is_nameless(x) and not is_nameless(y) for x, y in zip(a.shape, b.shape, strict=True)
+    )
 
 
 def compatible(a: Type, b: Type) -> bool:

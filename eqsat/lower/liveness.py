@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.cost.model import nominal
 from eqsat.ir.graph import Graph
+from eqsat.ir.nominal import nominal
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Kernel

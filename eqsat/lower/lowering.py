@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
@@ -58,7 +58,7 @@ class Lowering:
         self._choice = choice
         self._exactness = exactness
         self._explainer = Explainer(snapshot.egraph)
-        self._materializer = Materializer(snapshot.egraph)
+        self._materializer = Materializer(snapshot.egraph, self._explainer)
         self._original_nodes: dict[int, Node] = {}
         for node, handle in zip(self._graph.nodes, encoding.node_handles, strict=True):
             self._original_nodes.setdefault(handle, node)
@@ -92,15 +92,18 @@ class Lowering:
             if egraph.nodes[handle].op == PROJECTION or egraph.nodes[handle].op == INPUT:
                 continue
             node = self._node(cls, handle)
-            kernels.append(self._kernel(len(nodes), node, self._rules_of(handle)))
+            kernels.append(self._kernel(len(nodes), node, self._proof(cls, handle, outputs)))
             nodes.append(node)
+        constant: set[str] = set()
         for name, cls in outputs:
             if cls in self._constant_classes and self._names[cls] == name:
-                self._value(cls)
+                constant |= self._explainer.rules_for(self._encoding.handles[name])
+                constant |= self._constant_rules[self._value(cls)]
         for name, cls in aliases:
             node = Node("Identity", (self._value(cls),), (name,), name=f"alias_{name}")
             self._types[name] = egraph.type_of(cls)
-            kernels.append(self._kernel(len(nodes), node, frozenset()))
+            rules = self._explainer.rules_for(self._encoding.handles[name])
+            kernels.append(self._kernel(len(nodes), node, rules))
             nodes.append(node)
         graph = replace(
             self._graph,
@@ -108,7 +111,19 @@ class Lowering:
             types=MappingProxyType(self._types),
             constants=MappingProxyType(self._constants),
         )
-        return Program(graph, tuple(kernels), MappingProxyType(self._origins(graph)))
+        origins = MappingProxyType(self._origins(graph))
+        return Program(graph, tuple(kernels), origins, tuple(sorted(constant)), self._worst(constant))
+
+    def _proof(self, cls: int, handle: int, outputs: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Rules by which a kernel computes what the original does: its e-node, the outputs of it that are read, and what the
+        outputs of the program are called."""
+        parts = self._projected.get(cls, {}).values()
+        rules = self._rules_of(handle).union(*(self._rules_of(self._choice[part]) for part in parts))
+        named = (name for name, of in outputs if (of == cls or of in parts) and self._names[of] == name)
+        return rules.union(*(self._explainer.rules_for(self._encoding.handles[name]) for name in named))
+
+    def _worst(self, rules: Iterable[str]) -> Exactness:
+        return max((self._exactness[r] for r in rules), default=Exactness.EXACT)
 
     def _output_class(self, name: str) -> int:
         return self._egraph.find(self._encoding.handles[name])
@@ -175,10 +190,9 @@ class Lowering:
             rules |= self._constant_rules.get(value, frozenset())
         template = "view" if kind_of(node) is Kind.VIEW else node.key
         inputs = tuple(dict.fromkeys(v for v in node.inputs if v))
-        worst = max((self._exactness[r] for r in rules), default=Exactness.EXACT)
         name = node.name or f"{node.op}_{index}"
         outputs = tuple(v for v in node.outputs if v)
-        return Kernel(name, template, (index,), inputs, outputs, tuple(sorted(rules)), worst)
+        return Kernel(name, template, (index,), inputs, outputs, tuple(sorted(rules)), self._worst(rules))
 
     def _define(self, cls: int, stem: str) -> str:
         name = self._name(cls, stem)
@@ -190,10 +204,7 @@ class Lowering:
         name = self._name(cls, "folded")
         if cls in self._constant_classes and name not in self._constants:
             self._constants[name] = self._materializer.constant(cls)
-            rules = set(self._materializer.rules(cls))
-            for member in self._egraph.members(cls)[:1]:
-                rules |= self._explainer.rules_of(member) - {""}
-            self._constant_rules[name] = frozenset(rules)
+            self._constant_rules[name] = self._materializer.rules(cls)
         return name
 
     def _name(self, cls: int, stem: str) -> str:

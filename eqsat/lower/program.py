@@ -35,17 +35,20 @@ class Program:
 
     ``origin`` maps a value of ``graph`` to the value of the original graph that it equals (up to the exactness of the
     rules used); values that the original never computed are absent. Nodes that only rearrange the view of a buffer belong
-    to kernels whose template is ``"view"`` and launch nothing.
+    to kernels whose template is ``"view"`` and launch nothing. ``constant_rules``: the rules by
+    which outputs are constants, which no kernel computes; ``of_constants``: the weakest class among them.
     """
 
     graph: Graph
     kernels: tuple[Kernel, ...]
     origin: Mapping[str, str] = field(default_factory=dict)
+    constant_rules: tuple[str, ...] = ()
+    of_constants: Exactness = Exactness.EXACT
 
     @property
     def exactness(self) -> Exactness:
         """The weakest exactness class among the rules the program relies on."""
-        return max((k.exactness for k in self.kernels), default=Exactness.EXACT)
+        return max((self.of_constants, *(k.exactness for k in self.kernels)))
 
     @property
     def kernel_count(self) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from eqsat.cost.model import CostModel, Work, work_of
+from eqsat.cost.model import CostModel, Work, at_load, work_of
 from eqsat.cost.target import Target
 from eqsat.egraph.egraph import LEAVES, EGraph, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import ExtractionProblem, ExtractionResult, extract
+from eqsat.ir.at_load import foldable
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Type
 from eqsat.rewrite import PROJECTION
@@ -64,11 +65,20 @@ class Prices:
     """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
 
     An operator that a rule made and that is not ``writable``, or that the target has no kernel for, is infinitely dear.
-    E-nodes of one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
+    Operators on what is ``known_at_load`` are computed then. E-nodes of one operator with equal attributes and types have one
+    price, which is computed once: repeated layers are free.
     """
 
-    def __init__(self, egraph: EGraph, model: CostModel, target: Target, writable: Writable) -> None:
+    def __init__(
+        self,
+        egraph: EGraph,
+        model: CostModel,
+        target: Target,
+        writable: Writable,
+        known_at_load: Collection[int] = frozenset(),
+    ) -> None:
         self._egraph = egraph
+        self._known_at_load = known_at_load
         self._writable = writable
         self._model = model
         self._target = target
@@ -82,14 +92,33 @@ class Prices:
         if node.key in self._target.unsupported:
             return math.inf if node.rule else NO_KERNEL
         types = input_types(egraph, handle)
-        key = (bool(node.rule), node.op, node.domain, node.attribute_number, egraph.full_type_of(handle), *types)
+        loaded = self._is_computed_at_load(handle)
+        key = (
+            loaded,
+            bool(node.rule),
+            node.op,
+            node.domain,
+            node.attribute_number,
+            egraph.full_type_of(handle),
+            *types,
+        )
         price = self._known.get(key)
         if price is None:
             if node.rule and not self._writable(node.key, types):
                 price = self._known[key] = math.inf
                 return price
-            price = self._known[key] = self._model.kernel_cost(work_of_enode(egraph, handle), self._target)
+            work = work_of_enode(egraph, handle)
+            price = self._known[key] = self._model.kernel_cost(at_load(work) if loaded else work, self._target)
         return price
+
+    def _is_computed_at_load(self, handle: int) -> bool:
+        children = [c for c in self._egraph.canonical_children(handle) if c != ABSENT_INPUT]
+        return (
+            bool(children)
+            and all(c in self._known_at_load for c in children)
+            and self._egraph.nodes[handle].key not in self._target.kept_at_load
+            and foldable(self._egraph.definition(handle))
+        )
 
 
 def select(
@@ -107,7 +136,7 @@ def select(
     known at compile time cost nothing: they are computed once, when the program is written.
     """
     egraph = snapshot.egraph
-    price = Prices(egraph, model, target, writable)
+    price = Prices(egraph, model, target, writable, snapshot.known_at_load(target.kept_at_load))
     number = {cls: i for i, cls in enumerate(snapshot.classes)}
     representatives = list(snapshot.classes)
     node_class: list[int] = []

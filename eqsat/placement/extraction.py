@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from eqsat.cost.model import CostModel, nominal
+from eqsat.cost.model import CostModel
 from eqsat.extraction import Extraction, Saturated, can_be_written
 from eqsat.fusion import select_joint
 from eqsat.fusion.covering import NoKernelError
 from eqsat.ir.devices import device_of
+from eqsat.ir.nominal import nominal
 from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.types import TensorType
 from eqsat.lower.program import Program

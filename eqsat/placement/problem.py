@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import CostModel, nominal
+from eqsat.cost.model import CostModel
 from eqsat.egraph.egraph import CONSTANT, INPUT, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
@@ -21,6 +21,7 @@ from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import ExtractionError, ExtractionProblem, ExtractionResult, extract
 from eqsat.extract.problem import evaluate_choice
+from eqsat.ir.nominal import nominal
 from eqsat.ir.operator import split_key
 from eqsat.ir.operators.devices import ON_DEVICE
 from eqsat.ir.types import TensorType, Type
@@ -114,7 +115,14 @@ class Placing:
         self._encoding, self._snapshot, self._egraph = encoding, snapshot, snapshot.egraph
         self._annotated, self._machine, self._model = annotated, machine, model
         self._prices = {
-            d: Prices(self._egraph, model, machine.target(d), kernels_of(machine, d, writable)) for d in machine.names
+            d: Prices(
+                self._egraph,
+                model,
+                machine.target(d),
+                kernels_of(machine, d, writable),
+                snapshot.known_at_load(machine.target(d).kept_at_load),
+            )
+            for d in machine.names
         }
         self._sources = self._marks()
         self._pins = self._pinned()

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from eqsat.cost.model import CostModel, nominal
+from eqsat.cost.model import CostModel
 from eqsat.fusion import fuse_with_plan, method_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.nominal import nominal
 from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.order import dependency_order
 from eqsat.ir.types import TensorType, Type
@@ -126,4 +127,4 @@ def _joined(
         devices=MappingProxyType({**devices, **{v: program.graph.devices[v] for v in program.graph.inputs}}),
     )
     origin = {v: o for v, o in program.origin.items() if v in defined}
-    return Program(graph, tuple(kernels), MappingProxyType(origin))
+    return replace(program, graph=graph, kernels=tuple(kernels), origin=MappingProxyType(origin))

@@ -229,4 +229,4 @@ def _without_constant_nodes(program: Program) -> Program:
         return program
     kernels = [replace(k, nodes=tuple(place[n] for n in k.nodes if n in place)) for k in program.kernels]
     changed = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants)).pruned()
-    return Program(changed, tuple(k for k in kernels if k.nodes), program.origin)
+    return replace(program, graph=changed, kernels=tuple(k for k in kernels if k.nodes))

@@ -1,14 +1,14 @@
 """A user's own rules: registered like the shipped ones, after a check by random instantiation.
 
     import eqsat
-    from eqsat.ops import Add, Mul
+    from eqsat.ops import Relu
 
-    x, y, z = eqsat.variables("x y z")
+    (x,) = eqsat.variables("x")
 
-    @eqsat.rule(Add(Mul(x, y), Mul(x, z)), exactness=eqsat.Exactness.ROUNDING)
-    def factor_out_common_operand(m):
-        \"\"\"``x*y + x*z == x*(y + z)``.\"\"\"
-        return Mul(m.x, Add(m.y, m.z))
+    @eqsat.rule(Relu(Relu(x)), exactness="exact")
+    def rectify_once(m):
+        \"\"\"``Relu(Relu(x)) == Relu(x)``.\"\"\"
+        return Relu(m.x)
 
 A wrong equation is refused with a counterexample. What cannot be instantiated is refused, too; ``check=False`` takes it as it
 is, and reports then call it an unverified rule.
@@ -34,7 +34,7 @@ def rule(
     pattern: Apply,
     *,
     where: Sequence[Condition] = (),
-    exactness: Exactness = Exactness.EXACT,
+    exactness: Exactness | str = Exactness.EXACT,
     source: str = "user",
     family: str = "user",
     quanta: int = 0,
@@ -45,7 +45,8 @@ def rule(
 ) -> Callable[[RightSide], Rule]:
     """Registers the decorated function as the right side of a rule, if random instances do not refute it.
 
-    ``sample`` draws instances of the left side (rules/README.md); without it they are drawn from the form of the pattern, the
+    ``exactness``: the class (rules/README.md), also by name: ``exact``, ``rounding``, ``lsb``, ``lossy``. ``sample`` draws
+    instances of the left side; without it they are drawn from the form of the pattern, the
     attributes of a node named ``n`` from ``attributes={"n": {"axis": [0, -1]}}`` where given, else from usual ones.
     ``check=False`` skips the check, and reports call the rule unverified.
 
@@ -57,7 +58,7 @@ def rule(
         made = rewrite.rule(
             pattern,
             where=where,
-            exactness=exactness,
+            exactness=Exactness.parse(exactness, "exactness"),
             source=source,
             family=family,
             quanta=quanta,
@@ -71,7 +72,7 @@ def rule(
 
 def group_rule(
     *,
-    exactness: Exactness = Exactness.EXACT,
+    exactness: Exactness | str = Exactness.EXACT,
     source: str = "user",
     family: str = "user",
     sample: Sample | None = None,
@@ -85,9 +86,8 @@ def group_rule(
     """
 
     def register(build: GroupSide) -> GroupRule:
-        made = rewrite.group_rule(exactness=exactness, source=source, family=family, sample=sample, domain=domain)(
-            build
-        )
+        stated = Exactness.parse(exactness, "exactness")
+        made = rewrite.group_rule(exactness=stated, source=source, family=family, sample=sample, domain=domain)(build)
         return _checked(made, {}, check)
 
     return register

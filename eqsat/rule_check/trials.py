@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +13,11 @@ from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
+from eqsat.exactness import Exactness
 from eqsat.rewrite import AnyRule, Rule
 from eqsat.rule_check.automatic import automatic_instance
 from eqsat.rule_check.kernels import missing_kernels
+from eqsat.rule_check.variants import enlarged, narrowed, with_specials
 from eqsat.rules.sampling import Instance, Sampler, draw_instance
 
 LIMITS = Limits(time_s=20.0, nodes=3_000, iterations=60)
@@ -37,11 +39,18 @@ class Trial:
     kernels: bool = False
 
     def run(self, rule: AnyRule, instance: Instance) -> list[str]:
-        """Saturates one instance with the rule alone and evaluates every e-node; returns what was wrong."""
-        self.drawn += 1
-        return list(self._run(rule, instance))
+        """Saturates one instance with the rule alone and evaluates every e-node; returns what was wrong.
 
-    def _run(self, rule: AnyRule, instance: Instance) -> Iterator[str]:
+        The same on what `eqsat.rule_check.variants` makes of it.
+        """
+        self.drawn += 1
+        failures = list(self._run(rule, instance, telling=True))
+        larger = None if failures else enlarged(instance)
+        if larger is None:
+            return failures
+        return [f"with constants as large as symbols: {text}" for text in self._run(rule, larger, telling=False)]
+
+    def _run(self, rule: AnyRule, instance: Instance, *, telling: bool) -> Iterator[str]:
         encoding = encode(instance.graph)
         given = len(encoding.egraph.nodes)
         try:
@@ -53,13 +62,22 @@ class Trial:
         if result.stop_reason is not StopReason.SATURATED:
             yield f"the rule alone does not saturate: {result.stop_reason.value}"
         if not result.matches[rule.name]:
-            self.reasons.update(reason for _, reason in result.reasons)
+            self.reasons.update(reason for _, reason in result.reasons if telling)
             return
-        self.fired += 1
-        self.witnesses += _is_witness(encoding, instance)
-        yield from map(str, check_egraph(encoding, instance.feeds, [rule]))
+        if telling:
+            self.fired += 1
+            self.witnesses += _is_witness(encoding, instance)
+        for feeds in self._feeds(rule, instance):
+            yield from map(str, check_egraph(encoding, feeds, [rule]))
         if self.kernels:
             yield from missing_kernels(encoding.egraph, given)
+
+    def _feeds(self, rule: AnyRule, instance: Instance) -> Iterator[Mapping[str, np.ndarray]]:
+        """What to evaluate an instance on: infinities and NaN everywhere only for a rule that promises equality for them."""
+        yield instance.feeds
+        yield from narrowed(instance)
+        if rule.exactness is Exactness.EXACT:
+            yield from with_specials(instance, np.random.default_rng(self.drawn))
 
 
 def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from eqsat.egraph.encode import Encoding
 from eqsat.errors import OptionError
-from eqsat.pipeline import Result, optimize
-from eqsat.rewrite import AnyRule, GroupRule, registered_rules
+from eqsat.options import AllOptions, takes_options
+from eqsat.pipeline import Progress, Result, optimize
+from eqsat.rewrite import AnyRule, GroupRule, find_rule
 from eqsat.why.groups import group_at
 from eqsat.why.nearest import Miss, NearestMiss
 from eqsat.why.places import Places
@@ -79,14 +80,23 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(source: Any, *, rule: str = "", near: str = "", **options: Any) -> Explanation:
+@takes_options(AllOptions)
+def explain(
+    source: Any,
+    *,
+    rule: str = "",
+    near: str = "",
+    progress: Progress | None = None,
+    **options: Unpack[AllOptions],
+) -> Explanation:
     """Optimises ``source`` without verification and explains what the rules did.
 
     ``rule``: explain this one only; where it fired nowhere, its nearest misses. ``near``: name of a node or value; rules that
     did not fire there are listed by how near they came (all but the nearest five are left out unless ``rule`` is given).
-    ``options`` are those of `eqsat.optimize`. Raises `OptionError` for a rule, node or value that does not exist.
+    Raises `OptionError` for a rule, node or value that does not exist.
     """
-    result = optimize(source, **{**options, "verify": False, "keep_egraph": True})
+    options["verify"], options["keep_egraph"] = False, True
+    result = optimize(source, progress=progress, **options)
     assert result.encoding is not None
     chosen = _chosen(result.rules, rule)
     encoding = result.encoding
@@ -111,9 +121,7 @@ def _chosen(rules: Sequence[AnyRule], name: str) -> Sequence[AnyRule]:
     found = [r for r in rules if r.name == name]
     if found:
         return found
-    known = next((r for r in registered_rules() if r.name == name), None)
-    if known is None:
-        raise OptionError(f"rule {name!r} does not exist; `eqsat rules` lists those there are")
+    known = find_rule(name)
     where = f"introduces operators of domain {known.domain}" if known.domain else f"is of class {known.exactness.label}"
     raise OptionError(f"rule {name!r} took no part: it {where}; see --numerics, --target and --form")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat.egraph.apply import view_of
 from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.group_view import view_of
 from eqsat.rewrite import GroupRule, GroupView, Ref, Unmet
 from eqsat.why.nearest import Miss
 from eqsat.why.places import Places

@@ -35,7 +35,7 @@ class Places:
         found = self._classes.get(name)
         if found is None:
             near = difflib.get_close_matches(name, self._classes, 3)
-            hint = f"; did you mean {', '.join(near)}?" if near else "; `eqsat inspect` shows the model"
+            hint = f"; did you mean {', '.join(near)}?" if near else "; `eqsat inspect --nodes` lists them"
             raise OptionError(f"the model has no node or value {name!r}{hint}")
         return found
 

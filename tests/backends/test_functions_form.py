@@ -18,7 +18,7 @@ from eqsat.backends.onnx_file import save_onnx
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN
 from eqsat.errors import OutputError
 from eqsat.ir.graph import Graph
-from eqsat.verify.feeds import random_feeds
+from eqsat.verification.feeds import random_feeds
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 RNG = np.random.default_rng(5)
@@ -124,7 +124,7 @@ def test_a_file_of_functions_is_read_back_as_the_flat_graph(name: str, tmp_path:
     feeds = random_feeds(flat, 4)
     for value, found in zip(eqsat.run(flat, feeds).values(), eqsat.run(graph, feeds).values(), strict=True):
         np.testing.assert_array_equal(found, value)
-    eqsat.optimize(tmp_path / "functions.onnx")  # verifies
+    eqsat.optimize(tmp_path / "functions.onnx", form="flat")  # verifies
 
 
 def test_equal_kernels_share_a_function_and_pass_what_they_differ_in(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_equal_programs_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_devices_survive_the_functions(tmp_path: Path) -> None:
-    result = eqsat.optimize(layers(), verify=False)
+    result = eqsat.optimize(layers(), verify=False, form="flat")
     last = result.program.graph.outputs[0]
     graph = replace(result.program.graph, devices={last: "gpu"})
     save_onnx(graph, tmp_path / "placed.onnx", form="functions", kernels=result.program.kernels)

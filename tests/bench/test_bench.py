@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 import eqsat
 from eqsat.backends.onnx_file import save_onnx
-from eqsat.bench.bench import Bench, bench_files, bench_model
-from eqsat.bench.contest import Contestant, Protocol, contest, levels_of
-from eqsat.bench.profile import KernelTime, Profile, profiler_seconds
-from eqsat.bench.statistics import geometric_mean, ratio_of_medians
 from eqsat.cli import app
 from eqsat.errors import ModelError, OptionError
 from eqsat.options import Options
+from eqsat.speed.bench import Bench, bench_files, bench_model
+from eqsat.speed.contest import Contestant, Protocol, contest, levels_of
+from eqsat.speed.profile import KernelTime, Profile, profiler_seconds
+from eqsat.speed.statistics import geometric_mean, ratio_of_medians
 
 SHORT = Protocol(runs=2, processes=1, threads=1)
 
@@ -99,7 +99,7 @@ def test_a_contestant_that_does_not_run_is_left_out(tmp_path: Path, model: Path)
 
 
 def test_runtimes_that_are_not_installed_are_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqsat.bench.contest.find_spec", lambda name: None if name == "openvino" else name)
+    monkeypatch.setattr("eqsat.speed.contest.find_spec", lambda name: None if name == "openvino" else name)
     found = bench_files([model], protocol=SHORT, against=("onnxruntime", "openvino"), levels=("disable",))
     assert found.skipped == {"openvino": "not installed"}
     assert "skipped: not installed" in str(found)

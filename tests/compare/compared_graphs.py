@@ -41,15 +41,15 @@ def wide_then_narrow(branches: int = 6) -> Graph:
 def price_by_hand(program: Program, target_name: str, model: str) -> float:
     """Price of a program from the formulas in docs/compare.md and the types of its values."""
     target = load_target(target_name)
-    prepared = _prepared(program.graph) if target.templates else set()
+    prepared = _prepared(program.graph, target)
     return sum(_kernel_price(program, k, target, model, prepared) for k in program.kernels)
 
 
-def _prepared(graph: Graph) -> set[str]:
-    """Values that depend on constants only: where kernels have several operators they are computed when a program loads."""
+def _prepared(graph: Graph, target: Target) -> set[str]:
+    """Values that depend on constants only: they are computed when a program loads, unless the target keeps the operator."""
     found = set(graph.constants)
     for node in graph.nodes:
-        if node.inputs and found.issuperset(v for v in node.inputs if v):
+        if node.inputs and node.key not in target.kept_at_load and found.issuperset(v for v in node.inputs if v):
             found.update(node.outputs)
     return found
 

@@ -22,7 +22,7 @@ from eqsat.comparison.pareto import non_dominated
 from eqsat.cost.model import Work
 from eqsat.cost.target import Target, load_target
 from eqsat.errors import EqsatError, OptionError, OutputError
-from eqsat.verify import verify_program
+from eqsat.verification import verify_program
 
 MODELS = ("kernels", "bytes", "flops", "roofline", "roofline-launch")
 TARGETS = ("launch-count", "tensorrt-like", "onnxruntime-cpu")
@@ -189,9 +189,9 @@ def test_functions_as_cost_models() -> None:
         def kernel_cost(self, work: Work, target: Target) -> float:
             return 2 * work.bytes
 
-    found = eqsat.optimize(two_branches(), cost=square, verify=False)
+    found = eqsat.optimize(two_branches(), cost=square, verify=False, form="flat")
     assert (found.report.cost_model, found.report.cost_unit) == ("square", "units")
-    found = eqsat.optimize(two_branches(), cost=Doubled(), verify=False)
+    found = eqsat.optimize(two_branches(), cost=Doubled(), verify=False, form="flat")
     assert (found.report.cost_model, found.report.cost_unit) == ("doubled", "half bytes")
     assert found.report.cost_after == 2 * price_by_hand(found.program, "onnxruntime-cpu", "bytes")
 
@@ -220,7 +220,7 @@ def test_a_function_may_forbid_kernels() -> None:
 )
 def test_functions_that_are_no_cost_model(function: Any, said: str, target: str) -> None:
     with pytest.raises(OptionError) as error:
-        eqsat.optimize(two_branches(), cost=function, target=target, verify=False)
+        eqsat.optimize(two_branches(), cost=function, target=target, verify=False, form="flat")
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -263,8 +263,8 @@ def test_no_point_of_a_front_is_beaten(graph: eqsat.Graph, target: str) -> None:
         assert point.predicted_time_s == pytest.approx(price_by_hand(program, target, "roofline-launch"))
         assert point.kernels == program.kernel_count == point.result.report.kernels_after
     if front.complete:  # single objectives are candidates
-        kernels = eqsat.optimize(graph, target=target, cost="kernels", verify=False)
-        time = eqsat.optimize(graph, target=target, cost="roofline-launch", verify=False)
+        kernels = eqsat.optimize(graph, target=target, cost="kernels", verify=False, form="flat")
+        time = eqsat.optimize(graph, target=target, cost="roofline-launch", verify=False, form="flat")
         assert min(p[0] for p in points) <= kernels.report.kernels_after
         assert min(p[1] for p in points) <= time.report.cost_after * (1 + 1e-9)
 
@@ -283,7 +283,7 @@ def test_an_operator_without_kernel_is_dear() -> None:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.onnx"
-    eqsat.optimize(two_branches(), only_rules=(), verify=False).save(path)
+    eqsat.optimize(two_branches(), only_rules=(), verify=False, form="flat").save(path)
     return path
 
 

@@ -88,7 +88,7 @@ def test_a_view_shares_its_buffer_and_keeps_it_alive() -> None:
 
 
 def test_reordering_lowers_the_peak_and_changes_no_value() -> None:
-    program = eqsat.optimize(wide_then_narrow(), verify=False, only_rules=()).program
+    program = eqsat.optimize(wide_then_narrow(), verify=False, only_rules=(), form="flat").program
     ordered = with_least_memory(program)
     ordered.graph.check()
     before, after = (peak_memory_bytes(p.graph, p.kernels) for p in (program, ordered))
@@ -103,16 +103,16 @@ def test_reordering_lowers_the_peak_and_changes_no_value() -> None:
 @pytest.mark.parametrize("target", ["onnxruntime-cpu", "tensorrt-like"])
 def test_a_budget_is_kept(target: str) -> None:
     graph = wide_then_narrow(3)
-    free = eqsat.optimize(graph, target=target, verify=False).report
+    free = eqsat.optimize(graph, target=target, verify=False, form="flat").report
     assert free.memory_budget == {}
-    ample = eqsat.optimize(graph, target=target, memory_budget_bytes=10**9).report
+    ample = eqsat.optimize(graph, target=target, memory_budget_bytes=10**9, form="flat").report
     assert ample.memory_budget["candidates"] == 1
     assert ample.peak_memory_bytes == free.peak_memory_bytes
     with pytest.raises(MemoryBudgetError, match=r"at most 7 bytes: the best of \d+ candidates needs \d+, ") as error:
-        eqsat.optimize(graph, target=target, memory_budget_bytes=7, verify=False)
+        eqsat.optimize(graph, target=target, memory_budget_bytes=7, verify=False, form="flat")
     least = int(str(error.value).rsplit("raise the budget to ", 1)[1].split()[0])
     assert f"{least - 7} too many" in str(error.value)
-    tight = eqsat.optimize(graph, target=target, memory_budget_bytes=least)
+    tight = eqsat.optimize(graph, target=target, memory_budget_bytes=least, form="flat")
     assert tight.report.peak_memory_bytes == peak_memory_bytes(tight.program.graph, tight.program.kernels) <= least
     assert tight.report.memory_budget["bytes"] == least
     assert tight.report.cost_after >= free.cost_after
@@ -127,9 +127,9 @@ def test_a_budget_can_change_the_choice() -> None:
     x = b.input("x", "float32", (8, 16))
     products = [b.op("MatMul", x, b.constant(rng.normal(size=(16, 64)).astype(np.float32))) for _ in range(4)]
     graph = b.finish({f"y{i}": b.op("ReduceMax", p, keepdims=0) for i, p in enumerate(products)})
-    free = eqsat.optimize(graph, verify=False).report
+    free = eqsat.optimize(graph, verify=False, form="flat").report
     assert free.operators_after["MatMul"] == 1
-    tight = eqsat.optimize(graph, memory_budget_bytes=4_000, verify=False).report
+    tight = eqsat.optimize(graph, memory_budget_bytes=4_000, verify=False, form="flat").report
     assert tight.operators_after["MatMul"] == 4
     assert tight.peak_memory_bytes <= 4_000 < free.peak_memory_bytes
     assert tight.memory_budget["cost_unconstrained"] == free.cost_after < tight.cost_after
@@ -137,11 +137,11 @@ def test_a_budget_can_change_the_choice() -> None:
 
 def test_command_line_budget(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    eqsat.optimize(two_branches(), only_rules=(), verify=False).save(path)
+    eqsat.optimize(two_branches(), only_rules=(), verify=False, form="flat").save(path)
     arguments = ["optimize", str(path), "--no-verify", "--json", "-", "--memory-budget"]
     done = CliRunner().invoke(app, [*arguments, "1000000"])
     assert json.loads(done.stdout)["memory_budget"]["bytes"] == 1_000_000
     done = CliRunner().invoke(app, [*arguments, "3"])
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "no program was found whose peak memory is at most 3 bytes" in done.stderr
+    assert done.exit_code == 2
+    assert "no program was found whose peak memory is at most 3 bytes" in done.stderr.splitlines()[-1]
     assert CliRunner().invoke(app, [*arguments, "-3"]).exit_code == 2

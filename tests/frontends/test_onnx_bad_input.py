@@ -65,7 +65,7 @@ def test_inconsistent_graphs() -> None:
     fails(model([relu], {"x": X}, outputs=[]), "no outputs")
     fails(model([node("Relu", ["x", "x"])], {"x": X}), "has 2 inputs, Relu takes 1")
     fails(model([node("Concat", ["x", "x"])], {"x": X}), "attribute 'axis' is missing")
-    fails(model([node("Concat", ["x", "x"], axis=[1])], {"x": X}), "attribute 'axis' is of another kind")
+    fails(model([node("Concat", ["x", "x"], axis=[1])], {"x": X}), "attribute 'axis' is INTS, Concat declares INT")
     fails(model([node("Relu", ["a\nb"])], {"x": X}), "no graph input")
     fails(model([relu], {"x": X}, opset=999), "opset 999 is unknown")
     twice = model([relu], {"x": X}, {"w": X})
@@ -133,3 +133,72 @@ def test_unknown_attribute_reference() -> None:
     source = model([helper.make_node("Elu", ["x"], ["y"])], {"x": X})
     source.graph.node[0].attribute.add(name="alpha", ref_attr_name="a", type=onnx.AttributeProto.FLOAT)
     fails(source, "refers to a function's attribute")
+
+
+def test_squeeze_of_more_axes_than_can_be_one() -> None:
+    """The axes come from a node that the file lists later; how many there are is known."""
+    late = [node("Squeeze", ["x", "axes"]), node("Shape", ["x"], ["axes"])]
+    fails(model(late, {"x": X}), "Squeeze: axis 2 is out of range for rank 2", ShapeError)
+    open_axes = [node("Squeeze", ["x", "axes"]), node("Cast", ["i"], ["axes"], to=TensorProto.INT64)]
+    message = r"Squeeze: 2 axes to drop, but 0 extents of \(2, 3\) can be 1"
+    fails(model(open_axes, {"x": X, "i": noise(2)}), message, ShapeError)
+
+
+def test_operands_of_types_the_operator_does_not_take() -> None:
+    target = np.array([4, 2], np.complex128)
+    fails(
+        model([node("Reshape", ["x", "s"])], {"x": X}, {"s": target}),
+        r"input 1 \(shape\) is of type complex128",
+        ShapeError,
+    )
+    fails(model([node("Unsqueeze", ["x", "a"])], {"x": X}, {"a": X[0] + 0j}), "is of type complex64", ShapeError)
+    fails(model([node("Add", ["x", "i"])], {"x": X}, {"i": np.array(3)}), "they must be equal", ShapeError)
+    fails(model([node("Relu", [""])], {"x": X}), r"input 0 \(X\) is absent, Relu needs it")
+    fails(model([node("Add", ["x", ""])], {"x": X}), "input 1 .* is absent")
+    matrix = np.array([[4, 2]])
+    fails(
+        model([node("Reshape", ["x", "s"])], {"x": X}, {"s": matrix}),
+        r"must be a vector, got int64\[1, 2\]",
+        ShapeError,
+    )
+    ends = {"a": np.zeros(1, np.float32), "b": np.full((), np.inf, np.float32)}
+    fails(model([node("Range", ["a", "b", "b"])], {"x": X}, ends), "no range", ShapeError)
+    fails(model([node("Split", ["x"], ["y", "z"])], {"x": X}, opset=18), "num_outputs is None", ShapeError)
+
+
+def test_attributes_the_operator_does_not_have() -> None:
+    fails(
+        model([node("Relu", ["x"], name="r", alpha=2.0)], {"x": X}), r"Relu 'r'.*no attribute 'alpha' \(it has none\)"
+    )
+    fails(model([node("Softmax", ["x"], axes=1)], {"x": X}), r"no attribute 'axes' \(it has axis\)")
+    internal = model([node("Relu", ["x"], __of_a_runtime=1)], {"x": X})
+    assert [n.op for n in load_onnx(internal).nodes] == ["Relu"]
+
+
+def test_attributes_whose_value_is_of_another_kind_than_they_say() -> None:
+    source = model([node("Softmax", ["x"], axis=1)], {"x": X})
+    source.graph.node[0].attribute[0].type = onnx.AttributeProto.GRAPH
+    fails(source, "attribute 'axis' is of another kind")
+    source.graph.node[0].attribute[0].type = onnx.AttributeProto.INT
+    source.graph.node[0].attribute[0].s = b"1"
+    fails(source, r"'axis' is declared to be of kind 2 \(i\) but holds i, s")
+
+
+@pytest.mark.parametrize("to", [0, 99, 1 << 62, -1])
+def test_casts_to_element_types_that_do_not_exist(to: int) -> None:
+    fails(model([node("Cast", ["x"], to=to)], {"x": X}), f"attribute 'to' is {to}, which is no element type")
+
+
+def test_windows_that_are_not_positive() -> None:
+    image = noise(1, 1, 5, 5)
+    for wrong in ("strides", "dilations", "kernel_shape"):
+        pool = node("MaxPool", ["x"], kernel_shape=[3, 3])
+        kept = [a for a in pool.attribute if a.name != wrong]
+        del pool.attribute[:]
+        pool.attribute.extend([*kept, helper.make_attribute(wrong, [0, 1])])
+        fails(model([pool], {"x": image}), "must be positive", ShapeError)
+
+
+def test_a_location_that_is_no_text() -> None:
+    data = external("inside!").SerializeToString()
+    fails(onnx.ModelProto.FromString(data.replace(b"inside!", b"\xff\xfeside!")), "is no UTF-8 text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import eqsat.rules  # noqa: F401  # registers the shipped rules
+import eqsat.rules  # registers the shipped rules
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target, target_names
 from eqsat.egraph.encode import Encoding, encode
@@ -24,7 +24,7 @@ from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
 from eqsat.rewrite import select_rules
-from eqsat.verify import verify_program
+from eqsat.verification import verify_program
 
 TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "onnxruntime-cpu", "h200")
 
@@ -131,3 +131,13 @@ def test_operators_that_cannot_be_written_are_not_chosen() -> None:
     joint = select_joint(encoding, snapshot, model, machine, time_limit_s=5.0, writable=allowed)
     program = program_of(encoding, snapshot, joint, classes)
     assert not barred & set(program.graph.operator_counts())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_attention_that_the_model_keeps_as_one_operator_is_a_kernel_of_its_own_at_worst(target: str) -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", ("batch", 2, "tokens", 8)) for name in "qkv")
+    y = b.op("Tanh", b.op("Attention", b.op("Relu", q), k, v, is_causal=1))
+    report = eqsat.optimize(b.finish({"y": y}), target=target, form="flat").report
+    assert report.operators_after["Attention"] == 1
+    assert report.kernels_after <= 3

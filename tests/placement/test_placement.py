@@ -238,4 +238,4 @@ def test_the_command_line_places(tmp_path: Path) -> None:
     for wrong in (["--device", "sqrt"], ["--device", "no=cuda"], ["--devices", str(model)]):
         found = CliRunner().invoke(app, ["optimize", str(model), *wrong])
         assert found.exit_code == 2
-        assert len(found.stderr.splitlines()) == 1
+        assert len([line for line in found.stderr.splitlines() if line != "eqsat: load"]) == 1

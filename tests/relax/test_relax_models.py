@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.verify.feeds import random_feeds
+from eqsat.verification.feeds import random_feeds
 
 pytest.importorskip("tvm", reason="the extra eqsat[tvm] is not installed")
 

@@ -12,7 +12,7 @@ import eqsat
 from eqsat.engines import Run, load_on
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
-from eqsat.verify.feeds import random_feeds
+from eqsat.verification.feeds import random_feeds
 
 pytest.importorskip("tvm", reason="the extra eqsat[tvm] is not installed")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_graphs import LOWEST, B, H, N, S, Steps, T, W, core, ints, number, plus, scaled
+from attention_graphs import LOWEST, B, H, N, S, Steps, T, core, ints, number, plus, scaled
 from graph_checks import counts, optimized
 
 import eqsat
@@ -23,7 +23,24 @@ def found(graph: Graph, **options: Any) -> dict[str, int]:
 
 
 CAUSAL = np.where(np.tril(np.ones((S, T))), 0, -1e9)
+BY_HEAD = np.arange(1, N + 1, dtype=np.float32).reshape(N, 1, 1)
 RNG = np.random.default_rng(0)
+
+
+def by_window(op: str, images: int = 2, before: Steps = lambda b, s: s, behind: Steps = lambda b, s: s) -> Steps:
+    """A mask for each of three windows, as a window transformer adds it where images and windows are axes of their own."""
+
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        s = b.op("Reshape", before(b, s), ints(b, images, 3, N, S, T))
+        allowed = b.constant(np.random.default_rng(2).random((3, 1, S, T)) < 0.7)
+        if op == "Add":
+            s = b.op("Add", s, b.op("Where", allowed, number(b, 0), number(b, -100)))
+        else:
+            s = b.op("Where", allowed, s, number(b, LOWEST))
+        return behind(b, b.op("Reshape", s, ints(b, images * 3, N, S, T)))
+
+    return steps
+
 
 SPELLINGS: dict[str, Graph] = {
     "no scale": core(),
@@ -62,6 +79,10 @@ SPELLINGS: dict[str, Graph] = {
         lead=(B * N,),
         after=lambda b, p: b.op("Reshape", p, ints(b, B * N, S, T)),
     ),
+    "bias, then a mask by window": core(by_window("Add", before=plus(RNG.normal(size=(N, S, T)))), lead=(6, N)),
+    "mask by window, then a bias": core(by_window("Add", behind=plus(RNG.normal(size=(N, S, T)))), lead=(6, N)),
+    "mask by window of one image": core(by_window("Add", images=1), lead=(3, N)),
+    "chosen by window": core(by_window("Where", before=plus(RNG.normal(size=(N, S, T)))), lead=(6, N)),
     "one query": core(plus(np.zeros((B, 1, 1, T))), lead=(B, N)),
 }
 
@@ -71,6 +92,14 @@ def test_spelling_is_one_attention(name: str) -> None:
     left = found(SPELLINGS[name])
     assert left.pop("Attention") == 1
     assert set(left) <= {"Transpose"}, left  # keys that were transposed, or none
+
+
+@pytest.mark.parametrize("factors", [BY_HEAD, np.linspace(1, 2, S, dtype=np.float32).reshape(S, 1)])
+def test_factors_by_head_or_query_go_to_the_queries(factors: np.ndarray) -> None:
+    left = found(core(lambda b, s: plus(CAUSAL)(b, b.op("Mul", s, b.constant(factors)))))
+    assert (left["Attention"], left["Mul"]) == (1, 1)
+    regrouped = core(lambda b, s: by_window("Add")(b, b.op("Mul", s, b.constant(factors))), lead=(6, N))
+    assert found(regrouped)["Attention"] == 1
 
 
 def test_negative_scale_is_folded_into_the_query() -> None:
@@ -101,7 +130,7 @@ def test_computed_masks_keep_fully_masked_rows_as_they_are(low: float) -> None:
     m = b.op("Mul", b.op("Sub", number(b, 1.0), b.op("Unsqueeze", m, ints(b, 1, 2))), number(b, low))
     s = b.op("Add", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), m)
     graph = b.finish([b.op("MatMul", b.op("Softmax", s), v)])
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     rng = np.random.default_rng(1)
     feeds: dict[str, Any] = {n: rng.normal(size=(B, N, S, H)).astype(np.float32) for n in "qkv"}
     feeds["m"] = np.array([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0]])
@@ -114,7 +143,10 @@ def test_computed_masks_keep_fully_masked_rows_as_they_are(low: float) -> None:
 
 NOT_ATTENTION: dict[str, Graph] = {
     "softmax over queries": core(axis=-2),
-    "scale by head": core(lambda b, s: b.op("Mul", s, b.constant(np.array([1, 2, 3], np.float32).reshape(N, 1, 1)))),
+    "scale by head behind a mask": core(lambda b, s: b.op("Mul", plus(CAUSAL)(b, s), b.constant(BY_HEAD))),
+    "zero for a head": core(lambda b, s: b.op("Mul", s, b.constant(BY_HEAD - 1))),
+    "scale by key": core(lambda b, s: b.op("Mul", s, b.constant(np.linspace(1, 2, T, dtype=np.float32)))),
+    "computed scale by head": core(lambda b, s: b.op("Mul", s, b.input("c", "float32", (N, 1, 1)))),
     "zero scale": core(scaled("Mul", 0.0)),
     "key permuted wrongly": core(lead=(S, S), on_key=lambda b, k: b.op("Transpose", k, perm=(1, 0, 2, 3))),
     "mask of minus infinity": core(plus(np.full((S, T), -np.inf))),
@@ -126,7 +158,7 @@ NOT_ATTENTION: dict[str, Graph] = {
 @pytest.mark.parametrize("name", NOT_ATTENTION)
 def test_what_only_looks_like_attention_stays(name: str) -> None:
     graph = NOT_ATTENTION[name]
-    kept = counts(eqsat.optimize(graph, verify=False))
+    kept = counts(eqsat.optimize(graph, verify=False, form="flat"))
     if name == "key permuted wrongly":  # it is attention, over other keys
         assert kept["Transpose"] == 1
         optimized(graph)
@@ -244,7 +276,32 @@ def test_quantisation_on_any_edge_is_one_operator(spelling: Callable[[float], St
     result = eqsat.optimize(graph, target="launch-count", verify=False)
     assert result.report.recognized == {"quantized_attention": 1}
     assert result.report.kernels_after <= 3
-    feeds = {n: np.random.default_rng(3).normal(size=(B, N, S if n == "q" else T, W if n == "v" else H)) for n in "qkv"}
-    feeds = {n: x.astype(np.float32) for n, x in feeds.items()}
+    check_on_random_inputs(result, graph)
+
+
+def test_quantised_attention_with_masks_by_window_is_one_operator() -> None:
+    at = qdq(1 / 16)
+    steps = by_window("Add", before=lambda b, s: at(b, plus(np.ones((N, S, T)))(b, at(b, s))), behind=at)
+    graph = core(steps, on_query=at, on_key=at, after=at, lead=(6, N))
+    result = eqsat.optimize(graph, target="launch-count", verify=False)
+    assert result.report.recognized == {"quantized_attention": 1}
+    check_on_random_inputs(result, graph)
+
+
+def test_quantised_probabilities_need_no_guard_against_nan() -> None:
+    def guarded(b: GraphBuilder, p: Any) -> Any:
+        p = qdq(1 / 16)(b, p)
+        return b.op("Where", b.op("IsNaN", p), number(b, 0), p)
+
+    graph = core(qdq(1 / 16), on_query=qdq(1 / 16), on_key=qdq(1 / 16), after=guarded)
+    assert not {"IsNaN", "Where"} & set(found(graph))
+    result = eqsat.optimize(graph, target="launch-count", verify=False)
+    assert result.report.recognized == {"quantized_attention": 1}
+    check_on_random_inputs(result, graph)
+
+
+def check_on_random_inputs(result: eqsat.Result, graph: Graph) -> None:
+    rng = np.random.default_rng(3)
+    feeds = {n: rng.normal(size=graph.type_of(n).shape).astype(np.float32) for n in graph.inputs}  # type: ignore[union-attr]
     for ours, theirs in zip(run(result.program.graph, feeds).values(), run(graph, feeds).values(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)

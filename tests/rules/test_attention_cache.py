@@ -70,7 +70,7 @@ def _repeated(b: GraphBuilder, x: Any, groups: int, times: int) -> Any:
 
 def attention_in(graph: Graph) -> tuple[Node, dict[str, int]]:
     """The Attention that the graph becomes and all its operators, after it was run here and in ONNX Runtime."""
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     rng = np.random.default_rng(3)
     types: Any = {name: graph.type_of(name) for name in graph.inputs}
     feeds = {name: rng.normal(size=t.shape).astype(np.float32) for name, t in types.items()}
@@ -152,4 +152,4 @@ def test_attention_that_also_gives_its_scores_is_left_alone() -> None:
     outputs = [value("y", onnx.TensorProto.FLOAT, shape), value("scores", onnx.TensorProto.FLOAT, [1, 2, 3, 3])]
     graph = onnx.helper.make_graph([node], "scores", inputs, outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)])
-    assert [n.op for n in eqsat.optimize(model, verify=False).program.graph.nodes] == ["Attention"]
+    assert [n.op for n in eqsat.optimize(model, verify=False, form="flat").program.graph.nodes] == ["Attention"]

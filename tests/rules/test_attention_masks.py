@@ -100,7 +100,7 @@ def feeds_for(graph: Graph) -> dict[str, np.ndarray]:
 
 def attention_in(graph: Graph, *, tolerance: float = 2e-5, **options: Any) -> Node | None:
     """The Attention that the graph becomes, if any, after it was run here and in ONNX Runtime."""
-    result = eqsat.optimize(graph, verify=False, **options)
+    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **options})
     feeds = feeds_for(graph)
     (expected,) = run(graph, feeds).values()
     ours = run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)
@@ -153,7 +153,7 @@ def test_mask_is_part_of_the_operator(name: str) -> None:
 @pytest.mark.parametrize("name", ["selected and guarded", "added and guarded", "two masks, guarded"])
 def test_truth_values_are_the_mask(name: str) -> None:
     """Zeros where a row forbids everything are what the operator gives, so nothing need be chosen or added."""
-    left = eqsat.optimize(SPELLINGS[name], verify=False).report.operators_after
+    left = eqsat.optimize(SPELLINGS[name], verify=False, form="flat").report.operators_after
     assert set(left) <= {"Attention", "Transpose", "And"}
 
 
@@ -264,7 +264,7 @@ def test_rows_that_forbid_everything_stay_as_they_are(name: str) -> None:
     encoding = encode(graph)
     saturate(encoding.egraph, select_rules(Exactness.ROUNDING, only=["recognise_attention"]))
     assert any(node.op == "Attention" for node in encoding.egraph.nodes)
-    result = eqsat.optimize(graph, verify=False, cost=without("Softmax"))
+    result = eqsat.optimize(graph, verify=False, cost=without("Softmax"), form="flat")
     assert "Softmax" not in result.report.operators_after
     session = Session(to_model(result.program.graph))
     rng = np.random.default_rng(3)
@@ -292,7 +292,7 @@ def without(operator: str) -> Callable[[Any], float]:
 
 def test_ordinary_rows_get_the_same_bits() -> None:
     graph = UNKNOWN["added"]
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     operand = next(node.inputs[3] for node in result.program.graph.nodes if node.op == "Attention")
     shifted = replace(result.program.graph, outputs=(operand,))
     feeds = feeds_for(graph)
@@ -323,7 +323,7 @@ UNEQUAL: dict[str, Graph] = {
 
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_masks_on_which_the_operator_differs_stay(name: str) -> None:
-    assert "Attention" not in eqsat.optimize(UNEQUAL[name], verify=False).report.operators_after
+    assert "Attention" not in eqsat.optimize(UNEQUAL[name], verify=False, form="flat").report.operators_after
 
 
 # --- float16 -------------------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_everything_in_float16() -> None:
 )
 def test_float16_has_no_room_for_large_finite_masks(steps: Steps) -> None:
     """A row that forbids everything would lose what the scores were."""
-    assert "Attention" not in eqsat.optimize(half(steps), verify=False).report.operators_after
+    assert "Attention" not in eqsat.optimize(half(steps), verify=False, form="flat").report.operators_after
 
 
 # --- ONNX Runtime's own operator -----------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def convolution(
 def within_one_quantum(graph: Graph, quantum: float = 0.05, **options: Any) -> Result:
     """The optimised graph; its results, in our interpreter and in ONNX Runtime, are within one quantum of the original's."""
     chosen: dict[str, Any] = {"cost": "roofline"} | options
-    result = eqsat.optimize(graph, verify=False, **chosen)
+    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **chosen})
     session = Session(to_model(result.program.graph))
     for feeds in feeds_of(graph):
         expected = run(graph, feeds)["y"]
@@ -127,7 +127,7 @@ def test_sums_that_overflow_stay_in_float() -> None:
         x = g.fake(g.b.input("x", "float32", (1, inner)), 1e-4, "uint8")
         integers = np.full((inner, 1), 127, np.int8)
         w = g.b.op(DQ, *map(g.b.constant, (integers, np.float32(1e-4), np.array(0, np.int8))))
-        ops = counts(eqsat.optimize(g.finish(g.b.op("MatMul", x, w), 1.0), verify=False, cost="roofline"))
+        ops = counts(eqsat.optimize(g.finish(g.b.op("MatMul", x, w), 1.0), verify=False, cost="roofline", form="flat"))
         assert ("MatMul" not in ops) is integer
 
 
@@ -138,7 +138,7 @@ def test_convolution_whose_result_stays_float_runs_on_integers(axis: int | None)
     bias = g.b.constant(RNG.normal(size=96).astype(np.float32))
     y = g.b.op("Conv", x, g.weight(96, 64, 3, 3, axis=axis), bias, pads=(1, 0, 1, 1))
     graph = g.b.finish({"y": y})
-    result = eqsat.optimize(graph, verify=False, cost="roofline")
+    result = eqsat.optimize(graph, verify=False, cost="roofline", form="flat")
     assert counts(result)["ConvInteger"] == 1
     length, largest_weight = 64 * 9, 127 * 0.01
     for feeds in feeds_of(graph):
@@ -157,7 +157,7 @@ def test_convolution_runs_on_integers(bias: float | None, attributes: dict[str, 
 
 
 def test_bias_beyond_int32_stays_in_float() -> None:
-    ops = counts(eqsat.optimize(convolution(bias=1e9), verify=False, cost="roofline"))
+    ops = counts(eqsat.optimize(convolution(bias=1e9), verify=False, cost="roofline", form="flat"))
     assert ops["ConvInteger"] == ops["Add"] == 1
 
 
@@ -177,7 +177,7 @@ def test_residual_block() -> None:
     x = g.fake(g.b.input("x", "float32", (1, 4, 6, 6)), 0.05)
     y = g.fake(g.b.op("Conv", x, g.weight(4, 4, 1, 1, axis=0)), 0.05)
     y = g.fake(g.b.op("Conv", g.b.op("Relu", y), g.weight(4, 4, 1, 1, axis=0)), 0.05)
-    result = eqsat.optimize(g.finish(g.b.op("Add", x, y)), verify=False, cost="roofline")
+    result = eqsat.optimize(g.finish(g.b.op("Add", x, y)), verify=False, cost="roofline", form="flat")
     ops = counts(result)
     assert (ops["QLinearConv"], ops["Add"], ops.get("Conv", 0)) == (2, 1, 0)
 
@@ -187,7 +187,7 @@ def test_parallel_products_with_scales_of_their_own_are_one() -> None:
     x = g.fake(g.b.input("x", "float32", (4, 16)), 0.05)
     parts = [g.fake(g.b.op("MatMul", x, g.weight(16, n, axis=1)), s) for n, s in ((8, 0.05), (6, 0.02), (8, 0.1))]
     graph = g.b.finish({f"y{i}": p for i, p in enumerate(parts)})
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     assert counts(result) == {Q: 1, "QLinearMatMul": 1, "Split": 1, DQ: 3}
     for feeds in feeds_of(graph):
         for name, scale in (("y0", 0.05), ("y1", 0.02), ("y2", 0.1)):

@@ -72,7 +72,7 @@ def check_values(graph: Graph, found: Graph) -> None:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_added_number_is_one_choice(spelling: str, low: float) -> None:
     graph = masked(SPELLINGS[spelling], low)
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     assert result.report.operators_after == {"Attention": 1, "Where": 1}
     check_values(graph, result.program.graph)
 
@@ -86,7 +86,7 @@ def test_number_in_place_of_a_score_is_added_where_no_score_is_as_low(low: float
     """-1e9 and below are out of every race. A score may be below -10000, and then the number wins: no mask that is added does
     that. Kernels that compute the choice themselves need no mask."""
     graph = replaced(low)
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     assert ("Attention" in result.report.operators_after) == (low <= -1e9)
     check_values(graph, result.program.graph)
     fused = eqsat.optimize(graph, target="tensorrt-like", verify=False)
@@ -102,7 +102,7 @@ def test_constant_mask_is_causality_or_stays(low: float) -> None:
         lambda b, s: b.op("Add", s, b.op("Where", b.constant(earlier), number(b, 0.0), number(b, low))),
     ):
         graph = core(constant)
-        result = eqsat.optimize(graph, verify=False)
+        result = eqsat.optimize(graph, verify=False, form="flat")
         assert result.report.operators_after == {"Attention": 1}
         node = next(n for n in result.program.graph.nodes if n.op == "Attention")
         assert (node.attributes.get("is_causal", 0) == 1) == (low <= -1e9)

@@ -62,7 +62,29 @@ def test_other_pairs_stay(first: Any, second: Any) -> None:
     b = GraphBuilder()
     x = b.op(DQ, integers(b, first[1].dtype.name), *parameters(b, *first))
     graph = b.finish({"y": b.op(Q, x, *parameters(b, *second))})
-    assert counts(eqsat.optimize(graph, verify=False)) == {Q: 1, DQ: 1}
+    assert counts(eqsat.optimize(graph, verify=False, form="flat")) == {Q: 1, DQ: 1}
+
+
+@pytest.mark.parametrize(("factor", "cancels"), [(1.001, True), (0.999, True), (1.003, False), (0.997, False)])
+def test_scales_cancel_where_they_are_so_close_that_no_integer_changes(factor: float, cancels: bool) -> None:
+    b = GraphBuilder()
+    x = b.op(DQ, integers(b), *parameters(b, 0.25, np.int8(-128)))
+    y = b.op(Q, x, *parameters(b, 0.25 * factor, np.int8(-128)))
+    assert (counts(optimized(b.finish({"y": y}))) == {}) is cancels
+
+
+@pytest.mark.parametrize(
+    ("addend", "factor", "vanishes"),
+    [(1e-12, 1, True), (0.09, 1, True), (0.05, 1.0005, True), (0.13, 1, False), (0.09, 1.001, False), (-0.2, 1, False)],
+)
+def test_addend_below_half_a_quantum_vanishes_between_dequantise_and_quantise(
+    addend: float, factor: float, vanishes: bool
+) -> None:
+    b = GraphBuilder()
+    x = b.op(DQ, integers(b), *parameters(b, 0.25, np.int8(-128)))
+    x = b.op("Add", x, b.constant(np.float32(addend)))
+    y = b.op(Q, x, *parameters(b, 0.25 * factor, np.int8(-128)))
+    assert (counts(optimized(b.finish({"y": y}))) == {}) is vanishes
 
 
 def test_scales_along_another_axis_stay() -> None:
@@ -77,7 +99,7 @@ def test_computed_scales_stay() -> None:
     b = GraphBuilder()
     q, s = integers(b), b.input("s", "float32", ())
     zero = b.constant(np.int8(0))
-    result = eqsat.optimize(b.finish({"y": b.op(Q, b.op(DQ, q, s, zero), s, zero)}), verify=False)
+    result = eqsat.optimize(b.finish({"y": b.op(Q, b.op(DQ, q, s, zero), s, zero)}), verify=False, form="flat")
     assert counts(result) == {Q: 1, DQ: 1}
 
 

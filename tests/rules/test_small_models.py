@@ -23,9 +23,16 @@ def test_every_enode_of_a_small_model_agrees(name: str) -> None:
 
 def test_llama_rotates_and_attends_in_three_operators() -> None:
     """Tables of cosines and sines as the exporter computes them, each angle twice."""
-    left = eqsat.optimize(small_model("llama").graph, verify=False).report.operators_after
+    left = eqsat.optimize(small_model("llama").graph, verify=False, form="flat").report.operators_after
     assert (left["RotaryEmbedding"], left["Attention"]) == (2, 1)
     assert not {"Softmax", "Neg", "Concat"} & set(left)
+
+
+def test_swin_attends_within_each_window_in_one_operator() -> None:
+    """Shifted windows too, whose mask is added where images and windows are axes of their own."""
+    report = eqsat.optimize(small_model("swin").graph, verify=False).report
+    assert (report.recognized["attention"], report.recognized["layer_norm"]) == (2, 4)
+    assert "Softmax" not in report.operators_after
 
 
 def test_equal_seeds_give_equal_models() -> None:

@@ -126,7 +126,7 @@ BLOCKS: dict[str, tuple[Graph, dict[str, int]]] = {
 @pytest.mark.parametrize("name", BLOCKS)
 def test_block_has_four_products_and_one_attention(name: str) -> None:
     graph, expected = BLOCKS[name]
-    result = eqsat.optimize(graph, verify=False)
+    result = eqsat.optimize(graph, verify=False, form="flat")
     left = counts(result)
     products = sum(left.get(op, 0) for op in ("MatMul", "Gemm"))
     assert products == 4  # packed queries, keys and values; behind attention; packed gate and up, or up; down
@@ -154,7 +154,7 @@ MODELS = {
 def test_every_layer_of_a_model(name: str, real_model: Callable[[str], Path]) -> None:
     """Four products for each layer, and those of the head: 25 and 49 in all."""
     layers, products, recognised = MODELS[name]
-    result = eqsat.optimize(real_model(name), verify=False)
+    result = eqsat.optimize(real_model(name), verify=False, form="flat")
     left = result.report.operators_after
     assert result.report.stop_reason == "saturated"
     assert sum(left.get(op, 0) for op in ("MatMul", "Gemm")) == products

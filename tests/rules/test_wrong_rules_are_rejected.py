@@ -20,9 +20,9 @@ from eqsat.rewrite import (
     Rule,
     Term,
     apply,
+    find_rule,
     literal,
     present,
-    rule_named,
     variables,
 )
 from eqsat.rules import broadcasting, movement, parts
@@ -45,7 +45,7 @@ def wrong(pattern: Any, sample: Any, exactness: Exactness = Exactness.EXACT, **k
 
 def mutant(name: str) -> Callable[..., Any]:
     """A wrong right side in place of that of a shipped rule, whose conditions and samples stay."""
-    of = rule_named(name)
+    of = find_rule(name)
 
     def make(build: Callable[[Match], Term]) -> None:
         WRONG.append(replace(of, name=build.__name__, build=build))

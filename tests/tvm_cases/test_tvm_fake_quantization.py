@@ -45,7 +45,7 @@ def weight(b: GraphBuilder, *shape: int, dtype: str = "int8") -> str:
 
 def quantised(graph: Graph, quanta: int = 0, **options: Any) -> dict[str, int]:
     """Operators of the optimised graph, whose integers differ from the original's by ``quanta`` at most."""
-    result = eqsat.optimize(graph, verify=False, **options)
+    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **options})
     for _, feeds in zip(SCALES, feeds_of(graph), strict=True):
         expected, found = run(graph, feeds), run(result.program.graph, feeds)
         for name, value in expected.items():
@@ -103,7 +103,7 @@ def float_products_are_dear() -> Any:
 def offers_integer_convolution(graph: Graph) -> bool:
     """Whether an integer convolution is among the spellings, and what is chosen agrees within a quantum."""
     quantised(graph, 1)
-    return eqsat.optimize(graph, verify=False).report.rules["convolve_integers"]["matches"] > 0
+    return eqsat.optimize(graph, verify=False, form="flat").report.rules["convolve_integers"]["matches"] > 0
 
 
 # --- convolutions: offered -------------------------------------------------------------------------------------------------

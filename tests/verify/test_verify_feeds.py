@@ -11,7 +11,9 @@ from quantised_models import masked_attention
 from eqsat.errors import FeedError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.verify.feeds import load_feeds, random_feeds, size_candidates, symbols_of
+from eqsat.verification.feeds import load_feeds, random_feeds
+from eqsat.verification.relations import symbols_of
+from eqsat.verification.sizes import Sizes
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -65,7 +67,7 @@ def test_symbolic_dimensions_get_pairwise_different_sizes() -> None:
     y = b.input("y", "float32", ("batch", "batch + seq"))
     graph = b.finish([b.op("Neg", x), b.op("Neg", y)])
     assert symbols_of(graph) == ("batch", "seq", "other")
-    first, second, *_ = size_candidates(graph)
+    first, second, *_ = Sizes(graph).candidates()
     assert len(set(first.values())) == 3
     assert first != second
     feeds = random_feeds(graph, 0, first)

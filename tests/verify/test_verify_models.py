@@ -18,9 +18,9 @@ from eqsat.errors import FeedError, ModelError, OptionError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import NO_ATTRIBUTES, Graph
 from eqsat.ir.types import DType, TensorType
-from eqsat.verify import Verification, verify_models, verify_program
-from eqsat.verify.compare import Yardstick, distance
-from eqsat.verify.sensitivity import tolerance
+from eqsat.verification import Verification, verify_models, verify_program
+from eqsat.verification.compare import Yardstick, distance
+from eqsat.verification.sensitivity import tolerance
 
 
 def saved(graph: Graph, path: Path) -> Path:

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from quantised_models import Edit, node, nodes_of, quantised_chain
 
-import eqsat.verify.kernels
+import eqsat.verification.kernels
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.lower.program import Kernel, Program
-from eqsat.verify import verify_program
-from eqsat.verify.counterparts import CounterpartFinder, join
-from eqsat.verify.noise import add_noise
-from eqsat.verify.pieces import session_of
-from eqsat.verify.regions import partition
-from eqsat.verify.values import rounded_floats, whole_numbers
+from eqsat.verification import verify_program
+from eqsat.verification.counterparts import CounterpartFinder, join
+from eqsat.verification.noise import add_noise
+from eqsat.verification.pieces import session_of
+from eqsat.verification.regions import partition
+from eqsat.verification.values import rounded_floats, whole_numbers
 
 
 def test_an_untouched_program_is_all_unchanged() -> None:
@@ -81,7 +81,7 @@ def test_chunks_under_a_small_budget_find_the_same(monkeypatch: pytest.MonkeyPat
     program = Edit(graph).change_constant(nodes_of(graph, "Mul")[9], lambda a: a * 1.01).program()
     program = replace(program, kernels=tuple(replace(k, rules=("any",)) for k in program.kernels))
     whole = verify_program(graph, program)
-    monkeypatch.setattr(eqsat.verify.kernels, "BYTE_BUDGET", 4096)
+    monkeypatch.setattr(eqsat.verification.kernels, "BYTE_BUDGET", 4096)
     chunked = verify_program(graph, program)
     assert whole.verdict == chunked.verdict == "failed"
     assert [f for f in whole.failures if "kernel" in f] == [f for f in chunked.failures if "kernel" in f]

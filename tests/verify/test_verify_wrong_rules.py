@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from quantised_models import (
+    PRECISIONS,
     Edit,
+    float_type,
     integer_chain,
     masked_attention,
     node,
@@ -19,17 +21,27 @@ from quantised_models import (
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.lower.program import Program
-from eqsat.verify import Verification, verify_program
+from eqsat.verification import Verification, verify_program
 
 Break = Callable[[Graph], Program]
 MIDDLE = 4
 
 
-def scale_off(factor: float) -> Break:
-    def broken(graph: Graph) -> Program:
-        return Edit(graph).change_constant(nodes_of(graph, "Mul")[2 * MIDDLE], lambda a: a * factor).program()
+SMALL = {"float32": 1e-4, "float16": 0.01, "bfloat16": 0.03}
+"""A relative error of a constant that is no rounding: 839 ulp, 10 ulp and 4 ulp."""
 
-    return broken
+
+def off_by_little(graph: Graph) -> float:
+    return 1 + SMALL[float_type(graph).name]
+
+
+def scale_off(graph: Graph) -> Program:
+    index = nodes_of(graph, "Mul")[2 * MIDDLE]
+    return Edit(graph).change_constant(index, lambda a: a * off_by_little(graph)).program()
+
+
+def scale_off_by_a_tenth(graph: Graph) -> Program:
+    return Edit(graph).change_constant(nodes_of(graph, "Mul")[2 * MIDDLE], lambda a: a * 1.1).program()
 
 
 def narrow_clip_dropped(graph: Graph) -> Program:
@@ -130,8 +142,8 @@ def scale_taken_out_of_matmul(graph: Graph) -> Program:
 
 
 WRONG: tuple[Break, ...] = (
-    scale_off(1.01),
-    scale_off(1.0001),
+    scale_off,
+    scale_off_by_a_tenth,
     narrow_clip_dropped,
     clip_dropped_as_lsb,
     quantise_fused_without_clip,
@@ -149,18 +161,22 @@ def name_of(function: Break) -> str:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("wrong", WRONG, ids=name_of)
-def test_a_wrong_rewrite_in_one_layer_is_caught(wrong: Break, seed: int) -> None:
-    graph = quantised_chain(seed)
+def test_a_wrong_rewrite_in_one_layer_is_caught(wrong: Break, precision: str, seed: int) -> None:
+    # bfloat16 has eight bits: it cannot tell how a code of eight bits was rounded, but does tell it of four.
+    coarse = 16.0 if precision == "bfloat16" and wrong is floor_for_round else 1.0
+    graph = quantised_chain(seed, precision=precision, coarser=coarse)
     found = verify_program(graph, wrong(graph), seed=seed)
     assert found.verdict == "failed"
     assert any("kernel" in failure and "edited" in failure for failure in found.failures), found.failures
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("right", RIGHT, ids=name_of)
-def test_a_correct_rounding_rewrite_passes(right: Break, seed: int) -> None:
-    graph = quantised_chain(seed)
+def test_a_correct_rounding_rewrite_passes(right: Break, precision: str, seed: int) -> None:
+    graph = quantised_chain(seed, precision=precision)
     found = verify_program(graph, right(graph), seed=seed)
     assert found.verdict in ("equal", "within tolerance"), found.failures
     assert found.kernels_checked >= 8
@@ -196,15 +212,16 @@ def mask_dropped(graph: Graph) -> Program:
 
 
 def attention_scale_off(graph: Graph) -> Program:
-    return Edit(graph).change_constant(nodes_of(graph, "Mul")[0], lambda a: a * 1.001).program()
+    return Edit(graph).change_constant(nodes_of(graph, "Mul")[0], lambda a: a * off_by_little(graph)).program()
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     "wrong", [invert_mask, softmax_over_the_other_axis, mask_dropped, attention_scale_off], ids=name_of
 )
-def test_wrong_attention_is_caught(wrong: Break, seed: int) -> None:
-    graph = masked_attention(seed)
+def test_wrong_attention_is_caught(wrong: Break, precision: str, seed: int) -> None:
+    graph = masked_attention(seed, precision)
     assert verify_program(graph, wrong(graph), seed=seed).verdict == "failed"
 
 
@@ -215,7 +232,8 @@ def shifted_zero_point(graph: Graph) -> Program:
 
 def other_scale(graph: Graph) -> Program:
     index = nodes_of(graph, "QuantizeLinear")[MIDDLE]
-    return Edit(graph, Exactness.LSB).change_constant(index, lambda a: a * 1.01, position=1).program()
+    factor = 1.05 if float_type(graph).name == "bfloat16" else 1.01
+    return Edit(graph, Exactness.LSB).change_constant(index, lambda a: a * factor, position=1).program()
 
 
 def multiply_and_round(graph: Graph) -> Program:
@@ -223,7 +241,7 @@ def multiply_and_round(graph: Graph) -> Program:
     edit = Edit(graph, Exactness.LSB)
     for i in nodes_of(graph, "QuantizeLinear"):
         original = graph.nodes[i]
-        inverse = np.float32(1) / graph.constants[original.inputs[1]].numpy()
+        inverse = 1 / graph.constants[original.inputs[1]].numpy().astype(np.float64)
         x, names = original.inputs[0], [f"{part}_{i}" for part in ("scaled", "rounded", "clipped")]
         for name in names:
             edit.value(name, x)
@@ -238,8 +256,9 @@ def multiply_and_round(graph: Graph) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_integer_codes_are_compared_in_quanta(seed: int) -> None:
-    graph = integer_chain(seed)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_integer_codes_are_compared_in_quanta(precision: str, seed: int) -> None:
+    graph = integer_chain(seed, precision=precision)
     right: Verification = verify_program(graph, multiply_and_round(graph), seed=seed)
     assert right.passed, right.failures
     for wrong in (shifted_zero_point, other_scale):

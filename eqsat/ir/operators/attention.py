@@ -48,6 +48,8 @@ def _cached(app: Application, shape: Shape | None, index: int) -> Shape | None:
     past = app.shape(index) if app.has(index) else None
     if shape is None or not app.has(index):
         return shape
+    if past is not None and len(past) != 4:
+        raise app.fail(f"the cache {format_shape(past)} must have 4 axes")
     length = None if past is None else total([past[2], shape[2]])
     return (*shape[:2], unknown_dims(1)[0] if length is None else length, shape[3])
 

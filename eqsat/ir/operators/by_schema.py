@@ -35,6 +35,23 @@ def _einsum(app: Application, outputs: Sequence[Type]) -> float:
 WORK: dict[str, Flops] = {"Einsum": _einsum}
 """Where it is more than one operation an element."""
 
+BIT_EXACT = frozenset(
+    (
+        "BitCast",
+        "CenterCropPad",
+        "Compress",
+        "EyeLike",
+        "NonZero",
+        "OneHot",
+        "ReverseSequence",
+        "ScatterElements",
+        "ScatterND",
+        "TensorScatter",
+        "Trilu",
+    )
+)
+"""Operators that move elements, or write down where they are."""
+
 RANDOM = frozenset(
     ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from eqsat.errors import ShapeError
 from eqsat.ir.infer import fresh_symbol
+from eqsat.ir.nominal import note_equal
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, broadcast_symbol, type_of_array
 
 
 def unknown_dims(rank: int) -> Shape:
@@ -20,7 +22,9 @@ def unknown_dims(rank: int) -> Shape:
 
 
 def ints(value: np.ndarray) -> list[int]:
-    """Elements of an integer tensor of any rank as Python integers."""
+    """Elements of a vector of integers, or of a single one. Raises `ShapeError` for a matrix."""
+    if value.ndim > 1:
+        raise ShapeError(f"a list of extents, axes or positions must be a vector, got {type_of_array(value)}")
     return value.reshape(-1).tolist()
 
 
@@ -37,8 +41,8 @@ def length(app: Application, index: int) -> int | None:
 def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | None:
     """Shape of two operands that broadcast against each other, aligned at the last axis.
 
-    ``1`` yields to anything, a symbol yields to an extent above 1; two different symbols give an unknown extent, because
-    either may be 1.
+    ``1`` yields to anything, a symbol yields to an extent above 1; two different symbols give a third one, because either
+    may be 1: the same one, whatever the order in which they meet.
     """
     if a == b:
         return a
@@ -60,7 +64,7 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
         elif isinstance(y, int):
             result[i] = y
         else:
-            result[i] = fresh_symbol()
+            result[i] = broadcast_symbol(x, y)
     return tuple(result)
 
 
@@ -78,6 +82,7 @@ def same_dim(a: Dim, b: Dim) -> Dim | None:
     """
     if a == b:
         return a
+    note_equal(a, b)
     if isinstance(a, int):
         return None if isinstance(b, int) else a
     if isinstance(b, int):

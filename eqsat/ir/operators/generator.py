@@ -104,8 +104,10 @@ def _infer_range(app: Application) -> tuple[Type, ...]:
     start, limit, delta = app.value(0), app.value(1), app.value(2)
     if start is None or limit is None or delta is None:
         return (TensorType(dtype, (fresh_symbol(),)),)
-    if not delta.any():
-        raise app.fail("a delta of 0")
+    if not start.size == limit.size == delta.size == 1:
+        raise app.fail("start, limit and delta must be scalars")
+    if not delta.any() or not all(np.isfinite(float(v.item())) for v in (start, limit, delta)):
+        raise app.fail(f"from {start.item()} to {limit.item()} in steps of {delta.item()} is no range")
     return (TensorType(dtype, (_steps(start, limit, delta),)),)
 
 

@@ -101,12 +101,12 @@ def _infer_split(app: Application) -> tuple[Type, ...]:
         if len(sizes) != app.outputs:
             raise app.fail(f"{len(sizes)} parts for {app.outputs} outputs")
         return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in sizes)
-    parts = app.attr("num_outputs", app.outputs)
+    parts = app.attr("num_outputs")
+    if parts != app.outputs:
+        raise app.fail(f"num_outputs is {parts} for {app.outputs} outputs, and no sizes are given")
     if not isinstance(d, int):
         dims: list[Dim] = [d] if parts == 1 else [fresh_symbol() for _ in range(parts)]
         return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in dims)
-    if parts < 1:
-        raise app.fail(f"cannot split into {parts} parts")
     return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in equal_parts(d, parts))
 
 

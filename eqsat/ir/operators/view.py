@@ -97,7 +97,12 @@ def squeezed(app: Application, shape: Shape | None, axes: list[int] | None, know
         return None
     if not known:
         removed = length(app, 1)
-        return None if removed is None else unknown_dims(max(len(shape) - removed, 0))
+        if removed is None:
+            return None
+        possible = sum(not isinstance(d, int) or d == 1 for d in shape)
+        if removed > possible:
+            raise app.fail(f"{removed} axes to drop, but {possible} extents of {format_shape(shape)} can be 1")
+        return unknown_dims(len(shape) - removed)
     if axes is None:
         if not all(isinstance(d, int) for d in shape):
             return None

@@ -50,6 +50,10 @@ class Window:
             raise app.fail(f"a kernel of rank {len(self.kernel)} on {rank} spatial axes")
         if len(self.strides) != rank or len(self.dilations) != rank or len(self.pads) != 2 * rank:
             raise app.fail(f"strides, dilations and pads must fit {rank} spatial axes")
+        if min(*self.kernel, *self.strides, *self.dilations, 1) < 1:
+            raise app.fail(
+                f"kernel {list(self.kernel)}, strides {list(self.strides)} and dilations {list(self.dilations)} must be positive"
+            )
 
     def reach(self, axis: int) -> int:
         """Extent that one window covers."""
@@ -62,11 +66,11 @@ class Window:
             begin, end = self.pads[axis], self.pads[axis + len(self.kernel)]
             same = self.auto_pad.startswith("SAME") or begin + end == self.reach(axis) - 1
             return d if same and stride == 1 else fresh_symbol()
-        begin, end = self.border(axis, d)
-        room = d + begin + end - self.reach(axis)
-        if room < 0:
+        number = self.windows(axis, d)
+        if number < 1:
+            begin, end = self.border(axis, d)
             raise app.fail(f"a window of {self.reach(axis)} does not fit into extent {d} padded by {begin} and {end}")
-        return self.windows(axis, d)
+        return number
 
     def windows(self, axis: int, d: int) -> int:
         begin, end = self.border(axis, d)

@@ -1,0 +1,21 @@
+"""The ``eqsat`` command, from the first moment on: what is imported here may be interrupted, too."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Entry point of the ``eqsat`` command."""
+    try:
+        from eqsat.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("eqsat: interrupted; nothing was written", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

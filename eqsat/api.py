@@ -1,0 +1,98 @@
+"""Functions beside the commands of the same names that have no package of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from eqsat.options import AllOptions, Options, takes_options
+from eqsat.pipeline import Progress, load, readable
+
+if TYPE_CHECKING:
+    from eqsat.inspection import Inspection
+    from eqsat.speed.bench import Bench
+    from eqsat.verification import Verification
+
+
+def inspect(
+    source: Any,
+    dims: Mapping[str, int] | None = None,
+    *,
+    nodes: bool = False,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
+) -> Inspection:
+    """Operators, kernels, work and bytes of a model, and what the optimiser will not touch, and why.
+
+    ``source``: as for `eqsat.optimize`; ``dims``: extents of symbolic dimensions by name; ``nodes``: list the nodes, too. Raises
+    `ModelError`.
+    """
+    from eqsat.inspection import inspect_graph
+
+    graph = load(source, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes)
+    return inspect_graph(graph, str(source) if isinstance(source, str | Path) else graph.name, nodes=nodes)
+
+
+def verify(
+    original: Any,
+    candidate: Any,
+    *,
+    runs: int = 3,
+    seed: int = 0,
+    feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None,
+) -> Verification:
+    """Checks that two models compute the same, within the first one's own sensitivity to single roundings, measured.
+
+    ``original``, ``candidate``: sources as for `eqsat.optimize`. They run ``runs`` times on random inputs of the right kind drawn
+    from ``seed``, or once on each of ``feeds``, mappings or ``.npz`` files. The verdict is in the result: nothing is raised where
+    they differ. Raises `ModelError` for a model that cannot be read or has other inputs or outputs than the first, `FeedError`
+    for feeds that do not fit.
+    """
+    from eqsat.verification import load_feeds, verify_models
+
+    original, candidate = readable(original), readable(candidate)
+    given = None
+    if feeds:
+        graph = load(original)
+        given = [load_feeds(f, graph) if isinstance(f, str | Path) else f for f in feeds]
+    return verify_models(original, candidate, runs=runs, seed=seed, feeds=given)
+
+
+@takes_options(AllOptions)
+def bench(
+    model: str | Path,
+    *others: str | Path,
+    against: Sequence[str] = ("onnxruntime",),
+    levels: Sequence[str] = ("disable", "basic", "extended", "all"),
+    runs: int = 7,
+    processes: int = 3,
+    threads: int = 2,
+    profile: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[AllOptions],
+) -> Bench:
+    """Times a model file beside the same model optimised, or beside other files as they are, in several processes.
+
+    ``against``: runtimes that run the original (``onnxruntime``, ``openvino``); ``levels``: how far ONNX Runtime rewrites the
+    models itself; ``runs``: timed runs of each in each of ``processes``, with ``threads`` each; ``profile``: what each kernel of
+    the result took. Unless stated, the program is in the form ``onnxruntime``, and not verified. Raises `ModelError` and
+    `OptionError` for bad input.
+    """
+    from eqsat.errors import OptionError
+    from eqsat.speed.bench import bench_files, bench_model
+    from eqsat.speed.contest import Protocol, check_levels
+
+    protocol = Protocol(runs, processes, threads)
+    protocol.check()
+    check_levels(levels)
+    chosen = Options.of({"form": "onnxruntime", "verify": False, **options})
+    notify = progress or (lambda stage, detail: None)
+    given: dict[str, Any] = {"protocol": protocol, "against": against, "levels": levels, "progress": notify}
+    if not others:
+        return bench_model(Path(model), chosen, profile=profile, **given)
+    if profile:
+        raise OptionError("a profile needs a program of ours: give one model only")
+    return bench_files([Path(model), *map(Path, others)], chosen, **given)

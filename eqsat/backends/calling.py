@@ -1,0 +1,41 @@
+"""A graph loaded into ONNX Runtime and called like a function: inputs in order or by name, as arrays or as tensors of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.backends.onnx_file import to_model_and_weights
+from eqsat.backends.onnxruntime import Session
+from eqsat.errors import FeedError
+from eqsat.frontends.torch_export import is_torch
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import check_feeds
+
+
+def load_graph(graph: Graph, level: str, *, threads: int | None = None) -> Session:
+    """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``, without copying weights."""
+    model, weights = to_model_and_weights(graph)
+    return Session(model, level, threads=threads, weights=weights, prepack=True)
+
+
+def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of ``graph`` by name, as tensors if an input is one. Raises `FeedError` for inputs that do not fit."""
+    if len(inputs) > len(graph.inputs):
+        raise FeedError(f"inputs: got {len(inputs)}, the model takes {list(graph.inputs)}")
+    given = dict(zip(graph.inputs, inputs, strict=False))
+    twice = given.keys() & named.keys()
+    if twice:
+        raise FeedError(f"inputs: {sorted(twice)} are given by position and by name")
+    given |= named
+    if not any(map(is_torch, given.values())):
+        feeds = {name: np.asarray(value) for name, value in given.items()}
+        check_feeds(graph, feeds)
+        return session.run(feeds, graph.outputs)
+    from eqsat.backends.torch_tensors import to_array, to_tensor
+
+    feeds = {name: to_array(value) if is_torch(value) else np.asarray(value) for name, value in given.items()}
+    check_feeds(graph, feeds)
+    return {name: to_tensor(value) for name, value in session.run(feeds, graph.outputs).items()}

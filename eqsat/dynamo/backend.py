@@ -1,0 +1,123 @@
+"""The backend: graphs that Dynamo captures, exported, optimised, verified and run in ONNX Runtime."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import SymInt, Tensor, fx
+
+from eqsat.dynamo.captured import Captured, UnsupportedError, read_captured
+from eqsat.dynamo.program import Settings, compile_captured
+from eqsat.errors import EqsatError, OptionError
+
+Run = Callable[..., Any]
+
+MOST_SIZES = 8
+"""Programs for single sizes, where one for all sizes cannot be exported."""
+
+MOST_WEIGHTS = 64
+"""Sets of weights that a graph is compiled for: modules of the same code share one."""
+
+MOST_CHANGES = 4
+"""Times that a graph is compiled again because its weights were written to."""
+
+
+class FallbackWarning(UserWarning):
+    """A graph runs in PyTorch as it is; the message says why."""
+
+
+def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Run:
+    """The backend ``eqsat`` of ``torch.compile``, for inference on the CPU.
+
+    ``options`` are those of `eqsat.optimize`, ``form`` being ``onnxruntime`` unless stated, and of the session: ``level``, how
+    far ONNX Runtime rewrites the program itself, and ``threads``, by default as many as PyTorch uses. Raises `OptionError` for
+    an option that does not exist and for a model in training. Whatever else is in the way, the graph runs in PyTorch, and a
+    `FallbackWarning` says why.
+    """
+    settings = Settings.of(options or {})
+    try:
+        runner = _Runner(read_captured(module, examples), settings)
+        runner.compile([e.node.hint if isinstance(e, SymInt) else e for e in examples])
+    except OptionError:
+        raise
+    except Exception as error:  # whatever it is, the graph can still run
+        _warn_of_fallback(module, error)
+        return module.forward
+    return runner
+
+
+def _warn_of_fallback(module: fx.GraphModule, error: Exception) -> None:
+    count = sum(n.op.startswith("call") for n in module.graph.nodes)
+    kind = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
+    message = f"eqsat: a graph of {count} operators runs in PyTorch as it is: {kind}{error}"
+    warnings.warn(message, FallbackWarning, stacklevel=3)
+
+
+class _Runner:
+    """A captured graph and its programs, each for certain weights and, where one for all cannot be had, sizes."""
+
+    def __init__(self, captured: Captured, settings: Settings) -> None:
+        self._captured = captured
+        self._settings = settings
+        self._symbolic = any(captured.symbols)
+        self._programs: dict[tuple[Any, ...], Run] = {}
+        self._weights: dict[tuple[int, ...], tuple[Any, Sequence[Tensor]]] = {}  # alive, so that their ids stay theirs
+        self._changes = 0
+
+    def __call__(self, *inputs: Any) -> Any:
+        program = self._programs.get(self._key(inputs))
+        return self._late(inputs)(*inputs) if program is None else program(*inputs)
+
+    def compile(self, inputs: Sequence[Any]) -> Run:
+        """The program for these inputs. Raises what `compile_captured` does."""
+        if self._symbolic:
+            try:
+                return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=True))
+            except OptionError:
+                raise
+            except Exception:  # the same may work for each size
+                self._symbolic = False
+        return self._keep(inputs, compile_captured(self._captured, inputs, self._settings, symbolic=False))
+
+    def _late(self, inputs: Sequence[Any]) -> Run:
+        """The program for inputs that none was made for so far."""
+        try:
+            self._check_limits(inputs)
+            return self.compile(inputs)
+        except Exception as error:  # whatever it is, the graph can still run
+            _warn_of_fallback(self._captured.module, error)
+            return self._keep(inputs, self._captured.module.forward)
+
+    def _keep(self, inputs: Sequence[Any], program: Run) -> Run:
+        owners, state, _ = key = self._key(inputs)
+        self._weights[owners] = state, [inputs[i] for i in self._captured.weights]
+        self._programs[key] = program
+        return program
+
+    def _key(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], Any, Any]:
+        captured = self._captured
+        weights = [inputs[i] for i in captured.weights]
+        sizes: tuple[Any, ...] = tuple(inputs[i] for i in captured.loose)
+        if not self._symbolic:
+            sizes += tuple(inputs[i].shape for i in captured.tensors)
+        return tuple(map(id, weights)), tuple((w._version, w.data_ptr()) for w in weights), sizes
+
+    def _check_limits(self, inputs: Sequence[Any]) -> None:
+        owners, state, _ = self._key(inputs)
+        if owners not in self._weights:
+            if len(self._weights) == MOST_WEIGHTS:
+                raise UnsupportedError(f"it was compiled for {MOST_WEIGHTS} sets of weights already")
+        elif self._weights[owners][0] != state:
+            self._changes += 1
+            if self._changes > MOST_CHANGES:
+                raise UnsupportedError(f"its weights were written to {self._changes} times")
+            self._programs = {key: run for key, run in self._programs.items() if key[0] != owners}
+            warnings.warn("eqsat: the weights of a graph have changed; it is optimised again", stacklevel=4)
+        elif sum(key[0] == owners for key in self._programs) >= MOST_SIZES:
+            raise UnsupportedError(
+                f"it was compiled for {MOST_SIZES} sizes already, and one program for all does not exist"
+            )

@@ -1,0 +1,104 @@
+"""A captured graph as an exported program, its weights bound as constants."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eqsat.dynamo.captured import Captured, UnsupportedError
+from eqsat.errors import ModelError, OptionError
+from eqsat.frontends.torch_export import exporting
+
+
+class _Bound(torch.nn.Module):
+    """The captured graph as a module of its tensors alone: weights are its own, extents are read off the tensors."""
+
+    def __init__(self, captured: Captured, weights: Sequence[Tensor], integers: Mapping[int, int]) -> None:
+        super().__init__()
+        self.captured = captured
+        self.graph = captured.module
+        self.integers = integers
+        self.kept = [captured.outputs.index(n) for n in captured.computed]
+        for i, weight in zip(captured.weights, weights, strict=True):
+            self.register_buffer(f"weight_{i}", weight.detach())
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given: dict[int, Any] = dict(zip(self.captured.tensors, tensors, strict=True))
+        given |= {i: getattr(self, f"weight_{i}") for i in self.captured.weights}
+        given |= {i: tensors[k].shape[axis] for i, (k, axis) in self.captured.sizes.items()}
+        given |= self.integers
+        outputs = self.graph(*(given[i] for i in sorted(given)))
+        return tuple(outputs[k] for k in self.kept)
+
+
+def export_captured(
+    captured: Captured,
+    weights: Sequence[Tensor],
+    tensors: Sequence[Tensor],
+    integers: Mapping[int, int],
+    *,
+    symbolic: bool,
+) -> torch.export.ExportedProgram:
+    """The graph with ``weights`` and ``integers`` as constants, for the sizes of ``tensors`` or, ``symbolic``, for all that
+    Dynamo's guards let through.
+
+    Raises `ModelError` where torch cannot export it, `UnsupportedError` where the program would not do all that the graph does,
+    `OptionError` where it drops out at random, as in training.
+    """
+    shapes = (tuple({k: _dimension(e) for k, e in found.items()} for found in captured.symbols),) if symbolic else None
+    with torch.no_grad(), exporting("captured by Dynamo"):
+        exported = torch.export.export(
+            _Bound(captured, weights, integers), tuple(tensors), dynamic_shapes=shapes, strict=False
+        )
+        # Only a functional program says what it writes to.
+        functional = exported.run_decompositions({}) if _writes(exported) else exported
+    signature = functional.graph_signature
+    written = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
+    if written:
+        raise UnsupportedError(f"it writes to its inputs ({', '.join(sorted(written)[:3])})")
+    for module in exported.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                _refuse_chance(node)
+    return exported
+
+
+def _dimension(extent: torch.SymInt) -> Any:
+    """A symbolic extent as a named dimension, which holds for all sizes that Dynamo lets through, or else the export fails."""
+    from torch.export import Dim
+
+    expression = extent.node.expr
+    if not expression.is_Symbol:
+        raise ModelError(f"extent {expression} is no symbol")
+    bounds = extent.node.shape_env.bound_sympy(expression)
+    limits = {k: int(v) for k, v in (("min", bounds.lower), ("max", bounds.upper)) if v.is_Integer}
+    return Dim(str(expression), **limits)
+
+
+def _writes(exported: torch.export.ExportedProgram) -> bool:
+    targets = (getattr(n.target, "_schema", None) for n in exported.graph.nodes)
+    return any(schema is not None and schema.is_mutable for schema in targets)
+
+
+_DROPOUT = ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
+
+
+def _refuse_chance(node: torch.fx.Node) -> None:
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return
+    names = [a.name for a in schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    active = given.get("train") if schema.name in _DROPOUT else given.get("dropout_p", 0.0) != 0.0
+    if active:
+        raise OptionError(
+            f"backend 'eqsat' is for inference, and {schema.name} is active: call the model's eval() first"
+        )
+    draws = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    if draws and schema.name not in _DROPOUT and "dropout_p" not in names:
+        raise UnsupportedError(f"{schema.name} draws random numbers")

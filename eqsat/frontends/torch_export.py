@@ -1,0 +1,99 @@
+"""Objects of PyTorch as ONNX models: a module with example inputs, an exported program, what ``torch.onnx.export`` returns.
+
+Torch is imported only once an object is one of its own.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eqsat.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+_MESSAGE_LIMIT_BYTES = (2 << 30) - (64 << 20)  # protobuf messages end at 2 GiB
+
+
+def is_torch(source: Any) -> bool:
+    """Whether ``source`` is an object of PyTorch or of a class derived from one; no import is needed to tell."""
+    return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
+
+
+def as_onnx(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> onnx.ModelProto | onnx_ir.Model:
+    """The ONNX model of a ``torch.nn.Module``, a ``torch.export.ExportedProgram`` or a ``torch.onnx.ONNXProgram``.
+
+    ``example_inputs``: what to call a module with to trace it: a tensor, a sequence of positional arguments or a mapping of
+    named ones. ``dynamic_shapes``: which of their extents may vary, as ``torch.export.export`` takes it. Raises `ModelError`
+    for anything else, and where torch cannot export it.
+    """
+    import torch
+
+    name = type(source).__name__
+    if isinstance(source, torch.onnx.ONNXProgram):
+        return _model_of(source)
+    if isinstance(source, torch.export.ExportedProgram):
+        with exporting(name):
+            return _model_of(torch.onnx.export(source, dynamo=True, verbose=False))
+    if not isinstance(source, torch.nn.Module):
+        raise ModelError(f"model: of PyTorch, expected a Module, an ExportedProgram or an ONNXProgram, got {name}")
+    module = getattr(source, "_orig_mod", source)  # what torch.compile returns has the module inside
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(f"module {name}: TorchScript cannot be exported; give the module that it was made from")
+    if module.training:
+        raise ModelError(f"module {name}: is in training mode; call its eval() first")
+    arguments, named = _arguments(example_inputs, name)
+    with exporting(name), torch.no_grad():
+        return _model_of(
+            torch.onnx.export(
+                module, arguments, kwargs=named, dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False
+            )
+        )
+
+
+def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
+    """One message, if the weights fit into one: that can be run as it is, to verify against."""
+    weights = (v.const_value for v in program.model.graph.initializers.values())
+    fits = sum(w.nbytes for w in weights if w is not None) < _MESSAGE_LIMIT_BYTES
+    return program.model_proto if fits else program.model
+
+
+def _arguments(given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if given is None:
+        raise ModelError(
+            f"module {name}: give example_inputs, what to call it with: a tensor, a tuple of them, or a mapping by name"
+        )
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return (tuple(given) if isinstance(given, Sequence) else (given,)), {}
+
+
+@contextlib.contextmanager
+def exporting(name: str) -> Iterator[None]:
+    """What torch's exporters raise as one `ModelError`; what they print, log and warn of on the way is nobody's business."""
+    disabled = logging.root.manager.disable
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        except ModelError:
+            raise
+        except Exception as error:  # the exporters' errors have no common base
+            cause = error.__cause__ or error
+            said = " ".join(str(cause).split())[:400]
+            raise ModelError(f"module {name}: torch cannot export it: {type(cause).__name__}: {said}") from error
+        finally:
+            logging.disable(disabled)

@@ -1,0 +1,92 @@
+"""What the ONNX schema of an operator of the default domain allows at an opset: operands, attributes, element types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from eqsat.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A declared input or output: its name, its type or the parameter that stands for one, whether all operands of a
+    variadic one have the same, and whether it must be there."""
+
+    name: str
+    type: str
+    homogeneous: bool
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """``attributes``: name -> number of its ``AttributeType``. ``types``: type parameter -> the types it may stand for."""
+
+    least_inputs: int
+    most_inputs: int
+    least_outputs: int
+    most_outputs: int
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    required: frozenset[str]
+    attributes: Mapping[str, int]
+    types: Mapping[str, frozenset[str]]
+
+
+@cache
+def schema_of(op: str, opset: int) -> Schema | None:
+    """The schema of an operator that holds at ``opset``, deprecated or not; ``None`` if there is none."""
+    import onnx
+
+    try:
+        found = onnx.defs.get_schema(op, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+    declared: dict[str, Any] = dict(found.attributes)
+    return Schema(
+        found.min_input,
+        found.max_input,
+        found.min_output,
+        found.max_output,
+        tuple(map(_formal, found.inputs)),
+        tuple(map(_formal, found.outputs)),
+        frozenset(name for name, a in declared.items() if a.required),
+        {name: a.type.value for name, a in declared.items()},
+        {c.type_param_str: frozenset(c.allowed_type_strs) for c in found.type_constraints},
+    )
+
+
+def _formal(declared: Any) -> Formal:
+    return Formal(declared.name, declared.type_str, declared.is_homogeneous, declared.option.name == "Single")
+
+
+@cache
+def refused_types(op: str, opset: int, inputs: tuple[DType, ...], outputs: tuple[DType, ...]) -> str:
+    """Why the operator does not take these element types (``UNDEFINED``: absent or unknown); empty if it does."""
+    schema = schema_of(op, opset)
+    if schema is None:
+        return f"there is no {op} at opset {opset}"
+    bound: dict[str, tuple[str, DType]] = {}
+    for side, formals, actual in (("input", schema.inputs, inputs), ("output", schema.outputs, outputs)):
+        for i, dtype in enumerate(actual):
+            if dtype is DType.UNDEFINED or not formals:
+                continue
+            formal = formals[min(i, len(formals) - 1)]
+            where = f"{side} {i} ({formal.name})"
+            allowed = schema.types.get(formal.type, frozenset({formal.type}))
+            if _type_string(dtype) not in allowed:
+                listed = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
+                return f"{where} is of type {dtype.name.lower()}; at opset {opset} it may be {listed}"
+            if formal.type in schema.types and formal.homogeneous:
+                first, other = bound.setdefault(formal.type, (where, dtype))
+                if other is not dtype:
+                    return f"{where} is of type {dtype.name.lower()}, {first} of type {other.name.lower()}; they must be equal"
+    return ""
+
+
+@cache
+def _type_string(dtype: DType) -> str:
+    return f"tensor({dtype.name.lower()})"

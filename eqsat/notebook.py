@@ -1,0 +1,39 @@
+"""A report as a table of HTML, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eqsat.report import Report
+
+
+def report_table(report: Report) -> str:
+    """Before and after, side by side: operators, kernels, cost, and each operator whose number has changed."""
+    before, after = report.operators_before, report.operators_after
+    rows: list[tuple[Any, ...]] = [
+        ("operators", sum(before.values()), sum(after.values())),
+        ("kernels", report.kernels_before, report.kernels_after),
+        (f"cost, {report.cost_unit}", f"{report.cost_before:.6g}", f"{report.cost_after:.6g}"),
+    ]
+    rows += [
+        (op, before.get(op, 0), after.get(op, 0))
+        for op in sorted(before.keys() | after.keys())
+        if before.get(op, 0) != after.get(op, 0)
+    ]
+    verified = report.verification.get("verdict", "not run")
+    caption = f"{report.model}: target {report.target}, cost {report.cost_model}, numerics {report.numerics}"
+    foot = f"verified: {verified}; highest class used: {report.exactness}; gap {100 * report.gap:.2f} % ({report.bound_scope})"
+    body = "".join(_row(cells) for cells in rows)
+    return (
+        f"<table><caption>{escape(caption)}</caption><thead>{_row(('', 'before', 'after'), 'th')}</thead>"
+        f'<tbody>{body}</tbody><tfoot><tr><td colspan="3">{escape(foot)}</td></tr></tfoot></table>'
+    )
+
+
+def _row(cells: Iterable[Any], tag: str = "td") -> str:
+    name, *numbers = (escape(str(cell)) for cell in cells)
+    aligned = "".join(f'<{tag} style="text-align: right">{number}</{tag}>' for number in numbers)
+    return f'<tr><th style="text-align: left">{name}</th>{aligned}</tr>'

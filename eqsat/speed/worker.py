@@ -1,0 +1,109 @@
+"""One process of a contest: reads the task as JSON from standard input, prints the answer as JSON.
+
+python -m eqsat.speed.worker < task.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.errors import ModelError
+from eqsat.speed.contest import Contestant
+from eqsat.verification.compare import distance
+
+
+class Loaded(Protocol):
+    """A contestant, ready to run on its inputs."""
+
+    def run(self) -> None: ...
+    def outputs(self) -> dict[str, Any]: ...
+
+
+class OpenVino:
+    """A model in OpenVINO on the CPU, in float32, with the threads of the others; it has to be fed before it runs."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        import openvino  # pyright: ignore[reportMissingImports]
+
+        settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        self._tensor = openvino.Tensor
+        self._compiled = openvino.Core().compile_model(path, "CPU", settings)
+        self._request = self._compiled.create_infer_request()
+        self._names = [port.get_any_name() for port in self._compiled.outputs]
+
+    def feed(self, feeds: Mapping[str, np.ndarray]) -> OpenVino:
+        """Puts the inputs in place; itself."""
+        for port in self._compiled.inputs:
+            self._request.set_tensor(port, self._tensor(np.ascontiguousarray(feeds[port.get_any_name()])))
+        return self
+
+    def run(self) -> None:
+        self._request.infer()
+
+    def outputs(self) -> dict[str, Any]:
+        return {name: self._request.get_output_tensor(k).data.copy() for k, name in enumerate(self._names)}
+
+
+def _onnxruntime(contestant: Contestant, feeds: Mapping[str, np.ndarray], threads: int) -> Loaded:
+    return Session(contestant.path, contestant.level, threads=threads, prepack=True).bound(feeds)
+
+
+_ENGINES: dict[str, Callable[[Contestant, Mapping[str, np.ndarray], int], Loaded]] = {
+    "onnxruntime": _onnxruntime,
+    "openvino": lambda contestant, feeds, threads: OpenVino(contestant.path, threads).feed(feeds),
+}
+
+
+def run_task(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Seconds, error and misfit of each contestant. Raises `ModelError` if the first one does not run.
+
+    Where a contestant's memory lies, and which one runs before it, change its time by some percent. Both are drawn anew, the one
+    for each process and the other for each turn.
+    """
+    contestants = [Contestant(**c) for c in task["contestants"]]
+    draw = np.random.default_rng(task["process"])
+    with np.load(task["feeds"], allow_pickle=False) as archive:
+        feeds = {name: archive[f"arr_{k}"] for k, name in enumerate(task["inputs"])}
+    loaded: dict[int, Loaded] = {}
+    outputs: dict[int, dict[str, Any]] = {}
+    answers: list[dict[str, Any]] = [{"seconds": [], "error": None, "misfit": ""} for _ in contestants]
+    for k in draw.permutation(len(contestants)).tolist():
+        try:
+            found = _ENGINES[contestants[k].engine](contestants[k], feeds, task["threads"])
+            found.run()
+            outputs[k] = found.outputs()
+        except Exception as error:  # runtimes raise what they like; the contest goes on without this one
+            if k == 0:
+                raise ModelError(f"{contestants[k].name}: {error}") from None
+            answers[k]["misfit"] = str(error).strip().splitlines()[0][:200]
+            continue
+        loaded[k] = found
+    for k, found in outputs.items():
+        answers[k]["error"], answers[k]["misfit"] = _error(outputs[0], found)
+    for _ in range(task["runs"]):
+        for k in draw.permutation(sorted(loaded)).tolist():
+            loaded[k].run()
+            start = time.perf_counter()
+            loaded[k].run()
+            answers[k]["seconds"].append(time.perf_counter() - start)
+    return answers
+
+
+def _error(reference: Mapping[str, Any], outputs: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Largest difference over the largest value of that output, over all outputs."""
+    if set(reference) != set(outputs):
+        return None, f"outputs {sorted(outputs)} where the reference has {sorted(reference)}"
+    distances = [distance(reference[name], outputs[name]) for name in reference]
+    misfit = next((d.misfit for d in distances if d.misfit), "")
+    return (None if misfit else max((d.max_rel for d in distances), default=0.0)), misfit
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_task(json.load(sys.stdin))))

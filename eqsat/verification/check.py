@@ -1,0 +1,250 @@
+"""The verdict: a program against its original, or one model against another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.backends.onnx_form import in_form
+from eqsat.errors import EqsatError, FeedError, ModelError
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import check_feeds
+from eqsat.ir.types import compatible
+from eqsat.lower.program import Program
+from eqsat.verification.compare import distance
+from eqsat.verification.extents import sized
+from eqsat.verification.kernels import KernelCheck
+from eqsat.verification.levels import check_levels, levels_of
+from eqsat.verification.original import Original, Source, runnable
+from eqsat.verification.reference import Reference
+from eqsat.verification.trials import Feeds, Notify, Run, Trials, counting, remembering, taken_by, with_sizes
+from eqsat.verification.values import random_nodes
+from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
+
+
+def verify_program(
+    original: Graph,
+    program: Program,
+    *,
+    original_source: Source = None,
+    result_source: str | Path | None = None,
+    runs: int = 2,
+    seed: int = 0,
+    feeds: Sequence[Feeds] | None = None,
+    quanta: Mapping[str, int] | None = None,
+    form: str = "flat",
+    notify: Notify = lambda detail: None,
+) -> Verification:
+    """Checks ``program`` against ``original``, kernel by kernel and end to end, as it will be written in ``form``.
+
+    ``original_source`` and ``result_source``: the files (or model) to run; by default the graphs themselves. ``feeds``:
+    the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
+    relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
+    rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
+    run, the program has to agree up to the original's sensitivity at every level (`eqsat.verification.levels`). ``notify`` is
+    told how far it is. Raises `FeedError` if ``feeds`` do not fit.
+    """
+    report = Verification()
+    for given in feeds or ():
+        check_feeds(original, given)
+    mismatch = _signature_mismatch(original, program.graph)
+    if mismatch:
+        return Verification(FAILED, failures=(mismatch,))
+    check = KernelCheck(original, program, quanta, notify)
+    runner = None
+    notify("inputs")
+    inputs = Trials(original, runs, seed, feeds)
+    try:
+        runner = Original(original, original_source, check.values_needed(sized(original, inputs.first_shapes())))
+        chosen = inputs.run(runner.run, runner.run_with_extra)
+    except (ModelError, FeedError) as error:
+        return _not_run(runner, inputs, error)
+    written = in_form(program.graph, form)
+    try:
+        interpreted = runner.is_interpreted
+        result = Original(written, result_source, stand_in=False, interpreted=interpreted).run
+    except ModelError as error:
+        return Verification(FAILED, failures=(f"the result does not load: {error}",))
+    empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
+    chosen += empty
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
+    notes = [*runner.notes, *refused]
+    failures: list[str] = []
+    exactness = program.exactness
+    if not _is_deterministic(original, runner.run, trials[0]):
+        _compare_types_only(run, result, trials, report, failures, notes)
+    else:
+        kernels = check.run(
+            trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted
+        )
+        chosen[0].values.clear()  # they may be many
+        result = counting(result, notify, len(trials))
+        reference = Reference(original, run, trials, seed)
+        _compare_outputs(reference, result, exactness, report, failures, notes)
+        report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
+        failures += kernels.failures
+        notes += kernels.notes
+        del runner, run, result  # and their sessions
+        models = (original, original_source), (written, result_source)
+        if not interpreted:
+            notify("levels")
+            _compare_levels(levels_of(form), models, reference, exactness, seed, report, failures, notes)
+    return _conclude(report, with_sizes(failures, chosen), notes)
+
+
+def verify_models(
+    a_source: Any,
+    b_source: Any,
+    *,
+    runs: int = 2,
+    seed: int = 0,
+    feeds: Sequence[Feeds] | None = None,
+) -> Verification:
+    """Checks whether model ``b`` computes what model ``a`` computes, up to the sensitivity of ``a``; both as `load_onnx` takes
+    them, or graphs.
+
+    Raises `ModelError` if a model cannot be read or the two have different inputs or outputs, `FeedError` if ``feeds``
+    do not fit.
+    """
+    from eqsat.frontends.onnx_model import load_onnx
+
+    a, b = (s if isinstance(s, Graph) else load_onnx(s) for s in (a_source, b_source))
+    mismatch = _signature_mismatch(a, b)
+    if mismatch:
+        raise ModelError(f"{b_source if isinstance(b_source, str | Path) else b.name}: {mismatch}")
+    for given in feeds or ():
+        check_feeds(a, given)
+    report = Verification()
+    runner = None
+    inputs = Trials(a, runs, seed, feeds)
+    try:
+        runner = Original(a, runnable(a_source))
+        chosen = inputs.run(runner.run, runner.run)
+        interpreted = runner.is_interpreted
+        other = Original(b, runnable(b_source), interpreted=interpreted)
+    except (ModelError, FeedError) as error:
+        return _not_run(runner, inputs, error)
+    empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
+    chosen += empty
+    trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
+    notes = [*runner.notes, *other.notes, *refused]
+    failures: list[str] = []
+    if not _is_deterministic(a, runner.run, trials[0]):
+        _compare_types_only(run, other.run, trials, report, failures, notes)
+    else:
+        # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
+        reference = Reference(a, run, trials, seed)
+        _compare_outputs(reference, other.run, Exactness.LSB, report, failures, notes)
+        del runner, run, other
+        if not interpreted:
+            models = (a, runnable(a_source)), (b, runnable(b_source))
+            _compare_levels(levels_of("flat"), models, reference, Exactness.LSB, seed, report, failures, notes)
+    return _conclude(report, with_sizes(failures, chosen), notes)
+
+
+def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:
+    """Why nothing was compared, and what to do."""
+    if runner is not None and runner.notes:  # the runtime does not take the model, so other inputs would not help
+        reason = f"{runner.notes[0]}; and with that: {error}"
+        advice = "compare the two where the operators of the model run, or do without (--no-verify)"
+    else:
+        reason, advice = str(error), inputs.advice()
+    return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
+
+
+def _compare_outputs(
+    reference: Reference,
+    result: Run,
+    exactness: Exactness,
+    report: Verification,
+    failures: list[str],
+    notes: list[str],
+) -> None:
+    for k, feeds in enumerate(reference.trials):
+        try:
+            found = result(feeds)
+        except EqsatError as error:
+            failures.append(f"run {k + 1}: the result fails: {error}")
+            continue
+        report.runs += 1
+        judged = reference.judge(k, found, exactness)
+        for name, judgement in judged.items():
+            report.record(name, judgement)
+            if judgement.message and exactness is Exactness.LOSSY and not judgement.distance.misfit:
+                report.verdict = NOT_JUDGED
+                notes.append(f"output {name!r}: {judgement.message}, which lossy rules do not promise to keep")
+            elif judgement.message:
+                failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
+    notes += reference.notes
+
+
+def _compare_levels(
+    levels: Sequence[str],
+    models: tuple[tuple[Graph, Source], tuple[Graph, Source]],
+    reference: Reference,
+    exactness: Exactness,
+    seed: int,
+    report: Verification,
+    failures: list[str],
+    notes: list[str],
+) -> None:
+    found = check_levels(levels, *models, reference, exactness, seed)
+    report.levels = found.errors
+    failures += found.failures
+    notes += found.notes
+
+
+def _compare_types_only(
+    run: Run, result: Run, trials: Sequence[Feeds], report: Verification, failures: list[str], notes: list[str]
+) -> None:
+    notes.append("the original draws random numbers, so only the outputs' shapes and dtypes were compared")
+    for k, feeds in enumerate(trials):
+        reference = run(feeds)
+        try:
+            found = result(feeds)
+        except EqsatError as error:
+            failures.append(f"run {k + 1}: the result fails: {error}")
+            continue
+        report.runs += 1
+        for name, value in reference.items():
+            a, b = np.asarray(value), np.asarray(found[name])
+            if (a.dtype, a.shape) != (b.dtype, b.shape):
+                failures.append(
+                    f"run {k + 1}: output {name!r}: {b.dtype}{b.shape} where the original has {a.dtype}{a.shape}"
+                )
+
+
+def _is_deterministic(original: Graph, run: Run, feeds: Feeds) -> bool:
+    if not random_nodes(original):
+        return True
+    first, second = run(feeds), run(feeds)
+    return all(distance(first[name], second[name]).moved == 0 for name in first)
+
+
+def _signature_mismatch(a: Graph, b: Graph) -> str:
+    """What is different between the inputs and outputs of two graphs; empty if nothing is."""
+    for kind, mine, theirs in (("inputs", a.inputs, b.inputs), ("outputs", a.outputs, b.outputs)):
+        if set(mine) != set(theirs):
+            return f"the {kind} are {list(theirs)} where the original has {list(mine)}"
+        for name in mine:
+            if not compatible(a.type_of(name), b.type_of(name)):
+                return f"{kind[:-1]} {name!r} is {b.type_of(name)} where the original has {a.type_of(name)}"
+    return ""
+
+
+def _conclude(report: Verification, failures: list[str], notes: list[str]) -> Verification:
+    report.failures = tuple(failures)
+    report.notes = tuple(dict.fromkeys(notes))
+    if failures:
+        report.verdict = FAILED
+    elif report.verdict == NOT_JUDGED:
+        pass
+    elif all(entry["max_abs_error"] == 0 for entry in report.outputs.values()):
+        report.verdict = EQUAL
+    else:
+        report.verdict = WITHIN
+    return report

@@ -1,0 +1,248 @@
+"""Two arrays that should be equal: how far apart they are, and whether noise explains it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+SLACK = 2.0
+"""The noise runs are a sample: a result may deviate this many times as far as they do."""
+
+FLOOR_ULP = 4.0
+"""Floats this close, in ulp of the largest in their group, and on average in ulp of the average one, agree whatever the
+noise runs say."""
+
+FLOOR_ULP_OF_HALVES = 1.0
+"""The same in half precision: one rounding left out, and another put in."""
+
+SPREAD = 1024.0
+"""An array whose largest element is this many times larger than a typical one is judged in two groups (`Yardstick`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far an array is from its reference; for whole numbers in quanta. ``max_rel``: relative to the largest element.
+
+    ``moved``: how many of ``size`` elements differ. ``largest`` and ``average``: absolute values of the reference's
+    elements; 0 where nothing differs. ``misfit`` says why elements cannot be compared, or is empty.
+    """
+
+    max_abs: float = 0.0
+    mean_abs: float = 0.0
+    max_rel: float = 0.0
+    moved: int = 0
+    size: int = 0
+    largest: float = 0.0
+    average: float = 0.0
+    misfit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a comparison came to. ``message`` is empty when the result is within its tolerance, else says how it is not."""
+
+    distance: Distance
+    tolerance: float
+    message: str
+    equal: bool
+
+
+@dataclass(slots=True)
+class _Observed:
+    """The farthest that noise has moved one group of elements."""
+
+    max_abs: float = 0.0
+    mean_abs: float = 0.0
+    moved: int = 0
+
+    def take(self, other: Distance | _Observed) -> None:
+        self.max_abs = max(self.max_abs, other.max_abs)
+        self.mean_abs = max(self.mean_abs, other.mean_abs)
+        self.moved = max(self.moved, other.moved)
+
+
+class Yardstick:
+    """A reference array, what noise does to it, and so what another array may be.
+
+    Elements far larger than a typical one (scores under a mask of -10000, say) are judged apart from the others: their
+    error would hide everyone else's. ``whole``: the elements are whole numbers, whatever the dtype. ``quanta``: how far
+    a whole number may move at a rounding tie.
+    """
+
+    def __init__(self, reference: Any, *, whole: bool = False, quanta: int = 0) -> None:
+        self.reference = reference
+        self.quanta = quanta
+        array = isinstance(reference, np.ndarray)
+        self.whole = whole or (array and reference.dtype.kind in "biu")
+        self._large = _outliers(reference) if array and not self.whole else None
+        self._observed = [_Observed() for _ in self._groups()]
+
+    def observe(self, noisy: Any) -> None:
+        """Takes note of what a run with noise computed. One that cannot be compared (another shape) is left out."""
+        for group, observed in zip(self._distances(noisy), self._observed, strict=True):
+            if not group.misfit:
+                observed.take(group)
+
+    def moved_to(self, reference: Any) -> Yardstick:
+        """A yardstick of the same tolerances around another array."""
+        moved = Yardstick(reference, whole=self.whole, quanta=self.quanta)
+        same = len(moved._observed) == len(self._observed)
+        for k, observed in enumerate(moved._observed):
+            for seen in self._observed[k : k + 1] if same else self._observed:
+                observed.take(seen)
+        return moved
+
+    def judge(self, result: Any, *, exact: bool = False) -> Judgement:
+        """Compares ``result``; with ``exact`` it has to be equal up to the sign of zero and the payload of NaN."""
+        whole = distance(self.reference, result)
+        if whole.misfit:
+            return Judgement(whole, 0.0, whole.misfit, False)
+        if exact or whole.moved == 0:
+            message = f"{_measure(whole, self.whole)}, must be equal" if whole.moved else ""
+            return Judgement(whole, 0.0 if exact else self.tolerance, message, whole.moved == 0)
+        for found, observed in zip(self._distances(result), self._observed, strict=True):
+            message = self._check_whole(found, observed) if self.whole else self._check_float(found, observed)
+            if message:
+                return Judgement(whole, self.tolerance, message, False)
+        return Judgement(whole, self.tolerance, "", False)
+
+    def _check_whole(self, found: Distance, observed: _Observed) -> str:
+        furthest = max(observed.max_abs, float(self.quanta))
+        # Elements at a tie are rare events: allow a high quantile of a Poisson count, but never half of a tensor.
+        many = SLACK * observed.moved + 3 * math.sqrt(observed.moved) + found.size * 2.0**-14 + 1
+        allowed = min(math.ceil(many), found.size // 2) if self.quanta or observed.moved else 0
+        if found.max_abs > furthest:
+            return f"off by {found.max_abs:.0f} quanta, {furthest:.0f} allowed"
+        if found.moved > allowed:
+            return f"{found.moved} of {found.size} elements are off by a quantum, {allowed} allowed"
+        return ""
+
+    def _check_float(self, found: Distance, observed: _Observed) -> str:
+        floor = floor_of(self.reference)
+        for kind, value, seen, size in (
+            ("max", found.max_abs, observed.max_abs, found.largest),
+            ("mean", found.mean_abs, observed.mean_abs, found.average),
+        ):
+            tolerance = SLACK * seen + floor * size
+            if not value <= tolerance:
+                return f"{kind} abs error {value:.3g}, tolerance {tolerance:.3g}"
+        return ""
+
+    @property
+    def tolerance(self) -> float:
+        """The largest absolute error allowed anywhere."""
+        if not isinstance(self.reference, np.ndarray):
+            return 0.0
+        seen = max((o.max_abs for o in self._observed), default=0.0)
+        if self.whole:
+            return max(seen, float(self.quanta))
+        return SLACK * seen + floor_of(self.reference) * magnitude_of(self.reference)
+
+    def _groups(self) -> Sequence[np.ndarray | None]:
+        return (None,) if self._large is None else (~self._large, self._large)
+
+    def _distances(self, other: Any) -> list[Distance]:
+        same = isinstance(other, np.ndarray) and np.shape(other) == np.shape(self.reference)
+        return [
+            distance(self.reference, other) if mask is None or not same else distance(self.reference[mask], other[mask])
+            for mask in self._groups()
+        ]
+
+
+def distance(reference: Any, result: Any) -> Distance:
+    """Distance of ``result`` from ``reference``. Infinities and NaNs have to be in the same places."""
+    if not isinstance(reference, np.ndarray) or not isinstance(result, np.ndarray):
+        return _nested_distance(reference, result)
+    if reference.dtype != result.dtype:
+        return Distance(misfit=f"dtype {result.dtype} where the original has {reference.dtype}")
+    if reference.shape != result.shape:
+        return Distance(misfit=f"shape {result.shape} where the original has {reference.shape}")
+    size = reference.size
+    if size == 0:
+        return Distance()
+    if reference.dtype.kind in "OUS":
+        moved = int(np.count_nonzero(reference != result))
+        return Distance(misfit=f"{moved} of {size} strings differ") if moved else Distance(size=size)
+    a, b = _wide(reference), _wide(result)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.asarray(np.abs(b - a))
+    largest = float(difference.max())
+    if not math.isfinite(largest):  # an overflow, or infinities and NaNs, which cancel where they are the same
+        finite = np.isfinite(a) & np.isfinite(b)
+        unlike = ~(finite | (a == b) | (np.isnan(a) & np.isnan(b)))
+        if unlike.any():
+            return Distance(misfit=f"{np.count_nonzero(unlike)} of {size} NaN or infinite where the other is not")
+        a, difference = np.where(finite, a, 0), np.where(finite, difference, 0)
+        largest = float(difference.max())
+    if largest == 0:
+        return Distance(size=size)
+    sizes = np.abs(a)
+    scale, average = float(sizes.max()), float(sizes.mean(dtype=np.float64))
+    relative = largest / scale if scale else math.inf
+    moved = int(np.count_nonzero(difference))
+    return Distance(largest, float(difference.mean()), relative, moved, size, scale, average)
+
+
+def magnitude_of(reference: np.ndarray) -> float:
+    """Largest finite absolute value."""
+    if reference.size == 0 or reference.dtype.kind in "OUS":
+        return 0.0
+    wide = np.abs(_wide(reference))
+    return float(wide.max(initial=0.0, where=np.isfinite(wide)))
+
+
+def ulp_of(reference: np.ndarray) -> float:
+    """Spacing of the floats of the array's dtype above 1.0; 0 for integers."""
+    if reference.dtype.kind in "biuOUSc":
+        return 0.0
+    return float(ml_dtypes.finfo(reference.dtype).eps)
+
+
+def floor_of(reference: np.ndarray) -> float:
+    """How close floats have to be to agree whatever the noise runs say, as a part of their size."""
+    halves = reference.dtype.kind not in "biuOUSc" and reference.dtype.itemsize == 2
+    return (FLOOR_ULP_OF_HALVES if halves else FLOOR_ULP) * ulp_of(reference)
+
+
+def _measure(found: Distance, whole: bool) -> str:
+    if whole:
+        return f"{found.moved} of {found.size} elements differ, by up to {found.max_abs:.0f}"
+    return f"{found.moved} of {found.size} elements differ, max abs error {found.max_abs:.3g}"
+
+
+def _outliers(reference: np.ndarray) -> np.ndarray | None:
+    """Which elements are far larger than a typical one; ``None`` if none are."""
+    if reference.size < 2 or reference.dtype.kind in "OUSc":
+        return None
+    sizes = np.abs(_wide(reference))
+    sample = sizes.reshape(-1)[:: max(1, reference.size // 4096)]
+    sample = sample[np.isfinite(sample) & (sample > 0)]
+    typical = float(np.quantile(sample, 0.125)) if sample.size else 0.0  # most elements may be the large ones
+    largest = magnitude_of(reference)
+    return sizes > math.sqrt(largest * typical) if typical and largest > SPREAD * typical else None
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """The array in a dtype in which differences are meaningful and (nearly) exact."""
+    if array.dtype.kind in "biu":
+        return array.astype(np.int32 if array.dtype.itemsize <= 2 else np.float64)
+    if array.dtype in (np.dtype(np.float64), np.dtype(np.float32)) or array.dtype.kind == "c":
+        return array
+    return array.astype(np.float32)
+
+
+def _nested_distance(reference: Any, result: Any) -> Distance:
+    """Sequences and optional values."""
+    if isinstance(reference, (list, tuple)) and isinstance(result, (list, tuple)):
+        if len(reference) != len(result):
+            return Distance(misfit=f"{len(result)} elements where the original has {len(reference)}")
+        parts = [distance(a, b) for a, b in zip(reference, result, strict=True)]
+        return max(parts, key=lambda d: (bool(d.misfit), d.max_abs), default=Distance())
+    if reference is None and result is None:
+        return Distance()
+    return Distance(misfit=f"{type(result).__name__} where the original has {type(reference).__name__}")

@@ -1,0 +1,104 @@
+"""The part of the original that corresponds to a region of the program: what the region is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.types import Type
+from eqsat.verification.pieces import subgraph
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """Nodes of the original that compute ``outputs`` from ``inputs`` (and constants).
+
+    An output that does not depend on the region's inputs is left out.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JoinedParts:
+    """Counterparts side by side in one graph. ``names``: (number of the counterpart, value) -> value of ``graph``."""
+
+    graph: Graph
+    names: Mapping[tuple[int, str], str]
+
+    def renamed(self, values: Set[str]) -> frozenset[str]:
+        """Those values of the graph that stand for ``values`` of the original."""
+        return frozenset(values) | {new for (_, old), new in self.names.items() if old in values}
+
+
+def join(original: Graph, parts: Sequence[Counterpart]) -> JoinedParts:
+    """One graph that computes the outputs of all ``parts``, each from the inputs of its own part."""
+    names: dict[tuple[int, str], str] = {}
+    types: dict[str, Type] = {}
+    nodes: list[Node] = []
+    inputs: dict[str, None] = {}
+    for k, part in enumerate(parts):
+        fed = set(part.inputs)
+        own = {v: f"{k}:{v}" for node in part.nodes for v in node.outputs if v}
+        names.update(((k, old), new) for old, new in own.items())
+        types.update((new, original.type_of(old)) for old, new in own.items())
+        inputs.update(dict.fromkeys(part.inputs))
+        for node in part.nodes:
+            read = tuple(v if v in fed else own.get(v, v) for v in node.inputs)
+            nodes.append(replace(node, inputs=read, outputs=tuple(own.get(v, v) for v in node.outputs)))
+    outputs = [names[k, v] for k, part in enumerate(parts) for v in part.outputs]
+    return JoinedParts(subgraph(original, nodes, inputs, outputs, types), names)
+
+
+class CounterpartFinder:
+    """Finds the part of a graph that computes given values from given values."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._producer = {v: i for i, node in enumerate(graph.nodes) for v in node.outputs if v}
+
+    def find(self, inputs: Iterable[str], outputs: Sequence[str]) -> Counterpart:
+        """The nodes between ``inputs`` and ``outputs``. What they read besides, and does not depend on ``inputs``, is
+        an input of the part as well."""
+        boundary = set(inputs)
+        wanted = [v for v in dict.fromkeys(outputs) if v in self._producer]
+        affected = self._affected(boundary, wanted)
+        chosen = sorted(
+            {
+                self._producer[v]
+                for v, hit in affected.items()
+                if hit and v in self._producer and (v not in boundary or v in wanted)
+            }
+        )
+        nodes = tuple(self.graph.nodes[i] for i in chosen)
+        computed = {v for node in nodes for v in node.outputs if v}
+        read = dict.fromkeys(v for node in nodes for v in node.inputs if v)
+        fed = tuple(v for v in read if v in boundary or (v not in computed and v not in self.graph.constants))
+        return Counterpart(nodes, fed, tuple(v for v in wanted if v in computed))
+
+    def _affected(self, boundary: set[str], outputs: Sequence[str]) -> dict[str, bool]:
+        """For each value on the way back from ``outputs``: whether it depends on a value of ``boundary``."""
+        first = min((self._producer.get(v, -1) for v in boundary), default=len(self.graph.nodes))
+        affected: dict[str, bool] = {}
+        stack = list(outputs)
+        while stack:  # post-order: a value after everything it is computed from
+            value = stack[-1]
+            source = self._producer.get(value)
+            if value in affected:
+                stack.pop()
+                continue
+            if source is None or source < first:  # computed before anything in the boundary is
+                affected[value] = value in boundary
+                stack.pop()
+                continue
+            operands = [v for v in self.graph.nodes[source].inputs if v]
+            waiting = [v for v in operands if v not in boundary and v not in affected]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            affected[value] = any(v in boundary or affected[v] for v in operands)
+            stack.pop()
+        return affected

@@ -1,0 +1,143 @@
+"""A graph at given extents of its inputs: the types of its values, whether the extents fit, and the memory a run takes.
+
+Nothing runs. The operators' own shape rules say it, with the small tensors worked out from which shapes are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.errors import EqsatError
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import Application, definition_of
+from eqsat.ir.operators.static_value import static_outputs
+from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, meet
+
+_SMALL = 1024
+"""Elements of larger tensors are not worked out."""
+
+UNKNOWN_BYTES = 1 << 20
+"""What a value counts whose size is not known even when the inputs' are."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """``types``: of the values computed before node ``misfit`` (an index; ``None`` if all nodes take their inputs), whose
+    inputs contradict its definition as ``problem`` says. ``numbers``: whole numbers among the small tensors known."""
+
+    graph: Graph
+    types: Mapping[str, Type]
+    numbers: Mapping[str, np.ndarray]
+    misfit: int | None = None
+    problem: str = ""
+
+    def bytes_of(self, value: str) -> int:
+        """Bytes of a value; `UNKNOWN_BYTES` if that is not known."""
+        found = self.type_of(value)
+        known = found.bytes if isinstance(found, TensorType) else None
+        return UNKNOWN_BYTES if known is None else known
+
+    def size_of(self, value: str) -> int | None:
+        """Number of elements, if known."""
+        found = self.type_of(value)
+        return found.size if isinstance(found, TensorType) else None
+
+    def type_of(self, value: str) -> Type:
+        constant = self.graph.constants.get(value)
+        return constant.type if constant is not None else self.types.get(value, UNKNOWN)
+
+    def peak_bytes(self) -> int:
+        """Most bytes of values alive at once when the nodes run in their order, constants aside."""
+        graph = self.graph
+        last = {value: i for i, node in enumerate(graph.nodes) for value in node.inputs}
+        last.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
+        alive = sum(map(self.bytes_of, graph.inputs))
+        peak = alive
+        for i, node in enumerate(graph.nodes):
+            made = [v for v in node.outputs if v]
+            alive += sum(map(self.bytes_of, made))
+            peak = max(peak, alive)
+            gone = {v for v in (*node.inputs, *made) if v and v not in graph.constants and last.get(v, i) == i}
+            alive -= sum(map(self.bytes_of, gone))
+        return peak
+
+
+def sized(graph: Graph, shapes: Mapping[str, Sequence[int]], stop: int | None = None) -> Sized:
+    """``graph`` with inputs of these ``shapes``, by name; no farther than node ``stop``."""
+    types: dict[str, Type] = {}
+    symbols: dict[str, int] = {}
+    for name in graph.inputs:
+        declared = graph.type_of(name)
+        shape = tuple(map(int, shapes[name])) if name in shapes else None
+        if isinstance(declared, TensorType) and shape is not None:
+            symbols.update((d, n) for d, n in zip(declared.shape or (), shape, strict=False) if isinstance(d, str))
+            declared = TensorType(declared.dtype, shape)
+        types[name] = declared
+    values: dict[str, np.ndarray] = {}
+    for i, node in enumerate(graph.nodes[:stop]):
+        operands = [_type(graph, types, v) for v in node.inputs]
+        known = [_value(graph, values, v) for v in node.inputs]
+        try:
+            inferred = _infer(node, operands, known, values)
+        except EqsatError as error:
+            return Sized(graph, MappingProxyType(types), values, i, str(error))
+        for k, name in enumerate(node.outputs):
+            if name:
+                own = inferred[k] if k < len(inferred) else UNKNOWN
+                declared = _bound(graph.type_of(name), symbols)
+                types[name] = meet(own, declared) if compatible(own, declared) else own
+    return Sized(graph, MappingProxyType(types), values)
+
+
+def _infer(
+    node: Node, types: Sequence[Type | None], known: Sequence[np.ndarray | None], values: dict[str, np.ndarray]
+) -> Sequence[Type]:
+    """Types of the outputs of ``node``; their elements go into ``values`` where they are known and few."""
+    definition = definition_of(node)
+    if definition is None:
+        return ()
+    app = Application(node.key, node.attributes, types, known, len(node.outputs))
+    if node.op in ("Div", "Mod") and (by := known[1]) is not None and by.dtype.kind in "iu" and not by.all():
+        raise app.fail("division by zero")  # extents of 0 get here; it would end the process
+    try:
+        found = definition.infer(app)
+        results = static_outputs(app)
+        complete = all(v is not None or not name for v, name in zip(known, node.inputs, strict=True))
+        if results is None and complete and definition.deterministic and _all_small(found):
+            with np.errstate(all="ignore"):
+                results = tuple(np.asarray(r) for r in definition.evaluate(node.attributes, known))
+    except EqsatError:
+        raise
+    except Exception:  # numpy's, for values that a definition does not expect: a run will say what is wrong
+        return ()
+    values.update((name, r) for name, r in zip(node.outputs, results or (), strict=False) if name)
+    return found
+
+
+def _all_small(types: Sequence[Type]) -> bool:
+    return all(isinstance(t, TensorType) and t.size is not None and t.size <= _SMALL for t in types)
+
+
+def _type(graph: Graph, types: Mapping[str, Type], value: str) -> Type | None:
+    if not value:
+        return None
+    constant = graph.constants.get(value)
+    return constant.type if constant is not None else types.get(value, UNKNOWN)
+
+
+def _value(graph: Graph, values: Mapping[str, np.ndarray], value: str) -> np.ndarray | None:
+    constant = graph.constants.get(value)
+    if constant is not None:
+        return constant.numpy() if constant.size <= _SMALL else None
+    return values.get(value)
+
+
+def _bound(found: Type, symbols: Mapping[str, int]) -> Type:
+    """A declared type with the extents of the inputs' symbols put in; other symbols stay."""
+    if not isinstance(found, TensorType) or found.shape is None:
+        return found
+    return TensorType(found.dtype, tuple(symbols.get(d, d) if isinstance(d, str) else d for d in found.shape))

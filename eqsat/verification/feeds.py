@@ -1,0 +1,92 @@
+"""Inputs to run a model on: random ones that make sense to it, or the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from eqsat.errors import FeedError
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import check_feeds
+from eqsat.ir.types import DType, TensorType
+from eqsat.verification.relations import extent_of
+from eqsat.verification.roles import Meaning, Role, meaning_of
+
+
+def random_feeds(graph: Graph, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+    """One array for each input of ``graph``, the same for the same seed.
+
+    Token ids lie within their table, a mask keeps the first element of each row and drops some at the end, floats are
+    standard normal. ``sizes``: extents of symbolic dimensions (see `eqsat.verification.relations`). Raises `FeedError` for an
+    input whose type is not known, or is no tensor.
+    """
+    extents = dict(sizes or {})
+    feeds: dict[str, np.ndarray] = {}
+    for k, name in enumerate(graph.inputs):
+        tensor = graph.type_of(name)
+        if not isinstance(tensor, TensorType) or tensor.shape is None or tensor.dtype is DType.UNDEFINED:
+            raise FeedError(f"input {name!r} is {tensor}: random values need a tensor of known rank")
+        shape = tuple(extent_of(d, extents) for d in tensor.shape)
+        if min(shape, default=0) < 0:
+            raise FeedError(f"input {name!r}: an extent of {shape} is negative")
+        random = np.random.default_rng([seed, k])
+        feeds[name] = _draw(random, tensor.dtype, shape, meaning_of(graph, name, extents))
+    return feeds
+
+
+def load_feeds(path: str | Path, graph: Graph) -> dict[str, np.ndarray]:
+    """The user's inputs from an ``.npz`` file. Raises `FeedError` if they do not fit the inputs of ``graph``."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            feeds = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError, EOFError) as error:
+        raise FeedError(
+            f"{path}: no readable .npz file: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from None
+    try:
+        check_feeds(graph, feeds)
+    except FeedError as error:
+        raise FeedError(f"{path}: {error}") from None
+    return feeds
+
+
+def _draw(random: np.random.Generator, dtype: DType, shape: tuple[int, ...], meaning: Meaning) -> np.ndarray:
+    if dtype is DType.STRING:
+        return random.choice(np.array(["", "a", "text", "equality"], object), shape)
+    role = meaning.role
+    if role in (Role.MASK, Role.ADDITIVE_MASK):
+        mask = _padding_mask(random, shape)
+        values = mask if role is Role.MASK else np.where(mask > 0, 0.0, -10000.0)
+    elif role is Role.POSITION:
+        length = shape[-1] if shape else 1
+        values = np.broadcast_to(np.arange(length) % (meaning.limit or length), shape)
+    elif role is Role.INDEX:
+        values = random.integers(0, meaning.limit or 2, shape)
+    elif role is Role.COUNT:
+        values = np.ones(shape)
+    elif role is Role.POSITIVE:
+        values = np.abs(random.standard_normal(shape)) + 0.1
+    elif dtype is DType.BOOL:
+        values = random.random(shape) < 0.5
+    elif dtype.is_integer:
+        low, high = _integer_range(dtype) if role is Role.CODE or dtype.bits < 8 else (0, 8)
+        values = random.integers(low, high, shape)
+    elif dtype in (DType.COMPLEX64, DType.COMPLEX128):
+        values = random.standard_normal(shape) + 1j * random.standard_normal(shape)
+    else:
+        values = random.standard_normal(shape)
+    return np.asarray(values).astype(dtype.numpy)
+
+
+def _padding_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Ones, then zeros, along the last axis; at least a half are ones, and where there is room some are zeros."""
+    length = shape[-1] if shape else 1
+    kept = random.integers(max(1, (length + 1) // 2), max(2, length), (*shape[:-1], 1))
+    return (np.arange(length) < kept).astype(np.float64).reshape(shape)
+
+
+def _integer_range(dtype: DType) -> tuple[int, int]:
+    signed = dtype.is_signed
+    return (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if signed else (0, 1 << min(dtype.bits, 62))

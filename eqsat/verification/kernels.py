@@ -1,0 +1,295 @@
+"""Kernel by kernel: every region of a program, fed with the original's values, against the original's values.
+
+End to end, a wrong scale in one layer of a quantised model drowns in what a single flipped rounding does to the layers
+after it. Region by region nothing accumulates: what a region may deviate is what its counterpart in the original deviates
+by itself when its roundings are made coarser (`eqsat.verification.noise`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import EqsatError
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import same_bits
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.types import DType, Type, type_of_array
+from eqsat.lower.program import Program
+from eqsat.verification.compare import Yardstick
+from eqsat.verification.counterparts import CounterpartFinder, join
+from eqsat.verification.extents import Sized, sized
+from eqsat.verification.noise import NOISE_RUNS, add_noise
+from eqsat.verification.pieces import in_interpreter_of, in_session_of, subgraph
+from eqsat.verification.regions import Region, origin_of, partition
+from eqsat.verification.stretch import STRETCHED, Stretch, stretched
+from eqsat.verification.values import whole_numbers
+
+BYTE_BUDGET = 1 << 30
+"""Bytes of the original's intermediate values held at a time."""
+
+_FED = "original:"
+
+Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Runs the original and returns intermediate values by name."""
+
+
+@dataclass
+class KernelReport:
+    """``checked`` and ``unchanged``: kernels that were run, and kernels that are the original's, literally."""
+
+    checked: int = 0
+    unchanged: int = 0
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class KernelCheck:
+    """The regions of ``program``, ready to be compared with ``original``.
+
+    ``quanta`` says by rule how many quanta a rule of class ``lsb`` may move an integer (1 where it says nothing). ``notify``
+    is told which kernel it is about.
+    """
+
+    def __init__(
+        self,
+        original: Graph,
+        program: Program,
+        quanta: Mapping[str, int] | None = None,
+        notify: Callable[[str], None] = lambda detail: None,
+    ) -> None:
+        self.original = original
+        self.program = program
+        self.origin = origin_of(original, program)
+        self.whole = whole_numbers(original)
+        self.quanta = quanta or {}
+        self._notify = notify
+        regions = partition(original, program)
+        self.regions = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
+        self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
+        lossy = sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY)
+        if lossy:
+            self.report.notes.append(f"{lossy} kernels rely on lossy rules and were not compared")
+        finder = CounterpartFinder(original)
+        self._counterparts = {
+            r: finder.find([self.origin[v] for v in r.inputs], [self.origin[v] for v in r.outputs])
+            for r in self.regions
+        }
+        self._stretch = Stretch(original)
+        self._load = in_session_of
+
+    def values_needed(self, sizes: Sized) -> tuple[str, ...]:
+        """Values that the original should hand out, if all of them fit into `BYTE_BUDGET` together; else none."""
+        needed = set().union(*map(self._needed, self.regions))
+        if sum(map(sizes.bytes_of, needed)) > BYTE_BUDGET:
+            return ()
+        return tuple(sorted(self._computed(needed)))
+
+    def run(
+        self, feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int = 0, *, in_interpreter: bool = False
+    ) -> KernelReport:
+        """Checks every region on ``feeds``, as many at a time as `BYTE_BUDGET` allows. Reports add up over calls.
+
+        ``in_interpreter``: the reference interpreter ran the original, so it runs the regions, too: another runtime sums in
+        another order.
+        """
+        self.report.checked = 0
+        self._load = in_interpreter_of if in_interpreter else in_session_of
+        total = sum(len(region.kernels) for region in self.regions)
+        for chunk in self._chunks(feeds):
+            more = sum(len(region.kernels) for region in chunk)
+            self._notify(
+                f"kernel {self.report.checked + 1} of {total}" + (f", and {more - 1} with it" if more > 1 else "")
+            )
+            self._run_chunk(chunk, feeds, fetch, seed)
+        return self.report
+
+    def _chunks(self, feeds: Mapping[str, np.ndarray]) -> Iterator[list[Region]]:
+        sizes = sized(self.original, {name: np.shape(value) for name, value in feeds.items()})
+        chunk: list[Region] = []
+        held: set[str] = set()
+        total = 0
+        for region in self.regions:
+            needed = self._needed(region) - held
+            more = sum(map(sizes.bytes_of, needed))
+            if chunk and total + more > BYTE_BUDGET:
+                yield chunk
+                chunk, held, total = [], set(), 0
+                needed = self._needed(region)
+                more = sum(map(sizes.bytes_of, needed))
+            chunk.append(region)
+            held |= needed
+            total += more
+        if chunk:
+            yield chunk
+
+    def _needed(self, region: Region) -> set[str]:
+        """Values of the original that checking ``region`` takes."""
+        needed = {self.origin[v] for v in (*region.inputs, *region.outputs)}
+        return needed | set(self._counterparts[region].inputs)
+
+    def _computed(self, values: set[str]) -> set[str]:
+        return {v for v in values if v not in self.original.constants and v not in self.original.inputs}
+
+    def _run_chunk(self, chunk: Sequence[Region], feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int) -> None:
+        needed = set().union(*map(self._needed, chunk))
+        values = {v: np.asarray(feeds[v]) for v in needed if v in self.original.inputs}
+        values.update((v, self.original.constants[v].numpy()) for v in needed if v in self.original.constants)
+        values.update(fetch(sorted(self._computed(needed))))
+        self.original = _with_dtypes(self.original, values)
+        self._compare(chunk, values, values, seed, "")
+        self.report.checked += sum(len(region.kernels) for region in chunk)
+        saturating = [r for r in chunk if self._stretch.applies(r, self._counterparts[r], self.program.graph)]
+        if saturating:
+            self._compare_stretched(saturating, values, seed)
+
+    def _compare_stretched(self, chunk: Sequence[Region], values: Mapping[str, Any], seed: int) -> None:
+        """The same with larger inputs: see `eqsat.verification.stretch`. The original's own regions say what is right."""
+        larger = stretched({v: values[v] for r in chunk for v in self._counterparts[r].inputs})
+        part = join(self.original, [self._counterparts[r] for r in chunk])
+        try:
+            found = self._load(part.graph)({v: larger[v] for v in part.graph.inputs})
+        except EqsatError:
+            return  # no more than an additional test
+        references = {part.names[k, v]: v for k, r in enumerate(chunk) for v in map(self.origin.__getitem__, r.outputs)}
+        right = {v: found[name] for name, v in references.items()}
+        self._compare(chunk, {**larger, **{k: v for k, v in values.items() if k not in larger}}, right, seed, STRETCHED)
+
+    def _compare(
+        self, chunk: Sequence[Region], values: Mapping[str, Any], right: Mapping[str, Any], seed: int, where: str
+    ) -> None:
+        """Runs every region on ``values`` and compares with the values of the original in ``right``."""
+        results = self._results(chunk, values)
+        yardsticks = {
+            (r, v): Yardstick(
+                right[self.origin[v]],
+                whole=self.origin[v] in self.whole,
+                quanta=self._quanta(r) if _counts_quanta(right[self.origin[v]]) else 0,
+            )
+            for r in chunk
+            for v in r.outputs
+            if v in results and not _is_same(right[self.origin[v]], results[v])
+        }
+        refused = self._refused(yardsticks, results)
+        # Most regions are right without noise to explain anything.
+        for exactness in (Exactness.ROUNDING, Exactness.LSB):
+            inexact = list(dict.fromkeys(r for r, _ in refused if r.exactness is exactness))
+            if inexact:
+                self._observe(inexact, exactness, values, yardsticks, seed)
+        for (region, value), message in self._refused({key: yardsticks[key] for key in refused}, results).items():
+            self.report.failures.append(self._message(region, value, message + where))
+
+    def _refused(
+        self, yardsticks: Mapping[tuple[Region, str], Yardstick], results: Mapping[str, Any]
+    ) -> dict[tuple[Region, str], str]:
+        """What is wrong with the results, where something is."""
+        found = {
+            (r, v): yardstick.judge(results[v], exact=r.exactness is Exactness.EXACT).message
+            for (r, v), yardstick in yardsticks.items()
+        }
+        return {key: message for key, message in found.items() if message}
+
+    def _results(self, chunk: Sequence[Region], values: Mapping[str, Any]) -> dict[str, Any]:
+        """What the regions compute from ``values``: all in one session, or one by one if that does not load."""
+        piece = self._piece(chunk)
+        fed = {name: values[name.removeprefix(_FED)] for name in piece.inputs}
+        try:
+            return self._load(piece)(fed)
+        except EqsatError as error:
+            if len(chunk) > 1:
+                parts = [self._results([region], values) for region in chunk]
+                return {name: value for part in parts for name, value in part.items()}
+            reason = error
+        try:
+            results = in_interpreter_of(piece)(fed)
+            self.report.notes.append(f"{chunk[0].label}: run by the reference interpreter: {reason}")
+            return results
+        except EqsatError as error:
+            self.report.notes.append(f"{chunk[0].label}: not checked: {reason}; {error}")
+            return {}
+
+    def _message(self, region: Region, value: str, what: str) -> str:
+        source = self.origin[value]
+        name = repr(value) if source == value else f"{value!r} (in the original {source!r})"
+        rules = ", ".join(region.rules) or "no rule"
+        return f"{region.label}: {name}: {what}; class {region.exactness.label}, rules: {rules}"
+
+    def _quanta(self, region: Region) -> int:
+        if region.exactness is Exactness.EXACT:
+            return 0
+        return max((self.quanta.get(rule, 1) for rule in region.rules), default=1) or 1
+
+    def _piece(self, chunk: Sequence[Region]) -> Graph:
+        """The regions of ``chunk`` as one graph that reads a value of the original wherever a region begins at a value."""
+        graph = self.program.graph
+        kernel_of = {i: k for k, kernel in enumerate(self.program.kernels) for i in kernel.nodes}
+        producer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
+        nodes: list[Node] = []
+        inputs: dict[str, Type] = {}
+        for region in chunk:
+            boundary = set(region.inputs)
+            for i in region.nodes:
+                read = []
+                for value in graph.nodes[i].inputs:
+                    inside = value in producer and kernel_of[producer[value]] == kernel_of[i]
+                    if value in boundary and not inside:
+                        source = self.origin[value]
+                        value = _FED + source
+                        inputs[value] = self.original.type_of(source)
+                    read.append(value)
+                nodes.append(replace(graph.nodes[i], inputs=tuple(read)))
+        outputs = [v for region in chunk for v in region.outputs]
+        return subgraph(graph, nodes, inputs, outputs, inputs)
+
+    def _observe(
+        self,
+        chunk: Sequence[Region],
+        exactness: Exactness,
+        values: Mapping[str, Any],
+        yardsticks: Mapping[tuple[Region, str], Yardstick],
+        seed: int,
+    ) -> None:
+        """Runs the original's own regions with noise and shows the yardsticks what comes out."""
+        part = join(self.original, [self._counterparts[r] for r in chunk])
+        shown = {
+            part.names[k, self.origin[v]]: yardsticks[r, v]
+            for k, r in enumerate(chunk)
+            for v in r.outputs
+            if (k, self.origin[v]) in part.names and (r, v) in yardsticks
+        }
+        noisy = add_noise(part.graph, exactness, part.renamed(self.whole))
+        if not noisy.sites:
+            return
+        try:
+            run_noisy = self._load(noisy.graph)
+            for run in range(NOISE_RUNS):
+                fed = {v: values[v] for v in part.graph.inputs} | noisy.pools(seed * NOISE_RUNS + run)
+                for name, array in run_noisy(fed).items():
+                    if name in shown:
+                        shown[name].observe(array)
+        except EqsatError as error:
+            self.report.notes.append(f"the noise runs of {len(chunk)} regions failed, they get no tolerance: {error}")
+
+
+def _with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """``graph`` with the types of ``values`` where it does not know the dtype: a file needs one for every input."""
+    unknown = {
+        name: type_of_array(value)
+        for name, value in values.items()
+        if isinstance(value, np.ndarray) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
+    }
+    return replace(graph, types=MappingProxyType({**graph.types, **unknown})) if unknown else graph
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return arrays and (a.dtype, a.shape) == (b.dtype, b.shape) and same_bits(a, b)
+
+
+def _counts_quanta(reference: Any) -> bool:
+    """Whether an element is a code, which may move by a quantum, rather than an index or a size, which may not."""
+    return isinstance(reference, np.ndarray) and (reference.dtype.kind == "f" or reference.dtype.itemsize <= 2)

@@ -1,0 +1,174 @@
+"""The result at the levels of ONNX Runtime at which people run it.
+
+ONNX Runtime rewrites a graph before it runs it, by default as far as it can, and not every file that is right stays so: a
+fusion may compute less precisely than what it replaces. So a result has to be right at these levels, too. The original
+says what that means: its sensitivity to roundings, since the runtime reorders sums like any rewrite of class ``rounding``,
+and, where that does not do, the original itself at that level. A model that ONNX Runtime already changes for the worse is
+not refused for that, but noted.
+
+Each session is let go before the next is opened. All of them rearrange weights as the runtime does by default; one that
+does not may sum in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eqsat.backends.onnxruntime import LEVELS, Session
+from eqsat.errors import EqsatError
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Graph
+from eqsat.verification.compare import Judgement
+from eqsat.verification.halves import computes_in_half
+from eqsat.verification.original import Source
+from eqsat.verification.pieces import session_of
+from eqsat.verification.reference import Reference, Yardsticks
+
+Open = Callable[[str], Session]
+"""From a level to the model, loaded at that level. Raises `ModelError`."""
+
+Trials = Mapping[int, Mapping[str, Any]]
+"""From the number of a trial to its outputs by name."""
+
+Judgements = Mapping[tuple[int, str], Judgement]
+"""By trial and output."""
+
+
+def levels_of(form: str) -> tuple[str, ...]:
+    """The levels at which files of a form are run: those with the runtime's own operators at all, others at either end."""
+    return tuple(LEVELS) if form == "onnxruntime" else ("disable", "all")
+
+
+@dataclass
+class LevelReport:
+    """``errors``: level -> the largest absolute error of any output and the tolerance of that output."""
+
+    errors: dict[str, dict[str, float]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class LevelCheck:
+    """Compares a result with its original at some levels. ``open_original`` and ``open_result`` load them.
+
+    ``reference``: the original on every trial. ``exactness``: of the result.
+    """
+
+    def __init__(self, open_original: Open, open_result: Open, reference: Reference, exactness: Exactness) -> None:
+        self.open_original = open_original
+        self.open_result = open_result
+        self.reference = reference
+        self.exactness = exactness
+        self.report = LevelReport()
+        # Fused kernels of the runtime may end the process on empty tensors, where those they replace do not.
+        self._trials = {k: feeds for k, feeds in enumerate(reference.trials) if all(map(np.size, feeds.values()))}
+
+    def run(self, levels: Sequence[str]) -> LevelReport:
+        """Checks each of ``levels``."""
+        for level in levels if self._trials else ():
+            self._check(level)
+        self.report.notes += self.reference.notes
+        return self.report
+
+    def _check(self, level: str) -> None:
+        try:
+            found = self._outputs(self.open_result, level)
+        except EqsatError as error:
+            self._explain(level, error)
+            return
+        allowed = max(self.exactness, Exactness.ROUNDING)
+        judged = self._judge(found, self.reference.yardsticks(Exactness.EXACT))
+        if _refusals(judged):  # most often a few ulp do, and no noise has to be run
+            judged = self._judge(found, self.reference.yardsticks(allowed))
+        if _refusals(judged):
+            judged = self._judge_beside_the_original(level, found, judged)
+        worst = max(judged.values(), key=lambda j: j.distance.max_abs, default=None)
+        if worst is not None:
+            self.report.errors[level] = {"max_abs_error": worst.distance.max_abs, "tolerance": worst.tolerance}
+        for (k, name), judgement in _refusals(judged).items():
+            if self.exactness < Exactness.LOSSY or judgement.distance.misfit:
+                self.report.failures.append(f"level {level!r}, run {k + 1}: output {name!r}: {judgement.message}")
+
+    def _outputs(self, load: Open, level: str) -> Trials:
+        session = load(level)
+        return {k: session.run(feeds) for k, feeds in self._trials.items()}
+
+    def _explain(self, level: str, error: EqsatError) -> None:
+        """The result does not run at ``level``: that is a failure if the original does."""
+        try:
+            self._outputs(self.open_original, level)
+        except EqsatError:
+            self.report.notes.append(f"level {level!r}: ONNX Runtime runs neither the original nor the result: {error}")
+        else:
+            self.report.failures.append(f"level {level!r}: the result fails where the original does not: {error}")
+
+    def _judge(self, found: Trials, yardsticks: Sequence[Yardsticks]) -> Judgements:
+        return {
+            (k, name): yardsticks[k][name].judge(value)
+            for k, outputs in found.items()
+            for name, value in outputs.items()
+        }
+
+    def _judge_beside_the_original(self, level: str, found: Trials, judged: Judgements) -> Judgements:
+        """What was refused again, now that the runtime may change the result as far as it changes the original."""
+        try:
+            theirs = self._outputs(self.open_original, level)
+        except EqsatError as error:
+            self.report.notes.append(f"level {level!r}: the result runs there, but the original does not: {error}")
+            return judged
+        yardsticks = self.reference.yardsticks(max(self.exactness, Exactness.ROUNDING))
+        for (k, name), change in _refusals(self._judge(theirs, yardsticks)).items():
+            self.report.notes.append(
+                f"level {level!r}, run {k + 1}: output {name!r}: ONNX Runtime itself changes the original: {change.message}"
+            )
+        judged = dict(judged)
+        for k, name in _refusals(judged):
+            wider = yardsticks[k][name].moved_to(self.reference.outputs[k][name])
+            wider.observe(theirs[k][name])
+            beside = yardsticks[k][name].moved_to(theirs[k][name])
+            either = [y.judge(found[k][name]) for y in (wider, beside)]
+            judged[k, name] = next((j for j in either if not j.message), either[0])
+        return judged
+
+
+def _refusals(judged: Judgements) -> dict[tuple[int, str], Judgement]:
+    return {key: judgement for key, judgement in judged.items() if judgement.message}
+
+
+def check_levels(
+    levels: Sequence[str],
+    original: tuple[Graph, Source],
+    result: tuple[Graph, Source],
+    reference: Reference,
+    exactness: Exactness,
+    seed: int = 0,
+) -> LevelReport:
+    """Compares two models, each given as its graph and, if there is one, its file, at ``levels`` of ONNX Runtime.
+
+    ``reference``: the original without optimisation. Level ``disable`` is left out where ``reference`` was run there, which
+    it was unless it computes in half precision: there the runtime keeps more digits than the model says.
+    """
+    halves = computes_in_half(original[0]) or computes_in_half(result[0])
+    if halves:
+        try:
+            reference = Reference(
+                original[0], _open(*original, "disable").run, reference.trials, seed, round_halves=False
+            )
+        except EqsatError as error:
+            note = (
+                "half precision was computed in single precision and rounded after every operator, and no level of ONNX"
+            )
+            return LevelReport(notes=[f"{note} Runtime compared: it does not run the original: {error}"])
+    check = LevelCheck(partial(_open, *original), partial(_open, *result), reference, exactness)
+    return check.run([level for level in levels if halves or level != "disable"])
+
+
+def _open(graph: Graph, source: Source, level: str) -> Session:
+    if source is None:
+        return session_of(graph, level, prepack=True, round_halves=False)
+    return Session(source, level, prepack=True, arena=False)

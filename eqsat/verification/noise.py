@@ -1,0 +1,236 @@
+"""Noise in a graph: what it computes when every rounding is coarser than it is.
+
+A rewrite that reorders a sum or moves a scale changes the roundings of a program and nothing else. So the original itself
+says how far a faithful rewrite can move its results: multiply every float that a node rounds by 1 + u, u uniform in
+``+-margin`` ulp, and see. `MARGIN` covers what one rewrite can do to one value: summing K products in another order moves
+the sum about 0.35 sqrt(2 K) times as far as one ulp of noise on its terms does, which is 32 at K = 4096. (Measured with
+ONNX Runtime at K = 3072: 2; its kernels sum in blocks.) Half precision is summed in single precision and rounded once
+(`eqsat.verification.halves`), by half an ulp at most: a rewrite leaves out one such rounding and puts in another, so the margin
+there is 1.
+
+Where a rewrite may also move an integer by a quantum (class ``lsb``), and for operators that compute integers inexactly,
+integers are moved by a quantum at random places too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from zlib import crc32
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node, Subgraph, with_bodies
+from eqsat.ir.types import DType, TensorType, tensor_type
+from eqsat.verification.values import rounded_floats, rounded_integers, whole_numbers
+
+MARGIN = {DType.DOUBLE: 32.0, DType.FLOAT: 32.0, DType.FLOAT16: 1.0, DType.BFLOAT16: 1.0}
+"""Amplitude of the noise, in ulp of 1.0."""
+
+TIE_RATE = {Exactness.ROUNDING: 2.0**-12, Exactness.LSB: 2.0**-8}
+"""Share of the elements that a quantum may come or go from at a rounding tie, by exactness class. For ``lsb``: a tie
+window of 1/256 quantum, twice what a bias rounded to the accumulator's scale needs."""
+
+NOISE_RUNS = 2
+"""Runs with different noise from which a tolerance is taken."""
+
+_POOL = 1 << 18
+_SLACK = 4096
+_BITS = {DType.DOUBLE: 52, DType.FLOAT: 23, DType.FLOAT16: 10, DType.BFLOAT16: 7}
+
+
+def ulp(dtype: DType) -> float:
+    """Spacing of the floats of ``dtype`` above 1.0."""
+    return 2.0 ** -_BITS.get(dtype, 23)
+
+
+@dataclass(frozen=True)
+class NoisyGraph:
+    """``graph`` takes the inputs of the graph it was made from and, besides, pools of noise (see `pools`)."""
+
+    graph: Graph
+    float_pools: tuple[DType, ...]
+    tie_rate: float
+    sites: int
+
+    def pools(self, seed: int, quanta: int = 1, scale: float = 1.0) -> dict[str, np.ndarray]:
+        """Noise to feed: another one for each seed. ``scale`` multiplies the amplitude of the float noise."""
+        random = np.random.default_rng([seed, 0x6E6F6973])
+        feeds: dict[str, np.ndarray] = {}
+        unit = random.uniform(-1.0, 1.0, _POOL + _SLACK)
+        for dtype in self.float_pools:
+            noise = 1.0 + scale * MARGIN[dtype] * ulp(dtype) * unit
+            feeds[_pool_name(dtype)] = noise.astype(dtype.numpy)
+        if self.tie_rate:
+            draw = random.random(_POOL + _SLACK)
+            moved = np.where(draw < self.tie_rate / 2, -1.0, np.where(draw > 1 - self.tie_rate / 2, 1.0, 0.0))
+            feeds[_TIES] = (quanta * moved).astype(np.float32)
+        return feeds
+
+
+_TIES = "noise:ties"
+
+
+def _pool_name(dtype: DType) -> str:
+    return f"noise:{dtype.name.lower()}"
+
+
+def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None) -> NoisyGraph:
+    """``graph`` with noise at every value that a rewrite of class ``exactness`` may move.
+
+    ``whole``: values known to be whole numbers; by default what `whole_numbers` finds.
+    """
+    known = whole_numbers(graph) if whole is None else whole
+    bodies = _NoisyBodies(exactness)
+    graph = graph.with_nodes([with_bodies(node, bodies.change) for node in graph.nodes])
+    floats = rounded_floats(graph, known)
+    integers = rounded_integers(graph, known, quantisers=exactness >= Exactness.LSB)
+    rename = {v: f"{v}:exact" for v in (*floats, *integers) if v not in graph.inputs}
+    read = {v: f"{v}:noisy" for v in floats if v in graph.inputs}
+    writer = _Writer(graph)
+    for value, noisy in read.items():
+        writer.scale(value, noisy, value)
+    disturbed = set(floats)
+    ties = set(integers)
+    for node in graph.nodes:
+        inputs = tuple(read.get(v, v) for v in node.inputs)
+        writer.nodes.append(replace(node, inputs=inputs, outputs=tuple(rename.get(v, v) for v in node.outputs)))
+        for value in node.outputs:
+            if value in disturbed and value in rename:
+                writer.scale(rename[value], value, value)
+            elif value in ties:
+                writer.move(rename[value], value, value)
+    types = {**graph.types, **writer.types}
+    types.update((new, graph.type_of(old)) for old, new in (*rename.items(), *read.items()))
+    inputs = list(graph.inputs)
+    dtypes = tuple(dict.fromkeys((*(_dtype(graph, v) for v in floats), *bodies.float_pools)))
+    for dtype in dtypes:
+        inputs.append(_pool_name(dtype))
+        types[_pool_name(dtype)] = tensor_type(dtype, (_POOL + _SLACK,))
+    if integers or bodies.ties:
+        inputs.append(_TIES)
+        types[_TIES] = tensor_type(DType.FLOAT, (_POOL + _SLACK,))
+    result = replace(
+        graph,
+        nodes=tuple(writer.nodes),
+        inputs=tuple(inputs),
+        types=MappingProxyType(types),
+        constants=MappingProxyType({**graph.constants, **writer.constants}),
+    )
+    rate = (
+        TIE_RATE[Exactness.LSB if exactness >= Exactness.LSB else Exactness.ROUNDING]
+        if integers or bodies.ties
+        else 0.0
+    )
+    return NoisyGraph(result, dtypes, rate, len(floats) + len(integers) + bodies.sites)
+
+
+class _NoisyBodies:
+    """Noise in the bodies of control flow, from the pools of the graph around them, which they capture."""
+
+    def __init__(self, exactness: Exactness) -> None:
+        self.float_pools: dict[DType, None] = {}
+        self.ties = False
+        self.sites = 0
+        self._exactness = exactness
+
+    def change(self, body: Subgraph, captured: tuple[str, ...]) -> tuple[Subgraph, tuple[str, ...]]:
+        if body.graph is None:
+            return body, captured
+        noisy = add_noise(body.graph, self._exactness)
+        pools = tuple(v for v in noisy.graph.inputs if v not in body.graph.inputs)
+        self.float_pools.update(dict.fromkeys(noisy.float_pools))
+        self.ties |= _TIES in pools
+        self.sites += noisy.sites
+        changed = Subgraph(body.proto, body.captures + pools, 0, noisy.graph)
+        return changed, captured + pools
+
+
+def _dtype(graph: Graph, value: str) -> DType:
+    found = graph.type_of(value)
+    assert isinstance(found, TensorType)
+    return found.dtype
+
+
+class _Writer:
+    """Appends the nodes that disturb one value: a stretch of the pool, in the shape of the value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, Constant] = {}
+
+    def scale(self, source: str, target: str, value: str) -> None:
+        """``target = source * (1 + noise)``."""
+        noise = self._stretch(source, value, _dtype(self.graph, value))
+        self.nodes.append(Node("Mul", (source, noise), (target,)))
+
+    def move(self, source: str, target: str, value: str) -> None:
+        """``target = source + noise``, kept inside the range of the dtype."""
+        dtype = _dtype(self.graph, value)
+        noise = self._stretch(source, value, None)
+        if dtype.is_float:
+            if dtype is not DType.FLOAT:
+                noise = self._op("Cast", (noise,), f"{value}:ties", dtype, to=int(dtype))
+            self.nodes.append(Node("Add", (source, noise), (target,)))
+            return
+        ends = np.iinfo(dtype.numpy)
+        wide = self._op("Cast", (source,), f"{value}:wide", DType.FLOAT, to=int(DType.FLOAT))
+        moved = self._op("Add", (wide, noise), f"{value}:moved", DType.FLOAT)
+        low = self._constant(f"noise:{dtype.name}:low", np.float32(ends.min))
+        high = self._constant(f"noise:{dtype.name}:high", np.float32(ends.max))
+        clipped = self._op("Clip", (moved, low, high), f"{value}:clipped", DType.FLOAT)
+        self.nodes.append(Node("Cast", (clipped,), (target,), Attributes({"to": int(dtype)})))
+
+    def _stretch(self, source: str, value: str, dtype: DType | None) -> str:
+        """The name of a noise tensor that fits ``source``: a different stretch of the pool for each value.
+
+        It has the shape of the value, or that of its last dimensions if the value has more elements than the pool.
+        """
+        pool, kind = (_TIES, DType.FLOAT) if dtype is None else (_pool_name(dtype), dtype)
+        start = crc32(value.encode()) % _SLACK
+        first = self._constant(f"noise:{start}", np.array([start], np.int64))
+        known = self._trailing_shape(value)
+        if known is not None:
+            size = math.prod(known)
+            last = self._constant(f"noise:{start + size}", np.array([start + size], np.int64))
+            shape = self._constant(f"noise:shape:{known}", np.array(known, np.int64))
+        else:
+            shape = self._op("Shape", (source,), f"{value}:shape", DType.INT64)
+            one = self._constant("noise:1", np.array([1], np.int64))
+            size = self._op("Size", (source,), f"{value}:size", DType.INT64)
+            count = self._op("Reshape", (size, one), f"{value}:count", DType.INT64)
+            last = self._op("Add", (count, first), f"{value}:last", DType.INT64)
+            length = self._constant("noise:pool", np.array([_POOL], np.int64))
+            blocks = self._op("Div", (count, length), f"{value}:blocks", DType.INT64)
+            repeats = self._op("Add", (blocks, one), f"{value}:repeats", DType.INT64)
+            pool = self._op("Tile", (pool, repeats), f"{value}:tiled", kind)
+        cut = self._op("Slice", (pool, first, last), f"{value}:cut", kind)
+        return self._op("Reshape", (cut, shape), f"{value}:noise", kind)
+
+    def _trailing_shape(self, value: str) -> tuple[int, ...] | None:
+        """The longest run of last dimensions that the pool covers; ``None`` if even the last one is not known to be."""
+        found = self.graph.type_of(value)
+        if not isinstance(found, TensorType) or found.shape is None or not found.is_static:
+            return None
+        kept: tuple[int, ...] = ()
+        for extent in reversed(found.shape):
+            if not isinstance(extent, int) or math.prod(kept) * extent > _POOL:
+                return kept or None
+            kept = (extent, *kept)
+        return kept
+
+    def _op(self, op: str, inputs: tuple[str, ...], output: str, dtype: DType, **attributes: int) -> str:
+        self.nodes.append(Node(op, inputs, (output,), Attributes(attributes)))
+        self.types[output] = TensorType(dtype, None)
+        return output
+
+    def _constant(self, name: str, value: np.ndarray | np.generic) -> str:
+        if name not in self.constants:
+            self.constants[name] = Constant.of(value)
+        return name

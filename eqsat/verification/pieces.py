@@ -1,0 +1,118 @@
+"""Parts of a graph as graphs of their own, and graphs in memory as ONNX Runtime sessions that borrow their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from eqsat.backends.onnxruntime import Session
+from eqsat.errors import EqsatError, ModelError
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.interpret import run as interpret
+from eqsat.ir.types import DType, Type
+from eqsat.verification.halves import in_single
+
+Run = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""From inputs to outputs, both by name. Raises `EqsatError`."""
+
+LENT_BYTES = 1 << 16
+"""Constants of more bytes than this are lent to the runtime instead of being written into the model."""
+
+
+def subgraph(
+    graph: Graph,
+    nodes: Sequence[Node],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    types: Mapping[str, Type] | None = None,
+) -> Graph:
+    """The graph of ``nodes``, which read ``inputs`` and constants of ``graph``. ``types`` replaces types of values."""
+    taken = tuple(dict.fromkeys(inputs))
+    used = {value for node in nodes for value in node.inputs} | set(outputs)
+    constants = {k: c for k, c in graph.constants.items() if k in used and k not in taken}
+    merged = {**graph.types, **(types or {})}
+    defined = {*taken, *(value for node in nodes for value in node.outputs)}
+    return replace(
+        graph,
+        nodes=tuple(nodes),
+        inputs=taken,
+        outputs=tuple(dict.fromkeys(outputs)),
+        types=MappingProxyType({k: t for k, t in merged.items() if k in defined}),
+        constants=MappingProxyType(constants),
+    )
+
+
+def session_of(
+    graph: Graph,
+    level: str = "disable",
+    *,
+    prepack: bool = False,
+    threads: int | None = None,
+    round_halves: bool = True,
+) -> Session:
+    """``graph`` loaded, without optimisation unless ``level`` says so. Half precision is rounded after every operator
+    (`eqsat.verification.halves`) unless ``round_halves`` is false. Raises `ModelError` when ONNX Runtime cannot run it."""
+    model, weights = detached(in_single(graph) if round_halves else graph)
+    return Session(model, level, weights=weights, prepack=prepack, threads=threads, arena=False)
+
+
+def in_session_of(graph: Graph) -> Run:
+    """What runs ``graph`` in ONNX Runtime. Raises `ModelError` when that does not load it."""
+    return session_of(graph).run
+
+
+def in_interpreter_of(graph: Graph) -> Run:
+    """What runs ``graph`` in the reference interpreter."""
+    return partial(run_in_interpreter, graph)
+
+
+def run_in_interpreter(graph: Graph, feeds: Mapping[str, Any], fetch: Sequence[str] | None = None) -> dict[str, Any]:
+    """What the reference interpreter computes. Raises `EqsatError` for whatever goes wrong."""
+    try:
+        return interpret(graph, feeds, fetch)
+    except EqsatError:
+        raise
+    except Exception as error:  # numpy's, for inputs that do not fit
+        raise ModelError(f"the reference interpreter: {type(error).__name__}: {error}") from None
+
+
+def detached(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """``graph`` as a model whose large constants are references to the arrays returned with it."""
+    from eqsat.backends.onnx_file import to_model
+
+    used = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
+    large = {
+        name: constant
+        for name, constant in graph.constants.items()
+        if name in used
+        and constant.bytes > LENT_BYTES
+        and constant.dtype.bits >= 8
+        and constant.dtype is not DType.STRING
+    }
+    rest = replace(
+        graph,
+        nodes=tuple(replace(node, name="") for node in graph.nodes),  # pieces repeat nodes; names have to be unique
+        inputs=(*graph.inputs, *large),
+        types=MappingProxyType({**graph.types, **{name: c.type for name, c in large.items()}}),
+        constants=MappingProxyType({k: c for k, c in graph.constants.items() if k in used and k not in large}),
+    )
+    model = to_model(rest)
+    kept = [i for i in model.graph.input if i.name not in large]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    for name, constant in large.items():
+        stub = model.graph.initializer.add(
+            name=name,
+            data_type=int(constant.dtype),
+            dims=constant.shape,
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        for key, value in (("location", "lent"), ("offset", "0"), ("length", str(constant.bytes))):
+            stub.external_data.add(key=key, value=value)
+    return model, {name: constant.numpy() for name, constant in large.items()}

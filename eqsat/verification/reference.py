@@ -1,0 +1,96 @@
+"""What the original computes on every trial, and how far from that another program may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Graph
+from eqsat.verification.compare import Judgement, Yardstick
+from eqsat.verification.pieces import Run
+from eqsat.verification.sensitivity import Sensitivity
+
+Yardsticks = Mapping[str, Yardstick]
+
+
+class Reference:
+    """``original`` on ``trials``. ``run`` computes its outputs; ``round_halves``: see `eqsat.verification.pieces.session_of`.
+
+    The runs with noise take place when they are first asked for, one session for each class of programs.
+    """
+
+    def __init__(
+        self,
+        original: Graph,
+        run: Run,
+        trials: Sequence[Mapping[str, np.ndarray]],
+        seed: int = 0,
+        *,
+        round_halves: bool = True,
+    ) -> None:
+        self.trials = trials
+        self.outputs: list[dict[str, Any]] = [run(feeds) for feeds in trials]
+        self._original = original
+        self._seed = seed
+        self._round_halves = round_halves
+        self._measures: dict[Exactness, Sensitivity] = {}
+        self._yardsticks: dict[tuple[Exactness, int], dict[str, Yardstick]] = {}
+        self._observed: dict[tuple[Exactness, int], int] = {}
+
+    def judge(self, trial: int, found: Mapping[str, Any], exactness: Exactness) -> dict[str, Judgement]:
+        """What is to be said of a program of class ``exactness`` that computes ``found`` on a trial, by output.
+
+        Runs with noise take longer than all else: they are for what differs by more than a few ulp, and no more of them
+        take place than it needs.
+        """
+        judged = _judge(self._of(Exactness.EXACT, trial), found, exactness)
+        allowed = min(exactness, Exactness.LSB)
+        while allowed > Exactness.EXACT and _refuses(judged):
+            if not self._observe(allowed, trial):
+                break
+            judged = _judge(self._of(allowed, trial), found, exactness)
+        return judged
+
+    def yardsticks(self, exactness: Exactness) -> Sequence[Yardsticks]:
+        """For each trial and by output: the yardstick for programs of class ``exactness``, after all runs with noise."""
+        allowed = min(exactness, Exactness.LSB)
+        for trial in range(len(self.trials)):
+            while self._observe(allowed, trial):
+                pass
+        return [self._of(allowed, trial) for trial in range(len(self.trials))]
+
+    def _of(self, exactness: Exactness, trial: int) -> dict[str, Yardstick]:
+        key = (exactness, trial)
+        if key not in self._yardsticks:
+            self._yardsticks[key] = self._measure(exactness).without_noise(self.outputs[trial])
+        return self._yardsticks[key]
+
+    def _measure(self, exactness: Exactness) -> Sensitivity:
+        if exactness not in self._measures:
+            self._measures[exactness] = Sensitivity(self._original, exactness, round_halves=self._round_halves)
+        return self._measures[exactness]
+
+    def _observe(self, exactness: Exactness, trial: int) -> bool:
+        """One more run with noise; whether there was one left."""
+        measure, run = self._measure(exactness), self._observed.get((exactness, trial), 0)
+        if run >= measure.noise_runs or exactness is Exactness.EXACT:
+            return False
+        self._observed[exactness, trial] = run + 1
+        measure.observe(self._of(exactness, trial), self.trials[trial], self._seed + trial, run)
+        return True
+
+    @property
+    def notes(self) -> list[str]:
+        """Why runs with noise could not take place, where that is so."""
+        return [note for measure in self._measures.values() for note in measure.notes]
+
+
+def _judge(yardsticks: Yardsticks, found: Mapping[str, Any], exactness: Exactness) -> dict[str, Judgement]:
+    return {name: y.judge(found[name], exact=exactness is Exactness.EXACT) for name, y in yardsticks.items()}
+
+
+def _refuses(judged: Mapping[str, Judgement]) -> bool:
+    return any(judgement.message for judgement in judged.values())

@@ -1,0 +1,293 @@
+"""What the symbolic dimensions of a model have to do with one another.
+
+Models with stored keys and values take a mask of ``past + sequence``, and exporters name one extent twice. Nothing in the
+file says so; it shows where the operands of a node have to agree. So the symbols get numbers whose sums are all different,
+the shapes are followed through the graph, and where a node refuses its operands, the two extents that contradict each other
+are read as sums of symbols again: that they are equal is the relation. What follows from it has to take the shapes past
+that node, else it is dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import Kind, kind_of
+from eqsat.ir.types import TensorType
+from eqsat.verification.extents import Sized, sized
+
+_SCALES = (1, 16, 256)
+"""Small numbers first: buffers that a model slices have an end. Large ones where windows do not fit into small ones."""
+
+_MOST_TRIES = 200
+"""Relations tried for one graph. Each costs one pass over its nodes."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """``number`` plus each symbol as many times as ``symbols`` says."""
+
+    number: int = 0
+    symbols: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        return self.number + sum(n * sizes[s] for s, n in self.symbols.items())
+
+    def with_(self, symbol: str, other: Sum) -> Sum:
+        """With ``other`` in place of ``symbol``."""
+        times = self.symbols.get(symbol, 0)
+        if not times:
+            return self
+        rest = Sum(self.number, {s: n for s, n in self.symbols.items() if s != symbol})
+        return rest.plus(other, times)
+
+    def plus(self, other: Sum, times: int = 1) -> Sum:
+        symbols = {s: self.symbols.get(s, 0) + times * other.symbols.get(s, 0) for s in (*self.symbols, *other.symbols)}
+        return Sum(self.number + times * other.number, {s: n for s, n in symbols.items() if n})
+
+
+@dataclass(frozen=True)
+class Relations:
+    """``free``: symbols that may have any extent, in order of appearance; ``bound``: what the others are."""
+
+    free: tuple[str, ...]
+    bound: Mapping[str, Sum] = field(default_factory=dict)
+
+    def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Extents of all symbols, from those of the free ones."""
+        return {**{s: sizes[s] for s in self.free}, **{s: e.at(sizes) for s, e in self.bound.items()}}
+
+    def binding(self, symbol: str, to: Sum) -> Relations:
+        """With ``symbol`` bound as well."""
+        kept = {s: e.with_(symbol, to) for s, e in self.bound.items()}
+        return Relations(tuple(s for s in self.free if s != symbol), {**kept, symbol: to})
+
+
+def symbols_of(graph: Graph) -> tuple[str, ...]:
+    """Symbolic dimensions of the inputs, in order of appearance; expressions over others (``a + b``) left out."""
+    found: dict[str, None] = {}
+    for name in graph.inputs:
+        tensor = graph.type_of(name)
+        if isinstance(tensor, TensorType):
+            found.update(dict.fromkeys(d for d in tensor.shape or () if isinstance(d, str)))
+    return tuple(d for d in found if not _is_expression(d, found))
+
+
+def leading_symbols(graph: Graph) -> frozenset[str]:
+    """Symbols that are the first extent of inputs of two axes or more, and no other extent: batches."""
+    shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
+    first = {shape[0] for shape in shapes if len(shape) > 1}
+    others = {d for shape in shapes for d in shape[1:]}
+    return frozenset(d for d in first - others if isinstance(d, str))
+
+
+def input_shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs of known rank. ``sizes``: extents of the symbols (see `symbols_of`)."""
+    return {
+        name: tuple(extent_of(d, sizes) for d in found.shape)
+        for name in graph.inputs
+        if isinstance(found := graph.type_of(name), TensorType) and found.shape is not None
+    }
+
+
+def extent_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
+    """An extent as a number. A sum or product of known symbols is worked out; an unknown symbol becomes 4."""
+    if isinstance(dimension, int):
+        return dimension
+    if dimension in sizes:
+        return sizes[dimension]
+    total = 0
+    for term in dimension.split("+"):
+        factors = [sizes.get(w, int(w) if w.isdigit() else None) for w in map(str.strip, term.split("*"))]
+        if None in factors:
+            return 4
+        total += int(np.prod([f for f in factors if f is not None]))
+    return total
+
+
+def relations_of(graph: Graph) -> Relations:
+    """The relations between the symbols of ``graph``, as far as its shapes tell them."""
+    symbols = symbols_of(graph)
+    best, reached = Relations(symbols), -1
+    for fixed, scale in itertools.product((False, True), _SCALES if symbols else ()):
+        found, misfit = _Search(graph, symbols, scale, fixed).run()
+        if misfit is None:
+            return found
+        if misfit > reached:
+            best, reached = found, misfit
+    return best
+
+
+class _Search:
+    """``fixed``: a symbol may also turn out to be one number. That is the last resort: 1 broadcasts to any."""
+
+    def __init__(self, graph: Graph, symbols: Sequence[str], scale: int, fixed: bool) -> None:
+        self.graph = graph
+        self.fixed = fixed
+        self.numbers = dict(zip(symbols, _telling_numbers(len(symbols), scale, _extents_in(graph)), strict=True))
+        self.found = Relations(tuple(symbols))
+        self.state = self._shapes(self.found)
+        self._leading = leading_symbols(graph)
+        self._left = _MOST_TRIES
+
+    def run(self) -> tuple[Relations, int | None]:
+        """The relations found, and the node that they do not take the shapes past, if there is one."""
+        start = self.found
+        self._settle()
+        alike = _alike(self.graph, start)
+        if self.state.misfit is not None and alike is not None:
+            self._left = _MOST_TRIES
+            if self._accept(alike, self.state.misfit + 1):
+                self._settle()
+        return self.found, self.state.misfit
+
+    def _settle(self) -> None:
+        self._bind_totals()
+        while self.state.misfit is not None and self._step(self.state.misfit):
+            pass
+        self._bind_totals()
+
+    def _step(self, misfit: int) -> bool:
+        """Takes the first relation that brings the shapes past the node, or at least more of its axes into agreement."""
+        proposals = list(self._proposals())
+        if any(self._accept(self.found.binding(*proposal), misfit + 1) for proposal in proposals):
+            return True
+        wrong = len(_pairs(self.graph, self.state))
+        for proposal in proposals if kind_of(self.graph.nodes[misfit]) is Kind.ELEMENTWISE else ():
+            bound = self.found.binding(*proposal)
+            state = self._shapes(bound)
+            if state.misfit == misfit and len(_pairs(self.graph, state)) < wrong:
+                self.found, self.state = bound, state
+                return True
+        return False
+
+    def _bind_totals(self) -> None:
+        """Takes a symbol for the sum of two others whose sum is an extent somewhere, where nothing speaks against it.
+
+        A mask over stored and new keys may be longer than both: no operand contradicts, but that is not how it is used.
+        Batches are no lengths.
+        """
+        extents = {d for t in self.state.types.values() if isinstance(t, TensorType) for d in t.shape or ()}
+        lengths = [s for s in self.found.free if s not in self._leading]
+        for total, one, two in itertools.permutations(lengths, 3):
+            if self.numbers[one] + self.numbers[two] in extents and {total, one, two} <= set(self.found.free):
+                beyond = None if self.state.misfit is None else self.state.misfit + 1
+                self._accept(self.found.binding(total, Sum(0, {one: 1, two: 1})), beyond)
+
+    def _accept(self, relations: Relations, stop: int | None) -> bool:
+        """Takes ``relations`` if with them the shapes get to node ``stop`` (to the end if that is ``None``)."""
+        self._left -= 1
+        if self._left < 0 or self._shapes(relations, stop).misfit is not None:
+            return False
+        self.found, self.state = relations, self._shapes(relations)
+        return True
+
+    def _shapes(self, relations: Relations, stop: int | None = None) -> Sized:
+        return sized(self.graph, input_shapes(self.graph, relations.complete(self.numbers)), stop)
+
+    def _proposals(self) -> Iterator[tuple[str, Sum]]:
+        """What could make the operands of the node agree that refused them, most likely first."""
+        proposed: set[tuple[str, int, frozenset[tuple[str, int]]]] = set()
+        for a, b in _pairs(self.graph, self.state):
+            for left, right in itertools.product(self._readings(a), self._readings(b)):
+                for symbol, value in _solutions(left.plus(right, -1), self.found.free):
+                    key = (symbol, value.number, frozenset(value.symbols.items()))
+                    if key not in proposed and (value.symbols or self.fixed):
+                        proposed.add(key)
+                        yield symbol, value
+
+    def _readings(self, extent: int) -> list[Sum]:
+        """The sums of free symbols that have this value, and the number itself."""
+        found: list[Sum] = []
+        for s in self.found.free:
+            left = extent - self.numbers[s]
+            if left == 0:
+                found.append(Sum(0, {s: 1}))
+            elif left == self.numbers[s]:
+                found.append(Sum(0, {s: 2}))
+            elif abs(left) == 1:
+                found.append(Sum(left, {s: 1}))
+        for s, t in itertools.combinations(self.found.free, 2):
+            if abs(left := extent - self.numbers[s] - self.numbers[t]) <= 1:
+                found.append(Sum(left, {s: 1, t: 1}))
+        return [*found, Sum(extent)]
+
+
+def _extents_in(graph: Graph) -> frozenset[int]:
+    types = (*graph.types.values(), *(c.type for c in graph.constants.values()))
+    return frozenset(d for t in types if isinstance(t, TensorType) for d in t.shape or () if isinstance(d, int))
+
+
+def _telling_numbers(count: int, scale: int, known: Set[int]) -> list[int]:
+    """Multiples of ``scale`` of which no two sums of up to two are equal, or near to each other or to ``known``."""
+    found: list[int] = []
+    taken = set(known)
+    candidate = 7 * scale
+    while len(found) < count:
+        sums = {candidate, 2 * candidate, *(candidate + n for n in found)}
+        near = {s + k for s in sums for k in (-1, 0, 1)}
+        if taken.isdisjoint(near):
+            found.append(candidate)
+            taken |= sums
+        candidate += scale
+    return found
+
+
+def _alike(graph: Graph, relations: Relations) -> Relations | None:
+    """With the symbols of inputs of one dtype, rank (3 or more) and known extents equal axis by axis: stored keys and
+    values of many layers."""
+    first: dict[object, str] = {}
+    found = relations
+    for name in graph.inputs:
+        tensor = graph.type_of(name)
+        if not isinstance(tensor, TensorType) or tensor.shape is None or len(tensor.shape) < 3:
+            continue
+        form = (tensor.dtype, tuple(d if isinstance(d, int) else None for d in tensor.shape))
+        for axis, d in enumerate(tensor.shape):
+            other = first.setdefault((form, axis), d) if isinstance(d, str) else d
+            if isinstance(d, str) and isinstance(other, str) and other != d and {d, other} <= set(found.free):
+                found = found.binding(d, Sum(0, {other: 1}))
+    return found if found.bound else None
+
+
+def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
+    """Extents of the operands of the node that refused them, in pairs: those of one axis, counted from the last, first."""
+    assert state.misfit is not None
+    node = graph.nodes[state.misfit]
+    lists: list[Sequence[int | str]] = []
+    for value in node.inputs:
+        constant = graph.constants.get(value)
+        found = constant.type if constant is not None else state.types.get(value)
+        if isinstance(found, TensorType) and found.shape is not None:
+            lists.append(found.shape)
+        numbers = state.numbers.get(value)
+        if numbers is not None and numbers.dtype == np.int64 and numbers.ndim == 1:
+            lists.append(numbers.tolist())
+    aligned: dict[tuple[int, int], None] = {}
+    others: dict[tuple[int, int], None] = {}
+    for one, two in itertools.combinations(lists, 2):
+        for i, j in itertools.product(range(len(one)), range(len(two))):
+            a, b = one[len(one) - 1 - i], two[len(two) - 1 - j]
+            if isinstance(a, int) and isinstance(b, int) and a != b and min(a, b) > 1:
+                (aligned if i == j else others)[a, b] = None
+    return [*aligned, *(pair for pair in others if pair not in aligned)]
+
+
+def _solutions(difference: Sum, order: Sequence[str]) -> Iterator[tuple[str, Sum]]:
+    """What each symbol has to be for ``difference`` to be 0, without anything negative in it; the last symbol first."""
+    for symbol in reversed(order):
+        times = difference.symbols.get(symbol, 0)
+        if abs(times) == 1:
+            value = Sum().plus(difference.with_(symbol, Sum()), -times)
+            if value.number >= 0 and all(n > 0 for n in value.symbols.values()) and (value.symbols or value.number):
+                yield symbol, value
+
+
+def _is_expression(symbol: str, among: Mapping[str, None]) -> bool:
+    words = re.findall(r"[A-Za-z_]\w*", symbol)
+    return bool(words) and words != [symbol] and all(w in among for w in words)

@@ -1,0 +1,142 @@
+"""What the inputs of a model mean, by what the model does with them: token ids, masks, positions, images, codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import DType, TensorType
+from eqsat.verification.values import copied
+
+
+class Role(Enum):
+    """What an input means."""
+
+    INDEX = "index"  # looks something up: an integer below a limit
+    MASK = "mask"  # 1 where there is something, 0 for padding
+    ADDITIVE_MASK = "additive mask"  # 0 where there is something, a large negative number for padding
+    POSITION = "position"  # 0, 1, 2, ... along the last axis, below a limit
+    COUNT = "count"  # a size, a bound of a slice, a number of steps: a small positive integer
+    POSITIVE = "positive"  # goes to a root or a logarithm
+    CODE = "code"  # a quantised value: the whole range of its dtype
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The role of an input, and the limit its elements stay below (``None`` if there is none)."""
+
+    role: Role
+    limit: int | None = None
+
+
+def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
+    """What input ``name`` means. ``sizes``: extents of the symbolic dimensions."""
+    found = graph.type_of(name)
+    dtype = found.dtype if isinstance(found, TensorType) else DType.UNDEFINED
+    uses = _uses(graph, name, sizes)
+    limits = [u.limit for u in uses if u.role is Role.INDEX and u.limit is not None]
+    roles = {u.role for u in uses}
+    lowered = name.lower()
+    if dtype.is_float:
+        if "mask" in lowered:
+            return Meaning(Role.ADDITIVE_MASK if Role.ADDITIVE_MASK in roles else Role.MASK)
+        return Meaning(Role.POSITIVE if Role.POSITIVE in roles else Role.NUMBER)
+    if Role.COUNT in roles:
+        return Meaning(Role.COUNT)
+    if limits:
+        return Meaning(Role.POSITION if "position" in lowered else Role.INDEX, min(limits))
+    if Role.INDEX in roles:
+        return Meaning(Role.INDEX)
+    if "mask" in lowered:
+        return Meaning(Role.MASK)
+    if "position" in lowered:
+        return Meaning(Role.POSITION)
+    if dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
+        return Meaning(Role.CODE)
+    if Role.MASK in roles and dtype is not DType.BOOL:
+        return Meaning(Role.MASK)
+    return Meaning(Role.NUMBER)
+
+
+def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
+    """Follows an input through operators that keep its elements; an added constant shifts the limit."""
+    readers: dict[str, list[tuple[Node, int]]] = {}
+    for node in graph.nodes:
+        for i, value in enumerate(node.inputs):
+            readers.setdefault(value, []).append((node, i))
+    found: list[Meaning] = []
+    seen = {name}
+    queue: list[tuple[str, int]] = [(name, 0)]
+    while queue:
+        value, offset = queue.pop(0)
+        for node, i in readers.get(value, ()):
+            use = _use(graph, node, i, offset, sizes)
+            if use is not None:
+                found.append(use)
+                continue
+            shifted = offset + _shift(graph, node, i)
+            traits = traits_of(node.key, node.attributes)
+            kept = i in copied(node) or i in traits.sources or (i == 0 and traits.converts)
+            follows = kept or node.key in ("Add", "Sub")
+            if follows and len(seen) < 256:
+                fresh = [v for v in node.outputs if v and v not in seen]
+                seen.update(fresh)
+                queue.extend((v, shifted) for v in fresh)
+    return found
+
+
+def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]) -> Meaning | None:
+    traits = traits_of(node.key)
+    if i in traits.counts or (node.key == "Loop" and i == 0):
+        return Meaning(Role.COUNT)
+    if i in traits.indices:
+        axis = node.attributes.get("axis", node.attributes.get("batch_dims", 0))
+        extent = _extent(graph, node.inputs[0], int(axis), sizes)  # type: ignore[arg-type]
+        return Meaning(Role.INDEX, None if extent is None else max(1, extent - offset))
+    if node.key == "OneHot" and i == 0:
+        depth = graph.constants.get(node.inputs[1])
+        return Meaning(Role.INDEX, None if depth is None else max(1, int(depth.numpy().reshape(-1)[0]) - offset))
+    if node.key == "com.microsoft::EmbedLayerNormalization" and i in (0, 1):
+        return Meaning(Role.INDEX, _extent(graph, node.inputs[2 + i], 0, sizes))
+    if i in traits.truths or traits.truth or (node.key == "Sub" and i == 1):
+        return Meaning(Role.MASK)
+    if node.key in ("Sqrt", "Log") or (node.key == "Pow" and i == 0 and _is_fractional(graph, node.inputs[1])):
+        return Meaning(Role.POSITIVE)
+    if node.key == "Add":
+        other = node.inputs[1 - i]
+        return Meaning(Role.ADDITIVE_MASK) if other not in graph.constants and _is_float(graph, other) else None
+    return None
+
+
+def _shift(graph: Graph, node: Node, i: int) -> int:
+    if node.key not in ("Add", "Sub"):
+        return 0
+    constant = graph.constants.get(node.inputs[1 - i])
+    if constant is None or constant.size == 0 or constant.size > 4096 or not constant.dtype.is_integer:
+        return 0
+    array = constant.numpy()
+    return int(array.max()) if node.key == "Add" else -int(array.min())
+
+
+def _extent(graph: Graph, value: str, axis: int, sizes: Mapping[str, int]) -> int | None:
+    found = graph.type_of(value)
+    if not isinstance(found, TensorType) or found.shape is None or not -len(found.shape) <= axis < len(found.shape):
+        return None
+    extent = found.shape[axis]
+    return extent if isinstance(extent, int) else sizes.get(extent)
+
+
+def _is_float(graph: Graph, value: str) -> bool:
+    found = graph.type_of(value)
+    return isinstance(found, TensorType) and found.dtype.is_float
+
+
+def _is_fractional(graph: Graph, value: str) -> bool:
+    constant = graph.constants.get(value)
+    return constant is None or bool(np.any(constant.numpy() != np.rint(constant.numpy())))

@@ -1,0 +1,93 @@
+"""How far a model's outputs move when its roundings do: the source of every end-to-end tolerance.
+
+The original itself is run with noise at each of its roundings (`eqsat.verification.noise`). A float model moves a little; a
+quantised one amplifies a single flipped rounding through all its layers, and its own noise runs say how much that comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import EqsatError, ModelError
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import Graph
+from eqsat.verification.compare import Yardstick
+from eqsat.verification.noise import NOISE_RUNS, NoisyGraph, add_noise
+from eqsat.verification.pieces import Run, in_interpreter_of, session_of
+from eqsat.verification.values import whole_numbers
+
+
+class Sensitivity:
+    """``original``, ready to be run with the noise that rewrites of class ``exactness`` may cause.
+
+    ``notes`` says so where the noise could not be run; outputs then have to agree to a few ulp. ``round_halves``: see
+    `session_of`.
+    """
+
+    def __init__(
+        self, original: Graph, exactness: Exactness, noise_runs: int = NOISE_RUNS, *, round_halves: bool = True
+    ) -> None:
+        self.original = original
+        self.exactness = exactness
+        self.noise_runs = noise_runs
+        self.notes: list[str] = []
+        self._whole = whole_numbers(original)
+        self._noisy: NoisyGraph | None = None
+        self._run: Run | None = None
+        if exactness > Exactness.EXACT:
+            self._noisy = add_noise(original, exactness, self._whole)
+            if self._noisy.sites:
+                try:
+                    self._run = session_of(self._noisy.graph, round_halves=round_halves).run
+                except ModelError:
+                    self._run = in_interpreter_of(self._noisy.graph)
+
+    def yardsticks(
+        self, feeds: Mapping[str, np.ndarray], reference: Mapping[str, Any], seed: int = 0
+    ) -> dict[str, Yardstick]:
+        """By output: ``reference``, what the original computes from ``feeds``, and how far it may be from that."""
+        found = self.without_noise(reference)
+        for run in range(self.noise_runs):
+            self.observe(found, feeds, seed, run)
+        return found
+
+    def without_noise(self, reference: Mapping[str, Any]) -> dict[str, Yardstick]:
+        """The same before any run with noise."""
+        return {
+            name: Yardstick(value, whole=name in self._whole, quanta=self._quanta(value))
+            for name, value in reference.items()
+        }
+
+    def observe(
+        self, yardsticks: Mapping[str, Yardstick], feeds: Mapping[str, np.ndarray], seed: int, run: int
+    ) -> None:
+        """Shows ``yardsticks`` what run ``run`` of `noise_runs` with noise computes."""
+        if self._run is None or self._noisy is None:
+            return
+        try:
+            noisy = self._run({**feeds, **self._noisy.pools(seed * self.noise_runs + run)})
+        except EqsatError as error:
+            self._give_up(error)
+            return
+        for name, yardstick in yardsticks.items():
+            yardstick.observe(noisy[name])
+
+    def _quanta(self, value: Any) -> int:
+        small = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype.itemsize <= 2
+        return int(small and self.exactness > Exactness.EXACT)
+
+    def _give_up(self, error: EqsatError) -> None:
+        self._run = None
+        self.notes.append(f"the original cannot be run with noise, so outputs have to agree to a few ulp: {error}")
+
+
+def tolerance(
+    original: Graph, feeds: Mapping[str, np.ndarray], exactness: Exactness, seed: int = 0
+) -> dict[str, float]:
+    """By output: the largest absolute error that a program equal to ``original`` up to ``exactness`` may show."""
+    reference = session_of(original).run(feeds)
+    yardsticks = Sensitivity(original, exactness).yardsticks(feeds, reference, seed)
+    return {name: 0.0 if exactness is Exactness.EXACT else y.tolerance for name, y in yardsticks.items()}

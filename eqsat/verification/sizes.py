@@ -1,0 +1,111 @@
+"""Extents to run a model at, most telling first, within a bound on memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from eqsat.ir.graph import Graph
+from eqsat.verification.extents import sized
+from eqsat.verification.relations import input_shapes, leading_symbols, relations_of, symbols_of
+
+TRIAL_BYTES = 1 << 29
+"""Extents are chosen so that the values alive at once are estimated to take no more than this, constants aside. (What a run
+takes: some operators need as much again while they work, and noise is of the size of what it disturbs.)"""
+
+_HINTS: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("batch", (2, 3, 4)),
+    ("height", (64, 32, 224)),
+    ("width", (48, 32, 224)),
+    ("past", (3, 4, 8)),
+    ("seq", (7, 12, 16)),
+    ("len", (7, 12, 16)),
+)
+_LEADING = ((2, 3, 4), (3, 4, 8), (4, 2, 6))
+_OTHERS = ((5, 9, 8), (3, 4, 8), (11, 6, 8), (13, 10, 8))
+_UNJUDGED = 3
+"""Extents tried although the shape rules refuse all: the runtime may know better."""
+
+_GROWN = (2, 4, 8, 16, 32, 64, 128, 224, 1024, 512, 4096, 16384, 65536, 1 << 18, 1 << 20)
+"""Extents tried where hints do not fit: of everything but batches together, of each alone, of all.
+
+A window of 512 in a signal of 1024 can be moved, in one of 512 it cannot."""
+
+
+class Sizes:
+    """Extents of the symbolic dimensions of ``graph``."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.relations = relations_of(graph)
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Extents that fit, most telling first: pairwise different ones; all 1; batches of 1; equal ones, larger and larger."""
+        if not symbols_of(self.graph):
+            yield {}
+            return
+        seen: list[dict[str, int]] = []
+        large: dict[int, dict[str, int]] = {}
+        for sizes in self._proposed():
+            if sizes not in seen and (needed := self._bytes(sizes)) is not None:
+                if needed <= TRIAL_BYTES:
+                    yield sizes
+                else:
+                    large.setdefault(needed, sizes)
+                seen.append(sizes)
+        if large and len(large) == len(seen):
+            yield large[min(large)]  # the known extents alone take more: there is nothing smaller to run
+        if not seen:
+            yield from itertools.islice(self._proposed(), _UNJUDGED)
+
+    def empty(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """``sizes`` with one symbol 0, each that can be: nothing stored yet, no rows. Lengths come before batches."""
+        leading = leading_symbols(self.graph)
+        for symbol in sorted(self.relations.free, key=leading.__contains__):
+            changed = self.relations.complete({**sizes, symbol: 0})
+            needed = self._bytes(changed)
+            if needed is not None and needed <= TRIAL_BYTES:
+                yield changed
+
+    def _proposed(self) -> Iterator[dict[str, int]]:
+        complete = self.relations.complete
+        free = self.relations.free
+        leading = leading_symbols(self.graph)
+        batches = {s for s in free if s in leading or "batch" in s.lower()}
+        general = [_distinct(free, leading, k) for k in range(3)]
+        yield complete(general[0])
+        # What has to be some number where operands broadcast may be 1 as well.
+        ones = complete(dict.fromkeys(free, 1))
+        yield {**ones, **{s: 1 for s, value in self.relations.bound.items() if not value.symbols}}
+        yield ones
+        yield complete({s: 1 if s in batches else general[1][s] for s in free})
+        yield from map(complete, general[1:])
+        lengths = [s for s in free if s not in batches]
+        for extent in _GROWN:
+            for rows in (2, 1):
+                yield complete({s: rows if s in batches else extent for s in free})
+            yield from (complete({**general[0], s: extent}) for s in lengths)
+            yield complete(dict.fromkeys(free, extent))
+
+    def _bytes(self, sizes: Mapping[str, int]) -> int | None:
+        """What a run takes; ``None`` if the extents do not fit."""
+        found = sized(self.graph, input_shapes(self.graph, sizes))
+        if found.misfit is None:
+            return found.peak_bytes()
+        return None
+
+
+def described(sizes: Mapping[str, int]) -> str:
+    """``batch=2, seq=7``; a dimension without a name is ``?``."""
+    return ", ".join(f"{'?' if symbol.startswith('?') else symbol}={extent}" for symbol, extent in sizes.items())
+
+
+def _distinct(symbols: tuple[str, ...], leading: frozenset[str], attempt: int) -> dict[str, int]:
+    """An extent for each symbol by what its name says or where it stands; as far as there are enough, all different."""
+    sizes: dict[str, int] = {}
+    for symbol in symbols:
+        hinted = next((h for word, h in _HINTS if word in symbol.lower()), None)
+        lists = [hinted] if hinted else [*_LEADING, *_OTHERS] if symbol in leading else [*_OTHERS, *_LEADING]
+        fresh = (h[attempt] for h in lists if h[attempt] not in sizes.values() or attempt == 2)
+        sizes[symbol] = next(fresh, max(sizes.values(), default=4) + (attempt < 2))
+    return sizes

@@ -1,0 +1,179 @@
+"""The inputs to compare two programs on, with what the original makes of them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import EqsatError, ModelError
+from eqsat.ir.graph import Graph
+from eqsat.verification.extents import sized
+from eqsat.verification.feeds import random_feeds
+from eqsat.verification.relations import input_shapes, symbols_of
+from eqsat.verification.sizes import Sizes, described
+
+Feeds = Mapping[str, np.ndarray]
+Run = Callable[[Feeds], dict[str, Any]]
+Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
+
+Notify = Callable[[str], None]
+"""Told what is being done."""
+
+_ATTEMPTS = 64
+_EMPTY = 4
+"""Runs with an extent of 0, at most."""
+
+_FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT"})
+"""Operators whose kernels in ONNX Runtime may end the process where an extent is 0 (of all in the conformance cases of ONNX,
+each of whose extents was made 0)."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """``reference``: the outputs of the original on ``feeds``; ``values``: these and intermediate values, if they came along.
+    ``sizes``: of the symbols, if the feeds were drawn at random."""
+
+    feeds: Feeds
+    reference: Mapping[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f" ({described(self.sizes)})" if self.sizes else ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an extent was chosen to be 0."""
+        return 0 in self.sizes.values()
+
+    def fetcher(self, fetch: Fetch) -> Fetch:
+        """``fetch``, which is not asked for values that came along."""
+        return lambda names: self.values if self.values.keys() >= set(names) else fetch(names)
+
+
+class Trials:
+    """Chooses the inputs: the user's ``feeds``, or random ones at extents that the original runs at."""
+
+    def __init__(self, original: Graph, runs: int, seed: int, feeds: Sequence[Feeds] | None = None) -> None:
+        self.original = original
+        self.runs = runs
+        self.seed = seed
+        self.feeds = feeds
+        self._sizes = None if feeds is not None else Sizes(original)
+
+    def first_shapes(self) -> Mapping[str, Sequence[int]]:
+        """Shapes of the inputs that will be tried first."""
+        if self._sizes is None:
+            return {name: np.shape(value) for name, value in (self.feeds or [{}])[0].items()}
+        return input_shapes(self.original, next(self._sizes.candidates(), {}))
+
+    def run(self, run: Run, first: Run) -> list[Trial]:
+        """``runs`` trials of random inputs. Raises `ModelError` if the original runs at no extents tried, and `FeedError` if
+        inputs cannot be drawn.
+
+        ``first`` is what runs the original at the extents tried first, ``run`` does at the others.
+        """
+        if self._sizes is None:
+            return [self._trial(run if k else first, dict(f), {}) for k, f in enumerate(self.feeds or ())]
+        found: list[Trial] = []
+        problem: EqsatError | str = "no extents fit together"
+        for k, sizes in enumerate(itertools.islice(self._sizes.candidates(), _ATTEMPTS)):
+            try:
+                found.append(self._drawn(run if k else first, sizes))
+            except ModelError as error:
+                problem = problem if found else f"with {described(sizes)}: {error}" if sizes else error
+            if len(found) == self.runs:
+                break
+        if not found:
+            raise ModelError(f"the original does not run on random inputs: {problem}")
+        for k in range(len(found), self.runs):  # another draw at the same extents
+            found.append(self._drawn(run, found[k % len(found)].sizes, k))
+        return found
+
+    def empty(self, run: Run, general: Trial, *graphs: Graph) -> list[Trial]:
+        """Trials like ``general`` but for one extent that is 0, where the original takes that and the runtime survives it
+        in all of ``graphs``."""
+        found: list[Trial] = []
+        for changed in itertools.islice(self._sizes.empty(general.sizes) if self._sizes else (), _EMPTY):
+            if all(_survives(graph, input_shapes(self.original, changed)) for graph in graphs):
+                with suppress(EqsatError):  # if the original does not take it, the result need not
+                    found.append(self._drawn(run, changed))
+        return found
+
+    def _drawn(self, run: Run, sizes: Mapping[str, int], draw: int = 0) -> Trial:
+        return self._trial(run, random_feeds(self.original, self.seed + draw, sizes), sizes)
+
+    def _trial(self, run: Run, feeds: Feeds, sizes: Mapping[str, int]) -> Trial:
+        found = run(feeds)
+        reference = {name: found[name] for name in self.original.outputs}
+        return Trial(feeds, reference, found if found.keys() > reference.keys() else {}, sizes)
+
+    def advice(self) -> str:
+        """What to do where no inputs were found."""
+        symbols = symbols_of(self.original)
+        fix = (
+            f"fix extents ({', '.join(f'--dim {s}=N' for s in symbols if not s.startswith('?'))}) or "
+            if symbols
+            else ""
+        )
+        return f"{fix}give your own inputs (--inputs FEEDS.npz)"
+
+
+def taken_by(result: Run, trials: Sequence[Trial]) -> tuple[list[Trial], list[str]]:
+    """The trials that ``result`` takes, and notes on the others."""
+    found: list[Trial] = []
+    notes: list[str] = []
+    for trial in trials:
+        try:
+            result(trial.feeds)
+            found.append(trial)
+        except EqsatError as error:
+            notes.append(f"empty tensors: the original takes{trial.label}, the result does not: {error}")
+    return found, notes
+
+
+def counting(run: Run, notify: Notify, total: int) -> Run:
+    """``run``, which tells how often it has been asked."""
+    count = itertools.count(1)
+
+    def counted(feeds: Feeds) -> dict[str, Any]:
+        notify(f"run {next(count)} of {total}")
+        return run(feeds)
+
+    return counted
+
+
+def remembering(run: Run, trials: Sequence[Trial]) -> Run:
+    """``run``, which is not asked again for what the trials know."""
+    known = {id(trial.feeds): trial.reference for trial in trials}
+    return lambda feeds: dict(known[id(feeds)]) if id(feeds) in known else run(feeds)
+
+
+def with_sizes(failures: Sequence[str], trials: Sequence[Trial]) -> list[str]:
+    """``failures`` with the extents of the run that each speaks of."""
+    return [re.sub(r"\brun (\d+)(?=:)", lambda m: m[0] + trials[int(m[1]) - 1].label, f) for f in failures]
+
+
+def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether no node gets or makes an empty tensor whose operator may end the process then.
+
+    Those outside the default domain and those with bodies have not been tried: they may read empty tensors, as when
+    nothing is stored yet, but not make some.
+    """
+    sizes = sized(graph, shapes)
+
+    def may_be_empty(values: Sequence[str]) -> bool:
+        return any(sizes.size_of(v) in (0, None) for v in values if v)
+
+    return not any(
+        may_be_empty(node.inputs) if node.op in _FATAL_WHEN_EMPTY else may_be_empty(node.outputs)
+        for node in graph.nodes
+        if node.op in _FATAL_WHEN_EMPTY or node.domain or node.opaque
+    )

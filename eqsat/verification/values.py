@@ -1,0 +1,144 @@
+"""What a graph says about its values before it runs: which depend on the inputs' data, which are whole numbers, and which
+are rounded by the node that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import numpy as np
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
+from eqsat.ir.operator import definition_of, traits_of
+from eqsat.ir.traits import EVERY
+from eqsat.ir.types import DType, TensorType
+
+
+def copied(node: Node) -> Sequence[int]:
+    """The inputs of which the outputs of a node are copies of elements (or zeros); none if it computes. Dropout: as in use."""
+    traits = traits_of(node.key, node.attributes)
+    return traits.sources if traits.moves else (0,) if node.op == "Dropout" else ()
+
+
+def quantises(node: Node) -> bool:
+    """Whether a node rounds real numbers to integers."""
+    return node.key.startswith(("QLinear", "com.microsoft::QLinear")) or traits_of(node.key).quantises
+
+
+def random_nodes(graph: Graph) -> tuple[Node, ...]:
+    """The nodes that draw random numbers (also `Dropout` in training mode), those in bodies of control flow included."""
+    found = [n for n in graph.nodes if not _is_deterministic(n)]
+    for node in graph.nodes:
+        for body in bodies_of(node.attributes):
+            found += random_nodes(body.graph) if body.graph is not None else ()
+    return tuple(found)
+
+
+def _is_deterministic(node: Node) -> bool:
+    if node.key == "Dropout":
+        return len(node.inputs) < 3 or not node.inputs[2]
+    definition = definition_of(node)
+    return definition is None or definition.deterministic
+
+
+def data_dependent(graph: Graph) -> frozenset[str]:
+    """Values that depend on the elements of an input, not only on constants and shapes."""
+    found = set(graph.inputs)
+    for node in graph.nodes:
+        if node.key not in ("Shape", "Size") and not found.isdisjoint(node.inputs):
+            found.update(v for v in node.outputs if v)
+    return frozenset(found)
+
+
+def whole_numbers(graph: Graph) -> frozenset[str]:
+    """Values that hold whole numbers whatever the inputs are, in whichever dtype.
+
+    Sums and products of whole numbers are exact in floats as long as they stay small, and rounding them to integers
+    truncates: they must not be disturbed.
+    """
+    found = {v for v in (*graph.types, *graph.constants) if _is_discrete(graph, v)}
+    checked: dict[str, bool] = {}
+
+    def is_whole(value: str) -> bool:
+        if not value or value in found:
+            return True
+        if value not in graph.constants:
+            return False
+        if value not in checked:
+            checked[value] = _holds_whole_numbers(graph.constants[value])
+        return checked[value]
+
+    for node in graph.nodes:
+        traits = traits_of(node.key, node.attributes)
+        scaled = any(node.attributes.get(k, 1.0) != 1.0 for k in ("alpha", "beta"))
+        sources = copied(node) or traits.sources or (EVERY if traits.keeps_whole and not scaled else ())
+        if node.key == "Clip" or traits.converts:
+            sources = (0,)  # a Clip's bounds are as a rule whole when what it clips is
+        if traits.whole or (sources and all(is_whole(v) for i, v in enumerate(node.inputs) if i in sources)):
+            found.update(node.outputs)
+    found.discard("")
+    return frozenset(found)
+
+
+def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
+    """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
+    where a rewrite of class ``rounding`` may come out an ulp away."""
+    live = data_dependent(graph)
+    sites = [v for v in graph.inputs if v not in whole and _is_float(graph, v) and not _captured(graph, v)]
+    for node in graph.nodes:
+        if not node.opaque and not _rounds(node):
+            continue
+        sites += [v for v in node.outputs if v and v in live and v not in whole and _is_float(graph, v)]
+    return tuple(sites)
+
+
+def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tuple[str, ...]:
+    """Values that an inexact computation rounds to whole numbers of 8 or 16 bits: the outputs of quantised operators
+    and, with ``quantisers``, of `QuantizeLinear` and of `Round` on data."""
+    live = data_dependent(graph)
+    sites: list[str] = []
+    for node in graph.nodes:
+        if quantises(node) and (quantisers or not node.key.endswith("QuantizeLinear")):
+            sites += [v for v in node.outputs[:1] if v in live and _is_small_integer(graph, v)]
+        elif node.key == "Round" and quantisers and node.inputs[0] not in whole:
+            sites += [v for v in node.outputs if v in live]
+    return tuple(sites)
+
+
+def _rounds(node: Node) -> bool:
+    """Whether a node computes floats that it rounds. Conversions do not count: what they make of a number they all make."""
+    traits = traits_of(node.key, node.attributes)
+    return not (copied(node) or traits.unrounded or traits.converts or _has_body(node))
+
+
+def _is_float(graph: Graph, value: str) -> bool:
+    found = graph.type_of(value)
+    return isinstance(found, TensorType) and found.dtype in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE)
+
+
+def _is_small_integer(graph: Graph, value: str) -> bool:
+    found = graph.type_of(value)
+    return isinstance(found, TensorType) and found.dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+
+
+def _is_discrete(graph: Graph, value: str) -> bool:
+    found = graph.type_of(value)
+    return isinstance(found, TensorType) and (found.dtype.is_integer or found.dtype is DType.BOOL)
+
+
+def _holds_whole_numbers(constant: Constant) -> bool:
+    if not constant.dtype.is_float:
+        return True
+    array = constant.numpy().reshape(-1)
+    head = array[:64].astype(np.float64)  # weights fail here, before anything large is read
+    return bool(np.all(head == np.rint(head))) and bool(np.all(array == np.rint(array)))
+
+
+def _has_body(node: Node) -> bool:
+    return any(isinstance(a, Subgraph) for a in node.attributes.values())
+
+
+def _captured(graph: Graph, value: str) -> bool:
+    return any(
+        isinstance(a, Subgraph) and value in a.captures for node in graph.nodes for a in node.attributes.values()
+    )

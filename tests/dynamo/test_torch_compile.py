@@ -1,0 +1,269 @@
+"""The backend of ``torch.compile``: graphs that Dynamo captures, run by ONNX Runtime. Needs the extra ``torch``."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from eqsat.dynamo import FallbackWarning, backend, eqsat  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore", "error::eqsat.dynamo.FallbackWarning")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each program compiled so far is one for all sizes."""
+    made: list[bool] = []
+    compile_one = backend.compile_captured
+
+    def counted(*arguments: Any, symbolic: bool) -> Any:
+        run = compile_one(*arguments, symbolic=symbolic)
+        made.append(symbolic)
+        return run
+
+    monkeypatch.setattr(backend, "compile_captured", counted)
+    return made
+
+
+def _compiled(function: Any, **options: Any) -> Any:
+    return torch.compile(function, backend=eqsat, options={"verify": False, **options})
+
+
+def _same(found: Any, expected: Any, atol: float = 1e-5) -> None:
+    torch.testing.assert_close(found, expected, atol=atol, rtol=atol, check_stride=False)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        return self.dropout(torch.relu(self.norm(self.linear(x))))
+
+
+def test_a_model_runs_as_torch_compile_finds_the_backend_by_name() -> None:
+    model = Layer().eval()
+    compiled = torch.compile(model, backend="eqsat")
+    x = torch.randn(2, 8)
+    _same(compiled(x), model(x))
+
+
+def test_one_program_serves_all_further_sizes(compilations: list[bool]) -> None:
+    model = Layer().eval()
+    compiled = _compiled(model)
+    for rows in (2, 3, 5, 9):
+        x = torch.randn(rows, 8)
+        _same(compiled(x), model(x))
+    assert compilations == [False, True]
+
+
+def test_a_program_for_all_sizes_is_verified_on_several() -> None:
+    compiled = torch.compile(torch.nn.Softmax(-1).eval(), backend=eqsat, dynamic=True)
+    x = torch.randn(4, 8)
+    _same(compiled(x), x.softmax(-1))
+
+
+def test_where_no_program_serves_all_sizes_each_has_its_own(compilations: list[bool]) -> None:
+    def halves(x: Any) -> Any:
+        return x.reshape(2, -1).sum(0) * 2
+
+    compiled = _compiled(halves)
+    sizes = range(4, 4 + 2 * (backend.MOST_SIZES + 3), 2)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for rows in sizes:
+            x = torch.randn(rows, 3)
+            _same(compiled(x), halves(x))
+    fallbacks = [str(w.message) for w in said if w.category is FallbackWarning]
+    assert compilations[1:] in ([True], [False] * backend.MOST_SIZES)
+    assert len(fallbacks) == (0 if compilations[1:] == [True] else len(sizes) - 1 - backend.MOST_SIZES)
+
+
+def test_graph_breaks_leave_several_graphs(compilations: list[bool]) -> None:
+    def broken(x: Any) -> Any:
+        y = torch.relu(x) + 1
+        torch._dynamo.graph_break()
+        return torch.sigmoid(y) * 2
+
+    x = torch.randn(2, 3)
+    _same(_compiled(broken)(x), broken(x))
+    assert compilations == [False, False]
+
+
+def test_integers_go_in_and_sizes_come_out() -> None:
+    def scaled(x: Any, k: int) -> Any:
+        y = x * k
+        return y, y.shape[0] + 1, k, None
+
+    compiled = _compiled(scaled)
+    for rows, k in ((4, 3), (6, 5), (6, 7), (8, 5)):
+        x = torch.randn(rows, 2)
+        found, expected = compiled(x, k), scaled(x, k)
+        _same(found[0], expected[0])
+        assert found[1:] == expected[1:]
+
+
+def test_inputs_that_are_returned_stay_the_same_tensor() -> None:
+    def passing(x: Any) -> Any:
+        y = x + 1
+        return y, x, y
+
+    x = torch.randn(3)
+    found = _compiled(passing)(x)
+    assert found[1] is x
+    assert found[0] is found[2]
+
+
+def test_arguments_need_not_lie_in_rows() -> None:
+    x = torch.randn(4, 3).t()
+    _same(_compiled(lambda x: x @ x.T)(x), x @ x.T)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.bool, torch.uint8])
+def test_element_types_come_out_as_they_are(dtype: Any) -> None:
+    x = (torch.randn(4, 3) * 3).to(dtype)
+    _same(_compiled(lambda x: torch.cat([x, x], 1))(x), torch.cat([x, x], 1))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x.view(-1), "output view shares memory with l_x_"),
+        (lambda x: ((y := x * 2), y[0]), "shares memory with"),
+        (lambda x: x.add_(1) * 2, r"writes to its inputs"),
+        (lambda x: x + torch.rand(2, 2), "rand draws random numbers"),
+        (lambda x: torch.linalg.eigvals(x).abs(), "cannot export"),
+    ],
+    ids=["view", "view-of-output", "written-input", "random", "no-operator"],
+)
+def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable[..., Any], reason: str) -> None:
+    x = torch.randn(2, 2)
+    torch.manual_seed(1)
+    with pytest.warns(FallbackWarning, match=reason):
+        found = _compiled(function)(x.clone())
+    torch.manual_seed(1)
+    _same(found, function(x.clone()))
+
+
+def test_automatic_conversion_of_types_falls_back() -> None:
+    model, x = torch.nn.Linear(8, 8).eval(), torch.randn(2, 8)
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(FallbackWarning, match="autocast is on"):
+        found = _compiled(model)(x)
+    assert found.dtype is torch.bfloat16
+
+
+def test_a_failed_verification_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import program
+    from eqsat.errors import VerificationError
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise VerificationError("output 'y': differs")
+
+    monkeypatch.setattr(program, "optimize", fail)
+    with pytest.warns(FallbackWarning, match="output 'y': differs"):
+        assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_what_differs_from_pytorch_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import program
+
+    to_tensor = program.to_tensor
+    monkeypatch.setattr(program, "to_tensor", lambda array: to_tensor(array) + 0.1)
+    with pytest.warns(FallbackWarning, match=r"differs from PyTorch's by 0\.1, of 1"):
+        assert _compiled(torch.relu, verify=True)(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.dynamo import program
+
+    monkeypatch.setattr(program, "optimize", lambda *_, **__: {}["key"])
+    with pytest.warns(FallbackWarning, match="KeyError: 'key'"):
+        assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_models_to_be_trained_are_refused() -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
+    with pytest.raises(BackendCompilerFailed, match=r"dropout is active: call the model's eval\(\) first"):
+        _compiled(model)(torch.randn(2, 8))
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        pytest.raises(BackendCompilerFailed, match=r"require gradients .*inference_mode"),
+    ):
+        _compiled(torch.nn.Linear(8, 8).eval())(torch.randn(2, 8))
+
+
+def test_weights_that_are_written_to_count_at_once(compilations: list[bool]) -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        model = torch.nn.Linear(8, 8).eval()
+        compiled = _compiled(model)
+        x = torch.randn(2, 8)
+        _same(compiled(x), model(x))
+        for _ in range(backend.MOST_CHANGES):
+            model.weight.mul_(2)
+            with pytest.warns(UserWarning, match="weights of a graph have changed"):
+                found = compiled(x)
+            _same(found, model(x))
+        model.weight.data = torch.randn(8, 8)
+        with pytest.warns(FallbackWarning, match="written to"):
+            found = compiled(x)
+        _same(found, model(x))
+        assert len(compilations) == 1 + backend.MOST_CHANGES
+
+
+def test_modules_of_the_same_code_keep_their_own_weights() -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        models = [torch.nn.Linear(8, 8).eval() for _ in range(3)]
+        compiled = [_compiled(model) for model in models]
+        x = torch.randn(2, 8)
+        for _ in range(2):
+            for model, run in zip(models, compiled, strict=True):
+                _same(run(x), model(x))
+
+
+def test_weights_without_a_version_are_inputs() -> None:
+    weight = torch.nn.Parameter(torch.randn(3, 3), requires_grad=False)  # an inference tensor: the mode is on
+    assert weight.is_inference()
+    model = torch.nn.Linear(3, 3, bias=False).eval()
+    model.weight = weight
+    compiled, x = _compiled(model), torch.randn(2, 3)
+    _same(compiled(x), model(x))
+    weight.mul_(2)
+    _same(compiled(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"numeric": "exact"}, "did you mean 'numerics'"),
+        ({"numerics": "exakt"}, "did you mean 'exact'"),
+        ({"level": "most"}, "most"),
+        ({"feeds": []}, "'feeds' is none of the backend's"),
+    ],
+)
+def test_options_are_checked(options: Any, said: str) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    with pytest.raises(BackendCompilerFailed, match=said):
+        _compiled(torch.relu, **options)(torch.ones(2))

@@ -1,0 +1,122 @@
+"""Objects of PyTorch as sources: modules with example inputs, exported programs, ONNX programs. Needs the extra ``torch``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+class Block(torch.nn.Module):
+    """A product, a spelled-out GELU and an optional sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x: Any, y: Any = None) -> Any:
+        h = self.linear(x)
+        h = self.dropout(h * 0.5 * (1 + torch.erf(h / 2**0.5)))
+        return h if y is None else h + y
+
+
+@pytest.fixture
+def block() -> Any:
+    torch.manual_seed(0)
+    return Block().eval()
+
+
+def _check(result: eqsat.Result, block: Any, *inputs: Any) -> None:
+    feeds = dict(zip(result.original.inputs, (t.numpy() for t in inputs), strict=True))
+    (found,) = result.program.run(feeds).values()
+    np.testing.assert_allclose(found, block(*inputs).detach().numpy(), atol=1e-6)
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    assert result.report.recognized == {"gelu": 1}
+
+
+def test_a_module_is_optimised_with_example_inputs(block: Any) -> None:
+    x = torch.randn(2, 8)
+    _check(eqsat.optimize(block, form="flat", example_inputs=(x,)), block, x)
+    _check(eqsat.optimize(block, form="flat", example_inputs=x), block, x)
+    _check(eqsat.optimize(block, form="flat", example_inputs={"x": x, "y": x}), block, x, x)
+
+
+def test_dimensions_that_vary_keep_their_names(block: Any) -> None:
+    shapes = {"x": {0: torch.export.Dim("batch")}}
+    result = eqsat.optimize(block, form="flat", example_inputs=(torch.randn(2, 8),), dynamic_shapes=shapes)
+    assert str(result.original.type_of("x")) == "float32[batch, 8]"
+    for rows in (1, 5):
+        _check(result, block, torch.randn(rows, 8))
+    fixed = eqsat.load(block, {"batch": 3}, example_inputs=(torch.randn(2, 8),), dynamic_shapes=shapes)
+    assert str(fixed.type_of("x")) == "float32[3, 8]"
+
+
+def test_exported_programs_and_onnx_programs_are_sources(block: Any) -> None:
+    x = torch.randn(2, 8)
+    exported = torch.export.export(block, (x,))
+    _check(eqsat.optimize(exported, form="flat"), block, x)
+    _check(eqsat.optimize(torch.onnx.export(exported, dynamo=True, verbose=False), form="flat"), block, x)
+
+
+def test_a_compiled_module_is_the_module_inside(block: Any) -> None:
+    x = torch.randn(2, 8)
+    _check(eqsat.optimize(torch.compile(block), form="flat", example_inputs=x), block, x)
+
+
+def test_a_result_takes_and_returns_tensors(block: Any) -> None:
+    x = torch.randn(2, 8)
+    (found,) = eqsat.optimize(block, example_inputs=x)(x).values()
+    torch.testing.assert_close(found, block(x), atol=1e-6, rtol=1e-5)
+
+
+def test_comparing_and_explaining_take_modules_too(block: Any) -> None:
+    from eqsat.why import explain
+
+    x = torch.randn(2, 8)
+    assert eqsat.compare(block, cost=["kernels"], example_inputs=x).rows
+    assert explain(block, rule="recognise_gelu", example_inputs=x).uses
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "said"),
+    [
+        (lambda: Block().eval(), {}, "give example_inputs"),
+        (Block, {"example_inputs": torch.randn(2, 8)}, r"training mode; call its eval\(\) first"),
+        (lambda: Block().eval(), {"example_inputs": torch.randn(2, 7)}, r"cannot export it: .*\[2, 7\]"),
+        (lambda: Branching().eval(), {"example_inputs": torch.randn(2, 7)}, "cannot export it: .*data-dependent"),
+        (lambda: torch.jit.script(torch.nn.ReLU()).eval(), {"example_inputs": torch.randn(2)}, "TorchScript"),
+        (lambda: torch.randn(2), {}, "expected a Module, an ExportedProgram or an ONNXProgram, got Tensor"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(source: Any, options: Any, said: str) -> None:
+    with pytest.raises(eqsat.ModelError, match=said) as error:
+        eqsat.optimize(source(), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_torch_is_not_imported_for_other_sources() -> None:
+    program = """
+import sys, eqsat
+from eqsat.backends.onnx_file import to_model
+b = eqsat.GraphBuilder()
+graph = b.finish({"y": b.op("Relu", b.input("x", "float32", (2,)))})
+eqsat.optimize(graph), eqsat.load(to_model(graph))
+sys.exit("torch" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,147 @@
+"""What the report says of a result, and what is minimised by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import eqsat
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.options import Options
+from eqsat.report import recognized_structures
+
+
+def _gelu_model(opset: int = 17) -> onnx.ModelProto:
+    """Linear and GELU, spelled out by an exporter of an opset without Gelu."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((64, 64)).astype(np.float32),
+        "b": rng.standard_normal(64).astype(np.float32),
+        "root": np.float32(np.sqrt(2)),
+        "one": np.float32(1),
+        "half": np.float32(0.5),
+    }
+    steps = [
+        ("MatMul", ["x", "w"], "p"),
+        ("Add", ["p", "b"], "h"),
+        ("Div", ["h", "root"], "d"),
+        ("Erf", ["d"], "e"),
+        ("Add", ["e", "one"], "s"),
+        ("Mul", ["h", "s"], "g"),
+        ("Mul", ["g", "half"], "y"),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, [output]) for op, inputs, output in steps],
+        "gelu",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 64])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("options", "form", "cost"),
+    [
+        ({}, "onnxruntime", "measured"),
+        ({"form": "flat"}, "flat", "kernels"),
+        ({"cost": "bytes"}, "onnxruntime", "bytes"),
+        ({"target": "tensorrt-like"}, "flat", "kernels"),
+        ({"form": "onnxruntime", "target": "tvm-like"}, "onnxruntime", "kernels"),
+        ({"devices": {"*": "cpu"}}, "flat", "kernels"),
+    ],
+)
+def test_least_time_in_the_operators_of_the_runtime_unless_asked_otherwise(
+    options: dict[str, Any], form: str, cost: str
+) -> None:
+    chosen = Options(**options)
+    assert (chosen.file_form, chosen.cost_model.name) == (form, cost)
+
+
+def test_what_is_written_by_default_is_not_predicted_to_be_slower(real_model: Callable[[str], Path]) -> None:
+    default = eqsat.optimize(real_model("squeezenet"), verify=False).report
+    assert default.predicted_s_before is not None
+    assert default.predicted_s_after is not None
+    assert default.predicted_s_after <= default.predicted_s_before * (1 + 1e-9)
+    assert "SLOWER" not in str(default)
+
+
+def test_the_report_says_when_fewer_kernels_take_longer(real_model: Callable[[str], Path]) -> None:
+    fewest = eqsat.optimize(real_model("squeezenet"), form="flat", verify=False).report
+    assert fewest.kernels_after < fewest.launches_before
+    assert fewest.predicted_s_before is not None
+    assert fewest.predicted_s_after is not None
+    assert fewest.predicted_s_after > 1.01 * fewest.predicted_s_before
+    assert "SLOWER: --cost measured minimises it" in str(fewest)
+
+
+def test_the_report_says_what_a_file_needs_of_its_readers() -> None:
+    flat = eqsat.optimize(_gelu_model(), form="flat").report
+    assert flat.needs == {"opset": 20, "opset_before": 17, "onnxruntime": "1.17"}
+    assert "needs      opset 20 (the model had 17): ONNX Runtime 1.17 or newer" in str(flat)
+    b = GraphBuilder()
+    x = b.input("x", "float32", (8, 64))
+    gated = b.op("Mul", x, b.op("Sigmoid", b.op("Mul", x, b.constant(np.float32(1.702)))))
+    own = eqsat.optimize(b.finish({"y": gated}), form="onnxruntime", cost="kernels").report
+    assert own.needs == {"domains": ["com.microsoft"]}
+    assert "domain com.microsoft: ONNX Runtime" in str(own)
+    assert eqsat.optimize(_gelu_model(), only_rules=()).report.needs == {}
+
+
+def test_the_report_says_which_operators_other_engines_refuse() -> None:
+    b = GraphBuilder()
+    scale, zero = b.constant(np.float32(0.05)), b.constant(np.uint8(128))
+    weights = b.constant(np.random.default_rng(0).integers(-100, 100, (64, 64)).astype(np.int8))
+
+    def through_bytes(value: str) -> str:
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", value, scale, zero), scale, zero)
+
+    x = through_bytes(b.input("x", "float32", (8, 64)))
+    w = b.op("DequantizeLinear", weights, b.constant(np.float32(0.01)), b.constant(np.int8(0)))
+    graph = b.finish({"y": through_bytes(b.op("MatMul", x, w))})
+    report = eqsat.optimize(graph, form="flat").report
+    assert report.needs == {"unread": {"OpenVINO 2026.4": ["QLinearMatMul"]}}
+
+
+def test_a_fused_result_is_compared_with_the_original_as_the_target_fuses_it() -> None:
+    report = eqsat.optimize(_gelu_model(), target="tensorrt-like").report
+    assert (report.kernels_before, report.launches_before, report.kernels_after) == (7, 1, 1)
+    assert report.counted_only
+    assert "kernels           1 -> 1 (the original fused by the target, from 7)" in str(report)
+    assert "are counted, not run" in str(report)
+
+
+def test_errors_are_said_by_the_scale_of_the_output() -> None:
+    text = str(eqsat.optimize(_gelu_model()).report)
+    assert "of the largest element of its output (tolerance " in text
+
+
+def _activated(key: str, **attributes: float) -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 4))
+    domain, _, op = key.rpartition("::")
+    extra = [b.constant(np.ones(4, np.float32))] if op == "BiasGelu" else []
+    extra = [b.constant(np.ones(x, np.float32)) for x in ((2, 4), (4,))] if op.startswith("Skip") else extra
+    return b.finish({"y": b.op(op, x, *extra, domain=domain, **attributes)})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("graph", "structure"),
+    [
+        (_activated("com.microsoft::BiasGelu"), "gelu"),
+        (_activated("com.microsoft::QuickGelu"), "gelu"),
+        (_activated("com.microsoft::QuickGelu", alpha=1.0), "silu"),
+        (_activated("com.microsoft::SkipLayerNormalization"), "layer_norm"),
+        (_activated("com.microsoft::SkipSimplifiedLayerNormalization"), "rms_norm"),
+    ],
+    ids=["bias gelu", "quick gelu", "silu", "skip layer norm", "skip rms norm"],
+)
+def test_fused_operators_of_the_runtime_are_counted_as_what_they_are(graph: Graph, structure: str) -> None:
+    assert recognized_structures(graph) == {structure: 1}

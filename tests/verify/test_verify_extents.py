@@ -1,0 +1,237 @@
+"""The extents a model is run at: those that belong together, those that matter, and no more than memory holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from quantised_models import Edit, node, nodes_of, quantised_chain
+
+import eqsat.verification.sizes
+import eqsat.verification.trials
+from eqsat.errors import ModelError
+from eqsat.exactness import Exactness
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Attributes, Graph
+from eqsat.ir.types import UNKNOWN
+from eqsat.verification import verify_program
+from eqsat.verification.extents import sized
+from eqsat.verification.pieces import session_of
+from eqsat.verification.relations import relations_of
+from eqsat.verification.sizes import TRIAL_BYTES, Sizes
+from eqsat.verification.trials import Trial, Trials
+
+
+def decoder(names: tuple[str, str, str, str] = ("batch", "seq", "past", "total"), second_past: str = "") -> Graph:
+    """One step of a decoder: new keys behind stored ones, and a mask over both."""
+    batch, seq, past, total = names
+    b = GraphBuilder("decoder")
+    x = b.input("x", "float32", (batch, seq, 4))
+    mask = b.input("attention_mask", "float32", (batch, total))
+    keys = b.input("past.key", "float32", (batch, past, 4))
+    values = b.input("past.value", "float32", (batch, second_past or past, 4))
+    stored, read = (b.op("Concat", v, x, axis=1) for v in (keys, values))
+    scores = b.op("MatMul", x, b.op("Transpose", stored, perm=(0, 2, 1)))
+    row = b.op("Unsqueeze", mask, b.constant([1], "int64"))
+    weights = b.op("Softmax", b.op("Add", scores, row), axis=-1)
+    return b.finish({"y": b.op("MatMul", weights, read), "present": stored})
+
+
+def trials_of(graph: Graph, runs: int = 2) -> list[Trial]:
+    run = session_of(graph).run
+    chosen = Trials(graph, runs, 0)
+    found = chosen.run(run, run)
+    return found + chosen.empty(run, found[0], graph)
+
+
+def test_a_total_is_the_sum_of_stored_and_new() -> None:
+    relations = relations_of(decoder())
+    assert relations.free == ("batch", "seq", "past")
+    assert relations.complete({"batch": 2, "seq": 7, "past": 3})["total"] == 10
+
+
+def test_extents_without_telling_names_are_related_by_what_the_nodes_ask_for() -> None:
+    relations = relations_of(decoder(("a", "b", "c", "d"), second_past="e"))
+    sizes = relations.complete({s: 5 + k for k, s in enumerate(relations.free)})
+    assert sizes["d"] == sizes["b"] + sizes["c"]
+    assert sizes["e"] == sizes["c"]
+
+
+def test_a_mask_that_may_be_longer_than_keys_is_as_long() -> None:
+    """Where the mask is cut to length nothing contradicts, but a mask shorter than the keys does."""
+    b = GraphBuilder()
+    x, past = b.input("x", "float32", ("batch", "seq", 4)), b.input("past", "float32", ("batch", "past", 4))
+    mask = b.input("mask", "float32", ("batch", "total"))
+    keys = b.op("Concat", past, x, axis=1)
+    size = b.op("Gather", b.op("Shape", keys), b.constant([1], "int64"))
+    one = b.constant([1], "int64")
+    row = b.op("Slice", mask, b.constant([0], "int64"), size, one)
+    summed = b.op("Add", b.op("ReduceSum", keys, b.constant([2], "int64"), keepdims=0), row)
+    graph = b.finish({"y": summed})
+    assert relations_of(graph).complete({"batch": 2, "seq": 5, "past": 3})["total"] == 8
+
+
+def test_decoding_runs_one_token_many_tokens_and_nothing_stored() -> None:
+    sizes = [trial.sizes for trial in trials_of(decoder())]
+    assert {"batch": 1, "seq": 1, "past": 1, "total": 2} in sizes
+    assert any(s["batch"] > 1 and s["seq"] > 1 and s["seq"] % 2 and s["past"] > 0 for s in sizes)
+    assert any(s["past"] == 0 and s["seq"] > 1 and s["total"] == s["seq"] for s in sizes)
+    assert len(sizes) <= 2 + eqsat.verification.trials._EMPTY
+
+
+def test_a_rewrite_that_is_right_only_for_one_token_is_caught() -> None:
+    """A sum instead of the largest: the same for one token only."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", "seq", 4))
+    graph = b.finish({"y": b.op("ReduceMax", x, b.constant([1], "int64"), keepdims=1)})
+    index = nodes_of(graph, "ReduceMax")[0]
+    edit = Edit(graph, Exactness.EXACT)
+    summed = replace(graph.nodes[index], op="ReduceSum")
+    assert verify_program(graph, edit.replace(index, summed).program()).verdict == "failed"
+
+
+def test_a_broadcast_that_is_lost_where_an_extent_is_1_is_caught() -> None:
+    """``x[N, 2] * c[6, 1]`` needs N = 6 or N = 1; only at 1 it matters that c is not merely a factor."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("N", 2))
+    graph = b.finish({"y": b.op("Mul", x, b.constant(np.full((6, 1), -1), "float32"))})
+    assert [t.sizes["N"] for t in trials_of(graph)] == [6, 1]
+    wrong = Edit(graph, Exactness.EXACT).replace(0, node("Neg", ("x",), graph.outputs[0])).program()
+    found = verify_program(graph, wrong)
+    assert found.verdict == "failed"
+    assert "(N=1)" in found.failures[0]
+
+
+def test_extents_grow_until_a_window_fits() -> None:
+    """A short-time Fourier transform as a convolution: no hint for an extent of 512 and more."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("rows", "samples"))
+    framed = b.op("Unsqueeze", x, b.constant([1], "int64"))
+    graph = b.finish({"y": b.op("Conv", framed, b.constant(np.ones((3, 1, 512)), "float32"), strides=(160,))})
+    first = trials_of(graph)[0].sizes
+    assert first["samples"] > 512
+    assert first["rows"] == 2
+
+
+@pytest.mark.parametrize("rank", [1, 5])
+def test_memory_bounds_the_extents(rank: int) -> None:
+    """Whatever grows, the values alive at once stay below the bound."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("N",) * rank)
+    graph = b.finish({"y": b.op("Add", b.op("Exp", x), x)})
+    sizes = list(Sizes(graph).candidates())
+    assert sizes
+    assert all(2 * 4 * s["N"] ** rank <= TRIAL_BYTES for s in sizes)
+
+
+def test_a_square_of_five_axes_takes_the_extent_its_weight_has() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("N",) * 5)
+    graph = b.finish({"y": b.op("MatMul", x, b.constant(np.ones((2, 2)), "float32"))})
+    assert [t.sizes for t in trials_of(graph)] == [{"N": 2}, {"N": 2}]
+
+
+def test_where_known_extents_alone_are_too_large_the_smallest_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eqsat.verification.sizes, "TRIAL_BYTES", 100)
+    assert [s["rows"] for s in Sizes(quantised_chain(rows="rows")).candidates()] == [1]
+
+
+def test_types_and_bytes_at_given_extents() -> None:
+    found = sized(
+        decoder(), {"x": (2, 7, 4), "attention_mask": (2, 10), "past.key": (2, 3, 4), "past.value": (2, 3, 4)}
+    )
+    assert found.misfit is None
+    assert found.bytes_of("present") == 2 * 10 * 4 * 4
+    wrong = sized(decoder(), {"x": (2, 7, 4), "attention_mask": (2, 9), "past.key": (2, 3, 4), "past.value": (2, 3, 4)})
+    assert wrong.misfit is not None
+    assert wrong.graph.nodes[wrong.misfit].op == "Add"
+
+
+def test_an_empty_batch_is_compared_where_the_original_takes_it() -> None:
+    graph = quantised_chain(rows="rows")
+    assert 0 in {t.sizes["rows"] for t in trials_of(graph)}
+    assert verify_program(graph, Edit(graph).program()).runs == 3
+
+
+def test_a_result_that_refuses_an_empty_batch_is_noted_not_refused() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", 1, "seq", 4))
+    graph = b.finish({"y": b.op("Transpose", x, perm=(0, 2, 1, 3))})
+    edit = Edit(graph, Exactness.EXACT)
+    target = edit.constant([0, -1, 1, 4], "int64")
+    found = verify_program(graph, edit.replace(0, node("Reshape", ("x", target), graph.outputs[0])).program())
+    assert found.verdict == "equal"
+    assert any("batch=0" in note and "does not" in note for note in found.notes)
+
+
+def test_empty_tensors_do_not_reach_kernels_that_would_end_the_process() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("seq", "batch", 3))
+    w, r = (b.constant(np.ones((1, 8, n)), "float32") for n in (3, 2))
+    y, _, _ = b.op("LSTM", x, w, r, hidden_size=2, outputs=3)
+    graph = b.finish({"y": y})
+    assert not any(t.is_empty for t in trials_of(graph))
+
+
+def test_a_division_by_an_extent_of_0_is_not_run() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("batch", 4))
+    size = b.op("Shape", x)
+    graph = b.finish({"y": b.op("Reshape", x, b.op("Div", b.op("Mul", size, size), size))})
+    assert not any(t.is_empty for t in trials_of(graph))
+
+
+def test_a_value_of_unknown_dtype_between_kernels_is_checked() -> None:
+    """An operator we do not define leaves its result untyped; what the original computes has a type."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (3, 4))
+    graph = b.finish({"y": b.op("Mul", b.op("Abs", x), b.constant(2.0, "float32"))})
+    first = graph.nodes[0]
+    opaque = replace(first, attributes=Attributes(), opaque="not covered")
+    graph = replace(
+        graph,
+        nodes=(opaque, *graph.nodes[1:]),
+        types=MappingProxyType({**graph.types, first.outputs[0]: UNKNOWN}),
+    )
+    edit = Edit(graph, Exactness.EXACT)
+    twice = node("Add", (first.outputs[0],) * 2, graph.outputs[0])
+    found = verify_program(graph, edit.replace(1, twice).program())
+    assert (found.verdict, found.kernels_checked) == ("equal", 1)
+    assert not found.notes
+    wrong = node("Mul", (first.outputs[0],) * 2, graph.outputs[0])
+    assert verify_program(graph, edit.replace(1, wrong).program()).verdict == "failed"
+
+
+def test_a_model_that_runs_at_no_extents_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.backends.onnxruntime import Session
+
+    def fail(self: Session, feeds: object, fetch: object = None) -> object:
+        raise ModelError("the table has 3 rows")
+
+    monkeypatch.setattr(Session, "run", fail)
+    graph = quantised_chain(rows="rows")
+    found = verify_program(graph, Edit(graph).program())
+    assert found.verdict == "not run"
+    assert "does not run on random inputs: with rows=" in found.notes[0]
+    assert "the table has 3 rows; fix extents (--dim rows=N) or give your own inputs (--inputs" in found.notes[0]
+
+
+def test_the_original_runs_once_for_each_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outputs, the values for the kernels and the reference are of one run; noise is for what differs."""
+    from eqsat.backends.onnxruntime import Session
+
+    ran: list[tuple[str, ...]] = []
+    run = Session.run
+
+    def counted(self: Session, feeds: object, fetch: object = None) -> object:
+        ran.append(self.inputs)
+        return run(self, feeds, fetch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "run", counted)
+    graph = quantised_chain()
+    program = Edit(graph, Exactness.EXACT).replace(0, graph.nodes[0]).program()
+    assert verify_program(graph, program).verdict == "equal"
+    assert ran.count(("x",)) == 6  # two trials: the original once, the result at two levels
+    assert not any("noise" in name for inputs in ran for name in inputs)
