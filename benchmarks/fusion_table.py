@@ -30,8 +30,9 @@ from eqsat.ir.graph import Graph
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
-from eqsat.pipeline import load, rule_scope
+from eqsat.pipeline import rule_scope
 from eqsat.rewrite import select_rules
+from eqsat.sources import load
 
 TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "h200")
 

@@ -32,8 +32,9 @@ from eqsat.fusion.sources import graph_of_program
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
-from eqsat.pipeline import load, rule_scope
+from eqsat.pipeline import rule_scope
 from eqsat.rewrite import select_rules
+from eqsat.sources import load
 
 HEAD = (
     "| model | target | cost model | cost | gap | scope | e-nodes | stop | stage | s | two-phase, optimal | two-phase, TVM "

@@ -32,11 +32,12 @@ if _TYPE_CHECKING:
     from eqsat.ir.build import GraphBuilder
     from eqsat.ir.graph import Graph, Node
     from eqsat.options import Options
-    from eqsat.pipeline import Result, load, optimize
+    from eqsat.pipeline import Result, optimize
     from eqsat.report import Report
     from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
     from eqsat.rule_check.files import load_rules
     from eqsat.rule_check.registration import group_rule, rule
+    from eqsat.sources import load
     from eqsat.why import Explanation, explain
 
 _HOMES = {
@@ -49,11 +50,12 @@ _HOMES = {
     "eqsat.ir.build": "GraphBuilder",
     "eqsat.ir.graph": "Graph Node",
     "eqsat.options": "Options",
-    "eqsat.pipeline": "Result load optimize",
+    "eqsat.pipeline": "Result optimize",
     "eqsat.report": "Report",
     "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
     "eqsat.rule_check.files": "load_rules",
     "eqsat.rule_check.registration": "group_rule rule",
+    "eqsat.sources": "load",
     "eqsat.why": "Explanation explain",
 }
 """Module -> names that it defines. Each is imported when it is first asked for, so that starting is quick."""
@@ -105,10 +107,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name in _HOME:
+        found = getattr(_import_module(_HOME[name]), name)
+    elif name.startswith("_"):
         raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
-    value = globals()[name] = getattr(_import_module(_HOME[name]), name)
-    return value
+    else:
+        try:
+            found = _import_module(f"eqsat.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"eqsat.{name}":
+                raise
+            raise AttributeError(f"module 'eqsat' has no attribute {name!r}") from None
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

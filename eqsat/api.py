@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from eqsat.options import AllOptions, Options, takes_options
-from eqsat.pipeline import Progress, load, readable
+from eqsat.pipeline import Progress
+from eqsat.sources import load, readable
 
 if TYPE_CHECKING:
     from eqsat.inspection import Inspection
@@ -78,7 +79,7 @@ def bench(
 
     ``against``: runtimes that run the original (``onnxruntime``, ``openvino``); ``levels``: how far ONNX Runtime rewrites the
     models itself; ``runs``: timed runs of each in each of ``processes``, with ``threads`` each; ``profile``: what each kernel of
-    the result took. Unless stated, the program is in the form ``onnxruntime``, and not verified. Raises `ModelError` and
+    the result took. Unless stated, the program is not verified. Raises `ModelError` and
     `OptionError` for bad input.
     """
     from eqsat.errors import OptionError
@@ -88,7 +89,7 @@ def bench(
     protocol = Protocol(runs, processes, threads)
     protocol.check()
     check_levels(levels)
-    chosen = Options.of({"form": "onnxruntime", "verify": False, **options})
+    chosen = Options.of({"verify": False, **options})
     notify = progress or (lambda stage, detail: None)
     given: dict[str, Any] = {"protocol": protocol, "against": against, "levels": levels, "progress": notify}
     if not others:

@@ -125,7 +125,7 @@ class SharedOptions(TypedDict, total=False):
     disabled_rules: Sequence[str]
     keep: Sequence[str]
     seed: int
-    form: str
+    form: str | None
     devices: Mapping[str, str]
     machine: Machine | str | Path | None
     keep_egraph: bool

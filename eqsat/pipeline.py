@@ -32,6 +32,7 @@ from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule, select_rules
+from eqsat.sources import load, readable
 
 if TYPE_CHECKING:
     import onnx
@@ -105,24 +106,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
-
-
-def load(
-    source: Any, dims: Mapping[str, int] | None = None, *, example_inputs: Any = None, dynamic_shapes: Any = None
-) -> Graph:
-    """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a `Graph` or an object of PyTorch (docs/torch.md)."""
-    if isinstance(source, Graph):
-        return source
-    from eqsat.frontends.onnx_model import load_onnx
-
-    return load_onnx(readable(source, example_inputs, dynamic_shapes), dims=dims)
-
-
-def readable(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> Any:
-    """``source``, or if it is an object of PyTorch the ONNX model it exports to."""
-    from eqsat.frontends.torch_export import as_onnx, is_torch
-
-    return as_onnx(source, example_inputs, dynamic_shapes) if is_torch(source) else source
 
 
 @takes_options(AllOptions)

@@ -19,7 +19,8 @@ from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.fusion import kernel_works, price_works
 from eqsat.options import Options, SharedOptions, takes_options
-from eqsat.pipeline import Growth, Progress, RuleScope, collector_off, grow, load, result_of, rule_scope
+from eqsat.pipeline import Growth, Progress, RuleScope, collector_off, grow, result_of, rule_scope
+from eqsat.sources import load
 
 COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")
 """The cost models compared unless others are asked for."""

@@ -55,6 +55,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "expanded": _list_of(_operator),
         "domains": _list_of(_one_of("domain", sorted({split_key(k)[0] for k in defined_operators()} - {""}))),
         "slices": _flag,
+        "kept_at_load": _list_of(_operator),
         "on_chip_bytes": _number,
         "argument_limit": _number,
     }
