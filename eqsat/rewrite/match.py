@@ -1,0 +1,97 @@
+"""What a pattern matched, and the conditions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.types import DType
+from eqsat.rewrite.terms import Ref, Unmet
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeOf:
+    """Attribute ``name`` of the node called ``node``; ``default`` gives what it is where the node has none."""
+
+    node: str
+    name: str
+    default: Callable[[Ref], Any]
+
+    def of(self, node: Ref) -> Any:
+        return node.attributes[self.name] if self.name in node.attributes else self.default(node)
+
+
+class Match:
+    """What the names of a pattern matched.
+
+    ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute. ``root`` is
+    the value of the whole.
+    """
+
+    def __init__(
+        self,
+        bindings: Mapping[str, Ref | None],
+        root: Ref,
+        attributes: Mapping[str, AttributeOf] = MappingProxyType({}),
+    ) -> None:
+        self._bindings = bindings
+        self._attributes = attributes
+        self.root = root
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._bindings:
+            return self._bindings[name]
+        if name == "root":
+            return self.root
+        found = self._attributes[name]
+        return found.of(self[found.node])
+
+    def require(self, holds: object, reason: str) -> None:
+        """Raises `Unmet` with ``reason`` unless ``holds``."""
+        if not holds:
+            raise Unmet(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a condition asks of the value bound to ``name``: what a random instance draws for it, most of the time.
+
+    A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
+    a node the value of an attribute. ``whole``: the value has the shape of the result; ``ranks``:
+    numbers of axes that it may have.
+    """
+
+    name: str
+    constant: bool = False
+    value: float | None = None
+    low: float = -np.inf
+    high: float = np.inf
+    dtypes: frozenset[DType] = frozenset()
+    attribute: tuple[str, Any] | None = None
+    whole: bool = False
+    ranks: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A named side condition.
+
+    ``fact``: variables that must be constant, which the e-graph checks while matching. ``worthwhile``: without the condition the
+    equation is as true, but leads nowhere, or to ever more e-nodes.
+    """
+
+    name: str
+    holds: Callable[[Match], bool]
+    fact: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    worthwhile: bool = False

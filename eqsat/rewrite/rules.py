@@ -1,0 +1,237 @@
+"""Rules and the registry they live in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from eqsat.errors import OptionError, RuleError, nearest
+from eqsat.exactness import Exactness
+from eqsat.ir.operator import operator
+from eqsat.rewrite.match import AttributeOf, Condition, Match
+from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Variable
+
+Sample = Callable[[Any], Any]
+RightSide = Callable[[Match], Term | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """An equation between a pattern and what ``build`` makes of a match.
+
+    ``name`` is unique; ``equation`` is the first line of the docstring. ``quanta``: for class LSB, how many quanta an integer
+    result may move. ``sample`` draws a random instance of the left side for the soundness test: given a sampler it returns
+    an array for each variable and the attributes of each named node, see ``rules/README.md``. ``domain``: of the operators
+    that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
+    spells out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the
+    rule only runs where programs may not use them. ``unverified``: registered without the check by random instantiation;
+    reports say so. ``attributes``: those of matched nodes that have names of their own in a match.
+    """
+
+    name: str
+    pattern: Apply
+    build: RightSide
+    conditions: tuple[Condition, ...]
+    exactness: Exactness
+    family: str
+    source: str
+    equation: str
+    doc: str
+    quanta: int = 0
+    sample: Sample | None = None
+    domain: str = ""
+    legalizes: str = ""
+    outside: str = ""
+    unverified: bool = False
+    attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf])
+
+
+class GroupView(Protocol):
+    """What a group rule sees of the e-graph."""
+
+    def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
+        """Every e-node of ``op``: its class (with the node's attributes) and its inputs, oldest first."""
+        ...
+
+    def spellings(self, ref: Ref) -> Iterator[tuple[str, tuple[Ref | None, ...]]]:
+        """Every e-node in the class of ``ref``: operator, inputs."""
+        ...
+
+    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
+        """Every e-node that reads ``ref``: operator, class, inputs."""
+        ...
+
+
+Merge = tuple[Ref, Term]
+GroupSide = Callable[[GroupView], Iterable[Merge]]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRule:
+    """An equation over any number of nodes at once: yields pairs (existing value, term that equals it)."""
+
+    name: str
+    build: GroupSide
+    exactness: Exactness
+    family: str
+    source: str
+    equation: str
+    doc: str
+    conditions: tuple[Condition, ...] = ()
+    sample: Sample | None = None
+    domain: str = ""
+    legalizes: str = ""
+    outside: str = ""
+    unverified: bool = False
+
+
+AnyRule = Rule | GroupRule
+R = TypeVar("R", Rule, GroupRule)
+_REGISTRY: dict[str, AnyRule] = {}
+
+
+def rule(
+    pattern: Apply,
+    *,
+    where: Sequence[Condition] = (),
+    exactness: Exactness,
+    source: str,
+    family: str = "",
+    quanta: int = 0,
+    sample: Sample | None = None,
+    domain: str = "",
+    legalizes: str = "",
+    outside: str = "",
+) -> Callable[[RightSide], Rule]:
+    """Registers the decorated function as the right side of a rule. See the module's docstring.
+
+    Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern.
+    """
+
+    def decorate(build: RightSide) -> Rule:
+        name, equation, doc = _describe(build)
+        _check_pattern(pattern, name)
+        stated = (
+            exactness,
+            family or family_of(build.__module__),
+            source,
+            equation,
+            doc,
+            quanta,
+            sample,
+            domain,
+            legalizes,
+            outside,
+        )
+        return register(Rule(name, pattern, build, tuple(where), *stated))
+
+    return decorate
+
+
+def group_rule(
+    *, exactness: Exactness, source: str, family: str = "", sample: Sample | None = None, domain: str = ""
+) -> Callable[[GroupSide], GroupRule]:
+    """Registers the decorated generator as a rule over groups of nodes (N-way merging).
+
+    ``sample`` draws a random graph with such a group.
+    """
+
+    def decorate(build: GroupSide) -> GroupRule:
+        name, equation, doc = _describe(build)
+        return register(
+            GroupRule(
+                name,
+                build,
+                exactness,
+                family or family_of(build.__module__),
+                source,
+                equation,
+                doc,
+                sample=sample,
+                domain=domain,
+            )
+        )
+
+    return decorate
+
+
+def family_of(module: str) -> str:
+    """The family of the rules of a module: its place among the shipped rules, ``user`` elsewhere."""
+    return module.removeprefix("eqsat.rules.") if module.startswith("eqsat.rules.") else "user"
+
+
+def _describe(function: Callable[..., Any]) -> tuple[str, str, str]:
+    name = function.__name__
+    doc = (function.__doc__ or "").strip()
+    equation = re.search(r"``(.+?)``", doc, re.DOTALL)
+    if equation is None or "==" not in equation.group(1):
+        raise RuleError(f"rule {name!r}: the docstring must state the equation as ``left == right``")
+    return name, " ".join(equation.group(1).split()), doc
+
+
+def _check_pattern(pattern: Term, name: str) -> None:
+    if isinstance(pattern, Apply):
+        if pattern.op != PROJECTION and operator(pattern.op) is None:
+            raise RuleError(f"rule {name!r}: the pattern names {pattern.op!r}, which is no operator")
+        if pattern.op != PROJECTION and pattern.attributes:
+            raise RuleError(f"rule {name!r}: name the node and test its attributes in a condition; a pattern cannot")
+        for arg in pattern.args:
+            _check_pattern(arg, name)
+    elif not isinstance(pattern, Variable):
+        raise RuleError(
+            f"rule {name!r}: a pattern holds no {pattern!r}; name a variable, state its value in a condition"
+        )
+
+
+def register(made: R) -> R:
+    """Adds a rule to the registry. Raises `RuleError` for a second rule of that name."""
+    if made.name in _REGISTRY:
+        raise RuleError(f"rule {made.name!r} is registered twice")
+    _REGISTRY[made.name] = made
+    return made
+
+
+def registered_rules() -> tuple[AnyRule, ...]:
+    """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    return tuple(_REGISTRY.values())
+
+
+def find_rule(name: str) -> AnyRule:
+    """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
+    if name not in _REGISTRY:
+        known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
+        raise OptionError(f"rule {name!r} does not exist; {known}")
+    return _REGISTRY[name]
+
+
+def unregister(name: str) -> None:
+    """Forgets a rule (for tests, and for a notebook cell that is run again)."""
+    _REGISTRY.pop(name, None)
+
+
+def select_rules(
+    numerics: Exactness,
+    *,
+    only: Sequence[str] | None = None,
+    disabled: Sequence[str] = (),
+    domains: Collection[str] = (),
+    unsupported: Collection[str] = (),
+) -> tuple[AnyRule, ...]:
+    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only.
+
+    ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
+    """
+    for name in (*(only or ()), *disabled):
+        find_rule(name)
+    return tuple(
+        r
+        for r in registered_rules()
+        if r.exactness <= numerics
+        and r.name not in disabled
+        and (only is None or r.name in only)
+        and (not r.domain or r.domain in domains)
+        and (not r.legalizes or r.legalizes in unsupported)
+        and (not r.outside or r.outside not in domains)
+    )
