@@ -41,6 +41,18 @@ def indices(values: Sequence[int]) -> Operand:
 Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], list[Operand]]
 """(sampler, wanted shape, number of operands, attributes, shapes already known) -> operands."""
 
+_PLANS: dict[str, Plan] = {}
+
+
+def _plan(*ops: str) -> Callable[[Plan], Plan]:
+    """Makes the decorated function the plan of some operators."""
+
+    def register(plan: Plan) -> Plan:
+        _PLANS.update(dict.fromkeys(ops, plan))
+        return plan
+
+    return register
+
 
 def plan_operands(
     op: str, d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
@@ -70,6 +82,7 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
     return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
+@_plan("MatMul", "MatMulInteger")
 def _matmul(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -86,6 +99,7 @@ def _matmul(
     return [Operand(left), Operand(right)]
 
 
+@_plan("Gemm")
 def _gemm(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -97,6 +111,7 @@ def _gemm(
     return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
 
 
+@_plan("Transpose")
 def _transpose(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -112,6 +127,7 @@ def _transpose(
     return [Operand(tuple(shape))]
 
 
+@_plan("Conv")
 def _conv(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -129,6 +145,7 @@ def _conv(
     return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
 
 
+@_plan("LayerNormalization", "RMSNormalization")
 def _normalised(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -136,6 +153,7 @@ def _normalised(
     return [Operand(shape), *(Operand(k or shape[-1:]) for k in known[1:])]
 
 
+@_plan("BatchNormalization")
 def _batch_norm(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -155,6 +173,7 @@ def _reduce(
     return [Operand(shape), indices([axis - len(shape) if d.chance(0.3) else axis])][:count]
 
 
+@_plan("Reshape")
 def _reshape(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -166,12 +185,14 @@ def _reshape(
     return [Operand(source), indices(wanted)]
 
 
+@_plan("Expand")
 def _expand(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     return [Operand(known[0] or d.broadcast_of(wanted)), indices(known[0] or wanted)]
 
 
+@_plan("Squeeze")
 def _squeeze(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -179,6 +200,7 @@ def _squeeze(
     return [Operand((*wanted[:axis], 1, *wanted[axis:])), indices([axis])][:count]
 
 
+@_plan("Unsqueeze")
 def _unsqueeze(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -186,6 +208,7 @@ def _unsqueeze(
     return [Operand(shape), indices([d.integer(0, len(shape))])]
 
 
+@_plan("Concat")
 def _concat(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -195,6 +218,7 @@ def _concat(
     return [Operand(k or (*shape[:at], d.integer(1, 5), *shape[at + 1 :])) for k in known]
 
 
+@_plan("Split")
 def _split(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -208,6 +232,7 @@ def _split(
     return [Operand((*shape[:axis], sum(sizes), *shape[axis + 1 :])), indices(sizes)]
 
 
+@_plan("Slice")
 def _slice(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -224,6 +249,7 @@ def _slice(
     return [Operand(shape), *bounds][:count]
 
 
+@_plan("Gather")
 def _gather(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -232,6 +258,7 @@ def _gather(
     return [Operand(shape), indices([d.integer(0, shape[axis] - 1) for _ in range(d.integer(1, 4))])]
 
 
+@_plan("Pad")
 def _pad(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -240,6 +267,7 @@ def _pad(
     return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
 
 
+@_plan("Tile")
 def _tile(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -248,37 +276,12 @@ def _tile(
     return [Operand(shape), indices([d.integer(1, most) for _ in shape])]
 
 
+@_plan("Clip", "QuantizeLinear", "DequantizeLinear")
 def _scalar_tail(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     """The first operand has the shape, the others are scalars (Clip; Quantize and Dequantize per tensor)."""
     return [Operand(known[0] or wanted), *(Operand(()) for _ in known[1:])]
-
-
-_PLANS: dict[str, Plan] = {
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul,
-    "Gemm": _gemm,
-    "Transpose": _transpose,
-    "Conv": _conv,
-    "LayerNormalization": _normalised,
-    "RMSNormalization": _normalised,
-    "BatchNormalization": _batch_norm,
-    "Reshape": _reshape,
-    "Expand": _expand,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Concat": _concat,
-    "Split": _split,
-    "Slice": _slice,
-    "Gather": _gather,
-    "Pad": _pad,
-    "Tile": _tile,
-    "Clip": _scalar_tail,
-    "QuantizeLinear": _scalar_tail,
-    "DequantizeLinear": _scalar_tail,
-}
-"""How operands are drawn, a recipe for each operator rather than a fact about it."""
 
 
 def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:

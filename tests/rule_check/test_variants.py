@@ -13,10 +13,9 @@ from eqsat.egraph import apply as applying
 from eqsat.egraph.undefined import undefined
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.rewrite import Rule, apply, literal, registered_rules, variables
+from eqsat.rewrite import Rule, apply, find_rule, literal, registered_rules, variables
 from eqsat.rule_check.trials import Trial, try_rule
 from eqsat.rule_check.variants import enlarged, narrowed, with_specials
-from eqsat.rules.algebra import subtract_instead_of_adding_opposite
 from eqsat.rules.sampling import SYMBOLIC, Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import sub
 
@@ -59,7 +58,7 @@ def _subtracted(d: Sampler) -> dict[str, Any]:
 
 def test_broadcast_that_only_an_extent_of_one_shows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule compares ranks; that it holds for all extents is for the e-graph to see."""
-    rule = replace(subtract_instead_of_adding_opposite, sample=_subtracted)
+    rule = replace(find_rule("subtract_instead_of_adding_opposite"), sample=_subtracted)
     assert not try_rule(rule, 40).failures
     monkeypatch.setattr(applying, "may_differ", lambda a, b: False)
     assert any("the class has type" in failure for failure in try_rule(rule, 40).failures)
