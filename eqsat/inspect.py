@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.cost.model import work_of
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node
+from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import TensorType
 from eqsat.lower.liveness import peak_memory_bytes
@@ -96,6 +96,10 @@ def inspect_graph(graph: Graph, name: str) -> Inspection:
 
 def untouched_reason(node: Node, graph: Graph) -> str:
     """Why no rule will look at a node; empty if rules may."""
+    bodies = bodies_of(node.attributes)
+    if bodies:
+        unread = next((b.unread for b in bodies if b.graph is None), "")
+        return f"{node.opaque}, {unread}" if unread else f"{node.opaque}, whose bodies are optimised by themselves"
     if node.opaque:
         return node.opaque
     definition = operator(node.op, node.domain)

@@ -6,10 +6,11 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
 from eqsat.cost.target import Target, as_target
 from eqsat.egraph.encode import Encoding, encode
@@ -20,7 +21,7 @@ from eqsat.errors import OptionError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.extraction import Extraction, Saturated, extract_program
 from eqsat.ir.composite import OWN_DOMAIN
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
@@ -93,8 +94,12 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             notify("load", "")
             graph = load(source, chosen.dims)
             machine = _machine(chosen, graph)
+        inner, bodies = graph, Bodies()
+        if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
+            with _timed(seconds, "bodies"):
+                inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
         targets = [target] if machine is None else [machine.target(d) for d in machine.names]
-        growth = grow(graph, chosen, rule_scope(targets, chosen.form), notify, machine)
+        growth = grow(inner, chosen, rule_scope(targets, chosen.form), notify, machine)
         seconds.update(growth.seconds)
         notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
         if machine is None or growth.annotated is None:
@@ -115,6 +120,9 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
                 )
                 extraction, memory = fitted.extraction, fitted.to_dict()
     result = result_of(source, chosen, graph, growth, extraction)
+    result.original, result.program = _keeping(graph, chosen.keep), judged(result.program, bodies)
+    result.report.exactness = result.program.exactness.label
+    result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget = memory
     result.report.seconds = seconds
     if chosen.verify:
@@ -123,6 +131,15 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Any) -
             quanta = {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
             _verify(result, source, chosen, quanta)
     return result
+
+
+def _optimize_body(notify: Progress) -> Optimise:
+    def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
+        notify("bodies", graph.name)
+        result = optimize(graph, **vars(options))
+        return result.program, result.report
+
+    return optimise
 
 
 @dataclass(frozen=True)
@@ -218,8 +235,6 @@ def _silent(stage: str, detail: str) -> None:
 
 def _keeping(graph: Graph, keep: Sequence[str]) -> Graph:
     """The graph with the values in ``keep`` as additional outputs."""
-    from dataclasses import replace
-
     defined = graph.producers()
     for name in keep:
         if name not in defined and name not in graph.inputs:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, bodies_of
 
 RECOGNIZED = {
     "Attention": "attention",
@@ -39,10 +39,10 @@ def recognized_structures(graph: Graph) -> dict[str, int]:
 
 
 def opaque_counts(graph: Graph) -> dict[str, int]:
-    """Operator type -> number of nodes that the optimiser passes through untouched."""
+    """Operator type -> number of nodes that the optimiser passes through untouched; those whose bodies it reads are not."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
-        if node.opaque:
+        if node.opaque and (not (bodies := bodies_of(node.attributes)) or any(b.graph is None for b in bodies)):
             counts[node.key] = counts.get(node.key, 0) + 1
     return dict(sorted(counts.items()))
 
@@ -80,6 +80,15 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
+    bodies: dict[str, Any] = field(default_factory=dict)
+
+    def add_bodies(self, bodies: dict[str, Any], rules: Mapping[str, Mapping[str, int]]) -> None:
+        """Takes note of the bodies of control flow, and of the rules used in them."""
+        self.bodies = bodies
+        for name, counts in rules.items():
+            total = self.rules.setdefault(name, {"matches": 0, "uses": 0})
+            for key, number in counts.items():
+                total[key] += number
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON data."""
@@ -102,6 +111,8 @@ class Report:
             lines[-1] += _budget(self.memory_budget, self.cost_after)
         if self.placement:
             lines.append(f"  placement  {_placement(self.placement)}")
+        if self.bodies:
+            lines.append(f"  bodies     {_bodies(self.bodies)}")
         changed = sorted(self.operators_before.keys() | self.operators_after.keys())
         for op in changed:
             a, b = self.operators_before.get(op, 0), self.operators_after.get(op, 0)
@@ -129,6 +140,16 @@ class Report:
 
 def _number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _bodies(data: Mapping[str, Any]) -> str:
+    text = (
+        f"{data['count']} of control flow, {data['optimised']} optimised: "
+        f"{data['operators_before']} -> {data['operators_after']} operators"
+    )
+    if data["verdicts"]:
+        text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
+    return text + "".join(f"\n    {n} untouched: {reason}" for reason, n in data["kept"].items())
 
 
 def _placement(data: Mapping[str, Any]) -> str:

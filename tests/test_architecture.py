@@ -31,11 +31,12 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE | {"ir"},
     "inspect": BASE | {"ir", "cost", "lower"},
     "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "fusion"},
+    "bodies": BASE | {"ir", "backends", "lower", "options", "report"},
     "budget": BASE | {"cost", "lower", "fusion", "extraction"},
     "options": BASE | {"cost", "backends", "placement"},
     "pipeline": BASE | {
         "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verify", "report", "extraction",
-        "budget", "placement", "options",
+        "bodies", "budget", "placement", "options",
     },
     "comparison": BASE | {"ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "options", "pipeline"},
     "calibrate": BASE | {"ir", "backends", "cost"},

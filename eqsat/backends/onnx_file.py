@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
@@ -19,7 +19,7 @@ from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.types import DType
 from eqsat.ir.versions_envelope import Envelope
 
@@ -183,10 +183,19 @@ def _model(
 def _imports(form: Form, envelope: Envelope) -> dict[str, int]:
     """Version of every domain but the default one and that of kernels."""
     imports = {domain: version for domain, version in envelope.imports.items() if domain != KERNEL_DOMAIN}
-    for node in form.nodes:
-        if node.domain:
-            imports.setdefault(node.domain, _DOMAIN_VERSIONS.get(node.domain, 1))
+    for domain in _domains(form.nodes):
+        imports.setdefault(domain, _DOMAIN_VERSIONS.get(domain, 1))
     return imports
+
+
+def _domains(nodes: Sequence[Node]) -> Iterator[str]:
+    """Domains of nodes and of those in their bodies."""
+    for node in nodes:
+        if node.domain:
+            yield node.domain
+        for body in bodies_of(node.attributes):
+            if body.graph is not None:
+                yield from _domains(body.graph.nodes)
 
 
 def _envelope(graph: Graph) -> Envelope:

@@ -12,7 +12,7 @@ from eqsat.errors import OutputError
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
-from eqsat.ir.graph import Graph, Node, Subgraph
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
@@ -64,10 +64,19 @@ def in_form(graph: Graph, form: str) -> Graph:
     imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
     allowed = FORMS[form][1] | set(imports)
     found = expanded(graph, lambda node: node.domain in allowed)
+    if any(bodies_of(node.attributes) for node in found.nodes):
+        found = found.with_nodes(
+            [with_bodies(n, lambda body, names: (_body_in_form(body, form), names)) for n in found.nodes]
+        )
     if not graph.devices or found is graph:
         return found
     known = {v for node in graph.nodes for v in node.outputs}
     return replace(found, devices=spread_to_parts(found.nodes, graph.devices, known))
+
+
+def _body_in_form(body: Subgraph, form: str) -> Subgraph:
+    changed = body.graph and in_form(body.graph, form)
+    return body if changed is body.graph or changed is None else replace(body, opset=0, graph=changed)
 
 
 @dataclass(frozen=True)
@@ -112,46 +121,64 @@ class _Values:
 
 
 def choose_form(graph: Graph) -> Form:
-    """The graph at its source's opset, or at the first newer one that can express it.
+    """The graph at its source's opset, or at the first newer one that can express it and its bodies.
 
     Raises `OutputError` if no opset that the installed ONNX Runtime loads can.
     """
     envelope = graph.envelope if isinstance(graph.envelope, Envelope) else None
     opset = source = envelope.opset if envelope else newest_opset()
     while True:
-        values = _Values(graph)
-        nodes: list[Node] = []
-        raise_to, culprit = opset, None
-        for node in graph.nodes:
-            found = _at(node, opset, source, values)
-            if isinstance(found, Refusal):
-                if not found.needs:
-                    raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {found.reason}")
-                if found.needs > raise_to:
-                    raise_to, culprit = found.needs, (node, found.reason)
-            else:
-                nodes.extend(found)
-        if culprit is None:
-            break
-        if raise_to > source and not _loads(raise_to):
-            node, reason = culprit
+        form, refused = _form_at(graph, opset, source)
+        if not refused:
+            return form
+        for node, refusal in refused:
+            if not refusal.needs:
+                raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
+        node, refusal = max(refused, key=lambda found: found[1].needs)
+        if refusal.needs > source and not _loads(refusal.needs):
             raise OutputError(
-                f"{node.key} {node.name!r}: {reason}, and the installed ONNX Runtime loads no opset above "
+                f"{node.key} {node.name!r}: {refusal.reason}, and the installed ONNX Runtime loads no opset above "
                 f"{newest_opset()}; update it"
             )
-        opset = raise_to
+        opset = refusal.needs
+
+
+def form_of_body(graph: Graph, opset: int) -> Form:
+    """The graph of a body at the opset of the graph around it."""
+    form, refused = _form_at(graph, opset, graph.envelope.opset if isinstance(graph.envelope, Envelope) else opset)
+    for node, refusal in refused:
+        raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
+    return form
+
+
+def _form_at(graph: Graph, opset: int, source: int) -> tuple[Form, list[tuple[Node, Refusal]]]:
+    """The graph at an opset, and the nodes that have no form there."""
+    values = _Values(graph)
+    nodes: list[Node] = []
+    refused: list[tuple[Node, Refusal]] = []
+    for node in graph.nodes:
+        found = _at(node, opset, source, values)
+        if isinstance(found, Refusal):
+            refused.append((node, found))
+        else:
+            nodes.extend(found)
     used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
     constants = {k: c for k, c in graph.constants.items() if k in used}
     constants.update((k, c) for k, c in values.added.items() if k in used)
-    return Form(opset, tuple(nodes), constants)
+    return Form(opset, tuple(nodes), constants), refused
 
 
 def can_be_raised(graph: Graph, opset: int) -> bool:
-    """Whether the graph may be written at ``opset``: the installed ONNX Runtime must load it, and opaque nodes and bodies,
-    which stay as they are, must still mean the same."""
+    """Whether the graph may be written at ``opset``: the installed ONNX Runtime must load it, and opaque nodes and bodies
+    that cannot be read, which stay as they are, must still mean the same."""
     source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
-    held = (node for node in graph.nodes if node.opaque or node.domain)
-    return opset <= source or (_loads(opset) and not any(_only_valid_at_source(n, source, opset) for n in held))
+    held = [node for node in graph.nodes if node.opaque or node.domain]
+    inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
+    return opset <= source or (
+        _loads(opset)
+        and not any(_only_valid_at_source(n, source, opset) for n in held)
+        and all(can_be_raised(g, opset) for g in inner)
+    )
 
 
 def _loads(opset: int) -> bool:
@@ -162,7 +189,13 @@ def _loads(opset: int) -> bool:
 def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Refusal:
     if node.opaque or node.domain:
         clash = None if opset == source else _only_valid_at_source(node, source, opset)
-        return Refusal(f"{clash} is only valid at the opset {source} of the model") if clash else [node]
+        if clash:
+            return Refusal(f"{clash} is only valid at the opset {source} of the model")
+        for body in bodies_of(node.attributes):
+            if body.graph is not None and body.opset != opset:
+                for _, refusal in _form_at(body.graph, opset, source)[1]:
+                    return refusal
+        return [node]
     found = downgrade(node, opset, values)
     if isinstance(found, Refusal):
         return found
@@ -177,10 +210,9 @@ def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Re
 def _only_valid_at_source(node: Node, source: int, opset: int) -> str:
     """Operator in an opaque node that means something else, or may, at ``opset``."""
     operators = [node.op] if not node.domain else []
-    for value in node.attributes.values():
-        for body in value if isinstance(value, tuple) else (value,):
-            if isinstance(body, Subgraph):
-                operators.extend(_operators_in(body.proto))
+    for body in bodies_of(node.attributes):
+        if body.graph is None:
+            operators.extend(_operators_in(body.proto))
     return next((op for op in operators if not means_the_same(op, source, opset)), "")
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
 import onnx
 
+from eqsat.backends.onnx_form import form_of_body
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import AttributeValue, Node, RawAttribute, Subgraph
+from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, bodies_of
 from eqsat.ir.schemas import schema_of
 from eqsat.ir.types import DType, OpaqueType, TensorType, Type
 from eqsat.ir.versions_bodies import rename_captures
+from eqsat.ir.versions_envelope import Envelope
 
 _KIND = onnx.AttributeProto
 
@@ -27,10 +30,7 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
     if node.name:
         proto.name = node.name
     proto.output.extend(node.outputs)
-    bodies = [
-        b for v in node.attributes.values() for b in (v if isinstance(v, tuple) else (v,)) if isinstance(b, Subgraph)
-    ]
-    own = len(node.inputs) - sum(len(b.captures) for b in bodies)
+    own = len(node.inputs) - sum(len(b.captures) for b in bodies_of(node.attributes))
     proto.input.extend(node.inputs[:own])
     captured = iter(node.inputs[own:])
     schema = None if node.opaque or node.domain else schema_of(node.op, opset)
@@ -41,18 +41,38 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
             attribute.ParseFromString(value.proto)
         elif isinstance(value, Subgraph):
             attribute.name, attribute.type = name, _KIND.GRAPH
-            attribute.g.CopyFrom(_write_body(value, captured, taken))
+            attribute.g.CopyFrom(_write_body(value, captured, opset, taken))
         elif isinstance(value, tuple) and value and isinstance(value[0], Subgraph):
             attribute.name, attribute.type = name, _KIND.GRAPHS
-            attribute.graphs.extend(_write_body(body, captured, taken) for body in value)
+            attribute.graphs.extend(_write_body(body, captured, opset, taken) for body in value)
         else:
             _write_attribute(attribute, name, value, kinds.get(name, 0))
     return proto
 
 
-def _write_body(body: Subgraph, captured: Any, taken: set[str]) -> onnx.GraphProto:
-    proto = onnx.GraphProto.FromString(body.proto)
+def _write_body(body: Subgraph, captured: Any, opset: int, taken: set[str]) -> onnx.GraphProto:
+    if body.graph is None or body.opset == opset:
+        proto = onnx.GraphProto.FromString(body.proto)
+    else:
+        proto = write_body(body.graph, body.captures, opset, taken)
     rename_captures(proto, {old: next(captured) for old in body.captures}, taken)
+    return proto
+
+
+def write_body(graph: Graph, captures: Sequence[str], opset: int, taken: Set[str] = frozenset()) -> onnx.GraphProto:
+    """The ``GraphProto`` of a body, which reads ``captures`` under their own names; its bodies define no names in ``taken``."""
+    form = form_of_body(graph, opset)
+    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
+    proto = onnx.GraphProto(name=graph.name, doc_string=envelope.graph_doc)
+    names = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
+    proto.node.extend(write_node(n, opset, {*names, *taken}) for n in form.nodes)
+    own = [v for v in graph.inputs if v not in captures]
+    proto.input.extend(write_value_info(v, graph.type_of(v), envelope.inputs.get(v)) for v in own)
+    proto.output.extend(write_value_info(v, graph.type_of(v), envelope.outputs.get(v)) for v in graph.outputs)
+    proto.initializer.extend(write_tensor(k, c) for k, c in sorted(form.constants.items()) if k not in captures)
+    for annotation in map(onnx.TensorAnnotation.FromString, envelope.quantization):
+        if annotation.tensor_name in names:
+            proto.quantization_annotation.append(annotation)
     return proto
 
 

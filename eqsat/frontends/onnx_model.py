@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import ModelError
+from eqsat.frontends.onnx_bodies import body_as_model
 from eqsat.frontends.onnx_functions import inline_functions
 from eqsat.frontends.onnx_nodes import in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx_reader import Reader, StaleTypes
@@ -47,9 +48,13 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
         raise type(error)(f"{label}: {message}") from None
 
 
-def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
+def _graph_of(
+    model: Any, files: ExternalFiles, dims: dict[str, int], outer: Mapping[str, Constant | Type] | None = None
+) -> Graph:
+    """The graph of a model; ``outer``: what is known of values that it captures, as the body of a control-flow operator."""
     proto, opset = model.graph, default_opset(model)
     inputs, constants, defaults = _inputs_and_initializers(model, files)
+    constants.update((name, found) for name, found in (outer or {}).items() if isinstance(found, Constant))
     bodies = list(bodies_in(proto))
     for body in bodies:
         _move_external_weights_out(body, constants, inputs, files)
@@ -81,7 +86,16 @@ def _graph_of(model: Any, files: ExternalFiles, dims: dict[str, int]) -> Graph:
     reader = None
     for known_types in ({**declared, **stored}, _of_opaque(nodes, {**declared, **stored})):
         try:
-            reader = Reader(opset, types, known_types, constants, pool, files, set(names))
+            reader = Reader(
+                opset,
+                types,
+                known_types,
+                constants,
+                pool,
+                files,
+                set(names),
+                lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
+            )
             for node in nodes:
                 reader.read(node)
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +81,18 @@ def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantP
     return Attributes(found)
 
 
-def read_opaque_attributes(protos: Iterable[Any], files: ExternalFiles) -> Attributes:
-    """Attributes as bytes, bodies as `Subgraph`."""
+def read_opaque_attributes(
+    protos: Iterable[Any], files: ExternalFiles, read_body: Callable[[Any], Subgraph]
+) -> Attributes:
+    """Attributes as bytes, bodies by ``read_body``."""
     from onnx import numpy_helper
 
     found: dict[str, AttributeValue] = {}
     for a in protos:
         if a.type == GRAPH:
-            found[a.name] = Subgraph(_bytes(a.g), tuple(captures_of(a.g)))
+            found[a.name] = read_body(a.g)
         elif a.type == GRAPHS:
-            found[a.name] = tuple(Subgraph(_bytes(g), tuple(captures_of(g))) for g in a.graphs)
+            found[a.name] = tuple(map(read_body, a.graphs))
         else:
             if a.type == TENSOR and a.t.data_location:
                 a.t.CopyFrom(numpy_helper.from_array(read_tensor(a.t, files).numpy(), a.t.name))

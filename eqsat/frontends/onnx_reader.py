@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from eqsat.errors import EqsatError, ShapeError
+from eqsat.frontends.onnx_bodies import ReadGraph, read_body
 from eqsat.frontends.onnx_nodes import RawNode, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx_stored_types import infer_at_opset
 from eqsat.frontends.onnx_symbolic import FOLLOWED, SHAPED, Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
 from eqsat.frontends.onnx_validity import check_node
 from eqsat.ir.constants import Constant, ConstantPool
-from eqsat.ir.graph import Node
-from eqsat.ir.infer import VALUE_SIZE_LIMIT
+from eqsat.ir.graph import Node, Subgraph, bodies_of
+from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.operators.static_value import static_outputs
 from eqsat.ir.types import UNKNOWN, OpaqueType, TensorType, Type, compatible, meet
 from eqsat.ir.versions import Refusal, upgrade
+from eqsat.ir.versions_bodies import captures_of
 
 
 class StaleTypes(Exception):
@@ -41,6 +45,7 @@ class Reader:
         pool: ConstantPool,
         files: ExternalFiles,
         names: set[str],
+        read_graph: ReadGraph,
     ) -> None:
         self.opset = opset
         self.types: dict[str, Type] = dict(types)
@@ -51,6 +56,7 @@ class Reader:
         self._pool = pool
         self._files = files
         self._names = names
+        self._read_graph = read_graph
         self._small: dict[str, np.ndarray | None] = {}
         self._lists: dict[str, Extents] = {}
 
@@ -119,8 +125,23 @@ class Reader:
                             return upgraded
                         upgraded = Refusal(f"no definition of {missing}")
                     reason = upgraded.reason
-        attributes = read_opaque_attributes(raw.proto.attribute, self._files)
+        attributes = read_opaque_attributes(raw.proto.attribute, self._files, lambda body: self._body(raw, body))
         return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, reason)]
+
+    def _body(self, raw: RawNode, proto: Any) -> Subgraph:
+        captures = tuple(captures_of(proto))
+        data = proto.SerializeToString(deterministic=True)
+        known = {c: self.constants.get(c) or self._known_constant(c) or self.type_of(c) for c in captures}
+        types = [self.type_of(i) if i else UNKNOWN for i in raw.inputs]
+        try:
+            graph = read_body(raw, proto, self.opset, types, known, self._read_graph)
+        except EqsatError as error:
+            return Subgraph(data, captures, self.opset, None, str(error))
+        return Subgraph(data, captures, self.opset, graph)
+
+    def _known_constant(self, value: str) -> Constant | None:
+        known = self.known.get(value)
+        return None if known is None else Constant.of(known)
 
     def _why_not_covered(self, node: Node) -> str:
         """Why the definition of an operator of another domain does not cover its use in a node, if it does not."""
@@ -171,10 +192,20 @@ class Reader:
             types = {i: t for i in raw.inputs if i and (t := self.type_of(i)) != UNKNOWN}
             values = {i: v for i in types if (v := self._value(i)) is not None}
             found = infer_at_opset(raw.proto, self.opset, types, values)
-        for name in node.outputs:
-            if name:
-                own, stored = found.get(name, UNKNOWN), self.stored.get(name)
-                self.types[name] = own if stored is None else _merge(own, stored)
+        bodies = [body.graph for body in bodies_of(node.attributes)]
+        for i, name in enumerate(node.outputs):
+            if not name:
+                continue
+            own, stored = found.get(name, UNKNOWN), self.stored.get(name, UNKNOWN)
+            if node.op == "If" and not node.domain:
+                types = [b.type_of(b.outputs[i]) if b is not None and i < len(b.outputs) else UNKNOWN for b in bodies]
+                own = reduce(join, types)
+            try:
+                self.types[name] = _merge(own, stored)
+            except StaleTypes:
+                if not raw.has_body:
+                    raise
+                self.types[name] = own  # the bodies say more than the file
 
     def _infer(self, node: Node) -> None:
         definition = operator(node.op, node.domain)

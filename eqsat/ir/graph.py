@@ -7,7 +7,7 @@ and an unused output are the empty string.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -21,14 +21,19 @@ from eqsat.ir.types import UNKNOWN, Type
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """The body of a control-flow operator, kept as the bytes of its ``GraphProto``.
+    """The body of a control-flow operator: the bytes of its ``GraphProto``, valid at ``opset``, which identify it.
 
     ``captures`` are the values of the enclosing graph that the body reads, by the names the body uses. The node lists the
     same values, in the same order over all its bodies, as its last inputs, so that data flow is visible to everyone.
+    ``graph`` is the body as a graph, whose last inputs, and some of whose constants, are the captures; ``None`` where it
+    cannot be read, and ``unread`` says why.
     """
 
     proto: bytes
     captures: tuple[str, ...]
+    opset: int = 0
+    graph: Graph | None = field(default=None, compare=False, repr=False)
+    unread: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,32 @@ def _bits(value: object) -> object:
 
 
 NO_ATTRIBUTES = Attributes()
+
+
+def bodies_of(attributes: Attributes) -> tuple[Subgraph, ...]:
+    """The bodies of a control-flow operator, in the order of their attributes."""
+    found = (v if isinstance(v, tuple) else (v,) for v in attributes.values())
+    return tuple(body for several in found for body in several if isinstance(body, Subgraph))
+
+
+def with_bodies(node: Node, change: Callable[[Subgraph, tuple[str, ...]], tuple[Subgraph, tuple[str, ...]]]) -> Node:
+    """``node`` with other bodies: ``change`` takes each with the outer values it captures, and gives another with those
+    that this one captures."""
+    bodies = bodies_of(node.attributes)
+    own = len(node.inputs) - sum(len(b.captures) for b in bodies)
+    inputs, rest = list(node.inputs[:own]), node.inputs[own:]
+    changed: dict[str, AttributeValue] = {}
+    for name, value in node.attributes.items():
+        several = value if isinstance(value, tuple) else (value,)
+        made = []
+        for body in several:
+            if isinstance(body, Subgraph):
+                captured, rest = rest[: len(body.captures)], rest[len(body.captures) :]
+                body, captured = change(body, captured)
+                inputs.extend(captured)
+            made.append(body)
+        changed[name] = tuple(made) if isinstance(value, tuple) else made[0]
+    return replace(node, inputs=tuple(inputs), attributes=Attributes(changed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.ir.graph import Node
 from eqsat.ir.operator import Application, definition_of
-from eqsat.ir.types import UNKNOWN, Type
+from eqsat.ir.types import UNKNOWN, TensorType, Type
 
 VALUE_SIZE_LIMIT = 4096
 """Elements of larger constants are not known to shape inference and rules. Vectors over channels are to be below."""
@@ -20,6 +20,17 @@ _symbols = itertools.count()
 def fresh_symbol() -> str:
     """A dimension about which nothing is known. Symbols are compared by name, so each call gives a new one."""
     return f"?{next(_symbols)}"
+
+
+def join(a: Type, b: Type) -> Type:
+    """The most precise type that both types imply: extents in which they differ are unknown."""
+    if a == b:
+        return a
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.dtype is not b.dtype:
+        return UNKNOWN
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return TensorType(a.dtype, None)
+    return TensorType(a.dtype, tuple(x if x == y else fresh_symbol() for x, y in zip(a.shape, b.shape, strict=True)))
 
 
 def infer_types(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarray | None]) -> tuple[Type, ...]:

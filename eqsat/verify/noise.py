@@ -24,7 +24,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.graph import Attributes, Graph, Node, Subgraph, with_bodies
 from eqsat.ir.types import DType, TensorType, tensor_type
 from eqsat.verify.values import rounded_floats, rounded_integers, whole_numbers
 
@@ -85,6 +85,8 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
     ``whole``: values known to be whole numbers; by default what `whole_numbers` finds.
     """
     known = whole_numbers(graph) if whole is None else whole
+    bodies = _NoisyBodies(exactness)
+    graph = graph.with_nodes([with_bodies(node, bodies.change) for node in graph.nodes])
     floats = rounded_floats(graph, known)
     integers = rounded_integers(graph, known, quantisers=exactness >= Exactness.LSB)
     rename = {v: f"{v}:exact" for v in (*floats, *integers) if v not in graph.inputs}
@@ -105,11 +107,11 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
     types = {**graph.types, **writer.types}
     types.update((new, graph.type_of(old)) for old, new in (*rename.items(), *read.items()))
     inputs = list(graph.inputs)
-    dtypes = tuple(dict.fromkeys(_dtype(graph, v) for v in floats))
+    dtypes = tuple(dict.fromkeys((*(_dtype(graph, v) for v in floats), *bodies.float_pools)))
     for dtype in dtypes:
         inputs.append(_pool_name(dtype))
         types[_pool_name(dtype)] = tensor_type(dtype, (_POOL + _SLACK,))
-    if integers:
+    if integers or bodies.ties:
         inputs.append(_TIES)
         types[_TIES] = tensor_type(DType.FLOAT, (_POOL + _SLACK,))
     result = replace(
@@ -119,8 +121,33 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
         types=MappingProxyType(types),
         constants=MappingProxyType({**graph.constants, **writer.constants}),
     )
-    rate = TIE_RATE[Exactness.LSB if exactness >= Exactness.LSB else Exactness.ROUNDING] if integers else 0.0
-    return NoisyGraph(result, dtypes, rate, len(floats) + len(integers))
+    rate = (
+        TIE_RATE[Exactness.LSB if exactness >= Exactness.LSB else Exactness.ROUNDING]
+        if integers or bodies.ties
+        else 0.0
+    )
+    return NoisyGraph(result, dtypes, rate, len(floats) + len(integers) + bodies.sites)
+
+
+class _NoisyBodies:
+    """Noise in the bodies of control flow, from the pools of the graph around them, which they capture."""
+
+    def __init__(self, exactness: Exactness) -> None:
+        self.float_pools: dict[DType, None] = {}
+        self.ties = False
+        self.sites = 0
+        self._exactness = exactness
+
+    def change(self, body: Subgraph, captured: tuple[str, ...]) -> tuple[Subgraph, tuple[str, ...]]:
+        if body.graph is None:
+            return body, captured
+        noisy = add_noise(body.graph, self._exactness)
+        pools = tuple(v for v in noisy.graph.inputs if v not in body.graph.inputs)
+        self.float_pools.update(dict.fromkeys(noisy.float_pools))
+        self.ties |= _TIES in pools
+        self.sites += noisy.sites
+        changed = Subgraph(body.proto, body.captures + pools, 0, noisy.graph)
+        return changed, captured + pools
 
 
 def _dtype(graph: Graph, value: str) -> DType:

@@ -8,7 +8,7 @@ from collections.abc import Set
 import numpy as np
 
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node, Subgraph
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
 from eqsat.ir.types import DType, TensorType
 
 
@@ -35,8 +35,12 @@ _RANDOM = _set("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Mu
 
 
 def random_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that draw random numbers (also `Dropout` in training mode)."""
-    return tuple(n for n in graph.nodes if n.op in _RANDOM or (n.op == "Dropout" and len(n.inputs) > 2 and n.inputs[2]))
+    """The nodes that draw random numbers (also `Dropout` in training mode), those in bodies of control flow included."""
+    found = [n for n in graph.nodes if n.op in _RANDOM or (n.op == "Dropout" and len(n.inputs) > 2 and n.inputs[2])]
+    for node in graph.nodes:
+        for body in bodies_of(node.attributes):
+            found += random_nodes(body.graph) if body.graph is not None else ()
+    return tuple(found)
 
 
 def data_dependent(graph: Graph) -> frozenset[str]:

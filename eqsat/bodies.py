@@ -1,0 +1,178 @@
+"""Bodies of control flow: each is optimised as a program of its own, which reads what it captures as inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from eqsat.backends.onnx_form import choose_form, in_form
+from eqsat.backends.onnx_nodes import write_body
+from eqsat.errors import EqsatError, VerificationError
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import Constant, same_bits
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
+from eqsat.lower.program import Program
+from eqsat.options import Options
+from eqsat.report import Report
+
+Optimise = Callable[[Graph, Options], tuple[Program, Report]]
+
+
+@dataclass
+class Bodies:
+    """What became of the bodies of a graph, those inside them included.
+
+    ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
+    stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number.
+    """
+
+    count: int = 0
+    optimised: int = 0
+    operators_before: int = 0
+    operators_after: int = 0
+    enodes: int = 0
+    seconds: float = 0.0
+    exactness: Exactness = Exactness.EXACT
+    changed: dict[bytes, tuple[Exactness, tuple[str, ...]]] = field(default_factory=dict)
+    rules: dict[str, dict[str, int]] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the report; empty where there are no bodies."""
+        if not self.count:
+            return {}
+        return {
+            "count": self.count,
+            "optimised": self.optimised,
+            "operators_before": self.operators_before,
+            "operators_after": self.operators_after,
+            "enodes": self.enodes,
+            "exactness": self.exactness.label,
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "kept": dict(sorted(self.kept.items())),
+        }
+
+    def add(self, report: Report) -> None:
+        """Takes note of what was done to a body, and to those inside it."""
+        inner = report.bodies
+        self.count += 1 + inner.get("count", 0)
+        self.optimised += inner.get("optimised", 0)
+        self.operators_before += sum(report.operators_before.values()) + inner.get("operators_before", 0)
+        self.enodes += report.enodes + inner.get("enodes", 0)
+        self.seconds += sum(seconds for stage, seconds in report.seconds.items() if stage != "verify")
+        self.verdicts.update(inner.get("verdicts", {}))
+        self.kept.update(inner.get("kept", {}))
+        if report.verification:
+            self.verdicts[report.verification["verdict"]] += 1
+
+
+def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
+    """``graph`` with the bodies of its control flow optimised; a body that gains nothing, or cannot be read, stays as it is.
+
+    Together they may take the time and the e-nodes of ``options``. Raises `VerificationError` for a body that computes
+    something else.
+    """
+    found = Bodies()
+    within = replace(
+        options, dims={}, keep=(), feeds=None, memory_budget_bytes=None, devices={}, machine=None, keep_egraph=False
+    )
+    nodes = [
+        with_bodies(node, lambda body, names, node=node: _optimised(node, body, names, graph, within, optimise, found))
+        for node in graph.nodes
+    ]
+    return graph.with_nodes(nodes).pruned(), found
+
+
+def judged(program: Program, bodies: Bodies) -> Program:
+    """``program``, whose kernels answer for the rules in their bodies, too."""
+    kernels = []
+    for kernel in program.kernels:
+        for index in kernel.nodes:
+            for body in bodies_of(program.graph.nodes[index].attributes):
+                exactness, rules = bodies.changed.get(body.proto, (Exactness.EXACT, ()))
+                rules = tuple(sorted({*kernel.rules, *rules}))
+                kernel = replace(kernel, rules=rules, exactness=max(kernel.exactness, exactness))
+        kernels.append(kernel)
+    return replace(program, kernels=tuple(kernels))
+
+
+def _optimised(
+    node: Node,
+    body: Subgraph,
+    names: tuple[str, ...],
+    outer: Graph,
+    options: Options,
+    optimise: Optimise,
+    found: Bodies,
+) -> tuple[Subgraph, tuple[str, ...]]:
+    """The body, and the outer values it captures."""
+    left = replace(
+        options, time_limit_s=options.time_limit_s - found.seconds, node_limit=options.node_limit - found.enodes
+    )
+    if body.graph is None:
+        return _kept(body, names, body.unread, found)
+    if left.time_limit_s <= 0 or left.node_limit <= 0:
+        return _kept(body, names, "the limits of time and e-nodes are used up", found)
+    try:
+        program, report = optimise(body.graph, left)
+        found.add(report)
+        gains = report.cost_after < report.cost_before or report.bodies.get("optimised", 0)
+        new = (
+            _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.form) if gains else None
+        )
+    except VerificationError as error:
+        raise VerificationError(
+            f"body {body.graph.name!r} of {node.op} {node.name or node.outputs[0]!r}: {error}"
+        ) from None
+    except EqsatError as error:
+        return _kept(body, names, str(error), found)
+    if new is None:
+        found.operators_after += sum(report.operators_before.values()) + report.bodies.get("operators_before", 0)
+        return body, names
+    found.operators_after += sum(report.operators_after.values()) + report.bodies.get("operators_after", 0)
+    found.optimised += 1
+    found.exactness = max(found.exactness, program.exactness)
+    used = {name: counts for name, counts in report.rules.items() if counts["uses"]}
+    found.changed[new.proto] = (program.exactness, tuple(sorted(used)))
+    for name, counts in report.rules.items():
+        total = found.rules.setdefault(name, {"matches": 0, "uses": 0})
+        for key, number in counts.items():
+            total[key] += number
+    captured = dict(zip(body.captures, names, strict=True))
+    return new, tuple(captured[c] for c in new.captures)
+
+
+def _kept(body: Subgraph, names: tuple[str, ...], reason: str, found: Bodies) -> tuple[Subgraph, tuple[str, ...]]:
+    found.count += 1
+    found.kept[reason] += 1
+    return body, names
+
+
+def _placed(body: Subgraph, names: Mapping[str, str], program: Program, outer: Graph, form: str) -> Subgraph:
+    """The program of a body as a body: what it still reads of the graph around it are its captures."""
+    assert body.graph is not None
+    graph = in_form(program.graph, form)
+    read = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
+
+    def is_captured(name: str) -> bool:
+        mine = graph.constants.get(name)
+        theirs = outer.constants.get(names[name])
+        if mine is None or theirs is None:
+            return mine is None and name in read
+        return name in read and _equal(mine, theirs)
+
+    captures = tuple(c for c in body.captures if is_captured(c))
+    inputs = tuple(v for v in graph.inputs if v not in names or v in captures)
+    constants = {k: c for k, c in graph.constants.items() if k in read}
+    graph = replace(graph, inputs=inputs, constants=MappingProxyType(constants))
+    opset = choose_form(graph).opset
+    proto = write_body(graph, captures, opset).SerializeToString(deterministic=True)
+    return Subgraph(proto, captures, opset, graph)
+
+
+def _equal(a: Constant, b: Constant) -> bool:
+    return a is b or (a.type == b.type and same_bits(a.numpy(), b.numpy()))

@@ -1,0 +1,344 @@
+"""Bodies of If, Loop and Scan are optimised like graphs, and nothing about the model around them changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import eqsat
+import eqsat.bodies
+from eqsat.backends.onnx_file import to_model
+from eqsat.errors import VerificationError
+from eqsat.exactness import Exactness
+from eqsat.frontends.onnx_model import load_onnx
+from eqsat.ir.graph import Graph, bodies_of
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((3, 8)).astype(np.float32)
+W = RANDOM.standard_normal((8, 8)).astype(np.float32)
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, list(inputs), list(outputs), **attributes)
+
+
+def value(name: str, dtype: int = FLOAT, shape: Sequence[Any] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def constants(**arrays: Any) -> list[onnx.TensorProto]:
+    return [numpy_helper.from_array(np.asarray(v), k) for k, v in arrays.items()]
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    initializers: Sequence[onnx.TensorProto] = (),
+    opset: int = 17,
+    outputs: Sequence[str] = ("y",),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(list(nodes), "g", list(inputs), [value(o) for o in outputs], list(initializers))
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def run(source: onnx.ModelProto, feeds: Mapping[str, Any], optimised: bool = True) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(source.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(a) for a in session.run(None, {k: np.asarray(v) for k, v in feeds.items()})]
+
+
+def assert_same_results(source: onnx.ModelProto, result: onnx.ModelProto, *feeds: Mapping[str, Any]) -> None:
+    for given in feeds:
+        for a, b in zip(run(source, given, optimised=False), run(result, given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, strict=True)
+
+
+def written(result: Any, path: Path) -> onnx.ModelProto:
+    result.save(path)
+    return onnx.load(path)
+
+
+def operators(source: onnx.ModelProto, *attributes: str) -> list[list[str]]:
+    """Operators of the bodies of the first node that has the attributes."""
+    for found in source.graph.node:
+        bodies = {a.name: a.g for a in found.attribute}
+        if set(attributes) <= bodies.keys():
+            return [[n.op_type for n in bodies[a].node] for a in attributes]
+    raise AssertionError("no such node")
+
+
+def branch(name: str, nodes: Sequence[onnx.NodeProto], output: str, *initializers: onnx.TensorProto) -> onnx.GraphProto:
+    return helper.make_graph(list(nodes), name, [], [value(output)], list(initializers))
+
+
+def spelled_gelu(x: str, y: str, p: str) -> list[onnx.NodeProto]:
+    return [
+        node("Div", [x, f"{p}r"], [f"{p}a"]),
+        node("Erf", [f"{p}a"], [f"{p}b"]),
+        node("Add", [f"{p}b", f"{p}one"], [f"{p}c"]),
+        node("Mul", [x, f"{p}c"], [f"{p}d"]),
+        node("Mul", [f"{p}d", f"{p}half"], [y]),
+    ]
+
+
+def numbers(p: str) -> list[onnx.TensorProto]:
+    found = {f"{p}r": np.sqrt(2), f"{p}one": 1, f"{p}half": 0.5}
+    return constants(**{k: np.array(v, np.float32) for k, v in found.items()})
+
+
+def choice(opset: int = 20) -> onnx.ModelProto:
+    """Either branch is a product and a GELU, spelled out; the weight is the graph's."""
+
+    def side(p: str) -> onnx.GraphProto:
+        last = "Identity" if p == "p" else "Neg"
+        nodes = [
+            node("MatMul", ["x", "w"], [f"{p}m"]),
+            node("Identity", [f"{p}m"], [f"{p}i"]),
+            *spelled_gelu(f"{p}i", f"{p}g", p),
+            node(last, [f"{p}g"], [f"{p}y"]),
+        ]
+        return branch(f"{p}side", nodes, f"{p}y", *numbers(p))
+
+    chosen = node("If", ["c"], ["y"], then_branch=side("p"), else_branch=side("q"))
+    return model([chosen], [value("c", BOOL, []), value("x", FLOAT, ["n", 8])], constants(w=W), opset)
+
+
+@pytest.mark.parametrize("form", ["flat", "onnxruntime"])
+def test_branches_are_optimised_with_the_outer_values_they_read_as_inputs(form: str, tmp_path: Path) -> None:
+    source = choice()
+    result = eqsat.optimize(source, form=form)
+    saved = written(result, tmp_path / "m.onnx")
+    then, other = operators(saved, "then_branch", "else_branch")
+    assert then == ["MatMul", "Gelu"]
+    assert other[:2] == ["MatMul", "Gelu"]
+    assert len(other) == 3
+    assert [t.name for t in saved.graph.initializer] == ["w"]  # no branch has a copy of its own
+    assert_same_results(source, saved, {"c": True, "x": X}, {"c": False, "x": X[:1]})
+    report = result.report
+    assert report.bodies["count"] == report.bodies["optimised"] == 2
+    assert (report.bodies["operators_before"], report.bodies["operators_after"]) == (16, 5)
+    assert sum(report.bodies["verdicts"].values()) == 2
+    assert report.rules["recognise_gelu"]["uses"] == 2
+    assert report.exactness == "rounding"
+    assert not report.opaque
+    assert "2 of control flow, 2 optimised: 16 -> 5 operators" in str(report)
+
+
+def test_the_class_of_a_body_decides_how_the_whole_model_is_compared() -> None:
+    result = eqsat.optimize(choice())
+    assert result.program.exactness is Exactness.ROUNDING
+    assert "recognise_gelu" in result.program.kernels[0].rules
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    assert result.report.verification["outputs"]["y"]["tolerance"] > 0
+    exact = eqsat.optimize(choice(), numerics="exact")
+    assert exact.report.exactness == "exact"
+    assert exact.report.verification["verdict"] == "equal"
+
+
+def test_a_body_that_needs_a_newer_opset_raises_that_of_the_model(tmp_path: Path) -> None:
+    source = choice(opset=17)
+    saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
+    assert saved.opset_import[0].version == 20
+    assert operators(saved, "then_branch")[0] == ["MatMul", "Gelu"]
+    assert_same_results(source, saved, {"c": True, "x": X}, {"c": False, "x": X})
+
+
+def test_fused_operators_of_a_body_are_spelled_out_in_another_form(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["x", "t"], ["m"]), node("Mul", ["m", "f"], ["z"])]
+    start = [node("Transpose", ["x2"], ["t"], perm=[1, 0])]
+    other = branch("other", [node("MatMul", ["x", "x2t"], ["o"])], "o")
+    other.node.insert(0, node("Transpose", ["x2"], ["x2t"], perm=[1, 0]))
+    then = branch("then", [*start, *nodes], "z", *constants(f=np.float32(0.5)))
+    chosen = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    source = model([chosen], [value("c", BOOL, []), value("x", FLOAT, [3, 8]), value("x2", FLOAT, [3, 8])])
+    result = eqsat.optimize(source, form="onnxruntime", cost="kernels")
+    assert operators(written(result, tmp_path / "a.onnx"), "then_branch")[0] == ["FusedMatMul"]
+    result.save(tmp_path / "b.onnx", form="flat")
+    plain = onnx.load(tmp_path / "b.onnx")
+    for saved in (plain, onnx.load(tmp_path / "a.onnx")):
+        assert_same_results(source, saved, *({"c": c, "x": X, "x2": X + 1} for c in (True, False)))
+
+
+def test_bodies_inside_bodies_and_names_that_come_twice(tmp_path: Path) -> None:
+    def side(p: str, shift: str) -> onnx.GraphProto:
+        inner = [
+            branch(
+                f"{p}{i}",
+                [node(op, [f"{p}v"], ["a"]), node("Identity", ["a"], ["b"]), node("Add", ["b", shift], ["z"])],
+                "z",
+            )
+            for i, op in enumerate(("Relu", "Tanh"))
+        ]
+        nodes = [
+            node("Transpose", ["x"], [f"{p}u"], perm=[1, 0]),
+            node("Transpose", [f"{p}u"], [f"{p}v"], perm=[1, 0]),
+            node("If", ["d"], [f"{p}y"], then_branch=inner[0], else_branch=inner[1]),
+        ]
+        return branch(p, nodes, f"{p}y")
+
+    first = node("If", ["c"], ["y"], then_branch=side("p", "x"), else_branch=side("q", "w"))
+    second = node("If", ["d"], ["w2"], then_branch=side("r", "y"), else_branch=side("s", "w"))
+    source = model(
+        [first, second],
+        [value("c", BOOL, []), value("d", BOOL, []), value("x", FLOAT, ["n", 8])],
+        constants(w=W[0]),
+        outputs=["y", "w2"],
+    )
+    result = eqsat.optimize(source)
+    assert result.report.bodies["count"] == 12
+    assert result.report.bodies["operators_after"] == 4 + 16
+    saved = written(result, tmp_path / "m.onnx")
+    assert_same_results(source, saved, *({"c": c, "d": d, "x": X} for c in (True, False) for d in (True, False)))
+    again = eqsat.optimize(source)
+    assert to_model(again.program.graph).SerializeToString() == to_model(result.program.graph).SerializeToString()
+
+
+def loop(body: onnx.GraphProto, *states: str, outputs: Sequence[str] = ("y",)) -> onnx.NodeProto:
+    return node("Loop", ["n", "", *states], outputs, body=body)
+
+
+def test_a_loop_keeps_its_state_and_reads_constants_of_the_graph(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            node("Identity", ["go"], ["on"]),
+            node("Mul", ["s", "k"], ["a"]),
+            node("Mul", ["a", "k"], ["b"]),
+            node("Transpose", ["b"], ["t"], perm=[1, 0]),
+            node("Transpose", ["t"], ["s2"], perm=[1, 0]),
+            node("ReduceSum", ["s2"], ["total"], keepdims=0),
+        ],
+        "body",
+        [value("i", INT64, []), value("go", BOOL, []), value("s", FLOAT, [3, 8])],
+        [value("on", BOOL, []), value("s2", FLOAT, [3, 8]), value("total", FLOAT, [])],
+    )
+    source = model(
+        [loop(body, "x", outputs=["y", "all"])],
+        [value("n", INT64, []), value("x", FLOAT, [3, 8])],
+        constants(k=np.float32(0.5)),
+        outputs=["y", "all"],
+    )
+    result = eqsat.optimize(source)
+    saved = written(result, tmp_path / "m.onnx")
+    assert sorted(operators(saved, "body")[0]) == ["Identity", "Mul", "ReduceSum"]
+    names = [
+        [v.name for v in side]
+        for side in (saved.graph.node[0].attribute[0].g.input, saved.graph.node[0].attribute[0].g.output)
+    ]
+    assert names == [["i", "go", "s"], ["on", "s2", "total"]]
+    assert_same_results(source, saved, {"n": 3, "x": X}, {"n": 0, "x": X})
+
+
+def test_a_loop_whose_state_grows_although_the_file_says_it_does_not(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            node("Identity", ["go"], ["on"]),
+            node("Concat", ["s", "x"], ["s2"], axis=0),
+            node("Shape", ["s"], ["sh"]),
+            node("Cast", ["sh"], ["f"], to=FLOAT),
+            node("Identity", ["f"], ["f2"]),
+            node("ReduceSum", ["f2"], ["size"], keepdims=0),
+        ],
+        "body",
+        [value("i", INT64, []), value("go", BOOL, []), value("s", FLOAT, [3, 8])],
+        [value("on", BOOL, []), value("s2", FLOAT, [3, 8]), value("size", FLOAT, [])],
+    )
+    body.value_info.append(value("sh", INT64, [2]))
+    source = model(
+        [loop(body, "x", outputs=["y", "sizes"])],
+        [value("n", INT64, []), value("x", FLOAT, [3, 8])],
+        outputs=["y", "sizes"],
+    )
+    graph = bodies_of(load_onnx(source).nodes[0].attributes)[0].graph
+    assert graph is not None
+    state = graph.type_of("s")
+    assert str(state).endswith(", 8]")  # the feature axis is proven, the growing one is not
+    assert not str(state).startswith("float32[3")
+    saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
+    assert_same_results(source, saved, {"n": 3, "x": X})
+    assert run(saved, {"n": 3, "x": X})[1].tolist() == [11, 14, 17]
+
+
+def test_a_scan_is_optimised(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            node("Add", ["s", "e"], ["a"]),
+            node("Mul", ["a", "h"], ["b"]),
+            node("Mul", ["b", "h"], ["s2"]),
+            node("Identity", ["s2"], ["o"]),
+        ],
+        "body",
+        [value("s", FLOAT, [8]), value("e", FLOAT, [8])],
+        [value("s2", FLOAT, [8]), value("o", FLOAT, [8])],
+        constants(h=np.float32(0.5)),
+    )
+    scan = node("Scan", ["s0", "x"], ["y", "z"], body=body, num_scan_inputs=1)
+    source = model([scan], [value("x", FLOAT, ["t", 8])], constants(s0=W[0]), outputs=["y", "z"])
+    saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
+    assert operators(saved, "body")[0].count("Mul") == 1
+    assert_same_results(source, saved, {"x": X})
+
+
+def test_a_branch_that_is_constant_or_hands_on_what_it_captures(tmp_path: Path) -> None:
+    then = branch("then", [node("Exp", ["k"], ["e"]), node("Floor", ["e"], ["z"])], "z", *constants(k=W))
+    other = branch("other", [node("Identity", ["x"], ["o1"]), node("Identity", ["o1"], ["o"])], "o")
+    chosen = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    source = model([chosen], [value("c", BOOL, []), value("x", FLOAT, [8, 8])])
+    saved = written(eqsat.optimize(source), tmp_path / "m.onnx")
+    assert operators(saved, "then_branch", "else_branch") == [[], ["Identity"]]
+    assert_same_results(source, saved, {"c": True, "x": W}, {"c": False, "x": W})
+
+
+def test_a_body_that_cannot_be_read_stays_and_the_report_says_why(tmp_path: Path) -> None:
+    source = choice()
+    name = source.graph.node[0].attribute[0].name
+    broken = source.graph.node[0].attribute[0].g
+    broken.node[0].attribute.add(name="alpha", type=onnx.AttributeProto.INT, i=1)
+    result = eqsat.optimize(source, verify=False)
+    assert (result.report.bodies["count"], result.report.bodies["optimised"]) == (2, 1)
+    (reason,) = result.report.bodies["kept"]
+    assert "MatMul has no attribute 'alpha'" in reason
+    assert result.report.opaque == {"If": 1}
+    assert "untouched" in str(result.report)
+    saved = written(result, tmp_path / "m.onnx")
+    assert next(a.g for a in saved.graph.node[0].attribute if a.name == name) == broken
+
+
+def test_values_to_keep_and_limits(tmp_path: Path) -> None:
+    source = choice()
+    source.graph.node.insert(0, node("Relu", ["x0"], ["x"]))
+    del source.graph.input[1]
+    source.graph.input.append(value("x0", FLOAT, ["n", 8]))
+    result = eqsat.optimize(source, keep=["x"])
+    assert result.program.graph.outputs == ("y", "x")
+    assert result.report.bodies["optimised"] == 2
+    spent = eqsat.optimize(source, node_limit=1)
+    assert sum(n for reason, n in spent.report.bodies["kept"].items() if "limits" in reason) == 1
+
+
+def test_a_wrong_body_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = eqsat.bodies._placed
+
+    def wrong(*given: Any) -> Any:
+        body = place(*given)
+        assert isinstance(body.graph, Graph)
+        nodes = [n if n.op != "Gelu" else type(n)("Relu", n.inputs, n.outputs, name=n.name) for n in body.graph.nodes]
+        from dataclasses import replace
+
+        return replace(body, graph=body.graph.with_nodes(nodes), opset=0)
+
+    monkeypatch.setattr(eqsat.bodies, "_placed", wrong)
+    with pytest.raises(VerificationError, match="output 'y'"):
+        eqsat.optimize(choice())
