@@ -77,8 +77,6 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
     something else.
     """
     found = Bodies()
-    if not any(bodies_of(node.attributes) for node in graph.nodes):
-        return graph, found
     within = replace(
         options, dims={}, keep=(), feeds=None, memory_budget_bytes=None, devices={}, machine=None, keep_egraph=False
     )

@@ -25,7 +25,7 @@ from eqsat.exactness import Exactness
 from eqsat.extraction import Extraction, Saturated, extract_program
 from eqsat.fusion import operator_works, price_works
 from eqsat.ir.composite import OWN_DOMAIN
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
@@ -132,8 +132,10 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
             if machine is not None:
                 chosen = replace(chosen, machine=machine)  # the model may name the devices
                 model = chosen.cost_model
-        with _timed(seconds, "bodies"):
-            inner, bodies = (graph, Bodies()) if machine else optimize_bodies(graph, chosen, _optimize_body(notify))
+        inner, bodies = graph, Bodies()
+        if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
+            with _timed(seconds, "bodies"):
+                inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
         targets = [target] if machine is None else [machine.target(d) for d in machine.names]
         growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
         seconds.update(growth.seconds)

@@ -169,11 +169,16 @@ def _form_at(graph: Graph, opset: int, source: int) -> tuple[Form, list[tuple[No
 
 
 def can_be_raised(graph: Graph, opset: int) -> bool:
-    """Whether the graph may be written at ``opset``: the installed ONNX Runtime must load it, and opaque nodes and bodies,
-    which stay as they are, must still mean the same."""
+    """Whether the graph may be written at ``opset``: the installed ONNX Runtime must load it, and opaque nodes and bodies
+    that cannot be read, which stay as they are, must still mean the same."""
     source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
-    held = (node for node in graph.nodes if node.opaque or node.domain)
-    return opset <= source or (_loads(opset) and not any(_only_valid_at_source(n, source, opset) for n in held))
+    held = [node for node in graph.nodes if node.opaque or node.domain]
+    inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
+    return opset <= source or (
+        _loads(opset)
+        and not any(_only_valid_at_source(n, source, opset) for n in held)
+        and all(can_be_raised(g, opset) for g in inner)
+    )
 
 
 def _loads(opset: int) -> bool:

@@ -121,8 +121,10 @@ def kind_of(a: Any) -> int:
 
 def kind_name(kind: int) -> str:
     """The kind of an attribute as errors print it."""
-    field = _FIELDS.get(kind) or _LISTS.get(kind)
-    return f"{kind} ({field})" if field else f"{kind} (unknown)"
+    from onnx import AttributeProto
+
+    known: dict[int, str] = {number: name for name, number in AttributeProto.AttributeType.items()}
+    return known.get(kind, f"of the unknown kind {kind}")
 
 
 def check_field(a: Any, where: str) -> int:
@@ -135,7 +137,7 @@ def check_field(a: Any, where: str) -> int:
     if not (found == {one} if one else many and found <= {many}):
         values = ", ".join(sorted(found)) or "nothing"
         raise ModelError(
-            f"{where}: attribute {a.name!r} is declared to be of kind {kind_name(kind)} but holds {values}; "
+            f"{where}: attribute {a.name!r} is declared to be {kind_name(kind)} but holds {values}; "
             "is the file damaged?"
         )
     return kind
@@ -159,7 +161,7 @@ def read_constant_node(proto: Any, files: ExternalFiles) -> Constant:
         return Constant.of(a.i if kind == INT else list(a.ints), DType.INT64)
     if kind in (STRING, STRINGS):
         return constant_of_strings([a.s], ()) if kind == STRING else constant_of_strings(a.strings, (len(a.strings),))
-    raise ModelError(f"{where}: attribute {a.name!r} of kind {kind_name(kind)} gives no tensor")
+    raise ModelError(f"{where}: attribute {a.name!r} is {kind_name(kind)}, which gives no tensor")
 
 
 def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:

@@ -55,8 +55,7 @@ def _check_attribute(raw: RawNode, attribute: Any, schema: Schema) -> None:
     kind = kind_of(attribute)
     if kind != declared:
         raise ModelError(
-            f"{raw.label}: attribute {name!r} is of another kind than {raw.op} declares: {kind_name(kind)}, "
-            f"not {kind_name(declared)}"
+            f"{raw.label}: attribute {name!r} is {kind_name(kind)}, {raw.op} declares {kind_name(declared)}"
         )
     check_field(attribute, raw.label)
     is_type = name in _ELEMENT_TYPES or (name in _ELEMENT_TYPES_OR_ZERO and attribute.i != 0)

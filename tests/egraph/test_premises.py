@@ -112,7 +112,7 @@ def test_folding_rests_on_the_folding_of_its_operands() -> None:
 def _optimized(build: Any, *shape: int | str, **options: Any) -> eqsat.Result:
     b = GraphBuilder()
     made = build(b, b.input("x", "float32", shape))
-    return eqsat.optimize(b.finish({"y": made}), **options)
+    return eqsat.optimize(b.finish({"y": made}), form="flat", **options)
 
 
 ANGLES = np.linspace(0, 3, 64, dtype=np.float32).reshape(8, 8)

@@ -56,7 +56,7 @@ def test_one_normalisation_keeps_its_gain() -> None:
     normed = b.op("LayerNormalization", b.input("x", "float32", (5, 8)), b.constant(array(8)), b.constant(array(8)))
     weights = [b.constant(array(8, 6)) for _ in range(2)]
     result = optimized(b.finish({"u": b.op("MatMul", normed, weights[0]), "v": b.op("MatMul", normed, weights[1])}))
-    assert result.report.rules["fold_gains_into_following_matmuls"]["matches"] == 0
+    assert "fold_gains_into_following_matmuls" not in result.report.rules
 
 
 @pytest.mark.parametrize("reader", ["Relu", "MatMul"])

@@ -74,7 +74,7 @@ def test_a_product_is_not_merged_with_its_scaled_form() -> None:
     y = b.op("Add", b.op("MatMul", x, b.constant(array(4, 6))), b.constant(array(6)))
     erf = b.op("Erf", b.op("Mul", y, b.constant(np.float32(0.7071))))
     result = optimized(b.finish({"y": b.op("Mul", y, erf)}))
-    assert result.report.rules["merge_matmuls_of_one_input"]["matches"] == 0
+    assert "merge_matmuls_of_one_input" not in result.report.rules
 
 
 @pytest.mark.parametrize("transposed", [0, 1])

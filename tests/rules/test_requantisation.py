@@ -42,7 +42,7 @@ def requantised(kind: str, *, equal: bool) -> Graph:
 
 
 ROWS: list[tuple[str, bool, dict[str, str], dict[str, int], set[str]]] = [
-    ("", True, FLAT, {}, set()),
+    ("", True, FLAT, {}, {"cancel_quantize_of_dequantize"}),
     ("", False, FLAT, {DQ: 1, Q: 1}, set()),
     ("", False, OWN, {TABLE: 1}, {"tabulate_function_of_bytes"}),
     ("Concat", True, FLAT, {"Concat": 1}, {"move_dequantize_behind_concat", "cancel_quantize_of_dequantize"}),
