@@ -60,10 +60,10 @@ equation("square_instead_of_raising", "x ** 2 == x * x", same_type("x"), exactne
 
 
 def _root(d: Sampler) -> dict[str, Any]:
-    """A base whose bounds are known, infinities among its elements; at times integers, or another exponent."""
+    """A base whose bounds are known, infinities among its elements; at times extents, or another exponent."""
     x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
     if d.chance(0.1):
-        x = Applied("Abs", d.integers(x.array.shape, "int32", -99, 99))
+        x = Applied("Shape", x.array)
     shape = (2,) + (1,) * x.array.ndim if d.chance(0.1) else ()
     return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
 

@@ -34,6 +34,8 @@ def _guarded(d: Sampler) -> dict[str, Any]:
     whole = d.broadcast_with(shape) if d.chance(0.2) else shape
     zero = {"z": fixed(d.choose((3, -3)), "int8")} if d.chance(0.8) else {}
     found = {"q": d.integers(shape, "int8", -4, 4), "s": fixed(scale), **zero}
+    if d.chance(0.15):
+        found = {"q": d.floats(shape, "float8_e4m3fn", infinite=True), "s": fixed(np.float32(0.5))}
     return found | {"x": d.floats(d.broadcast_of(whole)), "y": d.floats(whole)}
 
 

@@ -217,7 +217,8 @@ def test_the_report_lists_rules_that_matched_only(model: Path) -> None:
     assert all(found["matches"] for found in rules.values())
 
 
-def test_shells_complete_commands() -> None:
+def test_shells_complete_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # tests need not be run by a shell
     done = _eqsat("--show-completion", "bash")
     assert "complete" in done.stdout
     assert "eqsat" in done.stdout
