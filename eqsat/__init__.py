@@ -36,7 +36,7 @@ if _TYPE_CHECKING:
     from eqsat.report import Report
     from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
     from eqsat.rule_check.files import load_rules
-    from eqsat.rule_check.registration import group_rule, rule
+    from eqsat.rule_check.registration import equation, group_rule, rule
     from eqsat.sources import load
     from eqsat.why import Explanation, explain
 
@@ -54,7 +54,7 @@ _HOMES = {
     "eqsat.report": "Report",
     "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
     "eqsat.rule_check.files": "load_rules",
-    "eqsat.rule_check.registration": "group_rule rule",
+    "eqsat.rule_check.registration": "equation group_rule rule",
     "eqsat.sources": "load",
     "eqsat.why": "Explanation explain",
 }
@@ -91,6 +91,7 @@ __all__ = [
     "apply",
     "bench",
     "compare",
+    "equation",
     "explain",
     "group_rule",
     "inspect",

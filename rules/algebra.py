@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import between, constant, floating, number, one_element, same_type, signed, varies, worthwhile
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rules.sampling import Applied, Sampler, fixed
 

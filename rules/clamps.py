@@ -7,7 +7,7 @@ import math
 import ml_dtypes
 
 from eqsat.conditions import between, constant, floating, one_element, same_type
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.ir.operators.cast import PLAIN
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, Unmet, apply

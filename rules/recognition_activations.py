@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from eqsat.conditions import about, between, constant, kernels, number, same_type, varies, worthwhile
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rules.alignment import FLOATS

@@ -7,7 +7,7 @@ is not.
 from __future__ import annotations
 
 from eqsat.conditions import constant, kernels
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref

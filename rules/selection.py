@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, finite, same_type
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import condition, same_type, worthwhile
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.ir.constants import Constant
 from eqsat.ir.operator import operators_with
 from eqsat.ir.traits import VARIADIC

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.conditions import kernels, varies
-from eqsat.equation import Equations
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rules.alignment import FLOATS
 

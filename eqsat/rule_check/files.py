@@ -32,7 +32,7 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
         runpy.run_path(str(path))
         made = _since(before)
         if not made:
-            raise RuleError("registers no rule; decorate one with @eqsat.rule")
+            raise RuleError("registers no rule; state one with eqsat.equation, or decorate one with @eqsat.rule")
     except Exception as error:
         for found in _since(before):
             rewrite.unregister(found.name)

@@ -70,6 +70,34 @@ def rule(
     return register
 
 
+def equation(
+    name: str,
+    text: str,
+    *where: Condition | str,
+    exactness: Exactness | str = Exactness.EXACT,
+    source: str = "user",
+    check: bool = True,
+    **options: Any,
+) -> Rule:
+    """Registers the rule that ``text`` states, ``"x * Tanh(Softplus(x)) == Mish(x)"``, if random instances do not refute it.
+
+    ``where`` are conditions, ``options`` those of `eqsat.equations.equation`, whose module says how equations are written.
+    ``check=False`` skips the check, and reports call the rule unverified. Raises `RuleError` for a text that cannot be read,
+    and as `rule` does.
+    """
+    from eqsat.equations import equation as state
+
+    before = {r.name for r in rewrite.registered_rules()}
+    made = state(name, text, *where, exactness=Exactness.parse(exactness, "exactness"), source=source, **options)
+    new = [r for r in rewrite.registered_rules() if r.name not in before and isinstance(r, Rule)]  # the reverse, too
+    try:
+        return [_checked(r, {}, check) for r in sorted(new, key=lambda r: r is made)][-1]
+    except BaseException:
+        for r in new:
+            rewrite.unregister(r.name)
+        raise
+
+
 def group_rule(
     *,
     exactness: Exactness | str = Exactness.EXACT,

@@ -15,7 +15,9 @@ import eqsat
 from eqsat.rewrite import registered_rules, unregister
 
 README = Path(__file__).parents[2] / "rules" / "README.md"
-EXAMPLE = next(b for b in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "import eqsat" in b)
+EQUATIONS, EXAMPLE = (
+    b for b in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "import eqsat" in b
+)
 
 HEAD = "import eqsat\nfrom eqsat.ops import Add, Mul, Relu, Sub\nx, y, z = eqsat.variables('x y z')\n"
 RULE = "@eqsat.rule({pattern}, exactness={exactness})\ndef mine(m):\n    '''``{pattern} == other``.'''\n    return {right}\n"
@@ -44,6 +46,11 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.onnx"
     eqsat.optimize(graph, only_rules=(), form="flat", cost="kernels", verify=False).save(path)
     return path
+
+
+def test_the_documented_equations_are_rules(file: Path) -> None:
+    file.write_text(EQUATIONS)
+    assert len(eqsat.load_rules(file)) == EQUATIONS.count("eqsat.equation(")
 
 
 def test_the_documented_example_runs_as_it_stands(model: Path, file: Path) -> None:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from eqsat.equation.hints import hints_of
-from eqsat.equation.syntax import BUILTINS, Text, stored
+from eqsat.equations.hints import hints_of
+from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
 

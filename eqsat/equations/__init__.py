@@ -27,9 +27,9 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.equation.left import LeftSide
-from eqsat.equation.right import condition_in_words, right_side
-from eqsat.equation.syntax import Functions, Text, domains_of
+from eqsat.equations.left import LeftSide
+from eqsat.equations.right import condition_in_words, right_side
+from eqsat.equations.syntax import Functions, Text, domains_of
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, Rule, Sample, family_of, register
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 from eqsat.conditions import about, number
-from eqsat.equation.syntax import Text, stored
+from eqsat.equations.syntax import Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.operator import default_attribute
 from eqsat.ir.schema_operator import attributes_of_schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from eqsat.equation.syntax import Functions
+from eqsat.equations.syntax import Functions
 from eqsat.rewrite import Hint
 
 

@@ -1,0 +1,144 @@
+"""Equations as text: what they match, what they build, what they ask for, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.conditions import same_type
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import saturate
+from eqsat.equations import equation
+from eqsat.errors import RuleError
+from eqsat.exactness import Exactness
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.rewrite import Rule, registered_rules, unregister
+from eqsat.rule_check.trials import try_rule
+
+
+@contextmanager
+def only_here() -> Iterator[None]:
+    """Rules made inside are forgotten."""
+    before = {r.name for r in registered_rules()}
+    try:
+        yield
+    finally:
+        for r in registered_rules():
+            if r.name not in before:
+                unregister(r.name)
+
+
+def stated(text: str, *where: Any, **options: Any) -> Rule:
+    with only_here():
+        return equation("tested", text, *where, source="test", **options)
+
+
+def fires(rule: Rule, graph: Graph) -> bool:
+    encoding = encode(graph)
+    return bool(saturate(encoding.egraph, [rule]).matches[rule.name])
+
+
+def graph_of(op: str, *operands: Any, shape: tuple[int, ...] = (2, 3), **attributes: Any) -> Graph:
+    """``op`` applied to an input ``x`` and constants."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", shape)
+    inputs = [x, *(b.constant(np.asarray(v)) for v in operands)]
+    return b.finish({"y": b.op(op, *inputs, **attributes)})
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("x + 0 == x", (same_type("x"),)),
+        ("-(x - y) == y - x", ()),
+        ("Transpose(Transpose(x, perm=p), perm=q) == Transpose(x, perm=tuple(p[i] for i in q))", ()),
+        ("Where(Not(c), x, y) == Where(c, y, x)", ()),
+        ("Clip(Relu(x), *a, *b) == Clip(Clip(x, number(0, x.dtype)), a, b)", ()),
+        ("Relu((t := Relu(x))) == t", ()),
+        ("Identity(x) == (x if x.rank < 9 else Relu(x))", ()),
+    ],
+)
+def test_true_equations_are_sound_on_instances_drawn_from_their_text(text: str, where: tuple[Any, ...]) -> None:
+    trial = try_rule(stated(text, *where), 40)
+    assert not trial.failures, trial.failures[0]
+    assert trial.witnesses >= 4
+
+
+@pytest.mark.parametrize(
+    "text", ["-(x - y) == x - y", "Transpose(Transpose(x, perm=p), perm=q) == Transpose(x, perm=p)", "x + 1 == x"]
+)
+def test_false_equations_are_not(text: str) -> None:
+    assert try_rule(stated(text), 40).failures
+
+
+def test_number_is_a_constant_of_equal_elements() -> None:
+    rule = stated("x + 1 == x + 1 + 0")
+    assert fires(rule, graph_of("Add", np.ones((2, 3), np.float32)))
+    assert not fires(rule, graph_of("Add", np.float32(2)))
+    nearly = stated("x * about(sqrt(1/2)) == x / about(sqrt(2))", exactness=Exactness.ROUNDING)
+    assert fires(nearly, graph_of("Mul", np.float32(0.70710678)))
+    assert not fires(nearly, graph_of("Mul", np.float32(0.7072)))
+
+
+def test_attribute_that_is_not_mentioned_has_its_default() -> None:
+    for text in ("Softmax(x) == Exp(LogSoftmax(x))", "Softmax(x, axis=-1) == Exp(LogSoftmax(x))"):
+        rule = stated(text)
+        assert fires(rule, graph_of("Softmax"))
+        assert [fires(rule, graph_of("Softmax", axis=a)) for a in (-1, 0)] == [True, False]
+    any_other = stated("Softmax(x, **n) == Exp(LogSoftmax(x, **n))")
+    assert fires(any_other, graph_of("Softmax", axis=0))
+
+
+def test_conditions_are_named_by_their_words() -> None:
+    rule = stated("Relu(x) == x", "x is not negative: x.low >= 0")
+    assert [c.name for c in rule.conditions] == ["x is not negative"]
+    assert [c.name for c in stated("Relu(x) == x", "x.low >= 0").conditions] == ["x.low >= 0"]
+
+
+def test_reverse_spells_the_operator_out() -> None:
+    with only_here():
+        there = equation("there", "x * Tanh(Softplus(x)) == Mish(x)", source="test", reverse="back")
+        back = next(r for r in registered_rules() if r.name == "back")
+    assert (there.legalizes, back.legalizes) == ("", "Mish")
+    assert back.equation == "Mish(x) == x * Tanh(Softplus(x))"
+
+
+def test_operators_of_other_domains_run_where_programs_may_use_them() -> None:
+    assert stated("Gelu(x) == com.microsoft.Gelu(x)").domain == "com.microsoft"
+    assert stated("x * tanh(softplus(x)) == mish(x)").domain == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x + 0", "is no equation; write left == right"),
+        ("Relu(x) = x", "cannot be read: invalid syntax at 9"),
+        ("Rellu(x) == x", "'Rellu' is no operator; did you mean 'Relu'"),
+        ("Relu(x) == y", "'y' does not occur on the left side"),
+        ("x == Relu(x)", "the left side is no operator"),
+        ("Transpose(x, perm=(1, 0)) == Transpose(x, perm=inverse(p))", "is no operator"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, message: str) -> None:
+    with pytest.raises(RuleError, match=message.replace("(", r"\(")):
+        stated(text)
+
+
+def test_condition_that_cannot_be_read() -> None:
+    with pytest.raises(RuleError, match="'z' does not occur on the left side"):
+        stated("Relu(x) == x", "z.low > 0")
+
+
+def test_equations_of_users_are_checked_with_their_reverse() -> None:
+    with only_here():
+        made = eqsat.equation("exponentials", "Exp(x) * Exp(y) == Exp(x + y)", exactness="rounding")
+        assert made.exactness is Exactness.ROUNDING
+        with pytest.raises(RuleError, match="does not hold for"):
+            eqsat.equation("wrong", "Relu(x) == Abs(x)", reverse="wrong_too")
+        assert not {"wrong", "wrong_too"} & {r.name for r in registered_rules()}
