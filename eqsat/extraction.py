@@ -53,19 +53,18 @@ class Saturated:
         return self._writable[key]
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
-        from eqsat.backends.onnx_form import can_be_raised
+        from eqsat.backends.onnx_form import may_hold
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
-        from eqsat.ir.versions import first_version
 
         graph = self.encoding.graph
-        raised = cache(lambda op: can_be_raised(graph, first_version(op)))
+        holds = cache(lambda op: may_hold(graph, op))
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
             if key in expanded:
                 return False
             domain, op = split_key(key)
             if not domain:
-                return raised(op) and takes_bytes(op, types)
+                return holds(op) and takes_bytes(op, types)
             return domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
 
         return writable
