@@ -44,9 +44,9 @@ class Saturated:
 
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
-        opset can be raised, which is found out only when one is met, and those of ``domains`` that ONNX Runtime has kernels
-        for, which operators on 8-bit integers need in any case; none of ``expanded``, which the target would spell out again.
-        The same answer for the same question is the same function."""
+        opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
+        ``domains`` that ONNX Runtime has kernels for, which operators on 8-bit integers need in any case; none of
+        ``expanded``, which the target would spell out again. The same answer for the same question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)

@@ -291,22 +291,26 @@ def _rounds_otherwise(left: Mask, right: Mask) -> bool:
     ``(s - 1e4) - 1e9`` is -1e9 less a multiple of 64, and so is ``s + (-1e4 - 1e9)``, but not always the same one. Where such
     keys are beside others they do not count. Of masks whose numbers are not known nothing can be said.
     """
-    a, b, rows = left.array, right.array, True
-    if a is None or b is None:
-        if left.levels is None or right.levels is None:
-            return False
-        a, b, rows = np.array(sorted(left.levels))[:, None], np.array(sorted(right.levels)), False
     dtype = left.dtype.numpy
+    if left.array is not None and right.array is not None:
+        a, b = np.broadcast_arrays(np.atleast_1d(left.array), right.array)
+        with np.errstate(all="ignore"):
+            far = _is_coarse((a + b).astype(dtype).max(axis=-1, initial=-math.inf))
+        a, b = a[far], b[far]
+    elif left.levels is not None and right.levels is not None:
+        a, b = np.array(sorted(left.levels))[:, None], np.array(sorted(right.levels))
+    else:
+        return False
     with np.errstate(all="ignore"):
-        total = (a + b).astype(dtype)
-        steps = np.spacing(np.abs(total)).astype(np.float64)
-        lost = np.abs(a.astype(np.float64) + b - total.astype(np.float64))
-        coarse = np.isfinite(total) & (steps >= _COARSE)
-        wrong = coarse & (lost > steps / _PART_LOST)
-        if rows:
-            largest = np.atleast_1d(total).max(axis=-1, keepdims=True)
-            wrong = wrong & (np.spacing(np.abs(largest)) >= _COARSE)
-    return bool(wrong.any())
+        exact = a.astype(np.float64) + b
+        total = exact.astype(dtype)
+        lost = np.abs(exact - total.astype(np.float64))
+        return bool((_is_coarse(total) & (lost > np.spacing(np.abs(total)).astype(np.float64) / _PART_LOST)).any())
+
+
+def _is_coarse(numbers: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))
 
 
 def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:
