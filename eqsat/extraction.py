@@ -44,28 +44,27 @@ class Saturated:
 
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
-        opset can be raised, which is found out only when one is met, and those of ``domains`` that ONNX Runtime has kernels
-        for, which operators on 8-bit integers need in any case; none of ``expanded``, which the target would spell out again.
-        The same answer for the same question is the same function."""
+        opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
+        ``domains`` that ONNX Runtime has kernels for, which operators on 8-bit integers need in any case; none of
+        ``expanded``, which the target would spell out again. The same answer for the same question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
         return self._writable[key]
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
-        from eqsat.backends.onnx_form import can_be_raised
+        from eqsat.backends.onnx_form import may_hold
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
-        from eqsat.ir.versions import first_version
 
         graph = self.encoding.graph
-        raised = cache(lambda op: can_be_raised(graph, first_version(op)))
+        holds = cache(lambda op: may_hold(graph, op))
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
             if key in expanded:
                 return False
             domain, op = split_key(key)
             if not domain:
-                return raised(op) and takes_bytes(op, types)
+                return holds(op) and takes_bytes(op, types)
             return domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
 
         return writable

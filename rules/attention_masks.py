@@ -1,10 +1,10 @@
 """Masks of attention (E30): what is added to the scores, what is known of its elements, and the forms that the operator takes.
 
-A row in which the mask forbids every key gives zeros in Attention, NaN in a softmax over minus infinities, and the mean of the
-values where each score was replaced by one large number. So minus infinities must leave something open in every row, or NaN
-must have been replaced by zeros behind the softmax. Finite numbers stay finite; those from `MASK_FLOOR` on, which ONNX Runtime
-takes for minus infinity, are raised to it if they are all the same, and what is added is then the same to the last bit as
-long as the scores stay below 1e30.
+A row in which the mask forbids every key gives zeros in Attention, by the specification and in ONNX Runtime, NaN in a softmax
+over minus infinities, and the mean of the values where each score was replaced by one large number. So minus infinities must
+leave something open in every row, or NaN must have been replaced by zeros behind the softmax. Finite numbers stay finite; those
+from `MASK_FLOOR` on, the lowest of which ONNX Runtime takes for minus infinity, are raised to it if they are all the same, and
+what is added is then the same to the last bit as long as the scores stay below 1e30.
 
 Of other masks, those of which nothing is known among them, rows in which all is low are shifted, see `_shifted`: that takes three
 more operators and leaves ordinary rows as they are. In float16 there is no room for that: a mask is small there, or leaves every
@@ -48,6 +48,12 @@ _ABSORBED = -1e22
 
 _LOW_ROW = float(np.float32(1e37))
 """Rows are shifted whose greatest number is further from zero than this, and then that is about it."""
+
+_COARSE = 1 / 16
+"""Numbers whose neighbours are this far from them leave of a score what a softmax notices to be gone."""
+
+_PART_LOST = 8.0
+"""A sum of two numbers may miss this part of such a step: what scores add up to then still rounds as it did."""
 
 _SMALL = 64.0
 """Numbers of a float16 mask up to this size leave the scores as precise as they are."""
@@ -117,12 +123,14 @@ class Mask:
         return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
 
     def plus(self, other: Mask) -> Mask:
-        """The sum of two masks. Raises `Unmet` for two element types.
+        """The sum of two masks. Raises `Unmet` for two element types, and where scores round otherwise beside the sum.
 
         Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `selected`.
         """
         if self.dtype is not other.dtype:
             raise Unmet("masks of two types")
+        if _rounds_otherwise(self, other):
+            raise Unmet("of the scores another part is lost beside the sum of the masks")
         shape = _broadcast(self.shape, other.shape)
         term = add(self.term, other.term)
         if self.array is not None and other.array is not None:
@@ -275,6 +283,34 @@ def _selection(step: Step) -> tuple[Ref, Ref, float]:
     assert condition is not None
     assert number is not None
     return condition, number, float(number.value.reshape(()))
+
+
+def _rounds_otherwise(left: Mask, right: Mask) -> bool:
+    """Whether all of a row may be so far from zero that the rounding of a sum of two numbers decides what is left of scores.
+
+    ``(s - 1e4) - 1e9`` is -1e9 less a multiple of 64, and so is ``s + (-1e4 - 1e9)``, but not always the same one. Where such
+    keys are beside others they do not count. Of masks whose numbers are not known nothing can be said.
+    """
+    dtype = left.dtype.numpy
+    if left.array is not None and right.array is not None:
+        a, b = np.broadcast_arrays(np.atleast_1d(left.array), right.array)
+        with np.errstate(all="ignore"):
+            far = _is_coarse((a + b).astype(dtype).max(axis=-1, initial=-math.inf))
+        a, b = a[far], b[far]
+    elif left.levels is not None and right.levels is not None:
+        a, b = np.array(sorted(left.levels))[:, None], np.array(sorted(right.levels))
+    else:
+        return False
+    with np.errstate(all="ignore"):
+        exact = a.astype(np.float64) + b
+        total = exact.astype(dtype)
+        lost = np.abs(exact - total.astype(np.float64))
+        return bool((_is_coarse(total) & (lost > np.spacing(np.abs(total)).astype(np.float64) / _PART_LOST)).any())
+
+
+def _is_coarse(numbers: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))
 
 
 def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:

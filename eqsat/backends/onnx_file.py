@@ -78,7 +78,7 @@ def save_onnx(
     external_threshold_bytes: int = 1024,
     embed_limit_bytes: int = EMBED_LIMIT_BYTES,
 ) -> None:
-    """Writes ``graph`` to ``path``, at the opset it came with or the first newer one that can express it.
+    """Writes ``graph`` to ``path``, at the opset it came with or another that it needs: see `choose_form`.
 
     ``form``: one of `eqsat.backends.onnx_form.FORMS`; ``kernels``: of the program whose graph this is, for the form
     ``functions``.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
+from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.errors import OutputError
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
@@ -16,7 +17,7 @@ from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
-from eqsat.ir.versions import OLDEST, Refusal, downgrade, means_the_same, since_version
+from eqsat.ir.versions import OLDEST, Refusal, downgrade, first_version, means_the_same, since_version
 from eqsat.ir.versions_bodies import bodies_in
 from eqsat.ir.versions_envelope import Envelope
 
@@ -121,12 +122,18 @@ class _Values:
 
 
 def choose_form(graph: Graph) -> Form:
-    """The graph at its source's opset, or at the first newer one that can express it and its bodies.
+    """The graph at its source's opset, or at the first newer one that can express it and its bodies; at an older one if it can
+    be, where ONNX Runtime would spell an operator out that it has a kernel for there.
 
     Raises `OutputError` if no opset that the installed ONNX Runtime loads can.
     """
-    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else None
-    opset = source = envelope.opset if envelope else newest_opset()
+    form = _first_form(graph)
+    opset = min((_with_kernel(op, form.opset) for op in set(_operators(form.nodes))), default=form.opset)
+    return form if opset == form.opset else _lowered(graph, opset) or form
+
+
+def _first_form(graph: Graph) -> Form:
+    opset = source = _source(graph)
     while True:
         form, refused = _form_at(graph, opset, source)
         if not refused:
@@ -141,6 +148,44 @@ def choose_form(graph: Graph) -> Form:
                 f"{newest_opset()}; update it"
             )
         opset = refusal.needs
+
+
+def _source(graph: Graph) -> int:
+    """The opset that the graph came with; of one that came with none, the newest."""
+    return graph.envelope.opset if isinstance(graph.envelope, Envelope) else newest_opset()
+
+
+def _lowered(graph: Graph, opset: int) -> Form | None:
+    """The graph at an older opset than it came with, if it has a form there.
+
+    Functions, which are not read, forbid it, and so do operators of the source that ONNX Runtime spells out: what these compute
+    may differ from their kernel on what is at the edge, like masks of the lowest number. Rules make nothing of that kind.
+    """
+    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope(newest_opset())
+    if envelope.functions or any(_with_kernel(op, envelope.opset) < envelope.opset for op in envelope.operators):
+        return None
+    form, refused = _form_at(graph, opset, _source(graph))
+    return None if refused else form
+
+
+@cache
+def _with_kernel(op: str, opset: int) -> int:
+    """The newest opset up to ``opset`` at which ONNX Runtime has a kernel for an operator; ``opset`` if it has none at all."""
+    found = opset
+    while found >= OLDEST and since_version(op, found):
+        if not is_spelled_out(op, since_version(op, found)):
+            return found
+        found = since_version(op, found) - 1
+    return opset
+
+
+def _operators(nodes: Iterable[Node]) -> Iterator[str]:
+    """Operators of the standard in nodes and in the bodies that are understood."""
+    for node in nodes:
+        if not node.domain:
+            yield node.op
+        for body in bodies_of(node.attributes):
+            yield from _operators(body.graph.nodes if body.graph is not None else ())
 
 
 def form_of_body(graph: Graph, opset: int) -> Form:
@@ -168,16 +213,21 @@ def _form_at(graph: Graph, opset: int, source: int) -> tuple[Form, list[tuple[No
     return Form(opset, tuple(nodes), constants), refused
 
 
-def can_be_raised(graph: Graph, opset: int) -> bool:
-    """Whether the graph may be written at ``opset``: the installed ONNX Runtime must load it, and opaque nodes and bodies
-    that cannot be read, which stay as they are, must still mean the same."""
+def may_hold(graph: Graph, op: str) -> bool:
+    """Whether the graph may be written with an operator: at a newer opset that has it, if need be, which the installed ONNX
+    Runtime must load, or at an older one for which that has the kernel. Opaque nodes and bodies that cannot be read, which stay
+    as they are, must still mean the same there."""
     source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
+    first = first_version(op)
+    if first <= source:
+        opset = _with_kernel(op, source)
+        return opset == source or _lowered(graph, opset) is not None
     held = [node for node in graph.nodes if node.opaque or node.domain]
     inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
-    return opset <= source or (
-        _loads(opset)
-        and not any(_only_valid_at_source(n, source, opset) for n in held)
-        and all(can_be_raised(g, opset) for g in inner)
+    return (
+        _loads(first)
+        and not any(_only_valid_at_source(n, source, first) for n in held)
+        and all(may_hold(g, op) for g in inner)
     )
 
 

@@ -14,6 +14,9 @@ DOMAIN = "com.microsoft"
 """Domain of the fused operators of ONNX Runtime."""
 
 _PROVIDER = "CPUExecutionProvider"
+_OPEN = 2**31 - 1
+"""Last version of a kernel that has none. It is taken for its first one only: what later ones mean it cannot know."""
+
 _BYTES = frozenset(("tensor(int8)", "tensor(uint8)"))
 
 
@@ -64,6 +67,17 @@ def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = Fa
 
 
 @cache
+def is_spelled_out(op: str, version: int) -> bool:
+    """Whether an operator of the standard has CPU kernels, but none for ``version`` of its definition.
+
+    ONNX Runtime then runs the function of the schema, operator by operator, or nothing at all: so it does with Attention-25.
+    ``False`` where it cannot say.
+    """
+    ranges = _versions().get(op, ())
+    return bool(ranges) and not any(first == version or first <= version <= last != _OPEN for first, last in ranges)
+
+
+@cache
 def _has_kernel(domain: str, op: str, dtypes: tuple[str | None, ...]) -> bool:
     signature = _signatures().get((domain, op))
     if signature is None:
@@ -110,6 +124,16 @@ def _kernels() -> dict[tuple[str, str], tuple[dict[str, frozenset[str]], ...]]:
             constraints = {name: frozenset(map(str, types)) for name, types in kernel.type_constraints.items()}
             found.setdefault((kernel.domain, kernel.op_name), []).append(constraints)
     return {name: tuple(kernels) for name, kernels in found.items()}
+
+
+@cache
+def _versions() -> dict[str, tuple[tuple[int, int], ...]]:
+    """Operator of the standard -> the versions that each of its kernels is for, first and last."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for kernel in _state().get_all_opkernel_def() if _state() is not None else ():
+        if kernel.provider == _PROVIDER and not kernel.domain:
+            found.setdefault(kernel.op_name, []).append(tuple(kernel.version_range))
+    return {name: tuple(ranges) for name, ranges in found.items()}
 
 
 @cache

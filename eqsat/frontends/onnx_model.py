@@ -198,6 +198,9 @@ def _envelope(
     return Envelope(
         opset=opset,
         imports={text(i.domain): i.version for i in model.opset_import if i.domain not in ("", "ai.onnx")},
+        operators=frozenset(
+            n.op_type for g in (proto, *bodies_in(proto)) for n in g.node if n.domain in ("", "ai.onnx")
+        ),
         ir_version=model.ir_version,
         producer=(text(model.producer_name), text(model.producer_version)),
         domain=text(model.domain),

@@ -191,7 +191,9 @@ def downgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
 
 
 def means_the_same(op: str, opset: int, other: int) -> bool:
-    """Whether a node of ``op`` as written at ``opset`` can stand unread at a newer opset ``other``."""
+    """Whether a node of ``op`` as written at ``opset`` can stand unread at another opset."""
     if not since_version(op, opset) or not since_version(op, other):
         return opset == other
+    if other < opset:
+        return since_version(op, opset) == since_version(op, other)
     return all(s.additive for s in steps_of(op) if opset < s.version <= other)

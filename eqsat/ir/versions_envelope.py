@@ -19,14 +19,15 @@ IR_VERSION = 10
 class Envelope:
     """Everything of a ``ModelProto`` that is not its graph. Messages are kept as their bytes.
 
-    ``opset`` is the version of the default domain, ``imports`` the versions of all others. ``inputs`` and ``outputs``
-    map names to ``ValueInfoProto``. ``defaults`` are initializers that the caller may override. ``known`` holds small
-    values that inference found to be constant. ``files`` are the files that constants refer to, with a stamp that
-    changes when they are replaced.
+    ``opset`` is the version of the default domain, ``imports`` the versions of all others, ``operators`` what the graph and
+    its bodies use of the default one. ``inputs`` and ``outputs`` map names to ``ValueInfoProto``. ``defaults`` are initializers
+    that the caller may override. ``known`` holds small values that inference found to be constant. ``files`` are the files
+    that constants refer to, with a stamp that changes when they are replaced.
     """
 
     opset: int = OPSET
     imports: Mapping[str, int] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
     ir_version: int = IR_VERSION
     producer: tuple[str, str] = ("", "")
     domain: str = ""

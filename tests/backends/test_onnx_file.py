@@ -1,5 +1,6 @@
 """Writing models: opsets, weights, and files that appear whole or not at all."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,9 +13,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import eqsat
 from eqsat.backends import onnx_file
 from eqsat.backends.onnx_file import save_onnx, to_model, to_model_and_weights
 from eqsat.backends.onnx_form import newest_opset
+from eqsat.backends.onnxruntime import Session
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx_model import load_onnx
 from eqsat.ir.build import GraphBuilder
@@ -72,6 +75,59 @@ def test_graphs_without_a_source_take_the_newest_opset() -> None:
     assert written.opset_import[0].version == newest_opset()
     onnx.checker.check_model(written, full_check=True)
     assert run(written, {"x": X})[0].shape == (4, 64)
+
+
+def attending(*, source: bool, more: str = "") -> Graph:
+    """Attention as the one operator; or as a model at the newest opset spells it, now and then beside another operator."""
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (2, 3, 5, 4)) for name in "qkv")
+    if not source:
+        return b.finish({"y": b.op("Attention", q, k, v)})
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=[0, 1, 3, 2]))
+    outputs = {"y": b.op("MatMul", b.op("Softmax", scores, axis=-1), v)}
+    if more == "CumProd":
+        outputs["z"] = b.op("CumProd", v, b.constant(np.int64(0)))
+    elif more:
+        outputs["z"] = b.op(more, q, k, v)
+    return load_onnx(to_model(b.finish(outputs)))
+
+
+def kernels_of(model: onnx.ModelProto, folder: Path) -> list[str]:
+    """The operators that ONNX Runtime runs."""
+    session = Session(model, profile=folder / "profile")
+    session.run({name: random(2, 3, 5, 4) for name in "qkv"})
+    events = json.loads(Path(session.end_profile()).read_text())
+    return [e["args"]["op_name"] for e in events if e["name"].endswith("_kernel_time")]
+
+
+def test_attention_is_written_at_an_opset_for_which_there_is_a_kernel(tmp_path: Path) -> None:
+    """ONNX Runtime 1.32 spells Attention-25 out, in 64 kernels."""
+    model = to_model(attending(source=False))
+    assert model.opset_import[0].version == 24
+    assert kernels_of(model, tmp_path) == ["Attention"]
+
+
+def test_a_model_at_a_newer_opset_is_lowered_for_attention(tmp_path: Path) -> None:
+    source = attending(source=True)
+    assert to_model(source).opset_import[0].version == newest_opset()
+    model = eqsat.optimize(source, form="flat").to_onnx()
+    assert model.opset_import[0].version == 24
+    assert kernels_of(model, tmp_path).count("Attention") == 1
+
+
+@pytest.mark.parametrize("more", ["CumProd", "Attention"])
+def test_attention_is_not_used_where_the_opset_has_to_stay(more: str) -> None:
+    """An operator that no older opset has, or an Attention of the source, which its kernel would compute otherwise where all of a
+    row is the lowest number."""
+    source = raised(attending(source=True, more=more))
+    model = eqsat.optimize(source, form="flat").to_onnx()
+    assert model.opset_import[0].version == newest_opset()
+    assert [n.op_type for n in model.graph.node].count("Attention") == (more == "Attention")
+
+
+def raised(graph: Graph) -> Graph:
+    """``graph`` as if it had come with the newest opset."""
+    return replace(graph, envelope=replace(graph.envelope, opset=newest_opset()))
 
 
 def test_opset_rises_only_for_a_node_that_needs_it() -> None:

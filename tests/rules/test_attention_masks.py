@@ -141,6 +141,10 @@ SPELLINGS: dict[str, Graph] = {
         lambda b, s: b.op("Reshape", biased(-1e9)(b, b.op("Reshape", s, ints(b, B, N, S, T))), ints(b, B * N, S, T)),
         lead=(B * N,),
     ),
+    "large numbers twice": core(then(biased(-1e9), biased(-1e9, S, T, name="causal"))),
+    "a large number and the lowest": core(then(biased(-1e4), biased(LOWEST, S, T, name="causal"))),
+    "large numbers whose sum is exact": core(then(biased(-1e9), biased(-64e4, S, T, name="causal"))),
+    "known numbers, a row open": core(then(plus(np.where(EARLIER, 0, -1e9)), plus(np.where(SCATTERED, 0, -1e4)))),
     "masks of different rank": core(then(biased(-10.0, S, T), biased(-3.0, B, 1, 1, T, name="padding"))),
 }
 
@@ -317,6 +321,7 @@ UNEQUAL: dict[str, Graph] = {
     "replaced by a number that matters": core(selected(-10000.0)),
     "replaced by a number beside a mask that may be as large": core(then(given(), selected(-1e9))),
     "replaced before a mask that may undo it": core(then(selected(LOWEST), given())),
+    "two numbers, rounded to multiples of 64": core(then(biased(-1e4, T), biased(-1e9, S, 1, name="rows"))),
     "replaced beside another mask": core(then(selected(-1e9), biased(-1e10, S, T, name="causal"))),
 }
 
@@ -324,6 +329,15 @@ UNEQUAL: dict[str, Graph] = {
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_masks_on_which_the_operator_differs_stay(name: str) -> None:
     assert "Attention" not in eqsat.optimize(UNEQUAL[name], verify=False, form="flat").report.operators_after
+
+
+def test_constant_masks_are_not_added_where_all_of_a_row_rounds_otherwise() -> None:
+    """Other rules may add the constants, by their own class; this one does not, unless the rows have a key that is near."""
+    near, far = np.where(np.arange(T) % 3, 0, -1e4), np.where(np.arange(S)[:, None] == 2, -1e9, np.zeros((S, T)))
+    for mask, expected in ((far, False), (np.where(EARLIER, far, 0), True), (np.where(EARLIER, 0, -1e9), True)):
+        encoding = encode(core(then(plus(near), plus(mask))))
+        saturate(encoding.egraph, select_rules(Exactness.ROUNDING, only=["recognise_attention"]))
+        assert any(node.op == "Attention" for node in encoding.egraph.nodes) == expected
 
 
 # --- float16 -------------------------------------------------------------------------------------------------------------
