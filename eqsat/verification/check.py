@@ -21,7 +21,17 @@ from eqsat.verification.kernels import KernelCheck
 from eqsat.verification.levels import check_levels, levels_of
 from eqsat.verification.original import Original, Source, runnable
 from eqsat.verification.reference import Reference
-from eqsat.verification.trials import Feeds, Notify, Run, Trials, counting, remembering, taken_by, with_sizes
+from eqsat.verification.trials import (
+    Feeds,
+    Notify,
+    Run,
+    Trials,
+    counting,
+    mute_outputs,
+    remembering,
+    taken_by,
+    with_sizes,
+)
 from eqsat.verification.values import random_nodes
 from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
@@ -72,7 +82,7 @@ def verify_program(
     empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
     chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *refused]
+    notes = [*runner.notes, *mute_outputs(chosen), *refused]
     failures: list[str] = []
     exactness = program.exactness
     if not _is_deterministic(original, runner.run, trials[0]):
@@ -131,7 +141,7 @@ def verify_models(
     empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
     chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *other.notes, *refused]
+    notes = [*runner.notes, *other.notes, *mute_outputs(chosen), *refused]
     failures: list[str] = []
     if not _is_deterministic(a, runner.run, trials[0]):
         _compare_types_only(run, other.run, trials, report, failures, notes)

@@ -26,6 +26,9 @@ Notify = Callable[[str], None]
 """Told what is being done."""
 
 _ATTEMPTS = 64
+_MUTE = 8
+"""Extents passed over because all the original makes of random inputs there is zero or NaN."""
+
 _EMPTY = 4
 """Runs with an extent of 0, at most."""
 
@@ -53,6 +56,12 @@ class Trial:
         """Whether an extent was chosen to be 0."""
         return 0 in self.sizes.values()
 
+    @property
+    def is_mute(self) -> bool:
+        """Whether all floats that come out are zero or not finite, so that a wrong result may well agree."""
+        floats = [name for name, value in self.reference.items() if _is_float(value)]
+        return bool(floats) and not any(_says_something(self.reference[name]) for name in floats)
+
     def fetcher(self, fetch: Fetch) -> Fetch:
         """``fetch``, which is not asked for values that came along."""
         return lambda names: self.values if self.values.keys() >= set(names) else fetch(names)
@@ -78,19 +87,23 @@ class Trials:
         """``runs`` trials of random inputs. Raises `ModelError` if the original runs at no extents tried, and `FeedError` if
         inputs cannot be drawn.
 
-        ``first`` is what runs the original at the extents tried first, ``run`` does at the others.
+        ``first`` is what runs the original at the extents tried first, ``run`` does at the others. Extents at which the
+        outputs say something are preferred.
         """
         if self._sizes is None:
             return [self._trial(run if k else first, dict(f), {}) for k, f in enumerate(self.feeds or ())]
         found: list[Trial] = []
+        mute: list[Trial] = []
         problem: EqsatError | str = "no extents fit together"
         for k, sizes in enumerate(itertools.islice(self._sizes.candidates(), _ATTEMPTS)):
             try:
-                found.append(self._drawn(run if k else first, sizes))
+                trial = self._drawn(run if k else first, sizes)
+                (mute if trial.is_mute else found).append(trial)
             except ModelError as error:
                 problem = problem if found else f"with {described(sizes)}: {error}" if sizes else error
-            if len(found) == self.runs:
+            if len(found) == self.runs or len(mute) == _MUTE:
                 break
+        found += mute[: self.runs - len(found)]
         if not found:
             raise ModelError(f"the original does not run on random inputs: {problem}")
         for k in range(len(found), self.runs):  # another draw at the same extents
@@ -126,6 +139,18 @@ class Trials:
         return f"{fix}give your own inputs (--inputs FEEDS.npz)"
 
 
+def mute_outputs(trials: Sequence[Trial]) -> list[str]:
+    """Notes on the outputs about which the trials say little."""
+    notes: list[str] = []
+    for name in trials[0].reference if trials else ():
+        values = [t.reference[name] for t in trials if not t.is_empty]
+        if values and all(map(_is_float, values)) and not any(map(_says_something, values)):
+            notes.append(
+                f"output {name!r} is zero or NaN in every run, which says little: give inputs for which it is not"
+            )
+    return notes
+
+
 def taken_by(result: Run, trials: Sequence[Trial]) -> tuple[list[Trial], list[str]]:
     """The trials that ``result`` takes, and notes on the others."""
     found: list[Trial] = []
@@ -159,6 +184,14 @@ def remembering(run: Run, trials: Sequence[Trial]) -> Run:
 def with_sizes(failures: Sequence[str], trials: Sequence[Trial]) -> list[str]:
     """``failures`` with the extents of the run that each speaks of."""
     return [re.sub(r"\brun (\d+)(?=:)", lambda m: m[0] + trials[int(m[1]) - 1].label, f) for f in failures]
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.size > 0 and value.dtype.kind == "f"
+
+
+def _says_something(value: np.ndarray) -> bool:
+    return bool(np.any(np.isfinite(value) & (value != 0)))
 
 
 def _survives(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:

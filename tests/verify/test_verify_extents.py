@@ -235,3 +235,47 @@ def test_the_original_runs_once_for_each_trial(monkeypatch: pytest.MonkeyPatch) 
     assert verify_program(graph, program).verdict == "equal"
     assert ran.count(("x",)) == 6  # two trials: the original once, the result at two levels
     assert not any("noise" in name for inputs in ran for name in inputs)
+
+
+def from_extent(least: int) -> Graph:
+    """``x`` times the number of rows beyond ``least``: all zero up to there."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("rows", 4))
+    rows = b.op("Cast", b.op("Gather", b.op("Shape", x), b.constant([0], "int64")), to=1)
+    beyond = b.op("Relu", b.op("Sub", rows, b.constant(float(least), "float32")))
+    return b.finish({"y": b.op("Mul", x, beyond)})
+
+
+def test_extents_at_which_all_outputs_are_zero_are_passed_over() -> None:
+    extents = [t.feeds["x"].shape[0] for t in trials_of(from_extent(8)) if not t.is_empty]
+    assert len(set(extents)) == 2
+    assert min(extents) > 8
+
+
+def test_a_second_size_is_run_although_its_outputs_are_zero() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("rows", 4))
+    first = next(Sizes(b.finish({"y": b.op("Abs", x)})).candidates())["rows"]
+    same = b.op("Equal", b.op("Gather", b.op("Shape", x), b.constant([0], "int64")), b.constant([first], "int64"))
+    graph = b.finish({"y": b.op("Mul", x, b.op("Cast", same, to=1))})
+    told, mute = (t for t in trials_of(graph) if not t.is_empty)
+    assert (told.is_mute, mute.is_mute) == (False, True)
+    assert told.feeds["x"].shape[0] == first != mute.feeds["x"].shape[0]
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Sqrt"])
+def test_outputs_that_are_zero_or_nan_in_every_run_are_noted(kind: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("rows", 4))
+    negative = b.op("Sub", b.op("Neg", b.op("Abs", x)), b.constant(1.0, "float32"))
+    graph = b.finish({"mute": b.op(kind, negative), "told": b.op("Exp", x)})
+    found = verify_program(graph, Edit(graph, Exactness.EXACT).program())
+    assert found.verdict == "equal"
+    (note,) = found.notes
+    assert note.startswith("output 'mute' is zero or NaN in every run, which says little")
+
+
+def test_a_model_whose_outputs_are_always_zero_is_still_run() -> None:
+    trials = [t for t in trials_of(from_extent(1 << 40)) if not t.is_empty]
+    assert len(trials) == 2
+    assert all(t.is_mute for t in trials)

