@@ -18,6 +18,8 @@ def recognized_structures(graph: Graph) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node in graph.nodes:
         name = traits_of(node.key, node.attributes).structure
+        if node.key == "com.microsoft::QuickGelu" and node.attributes.get("alpha") == 1.0:
+            name = traits_of("Swish").structure
         if name:
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))

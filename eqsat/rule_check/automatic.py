@@ -204,6 +204,8 @@ class _Instantiation:
             return np.full(self._form_of_number(shape), found).astype(self._dtype.numpy)
         if operand.kind == "bool":
             return d.booleans(shape)
+        if operand.kind == "other":
+            return d.array(shape, d.choose(("float32", "float16", "float64", "int32")))
         if operand.kind == "positive":
             return d.positive(shape, self._dtype if self._dtype.is_float else "float32")
         if d.chance(0.6 if self._special else 0.1):

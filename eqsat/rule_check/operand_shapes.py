@@ -24,7 +24,8 @@ Shape = tuple[int, ...]
 class Operand:
     """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
 
-    ``kind``: ``data`` (of the instance's element type), ``bool``, ``positive``, or ``fixed`` (then ``value`` is a constant).
+    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, or ``fixed`` (then
+    ``value`` is a constant).
     """
 
     shape: Shape
@@ -265,6 +266,13 @@ def _pad(
     shape = known[0] or wanted
     most = d.choose((0, 2))
     return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
+
+
+@_plan("CastLike")
+def _cast_like(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    return [Operand(known[0] or wanted), Operand(known[1] or d.shape(), "other")]
 
 
 @_plan("Tile")

@@ -143,8 +143,7 @@ def operator_without_a_value(m: Match) -> Term:
 
 @mutant("compose_transposes")
 def permutations_composed_the_wrong_way(m: Match) -> Term:
-    p, q = movement.permutation_of(m.p), movement.permutation_of(m.q)
-    return transpose(m.x, [q[i] for i in p])
+    return transpose(m.x, [m.q[i] for i in m.p])
 
 
 @mutant("compose_slices")

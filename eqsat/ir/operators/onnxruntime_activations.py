@@ -10,7 +10,7 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.activation import GELU
-from eqsat.ir.traits import NO_TRAITS, Traits
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType
 
 QUICK_GELU_ALPHA = 1.702
@@ -55,6 +55,6 @@ for _key, _expand, _traits in (
     ("Gelu", _gelu, _GELU),
     ("BiasGelu", _bias_gelu, _GELU),
     ("FastGelu", _fast_gelu, _GELU),
-    ("QuickGelu", _quick_gelu, NO_TRAITS),
+    ("QuickGelu", _quick_gelu, Traits(structure="gelu")),
 ):
     define_composite(f"com.microsoft::{_key}", _expand, Kind.ELEMENTWISE, traits=_traits)

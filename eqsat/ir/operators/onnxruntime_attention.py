@@ -13,6 +13,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType
 
 
@@ -61,4 +62,6 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
     return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64"))]
 
 
-define_composite("com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR)
+define_composite(
+    "com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR, traits=Traits(structure="attention")
+)

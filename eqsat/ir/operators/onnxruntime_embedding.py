@@ -12,6 +12,7 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.onnxruntime_norms import EPSILON
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType
 
 NAME = "EmbedLayerNormalization"
@@ -37,4 +38,4 @@ def _embed(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequ
     return [normed, b.constant(np.zeros(batch, np.int32)), total]
 
 
-define_composite(f"com.microsoft::{NAME}", _embed, Kind.REDUCTION)
+define_composite(f"com.microsoft::{NAME}", _embed, Kind.REDUCTION, traits=Traits(structure="layer_norm"))

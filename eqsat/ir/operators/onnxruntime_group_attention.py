@@ -11,6 +11,7 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.attention import attention_flops
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType, Type
 
 NAME = "GroupQueryAttention"
@@ -66,4 +67,6 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     return attention_flops(app, outputs, past=3)
 
 
-define_composite(f"com.microsoft::{NAME}", _group_query_attention, Kind.ANCHOR, flops=_flops)
+define_composite(
+    f"com.microsoft::{NAME}", _group_query_attention, Kind.ANCHOR, flops=_flops, traits=Traits(structure="attention")
+)

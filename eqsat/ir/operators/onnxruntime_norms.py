@@ -10,6 +10,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType
 
 EPSILON = 1e-12
@@ -49,5 +50,12 @@ def _skip_simplified(b: Any, attributes: Attributes, inputs: Sequence[str | None
     return [found, mean, b.op("Reciprocal", b.op("Sqrt", shifted)), total]
 
 
-define_composite("com.microsoft::SkipLayerNormalization", _skip_layer_norm, Kind.REDUCTION)
-define_composite("com.microsoft::SkipSimplifiedLayerNormalization", _skip_simplified, Kind.REDUCTION)
+define_composite(
+    "com.microsoft::SkipLayerNormalization", _skip_layer_norm, Kind.REDUCTION, traits=Traits(structure="layer_norm")
+)
+define_composite(
+    "com.microsoft::SkipSimplifiedLayerNormalization",
+    _skip_simplified,
+    Kind.REDUCTION,
+    traits=Traits(structure="rms_norm"),
+)

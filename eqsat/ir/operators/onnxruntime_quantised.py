@@ -113,4 +113,5 @@ for _name, _expand, _kind in (
     ("QLinearSoftmax", _softmax, Kind.REDUCTION),
     ("QLinearConv", _convolution, Kind.ANCHOR),
 ):
-    define_composite(f"com.microsoft::{_name}", _expand, _kind, traits=Traits(quantises=True))
+    _structure = "softmax" if _name == "QLinearSoftmax" else ""
+    define_composite(f"com.microsoft::{_name}", _expand, _kind, traits=Traits(quantises=True, structure=_structure))
