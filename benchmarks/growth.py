@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -89,9 +90,9 @@ def main() -> None:
     print("| layers | operators | after | e-nodes | iterations | seconds | extraction | gap |\n" + "|---" * 8 + "|")
     for layers in depths:
         stacked = stack_layers(graph, layers)
-        chosen = {"target": options.target, "cost": options.cost}
+        chosen: dict[str, Any] = {"form": "flat", "target": options.target, "cost": options.cost}
         reports = [
-            eqsat.optimize(stacked, **{"form": "flat", **chosen}, verify=False).report for _ in range(options.repeats)
+            eqsat.optimize(stacked, **chosen, verify=False).report for _ in range(options.repeats)
         ]
         report = reports[0]
         best = min(sum(r.seconds[k] for k in ("encode", "saturate", "analyse", "extract")) for r in reports)

@@ -43,7 +43,7 @@ def feeds_of(graph: Graph, seed: int = 0) -> Iterator[dict[str, np.ndarray]]:
 
 def optimized(graph: Graph, *, tolerance: float = 2e-5, **options: Any) -> Result:
     """The optimised graph, after its outputs were compared with the original's on `feeds_of`."""
-    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **options})
+    result = eqsat.optimize(graph, verify=False, **dict[str, Any](form="flat") | options)
     for feeds in feeds_of(graph):
         assert_close(run(graph, feeds), run(result.program.graph, feeds), tolerance)
     return result

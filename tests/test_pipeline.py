@@ -142,7 +142,7 @@ def test_rules_can_be_chosen_and_left_out() -> None:
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(eqsat.OptionError, match=message):
-        eqsat.optimize(_two_layers(), **{"form": "flat", **options})
+        eqsat.optimize(_two_layers(), **dict[str, Any](form="flat") | options)
 
 
 def test_kept_values_stay_outputs_under_their_names() -> None:
@@ -245,7 +245,7 @@ class _PreferDivision:
 
 @pytest.mark.parametrize(("wrong", "cost"), [(_ignore_narrow_range, "kernels"), (_misplace_scale, _PreferDivision())])
 def test_wrong_rules_are_caught_and_nothing_is_written(
-    wrong: Callable[[], None], cost: object, real_model: Callable[[str], Path]
+    wrong: Callable[[], None], cost: Any, real_model: Callable[[str], Path]
 ) -> None:
     with _temporary_rules():
         wrong()

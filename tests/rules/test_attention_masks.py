@@ -100,7 +100,7 @@ def feeds_for(graph: Graph) -> dict[str, np.ndarray]:
 
 def attention_in(graph: Graph, *, tolerance: float = 2e-5, **options: Any) -> Node | None:
     """The Attention that the graph becomes, if any, after it was run here and in ONNX Runtime."""
-    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **options})
+    result = eqsat.optimize(graph, verify=False, **dict[str, Any](form="flat") | options)
     feeds = feeds_for(graph)
     (expected,) = run(graph, feeds).values()
     ours = run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)

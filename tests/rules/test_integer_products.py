@@ -68,7 +68,7 @@ def convolution(
 def within_one_quantum(graph: Graph, quantum: float = 0.05, **options: Any) -> Result:
     """The optimised graph; its results, in our interpreter and in ONNX Runtime, are within one quantum of the original's."""
     chosen: dict[str, Any] = {"cost": "roofline"} | options
-    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **chosen})
+    result = eqsat.optimize(graph, verify=False, **dict[str, Any](form="flat") | chosen)
     session = Session(to_model(result.program.graph))
     for feeds in feeds_of(graph):
         expected = run(graph, feeds)["y"]

@@ -70,7 +70,7 @@ ROWS: list[tuple[str, bool, dict[str, str], dict[str, int], set[str]]] = [
 @pytest.mark.parametrize(("kind", "equal", "where", "expected", "rules"), ROWS)
 def test_equation(kind: str, equal: bool, where: dict[str, Any], expected: dict[str, int], rules: set[str]) -> None:
     graph = requantised(kind, equal=equal)
-    result = eqsat.optimize(graph, verify=False, cost="kernels", **{"form": "flat", **where})
+    result = eqsat.optimize(graph, verify=False, cost="kernels", **dict[str, Any](form="flat") | where)
     assert counts(result) == expected
     assert rules == {name for kernel in result.program.kernels for name in kernel.rules}
     rng = np.random.default_rng(0)

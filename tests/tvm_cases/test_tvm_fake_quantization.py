@@ -45,7 +45,7 @@ def weight(b: GraphBuilder, *shape: int, dtype: str = "int8") -> str:
 
 def quantised(graph: Graph, quanta: int = 0, **options: Any) -> dict[str, int]:
     """Operators of the optimised graph, whose integers differ from the original's by ``quanta`` at most."""
-    result = eqsat.optimize(graph, verify=False, **{"form": "flat", **options})
+    result = eqsat.optimize(graph, verify=False, **dict[str, Any](form="flat") | options)
     for _, feeds in zip(SCALES, feeds_of(graph), strict=True):
         expected, found = run(graph, feeds), run(result.program.graph, feeds)
         for name, value in expected.items():
