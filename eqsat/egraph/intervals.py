@@ -111,10 +111,10 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
 
 
 def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, memo: _Memo) -> Interval:
-    """Bounds of floats or bytes each of which is an element of an operand, or zero."""
+    """Bounds of floats, bytes or extents each of which is an element of an operand, or zero."""
     taken = [c for i, c in enumerate(children) if c != 0 and i in traits.sources]
     type = egraph.full_type_of(taken[0]) if taken else None
-    if not isinstance(type, TensorType) or not (type.dtype.is_float or type.dtype in _BYTES):
+    if not isinstance(type, TensorType) or not (type.dtype.is_float or type.dtype in _FOLLOWED):
         return EVERYTHING
     bounds = [_child(egraph, x, depth, memo) for x in taken] + [(0.0, 0.0)] * traits.or_zero
     return (min(b[0] for b in bounds), max(b[1] for b in bounds))

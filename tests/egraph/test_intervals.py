@@ -64,3 +64,12 @@ def test_activations_stay_above_their_least_value(op: str) -> None:
     y = b.op(op, b.input("x", "float32", (4001,)))
     values = np.asarray(run(b.finish({"y": y}), {"x": np.linspace(-10, 10, 4001, dtype=np.float32)})["y"])
     assert values.min() - 1e-3 < _bounds(b, y)[0] <= values.min()
+
+
+def test_extents_are_bounded_through_what_moves_and_adds_them() -> None:
+    """The target of a Reshape joined from extents holds no -1."""
+    b = GraphBuilder("g")
+    shape = b.op("Shape", b.input("x", "float32", ("n", "m")))
+    first, second = (b.op("Slice", shape, *(b.constant([k], "int64") for k in (i, i + 1, 0))) for i in (0, 1))
+    joined = b.op("Concat", b.op("Add", first, b.constant([3], "int64")), second, axis=0)
+    assert _bounds(b, joined)[0] >= 0
