@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,13 +174,7 @@ def _compare_outputs(
     failures: list[str],
     notes: list[str],
 ) -> None:
-    for k, feeds in enumerate(reference.trials):
-        try:
-            found = result(feeds)
-        except EqsatError as error:
-            failures.append(f"run {k + 1}: the result fails: {error}")
-            continue
-        report.runs += 1
+    for k, found in _results(result, reference.trials, report, failures):
         judged = reference.judge(k, found, exactness)
         for name, judgement in judged.items():
             report.record(name, judgement)
@@ -190,6 +184,20 @@ def _compare_outputs(
             elif judgement.message:
                 failures.append(f"run {k + 1}: output {name!r}: {judgement.message}")
     notes += reference.notes
+
+
+def _results(
+    result: Run, trials: Sequence[Feeds], report: Verification, failures: list[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number of each trial on which the result runs, and its outputs; where it does not, that is a failure."""
+    for k, feeds in enumerate(trials):
+        try:
+            found = result(feeds)
+        except EqsatError as error:
+            failures.append(f"run {k + 1}: the result fails: {error}")
+            continue
+        report.runs += 1
+        yield k, found
 
 
 def _compare_levels(
@@ -212,15 +220,8 @@ def _compare_types_only(
     run: Run, result: Run, trials: Sequence[Feeds], report: Verification, failures: list[str], notes: list[str]
 ) -> None:
     notes.append("the original draws random numbers, so only the outputs' shapes and dtypes were compared")
-    for k, feeds in enumerate(trials):
-        reference = run(feeds)
-        try:
-            found = result(feeds)
-        except EqsatError as error:
-            failures.append(f"run {k + 1}: the result fails: {error}")
-            continue
-        report.runs += 1
-        for name, value in reference.items():
+    for k, found in _results(result, trials, report, failures):
+        for name, value in run(trials[k]).items():
             a, b = np.asarray(value), np.asarray(found[name])
             if (a.dtype, a.shape) != (b.dtype, b.shape):
                 failures.append(
