@@ -91,9 +91,7 @@ def main() -> None:
     for layers in depths:
         stacked = stack_layers(graph, layers)
         chosen: dict[str, Any] = {"form": "flat", "target": options.target, "cost": options.cost}
-        reports = [
-            eqsat.optimize(stacked, **chosen, verify=False).report for _ in range(options.repeats)
-        ]
+        reports = [eqsat.optimize(stacked, **chosen, verify=False).report for _ in range(options.repeats)]
         report = reports[0]
         best = min(sum(r.seconds[k] for k in ("encode", "saturate", "analyse", "extract")) for r in reports)
         times.append(best)

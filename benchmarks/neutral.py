@@ -16,7 +16,7 @@ from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import AnyRule, Rule, registered_rules
-from eqsat.rules.sampling import Fixed, Instance, Sampler, draw_instance, fixed
+from eqsat.samples import Fixed, Instance, Sampler, draw_instance, fixed
 
 INSTANCES = 8
 NEUTRAL = {"s": 1, "c": 0}

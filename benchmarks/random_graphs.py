@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 Block = Callable[["_Graph", str], str]
 _BLOCKS: list[Block] = []

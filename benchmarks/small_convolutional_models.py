@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.small_models import Net, family
-from eqsat.rules.sampling import Instance
+from eqsat.samples import Instance
 
 C, P = 4, 5
 """Channels and pixels."""

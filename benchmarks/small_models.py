@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.rules.sampling import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 class Net:

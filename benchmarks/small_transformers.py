@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.small_models import Net, family
-from eqsat.rules.sampling import Instance, fixed
+from eqsat.samples import Instance, fixed
 
 B, S, H, D = 2, 3, 2, 4
 W = H * D

@@ -28,7 +28,7 @@ from eqsat.errors import EqsatError
 from eqsat.ir.interpret import run
 from eqsat.rewrite import registered_rules
 from eqsat.rule_check.trials import instance_of
-from eqsat.rules.sampling import Instance, Sampler
+from eqsat.samples import Instance, Sampler
 
 LIMITS = Limits(time_s=60.0, nodes=20_000)
 

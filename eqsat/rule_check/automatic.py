@@ -22,7 +22,7 @@ from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable
 from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
-from eqsat.rules.sampling import Applied, Drawing, Instance, Sampler, Value, fixed
+from eqsat.samples import Applied, Drawing, Instance, Sampler, Value, fixed
 
 _THEMES = ("float32",) * 7 + ("float16", "float64", "int64", "int32", "int8", "uint8", "bool")
 _FILLS = (0.0, 1.0, 1.0, -1.0, 2.0, 0.5)

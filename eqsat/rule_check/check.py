@@ -14,7 +14,7 @@ from eqsat.rewrite import AnyRule, Rule
 from eqsat.rule_check.automatic import automatic_instances
 from eqsat.rule_check.registration import Choices
 from eqsat.rule_check.trials import Trial
-from eqsat.rules.sampling import Instance, Sampler, draw_instance
+from eqsat.samples import Instance, Sampler, draw_instance
 
 TIME_LIMIT_S = 1.8
 """Processor time after which a check that has found no fault has done its work, should instances be slow."""

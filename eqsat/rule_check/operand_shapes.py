@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.ir.operator import Kind, operator, traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.traits import Rows
-from eqsat.rules.sampling import Sampler
+from eqsat.samples import Sampler
 
 Shape = tuple[int, ...]
 

@@ -18,7 +18,7 @@ from eqsat.rewrite import AnyRule, Rule
 from eqsat.rule_check.automatic import automatic_instance
 from eqsat.rule_check.kernels import missing_kernels
 from eqsat.rule_check.variants import enlarged, narrowed, with_specials
-from eqsat.rules.sampling import Instance, Sampler, draw_instance
+from eqsat.samples import Instance, Sampler, draw_instance
 
 LIMITS = Limits(time_s=20.0, nodes=3_000, iterations=60)
 

@@ -20,7 +20,7 @@ from eqsat.ir.interpret import run
 from eqsat.ir.operator import definition_of
 from eqsat.ir.operators.elementwise import infer_broadcast, infer_comparison, infer_variadic
 from eqsat.ir.types import TensorType, Type
-from eqsat.rules.sampling import Instance
+from eqsat.samples import Instance
 
 Feeds = Mapping[str, np.ndarray]
 

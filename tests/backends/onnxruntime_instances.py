@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.rules.sampling import Sampler, fixed
+from eqsat.samples import Sampler, fixed
 
 Instance = tuple[list[Any], dict[str, Any]]
 """Inputs (``None``: absent, ``Fixed``: always a constant) and attributes."""

@@ -21,7 +21,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.operator import defined_operators
 from eqsat.ir.types import DType, tensor_type
-from eqsat.rules.sampling import Fixed, Sampler
+from eqsat.samples import Fixed, Sampler
 
 DRAWS = 6
 OUTPUTS = {

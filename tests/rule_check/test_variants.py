@@ -16,8 +16,8 @@ from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.rewrite import Rule, apply, find_rule, literal, registered_rules, variables
 from eqsat.rule_check.trials import Trial, try_rule
 from eqsat.rule_check.variants import enlarged, narrowed, with_specials
-from eqsat.rules.sampling import SYMBOLIC, Drawing, Instance, Sampler, fixed
 from eqsat.rules.terms import sub
+from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
 
 x, c = variables("x c")
 
@@ -75,7 +75,7 @@ def test_exact_rule_that_is_wrong_for_nan_alone_is_caught() -> None:
             zeros,
             (),
             exactness,
-            "E18",
+            "test",
             "",
             "x - x == 0",
             "",
@@ -99,12 +99,12 @@ def test_nan_that_is_quantised_is_no_counterexample_but_its_neighbours_are() -> 
         shape = d.extents(2, ones=0)
         return {"x": d.floats(shape), "y": d.floats(shape), "s": fixed(np.float32(0.1)), "z": fixed(np.int8(0))}
 
-    wrong = Rule("lost", pattern, lost, (), Exactness.EXACT, "E18", "", "max(x, y) == x", "", sample=draw)
+    wrong = Rule("lost", pattern, lost, (), Exactness.EXACT, "test", "", "max(x, y) == x", "", sample=draw)
     assert Trial().run(wrong, _drawn(wrong))
 
 
 def _drawn(rule: Rule) -> Instance:
-    from eqsat.rules.sampling import draw_instance
+    from eqsat.samples import draw_instance
 
     return draw_instance(rule, Sampler(1))
 

@@ -22,7 +22,7 @@ def products(found: dict[str, int]) -> int:
     return found.get("MatMul", 0) + found.get("Gemm", 0)
 
 
-# --- E16 -------------------------------------------------------------------------------------------------------------------
+# --- gains of normalisations
 
 
 def two_branches(
@@ -91,7 +91,7 @@ def test_factor_along_another_axis_stays_behind_layer_normalization() -> None:
     assert counts(optimized(b.finish({"y": b.op("Mul", normed, b.constant(array(5, 1)))})))["Mul"] == 1
 
 
-# --- E25 -------------------------------------------------------------------------------------------------------------------
+# --- products of low rank
 
 
 def adapted(*, bias: bool, rank: int = 2, scale: float = 2.0, constant: bool = True) -> Graph:

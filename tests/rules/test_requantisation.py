@@ -1,4 +1,4 @@
-"""Requantisation (E8): the table of docs/rules.md, row by row, and the same integers up to one quantum."""
+"""Requantisation: the table of docs/rules.md, row by row, and the same integers up to one quantum."""
 
 from __future__ import annotations
 

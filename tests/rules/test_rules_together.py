@@ -13,7 +13,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import AnyRule, registered_rules
 from eqsat.rule_check.trials import instance_of
-from eqsat.rules.sampling import Sampler
+from eqsat.samples import Sampler
 
 RULES = registered_rules()
 LIMITS = Limits(time_s=20.0, nodes=5_000)

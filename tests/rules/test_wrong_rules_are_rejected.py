@@ -25,9 +25,10 @@ from eqsat.rewrite import (
     present,
     variables,
 )
-from eqsat.rules import broadcasting, movement, parts
-from eqsat.rules.sampling import Sampler, fixed
+from eqsat.rules.algebra import broadcasting
 from eqsat.rules.terms import add, matmul, mul, sub, transpose
+from eqsat.rules.views import movement, parts
+from eqsat.samples import Sampler, fixed
 
 x, y, w, s, z, r = variables("x y w s z r?")
 WRONG: list[Rule | GroupRule] = []
@@ -37,7 +38,7 @@ def wrong(pattern: Any, sample: Any, exactness: Exactness = Exactness.EXACT, **k
     def make(build: Callable[[Match], Term]) -> None:
         name = build.__name__
         WRONG.append(
-            Rule(name, pattern, build, (), exactness, "E18", "none", "left == right", "", sample=sample, **kept)
+            Rule(name, pattern, build, (), exactness, "test", "none", "left == right", "", sample=sample, **kept)
         )
 
     return make
@@ -194,7 +195,7 @@ def _group(of: GroupRule, change: Callable[[Term], Term]) -> GroupRule:
         for ref, term in of.build(view):
             yield ref, change(term)
 
-    return GroupRule(f"wrong_{of.name}", build, of.exactness, "E22", "none", "", "", sample=of.sample)
+    return GroupRule(f"wrong_{of.name}", build, of.exactness, "test", "none", "", "", sample=of.sample)
 
 
 def _reversed(term: Any) -> Term:

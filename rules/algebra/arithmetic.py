@@ -1,0 +1,88 @@
+"""Algebra: neutral elements, signs and powers. Never ``x*0 == 0``, ``x - x == 0`` or ``x/x == 1``: x may be infinite.
+
+Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat.conditions import between, constant, floating, number, one_element, same_type, signed, varies, worthwhile
+from eqsat.equations import Equations
+from eqsat.exactness import Exactness
+from eqsat.samples import Applied, Sampler, fixed
+
+ROUNDING = Exactness.ROUNDING
+WITHIN_ONE_UNIT = "pow is within one unit in the last place, the product is rounded correctly"
+equation = Equations(__name__, source="IEEE 754: exact up to the sign of zero")
+
+# --- neutral elements
+
+equation("remove_added_zero", "x + 0 == x", same_type("x"))
+equation("remove_subtracted_zero", "x - 0 == x", same_type("x"))
+equation("remove_factor_one", "x * 1 == x", same_type("x"))
+equation("remove_divisor_one", "x / 1 == x", same_type("x"))
+equation("remove_exponent_one", "x ** 1 == x", same_type("x"))
+
+# --- signs
+
+equation("cancel_double_negation", "-(-x) == x")
+equation("normalise_negation", "-x == x * -1")
+equation("subtract_instead_of_adding_negation", "x + -y == x - y")
+equation("add_instead_of_subtracting_negation", "x - -y == x + y")
+equation("cancel_signs_of_product", "-x * -y == x * y")
+equation("exchange_negated_difference", "-(x - y) == y - x")
+equation("remove_sign_below_abs", "Abs(-x) == Abs(x)")
+equation("negate_instead_of_subtracting_from_zero", "0 - x == -x", same_type("x"), signed("x"))
+equation("add_negated_constant", "x - c == x + -c", constant("c"), signed("x"))
+equation("double_instead_of_adding", "x + x == x * 2")
+equation(
+    "subtract_instead_of_adding_opposite",
+    "x + y * c == x - y",
+    number("c", -1),
+    "c.rank <= y.rank",
+    varies("y"),
+)
+equation(
+    "add_opposite_multiple_instead_of_subtracting",
+    "x - y * c == x + y * -c",
+    constant("c"),
+    worthwhile(floating("x")),
+    worthwhile(one_element("c")),
+    varies("y"),
+)
+
+# --- powers, reciprocals
+
+equation("square_instead_of_raising", "x ** 2 == x * x", same_type("x"), exactness=ROUNDING, source=WITHIN_ONE_UNIT)
+
+
+def _root(d: Sampler) -> dict[str, Any]:
+    """A base whose bounds are known, infinities among its elements; at times extents, or another exponent."""
+    x = Applied(d.choose(("Abs", "Relu", "Exp", "Neg")), d.floats(d.shape(), infinite=d.chance()))
+    if d.chance(0.1):
+        x = Applied("Shape", x.array)
+    shape = (2,) + (1,) * x.array.ndim if d.chance(0.1) else ()
+    return {"x": x, "c": fixed(np.full(shape, 0.5 if d.chance(0.85) else 1.5, np.float32))}
+
+
+equation(
+    "take_root_instead_of_raising",
+    "x ** c == Sqrt(x)",
+    number("c", 0.5),
+    same_type("x"),
+    floating("x"),
+    between("x", low=0),
+    exactness=ROUNDING,
+    sample=_root,
+    source="pow is within one unit in the last place; pow(-inf, 0.5) is inf, sqrt(-inf) is NaN",
+)
+equation("normalise_reciprocal", "1 / x == Reciprocal(x)", same_type("x"), floating("x"))
+equation(
+    "divide_instead_of_multiplying_by_reciprocal",
+    "x * Reciprocal(y) == x / y",
+    exactness=ROUNDING,
+    source="two roundings become one",
+)

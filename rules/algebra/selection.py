@@ -1,0 +1,168 @@
+"""Logic and selection: double negation, and choices that are made at compile time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from eqsat.conditions import constant, finite, same_type
+from eqsat.equations import Equations
+from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.types import DType
+from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rules.linear.alignment import FLOATS
+from eqsat.rules.terms import int64s
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+SPEC = "ONNX operator specification"
+equation = Equations(__name__, source=SPEC)
+
+equation("cancel_double_not", "Not(Not(x)) == x", source="Boolean algebra")
+equation("choose_first", "Where(1, x, y) == x", same_type("x"))
+equation("choose_second", "Where(0, x, y) == y", same_type("y"))
+equation("choose_either", "Where(c, x, x) == x", same_type("x"))
+equation("exchange_choices", "Where(Not(c), x, y) == Where(c, y, x)")
+
+
+def _guarded(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    scale = np.float32(d.choose((0.1, 0.5, -0.5, 3e36, np.inf, np.nan)))
+    whole = d.broadcast_with(shape) if d.chance(0.2) else shape
+    zero = {"z": fixed(d.choose((3, -3)), "int8")} if d.chance(0.8) else {}
+    found = {"q": d.integers(shape, "int8", -4, 4), "s": fixed(scale), **zero}
+    if d.chance(0.15):
+        found = {"q": d.floats(shape, "float8_e4m3fn", infinite=True), "s": fixed(np.float32(0.5))}
+    return found | {"x": d.floats(d.broadcast_of(whole)), "y": d.floats(whole)}
+
+
+equation(
+    "choose_second_where_nothing_is_nan",  # quantised probabilities need no guard against NaN
+    "Where(IsNaN(DequantizeLinear(q, s, *z, **n)), x, y) == y",
+    constant("s"),
+    finite("s"),
+    same_type("y"),
+    "integers, as floats of 8 bits may be NaN: q.dtype.is_integer",
+    source="integers times a finite number",
+    sample=_guarded,
+)
+
+
+def expanded(x: Ref, like: Ref) -> Term:
+    """``x`` in the shape that broadcasting gives."""
+    return x if x.shape == like.shape else apply("Expand", x, int64s(like.static_shape))
+
+
+equation(
+    "drop_true_operand",
+    "And(x, 1) == expanded(x, root)",
+    functions={"expanded": expanded},
+    source="Boolean algebra",
+)
+
+
+def all_in_order(indices: np.ndarray, extents: tuple[int, ...]) -> bool:
+    """Whether places of GatherND, which then has no batches, are those of all elements of a value, in order."""
+    if indices.shape[-1] != len(extents) or not indices.size == math.prod(extents) * len(extents) > 0:
+        return False
+    places = np.ravel_multi_index(tuple(np.moveaxis(indices % extents, -1, 0)), extents).reshape(-1)
+    return np.array_equal(places, np.arange(places.size))
+
+
+def _lookup(d: Sampler) -> dict[str, Any]:
+    shape = d.extents(d.integer(1, 3))
+    places = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
+    if d.chance(0.2):
+        places = places[::-1]
+    lead = (1, *places.shape[:1]) if d.chance() else shape
+    indices = places.reshape(*lead, len(shape))
+    if d.chance(0.2) and len(shape) > 1:
+        return {"x": d.floats(shape), "c": fixed(indices[..., :1]), "n": {}}
+    return {"x": d.floats(shape), "c": fixed(indices), "n": {"batch_dims": 0} if d.chance() else {}}
+
+
+equation(
+    "gather_all_as_reshape",
+    "GatherND(x, c, **n) == Reshape(x, int64s(c.value.shape[:-1]))",
+    constant("c"),
+    "all places in order: all_in_order(c.value, x.static_shape)",
+    functions={"all_in_order": all_in_order, "int64s": int64s},
+    sample=_lookup,
+)
+
+
+# --- numbers chosen by truth values
+
+
+def _computed_choice(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape()
+    dtype = d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16, DType.INT32))
+
+    def number() -> str:
+        form = shape if d.chance(0.1) else d.choose(((), (), (1,)))
+        found = np.full(form, d.choose((1, 1, -3, 2, 0)) if dtype is DType.INT32 else d.choose((1, 0.1, -1e4, np.inf)))
+        return drawing.value(fixed(found.astype(dtype.numpy)))
+
+    is_truth = d.chance(0.9)
+    chosen = drawing.value(d.booleans(shape) if is_truth else d.integers(shape, "int8"))
+    if d.chance(0.5) or not is_truth:
+        value = drawing.op("Cast", chosen, to=int(dtype))
+    else:
+        value = drawing.op("Where", chosen, number(), number())
+    several = [value]
+    for _ in range(d.integer(1, 3)):
+        operands = (several[-1], number()) if d.chance() else (number(), several[-1])
+        several.append(drawing.op(d.choose(("Add", "Sub", "Mul", "Div")), *operands))
+    return drawing.finish(several[-1], *d.subset(several[1:-1], 0.3))
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="each element is computed from one number of two, alike before and behind the choice",
+    sample=_computed_choice,
+)
+def choose_between_results(view: GroupView) -> Iterator[Merge]:
+    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one.
+
+    Truth values as floats are the choice between 1 and 0.
+    """
+    choices: dict[int, tuple[Ref, Term, Term]] = {}
+    for node, (c, p, q) in view.nodes("Where"):
+        assert c is not None
+        if _is_number(p) and _is_number(q):
+            assert p is not None
+            assert q is not None
+            choices.setdefault(node.handle, (c, p, q))
+    for node, (c,) in view.nodes("Cast"):
+        if c is not None and c.dtype is DType.BOOL and node.dtype in FLOATS:
+            choices.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
+    for op in operators_with(_is_arithmetic):
+        for node, (a, b) in view.nodes(op):
+            assert a is not None
+            assert b is not None
+            if node.dtype not in FLOATS or node.is_constant:
+                continue
+            if a.handle in choices and _is_number(b):
+                c, p, q = choices[a.handle]
+                results = apply(op, p, b), apply(op, q, b)
+            elif b.handle in choices and _is_number(a):
+                c, p, q = choices[b.handle]
+                results = apply(op, a, p), apply(op, a, q)
+            else:
+                continue
+            if c.type.shape is not None and c.type.shape == node.type.shape:
+                yield node, apply("Where", c, *results)
+
+
+def _is_arithmetic(op: Operator) -> bool:
+    """Whether it adds, subtracts, multiplies or divides, which all do alike."""
+    return op.bit_exact and op.traits.operands == 2 and bool(op.traits.affine)
+
+
+def _is_number(value: Ref | None) -> bool:
+    """Whether a value is one number known at compile time."""
+    return value is not None and value.is_constant and value.type.size == 1

@@ -1,0 +1,13 @@
+"""Attention, read back from what exporters spell out: ``softmax(q k^T * s + m) v`` for every head.
+
+    Softmax(q @ Transpose(k) * s + m) @ v == Attention(q, k, v, m, s)       on floats              `recognition`
+    Q(Softmax(Q(q @ k)) @ v) == QuantisedAttention(q, k, v, ...)            every step kept        `quantised`
+    heads in rows, keys and values that heads share                         how it lies            `layout`
+    Concat(past, k)                                                         stored keys, values    `cache`
+    x * cos + turned(x) * sin == RotaryEmbedding(x, cos, sin)               positions              `rotary`, `rotary_reading`
+
+Nobody can write down all spellings of attention as patterns: scales stand before, behind or half on each side, masks are added,
+chosen or multiplied, heads are split by any chain of views. So `reading` goes from the product back to queries and keys, one step
+at a time. Each step is an equation, looked for in the e-graph, where all spellings of a value are one class. `masks` and
+`elements` say what is known of the mask, and so in which form the operator may take it.
+"""

@@ -1,0 +1,104 @@
+"""What is known of the elements of a mask: all of them, or the few numbers that they may be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eqsat.ir.graph import NO_ATTRIBUTES
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import traits_of
+from eqsat.ir.traits import Traits
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref, Unmet
+from eqsat.rules.attention.reading import Reader
+
+Levels = frozenset[float]
+"""The numbers, in float32, that the elements of a value may be."""
+
+_MOST_LEVELS = 8
+_DEPTH = 8
+
+
+def bounds_of(array: np.ndarray) -> tuple[float, float, bool]:
+    """Least and greatest finite element, (inf, -inf) if there is none, and whether there are minus infinities.
+
+    Raises `Unmet` for NaN and infinity.
+    """
+    if array.dtype == object or np.isnan(array).any() or (array == np.inf).any():
+        raise Unmet("the mask may be NaN or infinity")
+    finite = array[np.isfinite(array)]
+    if not finite.size:
+        return (math.inf, -math.inf, bool(array.size))
+    return (float(finite.min()), float(finite.max()), finite.size < array.size)
+
+
+def elements_of(reader: Reader, value: Ref) -> np.ndarray | None:
+    """The elements of a constant, or of a choice between constants that was too large to be folded; else ``None``."""
+    if not value.is_constant:
+        return None
+    try:
+        return value.elements
+    except Unmet:
+        pass
+    for _, _, operands in reader.nodes(value, "Where"):
+        arrays = [None if x is None else elements_of(reader, x) for x in operands]
+        if all(x is not None for x in arrays):
+            return np.where(*arrays)  # type: ignore[arg-type]
+    return None
+
+
+def levels_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> Levels | None:
+    """The numbers that the elements of a value may be, if they are known and few."""
+    key = value.handle, depth
+    if key not in reader.levels:
+        reader.levels[key] = _search_levels(reader, value, depth)
+    return reader.levels[key]
+
+
+def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
+    if value.dtype is DType.BOOL:
+        return frozenset((0.0, 1.0))
+    if value.is_constant:
+        array = elements_of(reader, value)
+        return None if array is None else _few(array)
+    for op, inputs in reader.view.spellings(value) if depth else ():
+        found, traits = None, traits_of(op)
+        if op == "Where" and None not in inputs:
+            found = _united(*(levels_of(reader, x, depth - 1) for x in inputs[1:] if x is not None))
+        elif traits.operands == len(traits.affine) == 2 and value.dtype is DType.FLOAT:
+            sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
+            if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
+                found = paired(op, sides[0], sides[1])
+        elif inputs and inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype is DType.FLOAT)):
+            found = levels_of(reader, inputs[0], depth - 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _copies(traits: Traits) -> bool:
+    """Whether the elements are elements of the first input alone."""
+    return traits.moves and len(traits.sources) == 1 and not traits.or_zero
+
+
+def paired(op: str, left: Levels, right: Levels) -> Levels | None:
+    """What an operator makes of any two numbers, in float32; ``None`` if these are many, or NaN."""
+    operands = np.array(sorted(left), np.float32)[:, None], np.array(sorted(right), np.float32)
+    return _few(evaluate_operator(op, NO_ATTRIBUTES, operands)[0])
+
+
+def _few(array: np.ndarray) -> Levels | None:
+    if array.dtype.kind not in "fiub" or np.isnan(array).any():
+        return None
+    distinct = np.unique(array)
+    return frozenset(distinct.astype(np.float32).tolist()) if distinct.size <= _MOST_LEVELS else None
+
+
+def _united(left: Levels | None, right: Levels | None) -> Levels | None:
+    both = None if left is None or right is None else left | right
+    return both if both is not None and len(both) <= _MOST_LEVELS else None
+
+
+__all__ = ["Levels", "bounds_of", "elements_of", "levels_of", "paired"]

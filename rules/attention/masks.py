@@ -1,0 +1,361 @@
+"""Masks of attention: what is added to the scores, what is known of its elements, and the forms that the operator takes.
+
+A row in which the mask forbids every key gives zeros in Attention, by the specification and in ONNX Runtime, NaN in a softmax
+over minus infinities, and the mean of the values where each score was replaced by one large number. So minus infinities must
+leave something open in every row, or NaN must have been replaced by zeros behind the softmax. Finite numbers stay finite; those
+from `MASK_FLOOR` on, the lowest of which ONNX Runtime takes for minus infinity, are raised to it if they are all the same, and
+what is added is then the same to the last bit as long as the scores stay below 1e30.
+
+Of other masks, those of which nothing is known among them, rows in which all is low are shifted, see `_shifted`: that takes three
+more operators and leaves ordinary rows as they are. In float16 there is no room for that: a mask is small there, or leaves every
+row open.
+
+Queries and keys are taken to be finite: zeros in place of NaN would hide NaN there, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.types import Dim, DType
+from eqsat.rewrite import Apply, Ref, Term, Unmet, apply, literal
+from eqsat.rules.attention.elements import Levels, bounds_of, elements_of, levels_of, paired
+from eqsat.rules.attention.reading import Reader, Step
+from eqsat.rules.linear.alignment import regrouped, regrouped_shape
+from eqsat.rules.terms import add, int64s, mul, sub
+
+MASK_FLOOR = -1e38
+"""Least number of a float32 mask that is emitted."""
+
+LARGEST = float(np.finfo(np.float32).max)
+
+_FORBIDDING = {DType.FLOAT: -1e9, DType.FLOAT16: -1e4}
+"""A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
+
+_SHRINKING = 100.0
+"""Least factor, inverted, after which such a number is still far enough from the scores, which shrink as it does."""
+
+_ABSORBING = -1e30
+"""Added to a score of ordinary size this leaves nothing of it, as if the score had been replaced."""
+
+_ABSORBED = -1e22
+"""Least number of which nothing is left beside `_ABSORBING`."""
+
+_LOW_ROW = float(np.float32(1e37))
+"""Rows are shifted whose greatest number is further from zero than this, and then that is about it."""
+
+_COARSE = 1 / 16
+"""Numbers whose neighbours are this far from them leave of a score what a softmax notices to be gone."""
+
+_PART_LOST = 8.0
+"""A sum of two numbers may miss this part of such a step: what scores add up to then still rounds as it did."""
+
+_SMALL = 64.0
+"""Numbers of a float16 mask up to this size leave the scores as precise as they are."""
+
+Form = tuple["Mask | None", dict[str, Any]]
+"""The mask that the operator is given, if any, and attributes."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What is added to the scores.
+
+    ``least``, ``high``: bounds on the finite elements. ``infinite``: elements may be minus infinity. ``array``: the elements,
+    if known; ``levels``: the few numbers that they may be. ``is_open``: every row is known to have an element that does not
+    forbid. ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
+    ``replaces``: the scores are replaced by a finite number, not added to. ``raised``: the mask with that number, or the
+    lowest of two, where the operator takes it. ``unknown``: the elements may be anything, NaN and infinity, too.
+    """
+
+    term: Term
+    shape: tuple[Dim, ...]
+    dtype: DType
+    least: float
+    high: float
+    infinite: bool = False
+    array: np.ndarray | None = None
+    levels: Levels | None = None
+    is_open: bool = False
+    allowed: Term | None = None
+    replaces: bool = False
+    raised: Term | None = None
+    unknown: bool = False
+
+    def scaled(self, factor: float) -> Mask:
+        """The mask times a number. Raises `Unmet` where the scores were replaced by a number that may matter then."""
+        term = mul(self.term, literal(factor, self.dtype))
+        least, high = sorted((self.least * factor, self.high * factor))
+        if self.unknown or max(abs(least), abs(high)) > LARGEST or (factor < 0 and self.infinite):
+            return unknown_mask(term, self.shape, self.dtype, replaces=self.replaces)
+        if self.replaces and least > _FORBIDDING[self.dtype] / _SHRINKING:
+            raise Unmet("the scores are replaced by a number that may matter")
+        return replace(
+            self,
+            term=term,
+            least=least,
+            high=high,
+            array=None if self.array is None else self.array * np.float32(factor),
+            levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,))),
+            raised=self.raised if self.replaces and factor > 0 else None,
+        )
+
+    def regrouped(self, source: Sequence[Dim], target: Sequence[Dim]) -> Mask:
+        """The mask of scores with leading extents ``source``, of the same scores with ``target`` in their place."""
+        if tuple(source) == tuple(target):
+            return self
+        whole, shape = regrouped_shape(self.shape, source, target)
+        array = None if self.array is None else np.broadcast_to(self.array, whole).reshape(shape)
+        given = (self.term, self.allowed, self.raised)
+        term, allowed, raised = (None if t is None else regrouped(t, self.shape, source, target) for t in given)
+        assert term is not None
+        return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
+
+    def widened(self) -> Mask:
+        """The mask in float32."""
+        if self.replaces:
+            raise Unmet("the scores are replaced before they are converted")
+        return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
+
+    def plus(self, other: Mask) -> Mask:
+        """The sum of two masks. Raises `Unmet` for two element types, and where scores round otherwise beside the sum.
+
+        Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `selected`.
+        """
+        if self.dtype is not other.dtype:
+            raise Unmet("masks of two types")
+        if _rounds_otherwise(self, other):
+            raise Unmet("of the scores another part is lost beside the sum of the masks")
+        shape = _broadcast(self.shape, other.shape)
+        term = add(self.term, other.term)
+        if self.array is not None and other.array is not None:
+            with np.errstate(over="ignore"):
+                found = mask_of_elements(term, shape, self.dtype, self.array + other.array)
+            if found.is_open:
+                return found
+        if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
+            raise Unmet("the scores are replaced beside another mask")
+        replaces = self.replaces or other.replaces
+        levels = None if self.levels is None or other.levels is None else paired("Add", self.levels, other.levels)
+        least, high = self.least + other.least, self.high + other.high
+        infinite = self.infinite or other.infinite
+        if levels is not None:
+            least, high, forbids = bounds_of(np.array(sorted(levels)))
+            infinite = infinite or forbids
+        if self.unknown or other.unknown or not -LARGEST <= least <= high <= LARGEST:
+            return unknown_mask(term, shape, self.dtype, replaces=replaces)
+        is_open = least >= MASK_FLOOR and any(x.is_open and not y.infinite for x, y in ((self, other), (other, self)))
+        both = None if self.allowed is None or other.allowed is None else apply("And", self.allowed, other.allowed)
+        return Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, both, replaces)
+
+    def selected(self, step: Step) -> Mask:
+        """The mask where scores with it are replaced by a number: `selecting_mask` where the two cannot be added."""
+        condition, number, value = _selection(step)
+        if value > _ABSORBING or number.dtype is not self.dtype:
+            raise Unmet("the scores are replaced by a number that may matter")
+        term = apply("Where", condition, *((number, self.term) if step.swapped else (self.term, number)))
+        shape = _broadcast(self.shape, condition.shape)
+        return unknown_mask(term, shape, self.dtype, replaces=value > -math.inf)
+
+    def forms(self, dtype: DType, queries: int, keys: int, *, guarded: bool) -> Iterator[Form]:
+        """The mask as an operator on elements of ``dtype`` may take it: as numbers, as truth values, or as causality.
+
+        ``guarded``: rows in which every key is forbidden give zeros. Raises `Unmet` unless there is a form.
+        """
+        if self.unknown and guarded:
+            raise Unmet("NaN of the mask would be replaced by zeros")
+        if self.unknown or (self.infinite and not (self.is_open or guarded)):
+            yield self._shifted(dtype), {}
+            return
+        if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
+            yield None, {"is_causal": 1}
+            return
+        forms: list[Form] = []  # of equally good ones the first is taken
+        if self.allowed is not None and self.infinite:
+            forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
+        numbers = self._with_infinities(dtype) if self.infinite else self._finite(dtype)
+        if numbers is not None:
+            forms.append((numbers, {}))
+        if not forms:
+            raise Unmet("the mask has no form in this precision")
+        yield from forms
+
+    def _finite(self, dtype: DType) -> Mask | None:
+        if dtype is not DType.FLOAT:
+            return self._finite_half(dtype)
+        if self.least >= MASK_FLOOR and not (self.replaces and self.least > _ABSORBING):
+            return self
+        low = self.levels if self.array is None else frozenset(np.unique(self.array[self.array <= MASK_FLOOR]).tolist())
+        if not self.is_open and (low is None or sum(x <= MASK_FLOOR for x in low) > 1):
+            return self._shifted(dtype)
+        floor = literal(np.float32(MASK_FLOOR))
+        return replace(self, term=apply("Max", self.term, floor) if self.raised is None else self.raised)
+
+    def _finite_half(self, dtype: DType) -> Mask | None:
+        if max(abs(self.least), abs(self.high)) <= _SMALL:
+            return self._cast(dtype)
+        if self.array is None or not self.is_open:
+            return None
+        array = np.where(self.array <= _FORBIDDING[DType.FLOAT16], -np.inf, self.array)
+        forbidding = mask_of_elements(literal(array, dtype), self.shape, dtype, array)
+        return forbidding._with_infinities(dtype) if forbidding.is_open else None
+
+    def _with_infinities(self, dtype: DType) -> Mask | None:
+        if dtype is not DType.FLOAT:
+            return self._cast(dtype) if max(abs(self.least), abs(self.high)) <= _SMALL else None
+        return self if self.least >= MASK_FLOOR or (self.is_open and self.array is not None) else None
+
+    def _shifted(self, dtype: DType) -> Mask:
+        """The mask ``m - f(r)`` for the greatest number ``r`` of each row, where ``f`` is 0 for ordinary numbers.
+
+        A softmax is the same for a row to which one number was added, and takes nothing of the scores in where that row is
+        as far from zero as `_LOW_ROW`. A row of minus infinities becomes NaN, as do those with NaN or infinity among them.
+        """
+        if dtype is not DType.FLOAT:
+            raise Unmet("float16 has no room for a mask that may be anything")
+        largest = self.term
+        if self.shape and self.shape[-1] != 1:
+            largest = apply("ReduceMax", largest, int64s((-1,)), keepdims=1)
+        return replace(self, term=sub(self.term, apply("Shrink", largest, lambd=_LOW_ROW, bias=_LOW_ROW)))
+
+    def _cast(self, dtype: DType) -> Mask:
+        return self if self.dtype is dtype else replace(self, term=apply("Cast", self.term, to=int(dtype)), dtype=dtype)
+
+
+def unknown_mask(term: Term, shape: tuple[Dim, ...], dtype: DType, *, replaces: bool = False) -> Mask:
+    """A mask of which nothing is known."""
+    return Mask(term, shape, dtype, -math.inf, math.inf, True, replaces=replaces, unknown=True)
+
+
+def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np.ndarray, **more: Any) -> Mask:
+    """A mask whose elements are known. Raises `Unmet` for NaN, infinity, and where everything is forbidden."""
+    least, high, infinite = bounds_of(array)
+    if least > high:
+        raise Unmet("the mask forbids everything")
+    array = array.astype(np.float32)
+    is_open = bool((np.atleast_1d(array) >= MASK_FLOOR).any(axis=-1).all())
+    return Mask(term, shape, dtype, least, high, infinite, array, is_open=is_open, **more)
+
+
+def added_mask(reader: Reader, mask: Ref) -> Mask:
+    """A value that is added to the scores."""
+    array = elements_of(reader, mask)
+    if array is not None:
+        return mask_of_elements(mask, mask.shape, mask.dtype, array)
+    levels = levels_of(reader, mask)
+    low, high = mask.interval
+    least, high, infinite = (low, high, False) if levels is None else bounds_of(np.array(sorted(levels)))
+    if not -LARGEST <= least <= high <= LARGEST:
+        return unknown_mask(mask, mask.shape, mask.dtype)
+    raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
+    allowed = _truth_values(reader, mask) if infinite else None
+    return Mask(mask, mask.shape, mask.dtype, least, high, infinite, None, levels, allowed=allowed, raised=raised)
+
+
+def selecting_mask(reader: Reader, step: Step) -> Mask:
+    """``Where(c, s, v) == s + Where(c, 0, v)`` for a ``v`` so low that nothing of ``s`` is left beside it."""
+    condition, number, value = _selection(step)
+    dtype = number.dtype
+    if dtype not in _FORBIDDING or not value <= _FORBIDDING[dtype]:
+        raise Unmet("the scores are replaced by a number that may matter")
+    infinite = value == -math.inf
+    term = _choice(condition, value, dtype, step.swapped)
+    raised = term if infinite else _choice(condition, max(min(value, _ABSORBING), MASK_FLOOR), dtype, step.swapped)
+    holds = elements_of(reader, condition)
+    if holds is not None:
+        array = np.where(holds, value, 0.0) if step.swapped else np.where(holds, 0.0, value)
+        return mask_of_elements(term, condition.shape, dtype, array, replaces=not infinite, raised=raised)
+    levels = frozenset((0.0, value))
+    if not infinite:
+        return Mask(term, condition.shape, dtype, value, 0.0, levels=levels, replaces=True, raised=raised)
+    allowed = apply("Not", condition) if step.swapped else condition
+    return Mask(term, condition.shape, dtype, 0.0, 0.0, True, levels=levels, allowed=allowed)
+
+
+def _selection(step: Step) -> tuple[Ref, Ref, float]:
+    """Condition and number of a choice between the scores and a number, and that number."""
+    condition, number = step.operands
+    assert condition is not None
+    assert number is not None
+    return condition, number, float(number.value.reshape(()))
+
+
+def _rounds_otherwise(left: Mask, right: Mask) -> bool:
+    """Whether all of a row may be so far from zero that the rounding of a sum of two numbers decides what is left of scores.
+
+    ``(s - 1e4) - 1e9`` is -1e9 less a multiple of 64, and so is ``s + (-1e4 - 1e9)``, but not always the same one. Where such
+    keys are beside others they do not count. Of masks whose numbers are not known nothing can be said.
+    """
+    dtype = left.dtype.numpy
+    if left.array is not None and right.array is not None:
+        a, b = np.broadcast_arrays(np.atleast_1d(left.array), right.array)
+        with np.errstate(all="ignore"):
+            far = _is_coarse((a + b).astype(dtype).max(axis=-1, initial=-math.inf))
+        a, b = a[far], b[far]
+    elif left.levels is not None and right.levels is not None:
+        a, b = np.array(sorted(left.levels))[:, None], np.array(sorted(right.levels))
+    else:
+        return False
+    with np.errstate(all="ignore"):
+        exact = a.astype(np.float64) + b
+        total = exact.astype(dtype)
+        lost = np.abs(exact - total.astype(np.float64))
+        return bool((_is_coarse(total) & (lost > np.spacing(np.abs(total)).astype(np.float64) / _PART_LOST)).any())
+
+
+def _is_coarse(numbers: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))
+
+
+def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    rank = max(len(left), len(right))
+    a, b = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (left, right))
+    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+
+
+def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:
+    zero, low = literal(0.0, dtype), literal(value, dtype)
+    return apply("Where", condition, *((low, zero) if swapped else (zero, low)))
+
+
+def _truth_values(reader: Reader, mask: Ref) -> Term | None:
+    """``c`` of ``Where(c, 0, -inf)``, negated if the branches are exchanged, where it has all axes of the mask."""
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        assert condition is not None
+        assert a is not None
+        assert b is not None
+        if condition.shape == mask.shape and {a.interval, b.interval} == {(0.0, 0.0), (-math.inf, -math.inf)}:
+            return condition if b.interval[0] < 0 else apply("Not", condition)
+    return None
+
+
+def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
+    """A choice between two numbers with the lower one raised to the floor at once."""
+    floor = literal(np.float32(MASK_FLOOR))
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        assert condition is not None
+        assert a is not None
+        assert b is not None
+        if a.is_constant and b.is_constant:
+            return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))
+    return None
+
+
+def is_causal(array: np.ndarray, queries: int, keys: int, before: int = 0, forbidding: float = -1e9) -> bool:
+    """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
+
+    ``before``: number of keys that are there before those of the queries.
+    """
+    if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
+        return False
+    earlier = np.tri(queries, keys, before, dtype=np.bool_)
+    return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
+
+
+__all__ = ["LARGEST", "MASK_FLOOR", "Mask", "added_mask", "is_causal", "selecting_mask"]

@@ -1,0 +1,247 @@
+"""Quantised attention: every step that `attention.reading` reads, kept as it is, in one operator of our own.
+
+Nothing is recomputed and nothing reordered, so this is exact whatever the steps are: the operator says which run together,
+for targets with kernels that do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.attention.reading import Probabilities, Reader, Step
+from eqsat.rules.attention.recognition import batch_and_heads, check_batches, grouped, result_of
+from eqsat.rules.linear.alignment import regrouped
+from eqsat.rules.terms import permutation_of
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples.attention import masked_by_window
+
+SWAP = (0, 2, 1, 3)
+_Edge = tuple[Ref, tuple[Step, ...]]
+_QUANTISED = ("DequantizeLinear", "QuantizeLinear")
+SOURCE = "the same operators in the same order"
+
+
+def _draw(d: Sampler) -> Instance:
+    """Attention with quantisation on some of its edges, now and then on none."""
+    drawing = Drawing()
+    batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
+    lead: tuple[int, ...] = (batch, heads) if d.chance(0.8) else (heads,)
+    q = _source(d, drawing, (*lead, queries, size))
+    k = _source(d, drawing, (*lead, size, keys))
+    scores = drawing.op("MatMul", q, k)
+    for _ in range(d.integer(0, 3)):
+        kind = d.integer(0, 4)
+        if kind == 4 and len(lead) == 2 and lead[0] % 2 == 0:
+            scores, shape = masked_by_window(d, drawing, scores, (*lead, queries, keys))
+            lead = shape[:-2]
+        elif kind == 4:
+            each = fixed(d.rng.uniform(-1, 1, (lead[-1], 1, 1)), "float32")
+            scores = drawing.op("Mul", drawing.value(each), scores)
+        elif kind == 0:
+            scores = drawing.op(
+                d.choose(("Mul", "Div")), scores, drawing.value(fixed(d.choose((0.5, -0.3)), "float32"))
+            )
+        elif kind == 1:
+            scores = drawing.op("Add", scores, drawing.value(d.either(d.floats(d.broadcast_of((queries, keys))))))
+        elif kind == 2:
+            scores = _quantised(d, drawing, scores)
+        else:
+            allowed = drawing.value(d.booleans((queries, keys)))
+            low = drawing.value(fixed(-3.0, "float32"))
+            scores = drawing.op("Where", allowed, *((scores, low) if d.chance() else (low, scores)))
+    chances = drawing.op("Softmax", scores, axis=-1 if d.chance(0.9) else -2)
+    if d.chance():
+        chances = _quantised(d, drawing, chances)
+    y = drawing.op("MatMul", chances, _source(d, drawing, (*lead, keys, width)))
+    if d.chance():
+        y = drawing.op("QuantizeLinear", y, *_parameters(d, drawing))
+        if d.chance():
+            dtype: Any = drawing.builder.type_of(y)
+            y = drawing.op("Max", y, drawing.builder.constant(np.array(2, dtype.dtype.numpy)))
+    return drawing.finish(y)
+
+
+def _parameters(d: Sampler, drawing: Drawing) -> list[str]:
+    zero = fixed(np.int8(d.integer(-3, 3))) if d.chance() else fixed(np.uint8(d.integer(0, 5)))
+    return [drawing.value(fixed(np.float32(d.choose((0.25, 0.1, 0.03))))), drawing.value(zero)]
+
+
+def _source(d: Sampler, drawing: Drawing, shape: tuple[int, ...]) -> str:
+    x = drawing.value(d.floats(shape))
+    return _quantised(d, drawing, x) if d.chance(0.7) else x
+
+
+def _quantised(d: Sampler, drawing: Drawing, value: str) -> str:
+    parameters = _parameters(d, drawing)
+    value = drawing.op("QuantizeLinear", value, *parameters)
+    if d.chance(0.3):
+        dtype: Any = drawing.builder.type_of(value)
+        bound = drawing.builder.constant(np.array(3, dtype.dtype.numpy))
+        value = drawing.op(d.choose(("Max", "Min")), value, bound)
+    other = drawing.value(fixed(np.float32(0.4)))
+    return drawing.op("DequantizeLinear", value, other if d.chance(0.3) else parameters[0], parameters[1])
+
+
+@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw, domain="eqsat")
+def recognise_quantised_attention(view: GroupView) -> Iterator[Merge]:
+    """``Q(DQ(Q(Softmax(f(DQ(q) @ DQ(k))))) @ DQ(v)) == QuantizedAttention(q, k', v)`` for any chain ``f`` of scales, masks and
+    quantisation."""
+    reader = Reader(view)
+    for product in ("MatMul", "MatMulInteger"):
+        for root, (p, v, *zeros) in view.nodes(product):
+            assert p is not None
+            assert v is not None
+            try:
+                read = reader.probabilities if product == "MatMul" else reader.integer_probabilities
+                found = read(p) if not any(z is not None for z in zeros) else None
+                if found is None:
+                    continue
+                edges = _Edges(reader, found, p, v, product)
+                for user, steps in ((root, ()), *_results(view, root)):
+                    yield from edges.merges(user, steps)
+            except Unmet:
+                continue
+
+
+def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    """Values that quantise ``value`` by one scale, and clip that to a narrower range."""
+    for op, user, inputs in view.users(value):
+        if op != "QuantizeLinear" or inputs[0] is None or inputs[0].handle != value.handle:
+            continue
+        plain = not any(user.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
+        if plain and _numbers(inputs[1:]):
+            steps = (Step("QuantizeLinear", tuple(inputs[1:])),)
+            yield user, steps
+            yield from _clipped(view, user, steps, 2)
+
+
+def _clipped(
+    view: GroupView, value: Ref, steps: tuple[Step, ...], depth: int
+) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    for op, user, inputs in view.users(value) if depth else ():
+        narrows = op == "Clip" or (op in ("Max", "Min") and len(inputs) == 2)
+        if narrows and inputs[0] is not None and inputs[0].handle == value.handle and _numbers(inputs[1:]):
+            longer = (*steps, Step(op, tuple(inputs[1:])))
+            yield user, longer
+            if user.handle != value.handle:
+                yield from _clipped(view, user, longer, depth - 1)
+
+
+def _numbers(operands: Sequence[Ref | None]) -> bool:
+    """Whether each operand is absent or one number known at compile time."""
+    return all(x is None or (x.is_constant and x.value.size == 1) for x in operands)
+
+
+class _Edges:
+    """The operands of the operator and the steps on each of its edges."""
+
+    def __init__(self, reader: Reader, found: Probabilities, p: Ref, v: Ref, product: str) -> None:
+        scores = found.scores
+        check_batches(scores, p, v)
+        if v.shape[:-2] != p.shape[:-2] or scores.k.shape[:-2] != scores.q.shape[:-2]:
+            raise Unmet("heads are shared")
+        if found.guarded or any(step.op in ("Widen", "Narrow") for step in (*scores.steps, *found.steps)):
+            raise Unmet("NaN replaced, or in two precisions")
+        self._reader = reader
+        self._lead = scores.lead
+        keys, self._stored = self._keys_as_stored(scores.k)
+        self._operands = {"queries": scores.q, "keys": keys, "values": v}
+        self._inner = {"scores": scores.steps, "probabilities": found.steps}
+        self._products = {"score_product": scores.product, "value_product": product}
+
+    def merges(self, root: Ref, result: tuple[Step, ...]) -> Iterator[Merge]:
+        """The operator with ``result`` on the edge behind it: on integers, and on what was quantised to them."""
+        integers = {edge: self._dequantised(x) for edge, x in self._operands.items()}
+        sources = {edge: self._quantised(*found) for edge, found in integers.items()}
+        edges = {**{edge: steps for edge, (_, steps) in integers.items()}, **self._inner, "result": result}
+        quantised = any(step.op in _QUANTISED for steps in edges.values() for step in steps)
+        if quantised or any(found != integers[edge] for edge, found in sources.items()):
+            yield root, self._applied(root, integers, result)
+            yield root, self._applied(root, sources, result)
+
+    def _keys_as_stored(self, k: Ref) -> tuple[Ref, bool]:
+        """What ``k`` (..., size, keys) is the transpose of, and True; else ``k`` and False."""
+        swap = (*range(k.rank - 2), k.rank - 1, k.rank - 2)
+        for _, node, (stored,) in self._reader.nodes(k, "Transpose"):
+            if stored is not None and permutation_of(node) == swap:
+                return stored, True
+        return k, False
+
+    def _dequantised(self, value: Ref) -> _Edge:
+        """The integers that a value is dequantised from, and that step; else the value."""
+        for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
+            if integers is not None and _numbers(parameters) and not node.attr("block_size", 0):
+                return integers, (Step("DequantizeLinear", tuple(parameters)),)
+        return value, ()
+
+    def _quantised(self, value: Ref, steps: tuple[Step, ...]) -> _Edge:
+        """What was quantised to the integers, best without a factor before, and the steps from there on; else the integers."""
+        found = [(source, (*earlier, *steps)) for source, earlier in self._reader.integers(value)]
+        plain = [edge for edge in found if not any(self._reader.nodes(edge[0], "Mul", "Div"))]
+        return (*plain, *found, (value, steps))[0]
+
+    def _applied(self, root: Ref, sources: dict[str, _Edge], result: tuple[Step, ...]) -> Term:
+        edges = {**{edge: steps for edge, (_, steps) in sources.items()}, **self._inner, "result": result}
+        queries, keys, values = (grouped(x, self._lead) for x, _ in sources.values())
+        operands: list[Any] = [queries, keys if self._stored else apply("Transpose", keys, perm=(0, 1, 3, 2)), values]
+        attributes: dict[str, Any] = {name: op for name, op in self._products.items() if op != "MatMul"}
+        for edge, steps in edges.items():
+            if steps:
+                attributes[edge] = tuple("WhereNot" if s.swapped else s.op for s in steps)
+            for step in steps:
+                operands += [*self._others(step), *[None] * (STEPS[step.op] - len(step.operands))]
+        return result_of(apply(QUANTIZED_ATTENTION, *operands, layout="bnsh", **attributes), root, self._lead)
+
+    def _others(self, step: Step) -> list[Term | None]:
+        """The other inputs of a step, as they are beside scores of the operator's batch and heads."""
+        if not step.lead or (step.lead == self._lead and len(self._lead) < 3):
+            return list(step.operands)
+        lead = batch_and_heads(self._lead)
+        return [
+            x if x is None or x.shape in ((), (1,)) else regrouped(x, x.shape, step.lead, lead) for x in step.operands
+        ]
+
+
+def _draw_rows(d: Sampler) -> Instance:
+    drawing = Drawing()
+    batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
+    shapes = ((batch, heads, queries, size), (batch, heads, keys, size), (batch, heads, keys, width))
+    operands = [drawing.value(d.integers(s, "int8", -4, 4)) for s in shapes]
+    parameters = [p for _ in shapes for p in (drawing.value(fixed(np.float32(0.25))), drawing.value(fixed(np.int8(0))))]
+    steps: Any = ("DequantizeLinear",)
+    y = drawing.builder.op(
+        "QuantizedAttention",
+        *operands,
+        *parameters,
+        domain="eqsat",
+        queries=steps,
+        keys=steps,
+        values=steps,
+        layout="bnsh",
+    )
+    return drawing.finish(drawing.op("Transpose", y, perm=SWAP if d.chance(0.9) else (2, 0, 1, 3)))
+
+
+@group_rule(
+    exactness=Exactness.EXACT,
+    source="a product of matrices, whichever way they are stored",
+    sample=_draw_rows,
+    domain="eqsat",
+)
+def attend_quantised_in_rows(view: GroupView) -> Iterator[Merge]:
+    """``Transpose(QuantizedAttention(q, k, v), (0, 2, 1, 3)) == QuantizedAttention(q', k', v')`` with heads behind the
+    sequence."""
+    for node, (q, k, v, *operands) in view.nodes(QUANTIZED_ATTENTION):
+        if node.attr("layout") != "bnsh":
+            continue
+        for op, user, _ in view.users(node):
+            if op == "Transpose" and permutation_of(user) == SWAP:
+                moved: list[Term | None] = [None if x is None else apply("Transpose", x, perm=SWAP) for x in (q, k, v)]
+                attributes = node.attributes.updated(layout="bsnh")
+                yield user, Apply(QUANTIZED_ATTENTION, (*moved, *operands), attributes)  # type: ignore[arg-type]

@@ -1,0 +1,341 @@
+"""Reading attention out of the e-graph: from a product back to queries and keys, one step at a time.
+
+Between the product of queries and keys and the softmax, and on each edge around them, exporters put scales, masks, caps,
+views and quantisation in any order. Each function here knows one of these steps and reads on; what they compose to is for
+`attention.recognition` (one float operator) and `attention.quantised` (one quantised operator) to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from eqsat.ir.types import Dim, DType
+from eqsat.rewrite import GroupView, Ref, Unmet
+
+Node = tuple[str, Ref, tuple[Ref | None, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator applied to the scores: its name and its other inputs. ``swapped``: the scores are its last input.
+
+    ``lead``: the leading extents of the scores there, where the other inputs vary along them. Widen and Narrow are casts from
+    float16 to float32 and back.
+    """
+
+    op: str
+    operands: tuple[Ref | None, ...] = ()
+    swapped: bool = False
+    lead: tuple[Dim, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """``steps`` applied to the product of ``q`` (..., queries, size) and ``k`` (..., size, keys).
+
+    ``lead``: the leading extents of the scores, which a Reshape may have regrouped since the product, at the first step that
+    varies along them. ``product``: MatMul, or MatMulInteger without zero points.
+    """
+
+    q: Ref
+    k: Ref
+    steps: tuple[Step, ...] = ()
+    lead: tuple[Dim, ...] = ()
+    product: str = "MatMul"
+
+    def then(self, op: str, *operands: Ref | None, swapped: bool = False, lead: tuple[Dim, ...] = ()) -> Scores:
+        return replace(self, steps=(*self.steps, Step(op, operands, swapped, lead)))
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """``steps`` applied to the softmax of ``scores`` over the keys. ``guarded``: NaN among them was replaced by zero."""
+
+    scores: Scores
+    steps: tuple[Step, ...] = ()
+    guarded: bool = False
+
+
+@dataclass
+class Reader:
+    """The e-nodes that attention is made of, by e-class.
+
+    ``levels``: what `attention.elements` found, by e-class and depth: spellings share most of what they are made of.
+    """
+
+    view: GroupView
+    by_class: dict[int, list[Node]] = field(default_factory=dict)
+    levels: dict[tuple[int, int], frozenset[float] | None] = field(default_factory=dict)
+    _scores: dict[int, Scores | None] = field(default_factory=dict)
+    _probabilities: dict[int, Probabilities | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for op in sorted(_STEPS):
+            for node, inputs in self.view.nodes(op):
+                self.by_class.setdefault(node.handle, []).append((op, node, inputs))
+
+    def nodes(self, value: Ref, *ops: str) -> Iterator[Node]:
+        """E-nodes of the class of ``value`` with one of these operators."""
+        return (node for node in self.by_class.get(value.handle, ()) if node[0] in ops)
+
+    def scores(self, value: Ref) -> Scores | None:
+        """``value`` as scores, or ``None``."""
+        if value.handle not in self._scores:
+            self._scores[value.handle] = None  # a cycle leads nowhere new
+            self._scores[value.handle] = self._read_scores(value)
+        return self._scores[value.handle]
+
+    def _read_scores(self, value: Ref) -> Scores | None:
+        for node in (*self.nodes(value, "MatMul"), *self.by_class.get(value.handle, ())):
+            try:
+                step = _STEPS[node[0]]
+                found = None if step is None else step(self, value, node)
+            except Unmet:
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def probabilities(self, value: Ref) -> Probabilities | None:
+        """``value`` as probabilities, or ``None``."""
+        if value.handle not in self._probabilities:
+            self._probabilities[value.handle] = None
+            self._probabilities[value.handle] = self._read_probabilities(value)
+        return self._probabilities[value.handle]
+
+    def _read_probabilities(self, value: Ref) -> Probabilities | None:
+        """The reading with the fewest steps: a softmax may have been given a shift that it does not need."""
+        readings: list[Probabilities] = []
+        for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div", "Cast", "Where"):
+            try:
+                found = self._read_edge(value, *node)
+            except Unmet:
+                continue
+            if found is not None:
+                readings.append(found)
+        return min(readings, key=lambda r: len(r.steps) + len(r.scores.steps), default=None)
+
+    def _read_edge(self, value: Ref, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+        source = inputs[0]
+        assert source is not None
+        if op == "Softmax":
+            scores = self.scores(source) if node.attr("axis", -1) in (-1, value.rank - 1) else None
+            return None if scores is None else Probabilities(scores)
+        if op == "Reshape":
+            return self.probabilities(source) if _only_leading_axes(source, value) else None
+        if op in ("Mul", "Div"):
+            return self._scaled_probabilities(value, op, inputs)
+        if op == "Cast":
+            found = self.probabilities(source) if _kinds(source, value) == (DType.FLOAT, DType.FLOAT16) else None
+            return None if found is None else replace(found, steps=(*found.steps, Step("Narrow")))
+        if op == "Where":
+            return self._guarded_probabilities(value, inputs)
+        for quantised, steps in self.quantised(node, inputs):
+            found = self.probabilities(quantised)
+            if found is not None:
+                return replace(found, steps=(*found.steps, *steps))
+        return None
+
+    def _scaled_probabilities(self, value: Ref, op: str, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+        a, b = inputs
+        assert a is not None
+        assert b is not None
+        for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
+            found = self.probabilities(x) if _one(c) and x.type == value.type else None
+            if found is not None:
+                return replace(found, steps=(*found.steps, Step(op, (c,))))
+        return None
+
+    def _guarded_probabilities(self, value: Ref, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+        """``Where(IsNaN(p), 0, p)``"""
+        condition, zero, p = inputs
+        assert condition is not None
+        assert zero is not None
+        assert p is not None
+        if not (zero.is_constant and zero.interval == (0.0, 0.0) and p.type == value.type):
+            return None
+        if not any(x is not None and x.handle == p.handle for _, _, (x, *_) in self.nodes(condition, "IsNaN")):
+            return None
+        found = self.probabilities(p)
+        return None if found is None else replace(found, guarded=True)
+
+    def quantised(self, node: Ref, inputs: tuple[Ref | None, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+        """What a DequantizeLinear quantised before: the value, and the steps that quantise, clip and dequantise it."""
+        integers, *parameters = inputs
+        assert integers is not None
+        if not _per_tensor(parameters) or node.attributes.get("block_size", 0):
+            return
+        last = Step("DequantizeLinear", tuple(parameters))
+        for source, steps in self.integers(integers):
+            yield source, (*steps, last)
+
+    def integers(self, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+        """What was quantised by one scale to the integers ``value``, and the steps that quantise and clip it."""
+        for unclipped, steps in self._clipped(value, 3):
+            for _, quantise, (source, *others) in self.nodes(unclipped, "QuantizeLinear"):
+                plain = not any(quantise.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
+                if source is not None and plain and _per_tensor(others):
+                    yield source, (Step("QuantizeLinear", tuple(others)), *steps)
+
+    def integer_probabilities(self, value: Ref) -> Probabilities | None:
+        """The integers ``value`` as quantised probabilities, or ``None``."""
+        for source, steps in self.integers(value):
+            found = self.probabilities(source)
+            if found is not None:
+                return replace(found, steps=(*found.steps, *steps))
+        return None
+
+    def _clipped(self, integers: Ref, depth: int) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+        """The integers, and what they are if a narrower range is taken off."""
+        yield integers, ()
+        if not depth:
+            return
+        for op, _, (source, *bounds) in self.nodes(integers, "Clip", "Max", "Min"):
+            if source is None or (op != "Clip" and len(bounds) != 1) or not all(b is None or _one(b) for b in bounds):
+                continue
+            for value, steps in self._clipped(source, depth - 1):
+                yield value, (*steps, Step(op, tuple(bounds)))
+
+
+def _one(value: Ref) -> bool:
+    """Whether a value is one number known at compile time."""
+    return value.is_constant and all(d == 1 for d in value.shape)
+
+
+def _per_tensor(parameters: list[Ref | None]) -> bool:
+    return all(p is None or _one(p) for p in parameters)
+
+
+def _kinds(source: Ref, result: Ref) -> tuple[DType, DType]:
+    return (source.dtype, result.dtype)
+
+
+def _only_leading_axes(source: Ref, result: Ref) -> bool:
+    """Whether a view leaves the last two axes as they are."""
+    return source.static_shape[-2:] == result.static_shape[-2:] and min(source.rank, result.rank) >= 3
+
+
+def _within(operand: Ref, value: Ref) -> bool:
+    """Whether an operand has at most the axes of the result: it cannot be the scores' shape that was enlarged."""
+    return operand.rank <= value.rank
+
+
+# --- steps ---------------------------------------------------------------------------------------------------------------
+
+
+def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    op, _, (q, k, *zeros) = node
+    assert q is not None
+    assert k is not None
+    if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
+        return None
+    if op == "MatMul" and q.dtype not in (DType.FLOAT, DType.FLOAT16):
+        return None
+    return Scores(q, k, (), value.shape[:-2], op)
+
+
+def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head or query."""
+    op, _, (a, b) = node
+    assert a is not None
+    assert b is not None
+    for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
+        if _within(c, value) and (_one(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
+            found = reader.scores(x)
+            if found is not None:
+                return found.then(op, c, lead=() if _one(c) else value.shape[:-2])
+    return None
+
+
+def _masked(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``scores + mask`` for a mask that does not enlarge the scores."""
+    _, _, (a, b) = node
+    assert a is not None
+    assert b is not None
+    for x, mask in ((a, b), (b, a)):
+        if x.type == value.type and not x.is_constant:
+            found = reader.scores(x)
+            if found is not None:
+                return found.then("Add", mask, lead=value.shape[:-2])
+    return None
+
+
+def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``Where(condition, scores, number)``, or the other way round."""
+    _, _, (condition, a, b) = node
+    assert condition is not None
+    assert a is not None
+    assert b is not None
+    for x, other, swapped in ((a, b, False), (b, a, True)):
+        if x.type == value.type and _one(other):
+            found = reader.scores(x)
+            if found is not None:
+                return found.then("Where", condition, other, swapped=swapped, lead=value.shape[:-2])
+    return None
+
+
+def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``Tanh(scores)``"""
+    source = node[2][0]
+    assert source is not None
+    found = reader.scores(source)
+    return None if found is None else found.then("Tanh")
+
+
+def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``Cast(scores)`` of an integer product, or from float16 to float32."""
+    source = node[2][0]
+    assert source is not None
+    op = {(DType.INT32, DType.FLOAT): "Cast", (DType.FLOAT16, DType.FLOAT): "Widen"}.get(_kinds(source, value))
+    found = reader.scores(source) if op is not None else None
+    return None if found is None or op is None else found.then(op)
+
+
+def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``Reshape(scores)`` that leaves queries and keys as they are; behind a mask the scores are read as they were there.
+
+    A mask for each window is added so: the heads of each image are windows by heads there.
+    """
+    source = node[2][0]
+    assert source is not None
+    if not _only_leading_axes(source, value):
+        return None
+    found = reader.scores(source)
+    if found is None or any(step.lead for step in found.steps):
+        return found
+    return replace(found, lead=value.shape[:-2])
+
+
+def _dequantised(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``DQ(Q(scores))``, perhaps within a narrower range."""
+    _, dequantise, inputs = node
+    for source, steps in reader.quantised(dequantise, inputs):
+        found = reader.scores(source)
+        if found is not None:
+            return replace(found, steps=(*found.steps, *steps))
+    return None
+
+
+_STEPS: dict[str, Callable[[Reader, Ref, Node], Scores | None] | None] = {
+    "Add": _masked,
+    "Cast": _converted,
+    "Clip": None,
+    "DequantizeLinear": _dequantised,
+    "Div": _scaled,
+    "IsNaN": None,
+    "MatMul": _product,
+    "MatMulInteger": _product,
+    "Max": None,
+    "Min": None,
+    "Mul": _scaled,
+    "QuantizeLinear": None,
+    "Reshape": _regrouped,
+    "Softmax": None,
+    "Tanh": _capped,
+    "Transpose": None,
+    "Where": _selected,
+}
+"""What attention is written with, and how scores that end in it are read; ``None``: by those who read what they look for."""
+
+__all__ = ["Probabilities", "Reader", "Scores", "Step"]

@@ -1,0 +1,241 @@
+"""Functions of one byte as a look-up in a table of their 256 results, for ONNX Runtime, where each operator is a kernel.
+
+What lies between a byte and a byte, operators on each element with numbers as further operands, is read from a table made at
+compile time. On other targets such regions are part of a fused kernel already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operators.recenter import RECENTER
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rules.quantised.byte_tables import FACTORS, every_byte, is_stable
+from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
+from eqsat.rules.terms import int64s
+from eqsat.rules.views.transposes import is_elementwise
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+DOMAIN = "com.microsoft"
+ENTRIES = 256
+_QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
+_POINTWISE = frozenset((*operators_with(is_elementwise), *_QUANTISATION, "Reshape", RECENTER)) - {
+    *operators_with(lambda op: op.traits.converts)
+}
+_WITHIN = _POINTWISE | {f"{DOMAIN}::{op}" for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")}
+
+
+def _by_column(op: Operator) -> bool:
+    """Whether it is a sum or a product of its operands, or bounds one by the others."""
+    traits = op.traits
+    return traits.clamps or (1 < traits.operands <= len(traits.affine))
+
+
+_BY_COLUMN = frozenset((*_QUANTISATION, *operators_with(_by_column)))
+_LARGEST = 32
+"""Operators of a region at most."""
+
+Node = tuple[str, Ref, tuple[Ref | None, ...]]
+
+
+class Regions:
+    """Which values are functions of the bytes of another one, element by element.
+
+    ``by_column``: further operands may be vectors along the last axis, so that there is a function for each of its indices;
+    of unsigned bytes, as signed ones have an unsigned twin.
+    """
+
+    def __init__(self, view: GroupView, *, by_column: bool = False) -> None:
+        self._nodes: dict[int, list[Node]] = {}
+        for op in sorted(_BY_COLUMN if by_column else _POINTWISE):
+            for node, inputs in view.nodes(op):
+                if node.is_constant or inputs[0] is None or (by_column and _is_signed(node, inputs[0])):
+                    continue
+                if is_pointwise(op, node, inputs, by_column=by_column):
+                    self._nodes.setdefault(node.handle, []).append((op, node, inputs))
+        self._found: dict[int, tuple[Ref, Node | None] | None] = {}
+
+    def source(self, value: Ref) -> Ref | None:
+        """The bytes farthest back that ``value`` is a function of; ``None`` if there are none."""
+        if value.handle not in self._found:
+            self._found[value.handle] = None  # a cycle leads nowhere new
+            self._found[value.handle] = self._search(value)
+        found = self._found[value.handle]
+        return None if found is None else found[0]
+
+    def _search(self, value: Ref) -> tuple[Ref, Node | None] | None:
+        for op, node, inputs in self._nodes.get(value.handle, ()):
+            if op == RECENTER and value.dtype is DType.UINT8:
+                continue  # it goes both ways: signed integers are functions of unsigned ones
+            sources = [self.source(i) for i in inputs if i is not None and not i.is_constant]
+            first = sources[0] if sources else None
+            if first is not None and all(s is not None and s.handle == first.handle for s in sources):
+                return first, (op, node, inputs)
+        return (value, None) if value.dtype in BYTES else None
+
+    def steps(self, value: Ref) -> int:
+        """Operators between ``value`` and its source."""
+        seen: set[int] = set()
+        waiting = [value]
+        while waiting:
+            found = self._found.get(waiting.pop().handle)
+            if found is None or found[1] is None or found[1][1].handle in seen:
+                continue
+            _, node, inputs = found[1]
+            seen.add(node.handle)
+            waiting += [i for i in inputs if i is not None and not i.is_constant]
+        return len(seen)
+
+    def table(self, value: Ref) -> tuple[Term, int]:
+        """``value`` for each byte of its source, in the order of their bits, and the operators between the two."""
+        built: dict[int, Term] = {}
+        term = self._build(value, built)
+        return term, len(built) - 1
+
+    def _build(self, value: Ref, built: dict[int, Term]) -> Term:
+        if value.is_constant:
+            return value if value.rank == 0 else apply("Reshape", value, int64s(()))
+        if value.handle not in built:
+            found = self._found[value.handle]
+            assert found is not None
+            source, node = found
+            if node is None:
+                built[value.handle] = literal(every_byte(source.dtype))
+            else:
+                op, root, inputs = node
+                operands = inputs[:1] if op == "Reshape" else inputs
+                args = tuple(None if i is None else self._build(i, built) for i in operands)
+                built[value.handle] = args[0] if op == "Reshape" else Apply(op, args, root.attributes)  # type: ignore[assignment, arg-type]
+        return built[value.handle]
+
+    def columns(self, value: Ref) -> np.ndarray:
+        """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns).
+
+        Raises `Unmet` where a rounding of the floats on the way may move it by more than one quantum.
+        """
+        tables = [self._evaluated(value, {}, factor) for factor in FACTORS]
+        if not is_stable(tables):
+            raise Unmet("a rounding on the way may move the result by more than one quantum")
+        return tables[0]
+
+    def _evaluated(self, value: Ref, done: dict[int, np.ndarray], factor: float) -> np.ndarray:
+        """``value`` for each byte of its source, all floats on the way times ``factor``."""
+        if value.is_constant:
+            array = value.value
+            return array.reshape(() if array.size == 1 else (-1,))
+        if value.handle not in done:
+            found = self._found[value.handle]
+            assert found is not None
+            source, node = found
+            if node is None:
+                done[value.handle] = every_byte(source.dtype).reshape(ENTRIES, 1)
+            else:
+                op, root, inputs = node
+                read = inputs[:1] if op == "Reshape" else inputs
+                operands = [None if i is None else self._evaluated(i, done, factor) for i in read]
+                result = operands[0] if op == "Reshape" else evaluate_operator(op, root.attributes, operands)[0]
+                assert result is not None
+                done[value.handle] = (result * factor).astype(result.dtype) if result.dtype.kind == "f" else result
+        return done[value.handle]
+
+
+def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_column: bool = False) -> bool:
+    """Whether each element of the result depends on that of the variable operands and on numbers only, or, ``by_column``, on
+    numbers and those of vectors along the last axis."""
+    try:
+        if op in ("Reshape", RECENTER):
+            return node.type.is_static
+        broadcasts = traits_of(op).operands > 1
+        others = inputs if broadcasts else inputs[1:]
+        if op in _QUANTISATION and (not per_tensor(*others) or not unblocked(node.attributes)):
+            return False
+        vectors = by_column and broadcasts
+        for i in others:
+            if i is None:
+                continue
+            if not (_is_number(i) or (vectors and _is_vector(i, node)) if i.is_constant else broadcasts):
+                return False
+        return all(i is None or i.is_constant or i.static_shape == node.static_shape for i in inputs)
+    except Unmet:
+        return False
+
+
+def _is_signed(*values: Ref) -> bool:
+    return any(v.type.dtype is DType.INT8 for v in values)
+
+
+def _is_number(value: Ref) -> bool:
+    return math.prod(value.static_shape) == 1
+
+
+def _is_vector(value: Ref, node: Ref) -> bool:
+    """Whether ``value`` has an element for each index of the last axis of ``node``, and repeats along the others."""
+    extents = value.static_shape
+    return 1 <= len(extents) <= node.rank and math.prod(extents) == extents[-1] == node.static_shape[-1]
+
+
+def _drawn(d: Sampler) -> Instance:
+    drawing = Drawing()
+    dtype = d.choose(("int8", "uint8"))
+    shape = (*d.extents(d.integer(0, 2)), ENTRIES if d.chance(0.9) else 3)
+    zero = d.integers((), dtype, int(np.iinfo(dtype).min) // 2, int(np.iinfo(dtype).max) // 2)
+    parameters = drawing.value(fixed(d.positive(()) / np.float32(8))), drawing.value(fixed(zero))
+    source = x = drawing.op("DequantizeLinear", drawing.value(d.integers(shape, dtype)), *parameters)
+    for _ in range(d.integer(1, 3)):
+        kind = d.integer(0, 4)
+        if kind == 0:
+            x = drawing.op(d.choose(("Tanh", "Erf", "Gelu", "Sigmoid")), x)
+        elif kind == 1:
+            number = fixed(d.floats(() if d.chance(0.8) else shape[-1:]))
+            x = drawing.op(d.choose(("Add", "Mul")), x, drawing.value(number))
+        elif kind == 2:
+            x = drawing.op("Mul", source, x)
+        elif kind == 3:
+            x = drawing.op("DequantizeLinear", drawing.op("QuantizeLinear", x, *parameters), *parameters)
+        else:
+            x = drawing.op("Reshape", x, drawing.value(fixed(shape, "int64")))
+    return drawing.finish(drawing.op("QuantizeLinear", x, *parameters))
+
+
+@group_rule(
+    exactness=Exactness.LSB,
+    source="a function of a byte has 256 values",
+    sample=_drawn,
+    domain=DOMAIN,
+)
+def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
+    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with ``table = Q(f(DQ([0, ..., 255])))``, the same for every row.
+
+    ``f`` is any region of operators on each element. Results at rounding ties may be off by one quantum, where the runtime's
+    functions round otherwise than ours; not where a rounding on the way may move them by more. Rows are at least as long as the
+    table.
+    """
+    regions = Regions(view)
+    done: set[int] = set()
+    for node, inputs in view.nodes("QuantizeLinear"):
+        if node.handle in done or node.is_constant or not is_pointwise("QuantizeLinear", node, inputs):
+            continue
+        done.add(node.handle)
+        source = regions.source(node)
+        readers = {op for op, _, _ in view.users(node)}
+        if source is None or source.handle == node.handle or (readers and readers <= _WITHIN):
+            continue  # a larger region holds it
+        table, size = regions.table(node)
+        extents = source.static_shape
+        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES:
+            continue
+        try:
+            regions.columns(node)
+        except Unmet:
+            continue
+        least = np.full((*extents[:-1], ENTRIES), np.iinfo(node.dtype.numpy).min, node.dtype.numpy)
+        rows = apply("Max", table, literal(least))  # Expand, but folded into one constant
+        found = apply("GatherElements", rows, apply("Cast", source, to=int(DType.INT32)), axis=-1)
+        yield node, found if node.static_shape == extents else apply("Reshape", found, int64s(node.static_shape))

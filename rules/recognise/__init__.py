@@ -1,0 +1,11 @@
+"""Structures that exporters spell out, as one operator, and the same spelled out again where a target has no kernel.
+
+    x * (1 + Erf(x / sqrt(2))) / 2 == Gelu(x)                     activations                  `activations`
+    x * Sigmoid(x) == Swish(x)                                    gates                        `gates`
+    Exp(x - max) / sum(Exp(x - max)) == Softmax(x)                always the stable form       `softmax`
+    (x - mean) / sqrt(mean((x - mean)^2) + e) == LayerNorm(x)     norms                        `norms`, `group_norms`
+    mean(x^2) - mean(x)^2 == mean((x - mean)^2)                   recognised, never made       `variance`
+    operator == what it is built of                               for targets without kernel   `legalization`
+
+A recogniser matches the one spelling that the other rules bring every exporter's to.
+"""

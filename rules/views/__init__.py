@@ -1,0 +1,14 @@
+"""What moves elements and computes nothing. All of it is exact.
+
+    Reshape(Reshape(x, a), b) == Reshape(x, b)                    one normal form              `reshapes`
+    Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
+    f(Transpose(x, p)) == Transpose(f(x), p)                      f elementwise                `transposes`
+    Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`
+    Transpose(Reshape(Transpose(x))) == Reshape(x)                where groups of axes stay    `transposed_views`
+    Transpose(A) @ Transpose(B) == Transpose(B @ A)               stacks of products           `transposed_stacks`
+    f(Split(x)[i]) == Split(f(x))[i]                              one view for all parts       `splits`
+    rows(Reshape(x)) == Reshape(rows(x))                          functions of whole rows      `rows`
+
+Moving a view past an operator makes no program cheaper by itself, so nothing moves unless it meets what cancels it: each equation
+does both steps at once.
+"""

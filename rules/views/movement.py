@@ -1,0 +1,203 @@
+"""Data movement: chains of transposes, of casts and of slices become one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.conditions import constant
+from eqsat.equations import Equations
+from eqsat.ir.operators.cast import PLAIN
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref, Term, Unmet, apply
+from eqsat.rules.terms import int64s, transpose
+from eqsat.samples import Sampler, fixed
+
+SPEC = "ONNX operator specification"
+
+
+def is_lossless(source: DType, to: DType) -> bool:
+    """Whether every value of ``source`` is one of ``to``, so that casting there and on is casting at once.
+
+    >>> is_lossless(DType.INT8, DType.FLOAT16), is_lossless(DType.INT32, DType.FLOAT)
+    (True, False)
+    """
+    if source is to:
+        return True
+    if source not in PLAIN or to not in PLAIN or to is DType.BOOL:
+        return False
+    if source is DType.BOOL:
+        return to.is_integer or to.is_float
+    if source.is_integer and to.is_integer:
+        inner, outer = np.iinfo(source.numpy), np.iinfo(to.numpy)
+        return bool(outer.min <= inner.min and inner.max <= outer.max)
+    if not to.is_float:
+        return False
+    outer = ml_dtypes.finfo(to.numpy)
+    if source.is_integer:
+        return np.iinfo(source.numpy).bits - source.is_signed <= outer.nmant + 1
+    inner = ml_dtypes.finfo(source.numpy)
+    return inner.nmant <= outer.nmant and inner.maxexp <= outer.maxexp and inner.minexp >= outer.minexp
+
+
+def has_one_meaning(source: DType, middle: DType, last: DType) -> bool:
+    """Whether the second of two casts is defined wherever the one cast is.
+
+    A negative float has no conversion to an unsigned integer; the integer it came from has. Likewise beyond the range.
+    """
+    if last not in PLAIN:
+        return False
+    return not (source.is_integer and middle.is_float and last.is_integer) or is_lossless(source, last)
+
+
+def holds_all(dtype: DType, *bounds: Ref | None) -> bool:
+    """Whether each bound is given, and a value of the integer type."""
+    if not dtype.is_integer or dtype not in PLAIN:
+        return False
+    info = np.iinfo(dtype.numpy)
+    return all(b is not None and info.min <= int(b.value.reshape(())) <= info.max for b in bounds)
+
+
+def slice_ranges(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> dict[int, range]:
+    """Axis -> indices that a Slice takes. Raises `Unmet` unless all are known and steps are positive."""
+    bounds = [int(i) for i in starts.value]
+    which = range(len(bounds)) if axes is None else [int(i) % data.rank for i in axes.value]
+    strides = [1] * len(bounds) if steps is None else [int(i) for i in steps.value]
+    found: dict[int, range] = {}
+    for axis, start, end, step in zip(which, bounds, map(int, ends.value), strides, strict=True):
+        extent = data.shape[axis]
+        if not isinstance(extent, int) or step < 1:
+            raise Unmet("a sliced extent is unknown or the slice runs backward")
+        found[axis] = range(extent)[start:end:step]
+    return found
+
+
+def slice_term(data: Ref, ranges: Mapping[int, range]) -> Term:
+    """The Slice of ``data`` in normal form: axes ascending, bounds tight, whole axes left out; ``data`` if nothing is cut."""
+    cut = {axis: r for axis, r in sorted(ranges.items()) if r != range(len(r)) or len(r) != data.shape[axis]}
+    if not cut:
+        return data
+    if not all(cut.values()):
+        raise Unmet("the slice is empty")
+    starts, ends = int64s(r.start for r in cut.values()), int64s(r[-1] + 1 for r in cut.values())
+    steps = [r.step if len(r) > 1 else 1 for r in cut.values()]
+    if max(steps) == 1:
+        return apply("Slice", data, starts, ends, int64s(cut))
+    return apply("Slice", data, starts, ends, int64s(cut), int64s(steps))
+
+
+def composed(inner: Mapping[int, range], x: Ref, outer: Mapping[int, range]) -> dict[int, range]:
+    """The indices of ``x`` that a slice of a slice takes."""
+    found = dict(inner)
+    for axis, taken in outer.items():
+        extent = x.shape[axis]
+        assert isinstance(extent, int)  # the extent of a slice is unknown otherwise
+        found[axis] = found.get(axis, range(extent))[taken.start : taken.stop : taken.step]
+    return found
+
+
+def draw_slice(d: Sampler, shape: tuple[int, ...], names: str) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Inputs of a Slice of a tensor of ``shape`` under four names, and the shape of the result."""
+    starts, ends, axes, steps = names.split()
+    cut = d.subset(range(len(shape)), 0.6) or [0]
+    found: dict[str, list[int]] = {starts: [], ends: [], axes: [], steps: []}
+    result = list(shape)
+    for axis in cut:
+        extent = shape[axis]
+        first, step = d.integer(0, extent - 1), d.choose((1, 1, 2))
+        last = extent if d.chance() else d.integer(first + 1, extent)
+        result[axis] = len(range(first, last, step))
+        found[starts].append(first - extent if d.chance(0.3) else first)
+        found[ends].append(2**31 - 1 if last == extent and d.chance() else last)
+        found[axes].append(axis - len(shape) if d.chance(0.2) else axis)
+        found[steps].append(step)
+    if set(found[steps]) == {1} and d.chance():
+        del found[steps]
+    return {name: fixed(values, "int64") for name, values in found.items()}, tuple(result)
+
+
+_CASTS = ("bool", "int8", "uint8", "int32", "int64", "float16", "float32", "float64")
+
+
+def _two_casts(d: Sampler) -> dict[str, Any]:
+    source = DType.of(d.choose(_CASTS))
+    middle = DType.of(d.choose(_CASTS))
+    if d.chance(0.7):
+        middle = d.choose([w for w in map(DType.of, _CASTS) if is_lossless(source, w)])
+    last = DType.of(d.choose(_CASTS))
+    if middle.is_float and last.is_integer and not source.is_integer:
+        last = DType.FLOAT16  # what a float beyond the range becomes is not defined
+    return {"x": d.array(d.shape(), source), "p": {"to": int(middle)}, "q": {"to": int(last)}}
+
+
+def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
+    source, middle, last = (DType.of(d.choose(("int8", "uint8", "int32", "int64"))) for _ in range(3))
+    low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
+    if d.chance(0.15):
+        source, last = DType.FLOAT, d.choose((DType.FLOAT, last))
+    found: dict[str, Any] = {
+        "x": d.array(d.shape(), source),
+        "p": {"to": int(middle)},
+        "q": {"to": int(last)},
+    }
+    if d.chance(0.9):
+        found["low"] = fixed(low, source)
+    if d.chance(0.9):
+        found["high"] = fixed(high, source)
+    return found
+
+
+def _one_slice(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(1, 4)
+    return {"x": d.array(shape), **draw_slice(d, shape, "s t a b")[0]}
+
+
+def _two_slices(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(1, 4, ones=0)
+    inner, middle = draw_slice(d, shape, "s t a b")
+    return {"x": d.array(shape), **inner, **draw_slice(d, middle, "u v e f")[0]}
+
+
+functions = {
+    f.__name__: f for f in (transpose, is_lossless, has_one_meaning, holds_all, slice_ranges, slice_term, composed)
+}
+equation = Equations(__name__, functions=functions | {"DType": DType, "PLAIN": PLAIN})
+
+equation(
+    "compose_transposes",
+    "Transpose(Transpose(x, perm=p), perm=q) == transpose(x, [p[i] for i in q])",
+    source="composition of permutations",
+)
+equation(
+    "compose_casts",
+    "Cast(Cast(x, to=a, **p), to=b, **q) == (x if b == int(x.dtype) else Cast(x, **q))",
+    "the first cast is lossless: is_lossless(x.dtype, DType(a))",
+    "the second cast has one meaning: has_one_meaning(x.dtype, DType(a), DType(b))",
+    source="inclusion of the value sets of element types",
+    sample=_two_casts,
+)
+equation(
+    "compose_casts_of_clipped",
+    "Cast(Cast((c := Clip(x, *low, *high)), to=a, **p), to=b, **q) == (c if b == int(x.dtype) else Cast(c, **q))",
+    constant("low", "high"),
+    "integers: x.dtype.is_integer and DType(b) in PLAIN",
+    "the bounds are of the type between: holds_all(DType(a), low, high)",
+    source="the bounds are of the type between",
+    sample=_two_casts_of_clipped,
+)
+equation(
+    "normalise_slice",
+    "Slice(x, s, t, *a, *b) == slice_term(x, slice_ranges(x, s, t, a, b))",
+    source=SPEC,
+    sample=_one_slice,
+)
+equation(
+    "compose_slices",
+    """Slice((n := Slice(x, s, t, *a, *b)), u, v, *e, *f)
+       == slice_term(x, composed(slice_ranges(x, s, t, a, b), x, slice_ranges(n, u, v, e, f)))""",
+    source="composition of index maps",
+    sample=_two_slices,
+)

@@ -1,0 +1,185 @@
+"""Transposes that meet across elementwise operators: moved only where they cancel.
+
+Moving a Transpose past an operator costs an e-node and gains nothing by itself, so no rule does it one step at a time: the
+operators between a Transpose and those that undo it are rebuilt at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from eqsat.exactness import Exactness
+from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.terms import int64s, permutation_of, transpose
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+EXACT = Exactness.EXACT
+
+
+def is_unary(op: Operator) -> bool:
+    """Whether an operator applies to each element of its first input; further inputs are single numbers."""
+    return op.traits.operands == 1 and not op.traits.vectors
+
+
+def is_broadcasting(op: Operator) -> bool:
+    """Whether an operator broadcasts all its inputs against each other."""
+    return op.traits.operands > 1
+
+
+def is_elementwise(op: Operator) -> bool:
+    return is_unary(op) or is_broadcasting(op)
+
+
+_SIZE_LIMIT = 32
+"""Operators between transposes that are rebuilt at most."""
+
+Permutation = tuple[int, ...]
+Node = tuple[str, Ref, tuple[Ref | None, ...]]
+Found = tuple[Term, int]
+
+
+class _Transposer:
+    """Writes the transpose of a value without a Transpose, if there is a way."""
+
+    def __init__(self, view: GroupView) -> None:
+        self.sources: dict[int, list[tuple[Ref, Permutation]]] = {}
+        for node, (x,) in view.nodes("Transpose"):
+            if x is not None:
+                self.sources.setdefault(node.handle, []).append((x, permutation_of(node)))
+        self.elementwise: dict[int, list[Node]] = {}
+        if self.sources:
+            for op in operators_with(is_elementwise):
+                for node, inputs in view.nodes(op):
+                    self.elementwise.setdefault(node.handle, []).append((op, node, inputs))
+        self._found: dict[tuple[int, Permutation], Found | None] = {}
+
+    def transposed(self, value: Ref, perm: Permutation) -> Found | None:
+        """``Transpose(value, perm)`` and its number of operators, of which none is a Transpose of a variable."""
+        key = (value.handle, perm)
+        if key not in self._found:
+            self._found[key] = None  # a cycle leads nowhere new
+            self._found[key] = self._search(value, perm)
+        return self._found[key]
+
+    def _search(self, value: Ref, perm: Permutation) -> Found | None:
+        if value.is_constant:
+            return transpose(value, perm), 0
+        for x, inner in self.sources.get(value.handle, ()):
+            if all(inner[p] == i for i, p in enumerate(perm)):
+                return x, 0
+        for node in self.elementwise.get(value.handle, ()):
+            found = self.rebuilt(node, perm)
+            if found is not None:
+                return found
+        return None
+
+    def rebuilt(self, node: Node, perm: Permutation) -> Found | None:
+        """The elementwise operator applied to its operands transposed."""
+        op, root, inputs = node
+        args: list[Term | None] = []
+        size = 1
+        for i, operand in enumerate(inputs):
+            found = (operand, 0) if operand is None or i >= traits_of(op).operands else self._operand(operand, perm)
+            if found is None:
+                return None
+            args.append(found[0])
+            size += found[1]
+        return (Apply(op, tuple(args), root.attributes), size) if size <= _SIZE_LIMIT else None  # type: ignore[arg-type]
+
+    def _operand(self, operand: Ref, perm: Permutation) -> Found | None:
+        """An operand transposed after its shape is filled up with leading axes, as broadcasting does."""
+        rank = len(perm)
+        if operand.rank == rank:
+            return self.transposed(operand, perm)
+        if operand.rank > rank:
+            return None
+        if all(d == 1 for d in operand.shape):
+            return operand, 0
+        if not operand.is_constant:
+            return None
+        filled = apply("Reshape", operand, int64s((1,) * (rank - operand.rank) + operand.static_shape))
+        return transpose(filled, perm), 0
+
+
+def _draw_chain(d: Sampler, drawing: Drawing, shape: tuple[int, ...], perm: Permutation) -> str:
+    """A value computed elementwise from transposed inputs."""
+    moved = tuple(shape[p] for p in perm)
+    value = drawing.op("Transpose", drawing.value(d.floats(shape)), perm=perm)
+    for _ in range(d.integer(1, 3)):
+        kind = d.integer(0, 4)
+        if kind == 0:
+            value = drawing.op(d.choose(("Relu", "Neg", "Abs", "Floor")), value)
+        elif kind == 1:
+            low = drawing.value(fixed(d.choose((-1.0, 0.0)), "float32"))
+            value = drawing.op("Clip", value, low, drawing.value(fixed(1.0, "float32")))
+        elif kind == 2:
+            value = drawing.op(d.choose(("Add", "Mul")), drawing.value(fixed(d.floats(d.broadcast_of(moved)))), value)
+        else:
+            turned = perm if d.chance(0.8) else tuple(range(len(perm)))
+            source = d.floats(shape if turned == perm else moved)
+            other = drawing.op("Transpose", drawing.value(source), perm=turned)
+            value = drawing.op(d.choose(("Sub", "Max", "Mul")), value, other)
+    return value
+
+
+def _cancelling(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape(2, 4)
+    perm = d.permutation(len(shape))
+    value = _draw_chain(d, drawing, shape, perm)
+    undo = tuple(perm.index(i) for i in range(len(perm))) if d.chance(0.85) else perm
+    root = drawing.op("Transpose", value, perm=undo)
+    return drawing.finish(root, *([value] if d.chance(0.3) else []))
+
+
+@group_rule(exactness=EXACT, source="elementwise operators commute with permutations", sample=_cancelling)
+def cancel_transposes_across_elementwise(view: GroupView) -> Iterator[Merge]:
+    """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region."""
+    transposer = _Transposer(view)
+    for node, (value,) in view.nodes("Transpose"):
+        assert value is not None
+        try:
+            perm = permutation_of(node)
+            for inner in transposer.elementwise.get(value.handle, ()):
+                found = transposer.rebuilt(inner, perm)
+                if found is not None:
+                    yield node, found[0]
+                    break
+        except Unmet:
+            continue
+
+
+def _sinking(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape(2, 4)
+    perm = d.permutation(len(shape))
+    other = perm if d.chance(0.8) else tuple(range(len(perm)))
+    x = drawing.op("Transpose", drawing.value(d.floats(shape)), perm=perm)
+    second = shape if d.chance(0.7) else tuple(1 if d.chance(0.3) else n for n in shape)
+    if other != perm:
+        second = tuple(shape[p] for p in perm)
+    y = drawing.op("Transpose", drawing.value(d.floats(second)), perm=other)
+    return drawing.finish(drawing.op(d.choose(("Add", "Sub", "Mul", "Less", "Max")), x, y))
+
+
+@group_rule(exactness=EXACT, source="elementwise operators commute with permutations", sample=_sinking)
+def sink_equal_transposes(view: GroupView) -> Iterator[Merge]:
+    """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""
+    transposer = _Transposer(view)
+    for nodes in list(transposer.elementwise.values()):
+        for node in nodes:
+            _, root, inputs = node
+            moving = [i for i in inputs if i is not None and i.handle in transposer.sources and not i.is_constant]
+            if len({i.handle for i in moving}) < 2:
+                continue
+            try:
+                for _, perm in transposer.sources[moving[0].handle]:
+                    undo: Any = tuple(perm.index(i) for i in range(len(perm)))
+                    found = transposer.rebuilt(node, undo) if root.rank == len(perm) else None
+                    if found is not None and found[1] == 1:
+                        yield root, apply("Transpose", found[0], perm=perm)
+                        break
+            except Unmet:
+                continue
