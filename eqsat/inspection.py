@@ -9,6 +9,7 @@ from typing import Any
 
 from eqsat.cost.model import work_of
 from eqsat.ir.constants import Constant
+from eqsat.ir.extents import symbols as symbols_of
 from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import TensorType
@@ -82,7 +83,7 @@ def inspect_graph(graph: Graph, name: str, *, nodes: bool = False) -> Inspection
             moved += work.bytes
     shapes = [graph.type_of(v) for v in graph.inputs]
     symbols = {
-        d for t in shapes if isinstance(t, TensorType) for d in t.shape or () if isinstance(d, str) and d[0] != "?"
+        s for t in shapes if isinstance(t, TensorType) for d in t.shape or () for s in symbols_of(d) if s[0] != "?"
     }
     distinct = {id(c): c for c in graph.constants.values()}
     return Inspection(

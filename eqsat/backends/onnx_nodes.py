@@ -10,6 +10,7 @@ import onnx
 
 from eqsat.backends.onnx_form import form_of_body
 from eqsat.ir.constants import Constant
+from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, bodies_of
 from eqsat.ir.schemas import schema_of
 from eqsat.ir.types import DType, OpaqueType, TensorType, Type
@@ -161,7 +162,7 @@ def write_type(type: Type) -> onnx.TypeProto:
                 dim = proto.tensor_type.shape.dim.add()
                 if isinstance(extent, int):
                     dim.dim_value = extent
-                elif not extent.startswith("?"):
+                elif not is_nameless(extent):
                     dim.dim_param = extent
     return proto
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from eqsat.egraph.engine import Pending
 from eqsat.egraph.known import KnownValues
+from eqsat.egraph.lists import Lists
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name
 from eqsat.errors import EqsatError, RuleError
 from eqsat.ir.constants import Constant, ConstantPool
@@ -87,7 +88,9 @@ class EGraph:
         self._attribute_numbers: dict[Attributes, int] = {NO_ATTRIBUTES: 0}
         self._attributes: list[Attributes] = [NO_ATTRIBUTES]
         self._leaf_numbers: dict[object, int] = {}
+        self._inputs: list[int] = []
         self.known = KnownValues(self, fold_inexact=fold_inexact)
+        self._lists = Lists(self)
         absent = self._insert(ABSENT, "", NO_ATTRIBUTES, 0, (), 1, "", TupleType(()))
         assert absent == ABSENT_INPUT
 
@@ -112,6 +115,16 @@ class EGraph:
     def value_of(self, handle: int) -> np.ndarray | None:
         """Elements of the e-class if constant and few, else ``None``."""
         return self.known.small_value(self.find(handle))
+
+    def list_of(self, handle: int) -> np.ndarray | None:
+        """Elements of the e-class if they are constant and few, or extents that are known by symbols, else ``None``."""
+        cls = self.find(handle)
+        value = self.known.small_value(cls)
+        return self._lists.of(cls) if value is None else value
+
+    def inputs(self) -> Sequence[int]:
+        """Handles of the inputs of the program, in their order."""
+        return self._inputs
 
     def literal_of(self, handle: int) -> np.ndarray | None:
         """Elements of the e-class, however many, if it holds a literal constant, else ``None``."""
@@ -157,7 +170,9 @@ class EGraph:
 
     def add_input(self, name: str, type: Type) -> int:
         number = self._leaf_numbers.setdefault((INPUT, name), len(self._leaf_numbers))
-        return self._add(INPUT, "", Attributes({"name": name}), number, (), 1, "", type)
+        handle = self._add(INPUT, "", Attributes({"name": name}), number, (), 1, "", type)
+        self._inputs.append(handle)
+        return handle
 
     def add_constant(self, constant: Constant, rule: str = "") -> int:
         """The e-node of a constant; one for each content."""
@@ -217,7 +232,9 @@ class EGraph:
         names = tuple(f"o{i}" for i in range(term.outputs))
         node = Node(op, tuple(f"i{i}" for i in range(len(children))), names, term.attributes, domain)
         try:
-            result = infer_types(node, types, values)
+            result = infer_types(
+                node, types, values, [None if c == ABSENT_INPUT else self.list_of(c) for c in children]
+            )
         except EqsatError as error:
             raise RuleError(f"rule {rule!r} builds a term that is not well-formed: {error}") from None
         type: Type | TupleType = result[0] if term.outputs == 1 else TupleType(result)
@@ -328,3 +345,4 @@ class EGraph:
             key = (node.op, node.domain, node.attribute_number, node.outputs, *map(self.find, node.children))
             self._memo.setdefault(key, user)
         self.known.merged(keep, lose)
+        self._lists.merged(keep, lose)

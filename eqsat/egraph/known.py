@@ -14,7 +14,8 @@ import numpy as np
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import Application, traits_of
+from eqsat.ir.operator import traits_of
+from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import PROJECTION
 
@@ -142,7 +143,7 @@ class KnownValues:
             inputs = [None if c == 0 else self._values.get(c) for c in children]
             if static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True)):
                 return not already  # a small result of large operands: computed after extraction
-            array = static[0] if static is not None else evaluate_operator(node.key, node.attributes, inputs)[0]
+            array = static if static is not None else evaluate_operator(node.key, node.attributes, inputs)[0]
             self._replace(
                 handle, np.asarray(array), type, exact, () if static is not None else self._read(node.children)
             )
@@ -179,12 +180,12 @@ class KnownValues:
         literal = self._egraph.add_constant(Constant.of(array), rule)
         self._egraph.union(handle, literal, rule, premises)
 
-    def _static(self, handle: int) -> tuple[np.ndarray, ...] | None:
-        from eqsat.ir.operators.static_value import static_outputs
-
-        node = self._egraph.nodes[handle]
+    def _static(self, handle: int) -> np.ndarray | None:
+        """The elements of a Shape or Size that follow from the types alone."""
+        node, definition = self._egraph.nodes[handle], self._egraph.definition(handle)
         types = [None if c == 0 else self._egraph.type_of(c) for c in node.children]
-        return static_outputs(Application(node.op, node.attributes, types, [None] * len(types)))
+        found = None if definition is None else shape_value(definition, node.attributes, types, [None] * len(types))
+        return None if found is None or found.dtype == object else found
 
     def _may_fold(self, handle: int, result_bytes: int) -> bool:
         node = self._egraph.nodes[handle]

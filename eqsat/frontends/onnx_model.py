@@ -15,7 +15,7 @@ from eqsat.frontends.onnx_reader import Reader, StaleTypes
 from eqsat.frontends.onnx_source import default_opset, read_source, text
 from eqsat.frontends.onnx_stored_types import fill_stored_types
 from eqsat.frontends.onnx_tensors import ExternalFiles, read_sparse, read_tensor
-from eqsat.frontends.onnx_types import check_dims, fix_dims, read_type
+from eqsat.frontends.onnx_types import Symbols, check_dims, fix_dims, read_type, symbols_of
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph
@@ -72,14 +72,15 @@ def _graph_of(
     nodes, needed = live(ordered, outputs)
     pool = ConstantPool()
     constants = {name: pool.intern(c) for name, c in constants.items() if name in needed}
-    types = {i: read_type(info.type, dims, f"input {i!r}") for i, info in inputs.items()}
+    symbols = Symbols(frozenset(symbols_of(inputs.values())), dims, ours=outer is not None)
+    types = {i: read_type(info.type, symbols, f"input {i!r}") for i, info in inputs.items()}
     for name, default in defaults.items():
         types[name] = default.type if types[name] == UNKNOWN else types[name]
-    declared = {o.name: read_type(o.type, dims, f"output {o.name!r}") for o in proto.output}
-    stored: dict[str, Type] = {i.name: read_type(i.type, dims, f"value {i.name!r}") for i in proto.value_info}
+    declared = {o.name: read_type(o.type, symbols, f"output {o.name!r}") for o in proto.output}
+    stored: dict[str, Type] = {i.name: read_type(i.type, symbols, f"value {i.name!r}") for i in proto.value_info}
     untyped = [o for n in nodes if n.has_body for o in n.outputs if o and o not in stored and o not in declared]
     if untyped:
-        fill_stored_types(model, stored, untyped, dims)
+        fill_stored_types(model, stored, untyped, symbols)
     names = {*constants, *inputs, *(o for n in raw for o in n.outputs)}
     for body in bodies:
         names |= locals_of(body)

@@ -13,15 +13,15 @@ from eqsat.errors import EqsatError, ShapeError
 from eqsat.frontends.onnx_bodies import ReadGraph, read_body
 from eqsat.frontends.onnx_nodes import RawNode, read_attributes, read_opaque_attributes
 from eqsat.frontends.onnx_stored_types import infer_at_opset
-from eqsat.frontends.onnx_symbolic import Extents, array_of_extents, extents_of_array, follow, refine
 from eqsat.frontends.onnx_tensors import ExternalFiles
 from eqsat.frontends.onnx_validity import check_node
 from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
-from eqsat.ir.operators.static_value import static_outputs
-from eqsat.ir.types import UNKNOWN, OpaqueType, TensorType, Type, compatible, meet
+from eqsat.ir.shape_values import shape_value
+from eqsat.ir.types import UNKNOWN, DType, OpaqueType, TensorType, Type, compatible, meet
 from eqsat.ir.versions import Refusal, upgrade
 from eqsat.ir.versions_bodies import captures_of
 
@@ -58,7 +58,7 @@ class Reader:
         self._names = names
         self._read_graph = read_graph
         self._small: dict[str, np.ndarray | None] = {}
-        self._lists: dict[str, Extents] = {}
+        self._lists: dict[str, np.ndarray] = {}
 
     # what versions.upgrade asks
 
@@ -182,10 +182,6 @@ class Reader:
             self._small[name] = found
             return found
 
-    def _extents(self, name: str) -> Extents | None:
-        found = self._lists.get(name)
-        return found if found is not None else extents_of_array(self._value(name))
-
     def _infer_opaque(self, node: Node, raw: RawNode) -> None:
         found: dict[str, Type] = {}
         if not node.domain and not raw.has_body:
@@ -212,34 +208,34 @@ class Reader:
         assert definition is not None, node.op
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._value(i) if i else None for i in node.inputs]
-        app = Application(node.key, node.attributes, types, values, len(node.outputs))
-        found = definition.infer(app)
-        listed = definition.traits.extents
-        if listed is not None and (target := self._extents(node.inputs[listed])) is not None:
-            found = (refine(node, found[0], types, target),)
+        lists = [self._lists.get(i) for i in node.inputs]
+        found = definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs), lists))
         for i, name in enumerate(node.outputs):
             if not name:
                 continue
             own = found[i] if i < len(found) else UNKNOWN
             stored = self.stored.get(name)
             self.types[name] = own if stored is None else _merge(own, stored)
-        results = static_outputs(app)
-        if results is None and definition.folds_exactly(node.attributes) and definition.deterministic:
+        results = None
+        if definition.folds_exactly(node.attributes) and definition.deterministic:
             results = self._fold(node, values)
+        if results is None and len(node.outputs) == 1:
+            either = [a if a is not None else b for a, b in zip(values, lists, strict=True)]
+            listed = shape_value(definition, node.attributes, types, either)
+            results = None if listed is None else (listed,)
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:
                 self._know(name, result)
-        if results is None:
-            extents = follow(node, types, [self._extents(i) if i else None for i in node.inputs])
-            if extents is not None:
-                self._lists[node.outputs[0]] = extents
-                whole = array_of_extents(extents, self.types[node.outputs[0]])
-                if whole is not None:
-                    self._know(node.outputs[0], whole)
 
     def _know(self, name: str, value: np.ndarray) -> None:
-        self.known[name] = value
-        self._small[name] = value
+        if (
+            value.dtype == object
+            and isinstance(found := self.types[name], TensorType)
+            and found.dtype is not DType.STRING
+        ):
+            self._lists[name] = value
+        else:
+            self.known[name] = self._small[name] = value
 
     def _fold(self, node: Node, values: Sequence[np.ndarray | None]) -> tuple[np.ndarray, ...] | None:
         if any(v is None and name for v, name in zip(values, node.inputs, strict=True)):
@@ -269,7 +265,7 @@ def _merge(own: Type, stored: Type) -> Type:
         return meet(own, stored)
     shape = []
     for mine, theirs in zip(own.shape, stored.shape, strict=True):
-        fresh = isinstance(mine, str) and mine.startswith("?")
+        fresh = is_nameless(mine)
         if isinstance(mine, str) and isinstance(theirs, int) and not fresh:
             raise StaleTypes  # the dimension was made symbolic after the types were stored
         shape.append(theirs if fresh else mine)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx_types import read_type
+from eqsat.frontends.onnx_types import Symbols, read_type
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.types import Type
 
@@ -32,10 +32,10 @@ def infer_at_opset(
         )
     except Exception:  # it raises many kinds, and an unknown type is a fair answer
         return {}
-    return {name: read_type(type, {}, f"value {name!r}") for name, type in found.items()}
+    return {name: read_type(type, Symbols(ours=True), f"value {name!r}") for name, type in found.items()}
 
 
-def fill_stored_types(model: Any, stored: dict[str, Type], wanted: Sequence[str], dims: Mapping[str, int]) -> None:
+def fill_stored_types(model: Any, stored: dict[str, Type], wanted: Sequence[str], symbols: Symbols) -> None:
     """Adds types of ``wanted`` values that the ONNX package can infer, bodies of control flow included."""
     import onnx
     from onnx import shape_inference
@@ -49,7 +49,7 @@ def fill_stored_types(model: Any, stored: dict[str, Type], wanted: Sequence[str]
     names = set(wanted)
     for info in (*inferred.graph.value_info, *inferred.graph.output):
         if info.name in names:
-            stored.setdefault(info.name, read_type(info.type, dims, f"value {info.name!r}"))
+            stored.setdefault(info.name, read_type(info.type, symbols, f"value {info.name!r}"))
 
 
 def _without_weights(model: Any) -> Any:

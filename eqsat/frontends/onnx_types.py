@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.errors import ModelError, OptionError
+from eqsat.ir.extents import from_expression, substitute, symbol
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
 
 _CODES = {int(d) for d in DType}
 
 
-def read_type(proto: Any, dims: Mapping[str, int], where: str) -> Type:
-    """The type a ``TypeProto`` describes, with the symbols in ``dims`` replaced. Unknown if it says nothing."""
+@dataclass(frozen=True)
+class Symbols:
+    """``names``: those of the extents of a model's inputs; ``fixed``: the numbers that the caller gives some of them. ``ours``:
+    extents are written as we write them, with symbols that stand for the same elsewhere."""
+
+    names: frozenset[str] = frozenset()
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    ours: bool = False
+
+    def read(self, text: str) -> Dim:
+        """What a file calls an extent: a symbol, or an expression over those of the inputs."""
+        if text in self.fixed:
+            return self.fixed[text]
+        if self.ours:
+            return text
+        return substitute(from_expression(text, self.names), {symbol(s): n for s, n in self.fixed.items()})
+
+
+def read_type(proto: Any, symbols: Symbols, where: str) -> Type:
+    """The type a ``TypeProto`` describes. Unknown if it says nothing."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return UNKNOWN
@@ -24,16 +44,16 @@ def read_type(proto: Any, dims: Mapping[str, int], where: str) -> Type:
         raise ModelError(f"{where}: unknown element type {tensor.elem_type}")
     if not tensor.HasField("shape"):
         return TensorType(DType(tensor.elem_type), None)
-    return TensorType(DType(tensor.elem_type), tuple(_read_dim(d, dims, where) for d in tensor.shape.dim))
+    return TensorType(DType(tensor.elem_type), tuple(_read_dim(d, symbols) for d in tensor.shape.dim))
 
 
-def _read_dim(proto: Any, dims: Mapping[str, int], where: str) -> Dim:
+def _read_dim(proto: Any, symbols: Symbols) -> Dim:
     kind = proto.WhichOneof("value")
     if kind == "dim_value":
         # Exporters write 0 or -1 for "any extent" of an input, and ONNX Runtime takes negative ones so.
         return proto.dim_value if proto.dim_value >= 0 else fresh_symbol()
     if kind == "dim_param" and proto.dim_param and isinstance(proto.dim_param, str):
-        return dims.get(proto.dim_param, proto.dim_param)
+        return symbols.read(proto.dim_param)
     return fresh_symbol()
 
 

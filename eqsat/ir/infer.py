@@ -33,15 +33,20 @@ def join(a: Type, b: Type) -> Type:
     return TensorType(a.dtype, tuple(x if x == y else fresh_symbol() for x, y in zip(a.shape, b.shape, strict=True)))
 
 
-def infer_types(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarray | None]) -> tuple[Type, ...]:
+def infer_types(
+    node: Node,
+    types: Sequence[Type | None],
+    values: Sequence[np.ndarray | None],
+    lists: Sequence[np.ndarray | None] = (),
+) -> tuple[Type, ...]:
     """Types of ``node``'s outputs; unknown for an operator without a definition.
 
-    ``values[i]``: elements of input ``i`` where known at compile time. Raises `ShapeError` where the inputs contradict the
-    operator's definition.
+    ``values[i]``: elements of input ``i`` where known at compile time; ``lists[i]``: where they are extents known by symbols.
+    Raises `ShapeError` where the inputs contradict the operator's definition.
     """
     definition = definition_of(node)
     if definition is None:
         return (UNKNOWN,) * len(node.outputs)
     small = [v if v is not None and v.size <= VALUE_SIZE_LIMIT else None for v in values]
-    found = definition.infer(Application(node.key, node.attributes, types, small, len(node.outputs)))
+    found = definition.infer(Application(node.key, node.attributes, types, small, len(node.outputs), lists))
     return (*found, *((UNKNOWN,) * len(node.outputs)))[: len(node.outputs)]

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import RuleError, ShapeError
+from eqsat.ir.extent_arrays import dims_of
 from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.traits import NO_TRAITS, Traits
-from eqsat.ir.types import Shape, TensorType, Type
+from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 OPSET = 26
 """The opset whose semantics the names of operators mean inside the program."""
@@ -42,7 +43,8 @@ class Application:
     """An operator applied to inputs, as shape rules and work formulas see it.
 
     ``types[i]`` is ``None`` for an absent optional input. ``values[i]`` holds the elements of input ``i`` where they are
-    known at compile time and few, else ``None``.
+    known at compile time and few, else ``None``; ``lists[i]`` its elements where they are extents that are known, if only by
+    symbols (`eqsat.ir.shape_values`).
     """
 
     op: str
@@ -50,6 +52,7 @@ class Application:
     types: Sequence[Type | None]
     values: Sequence[np.ndarray | None]
     outputs: int = 1
+    lists: Sequence[np.ndarray | None] = ()
 
     def tensor(self, index: int) -> TensorType:
         """Type of a required tensor input. Raises `ShapeError` if it is absent or no tensor."""
@@ -68,6 +71,13 @@ class Application:
     def value(self, index: int) -> np.ndarray | None:
         """Elements of input ``index`` if known at compile time, else ``None`` (also when absent)."""
         return self.values[index] if index < len(self.values) else None
+
+    def dims(self, index: int) -> list[Dim] | None:
+        """Elements of input ``index``, a list of extents: numbers, or texts for symbolic ones; ``None`` if not known."""
+        value = self.value(index)
+        if value is None and index < len(self.lists):
+            value = self.lists[index]
+        return None if value is None else dims_of(value)
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)

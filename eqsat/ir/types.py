@@ -1,9 +1,8 @@
 """Element types, dimensions and tensor types.
 
-A dimension is an ``int`` when known and a ``str`` when symbolic. Two dimensions are provably equal only if they are the
-same ``int`` or the same ``str``; a dimension about which nothing is known is a symbol that occurs nowhere else, ``?`` and a
-number. ``?broadcast(n, seq)`` is what ``n`` and ``seq`` broadcast to. A shape is a tuple of dimensions, or ``None`` when
-even the rank is unknown.
+A dimension is an ``int`` when known and a ``str`` when symbolic: an extent in normal form (`eqsat.ir.extents`). Two dimensions
+are provably equal only if they are the same ``int`` or the same ``str``. A shape is a tuple of dimensions, or ``None`` when even
+the rank is unknown.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Dim = int | str
-Shape = tuple[Dim, ...]
+from eqsat.ir.extents import Dim, is_nameless
 
-_JOINED = "?broadcast("
+Shape = tuple[Dim, ...]
 
 
 class DType(IntEnum):
@@ -190,23 +188,6 @@ def tensor_type(dtype: DType | str | type | np.dtype[Any], shape: Shape | list[D
 def type_of_array(array: np.ndarray) -> TensorType:
     """The type of a numpy array."""
     return TensorType(DType.of(array.dtype), tuple(int(d) for d in array.shape))
-
-
-def broadcast_symbol(*symbols: str) -> str:
-    """The extent that symbolic extents broadcast to, each of which may be 1: one name, whatever the order and nesting.
-
-    >>> broadcast_symbol(broadcast_symbol("seq", "n"), "n")
-    '?broadcast(n, seq)'
-    """
-    parts: set[str] = set()
-    for s in symbols:
-        parts.update(s[len(_JOINED) : -1].split(", ") if s.startswith(_JOINED) else (s,))
-    return f"{_JOINED}{', '.join(sorted(parts))})"
-
-
-def is_nameless(dim: Dim) -> bool:
-    """Whether nothing is known of an extent: no number, nor made of symbols that the model declares."""
-    return isinstance(dim, str) and any(s.startswith("?") for s in dim.removeprefix(_JOINED).split(", "))
 
 
 def may_differ(a: Type, b: Type) -> bool:

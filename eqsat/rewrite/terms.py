@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from eqsat.ir.constants import Constant
+from eqsat.ir.extent_arrays import dims_of
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.ir.types import DType, Shape, TensorType
+from eqsat.ir.types import Dim, DType, Shape, TensorType
 
 PROJECTION = "Proj"
 """Pseudo-operator: output ``index`` of an operator with several outputs."""
@@ -56,6 +58,8 @@ class Values(Protocol):
     def literal_of(self, handle: int) -> np.ndarray | None: ...
     def is_constant(self, handle: int) -> bool: ...
     def interval_of(self, handle: int) -> tuple[float, float]: ...
+    def list_of(self, handle: int) -> np.ndarray | None: ...
+    def inputs(self) -> Sequence[int]: ...
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: that would triple the time to make one, and there are many
@@ -117,6 +121,14 @@ class Ref:
         if value is None:
             raise Unmet("the value is no literal constant")
         return value
+
+    @property
+    def dims(self) -> list[Dim]:
+        """Elements of a list of extents: numbers, and texts for symbolic ones; raises `Unmet` where one is not known."""
+        found = dims_of(self.values.list_of(self.handle))
+        if found is None:
+            raise Unmet("the extents are not known")
+        return found
 
     @property
     def is_constant(self) -> bool:

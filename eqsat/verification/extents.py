@@ -14,7 +14,7 @@ import numpy as np
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, definition_of
-from eqsat.ir.operators.static_value import static_outputs
+from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, meet
 
 _SMALL = 1024
@@ -105,7 +105,8 @@ def _infer(
         raise app.fail("division by zero")  # extents of 0 get here; it would end the process
     try:
         found = definition.infer(app)
-        results = static_outputs(app)
+        listed = shape_value(definition, node.attributes, types, known)
+        results = None if listed is None or listed.dtype == object else (listed,)
         complete = all(v is not None or not name for v, name in zip(known, node.inputs, strict=True))
         if results is None and complete and definition.deterministic and _all_small(found):
             with np.errstate(all="ignore"):

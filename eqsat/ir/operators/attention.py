@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.extents import add, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, define
 from eqsat.ir.operators.dims import (
@@ -14,9 +15,7 @@ from eqsat.ir.operators.dims import (
     common_dtype,
     count,
     format_shape,
-    quotient,
     same_dim,
-    total,
     unknown_dims,
 )
 from eqsat.ir.operators.elementwise import narrow, wide
@@ -37,7 +36,7 @@ def _heads(app: Application, index: int) -> Shape | None:
     heads: int = app.attr(name, 0)
     if heads <= 0:
         raise app.fail(f"inputs of 3 axes need the attribute {name}")
-    size = quotient([shape[2]], [heads])
+    size = quotient(shape[2], heads)
     if size is None and isinstance(shape[2], int):
         raise app.fail(f"{shape[2]} is no multiple of {heads} heads")
     return (shape[0], heads, shape[1], unknown_dims(1)[0] if size is None else size)
@@ -50,8 +49,7 @@ def _cached(app: Application, shape: Shape | None, index: int) -> Shape | None:
         return shape
     if past is not None and len(past) != 4:
         raise app.fail(f"the cache {format_shape(past)} must have 4 axes")
-    length = None if past is None else total([past[2], shape[2]])
-    return (*shape[:2], unknown_dims(1)[0] if length is None else length, shape[3])
+    return (*shape[:2], unknown_dims(1)[0] if past is None else add(past[2], shape[2]), shape[3])
 
 
 def _infer(app: Application) -> tuple[Type, ...]:

@@ -5,20 +5,30 @@ Nothing is assumed of a symbol except that it stands for one non-negative intege
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from eqsat.errors import ShapeError
+from eqsat.ir import extents
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.nominal import note_equal
 from eqsat.ir.operator import Application
-from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, broadcast_symbol, type_of_array
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type, type_of_array
 
 
 def unknown_dims(rank: int) -> Shape:
     """``rank`` dimensions about which nothing is known."""
     return tuple(fresh_symbol() for _ in range(rank))
+
+
+def listed(app: Application, index: int) -> Shape | None:
+    """The extents that input ``index`` lists, as far as they are known; ``None`` if not even how many there are."""
+    found = app.dims(index)
+    if found is not None:
+        return tuple(found)
+    rank = length(app, index)
+    return None if rank is None else unknown_dims(rank)
 
 
 def ints(value: np.ndarray) -> list[int]:
@@ -64,7 +74,7 @@ def broadcast(app: Application, a: Shape | None, b: Shape | None) -> Shape | Non
         elif isinstance(y, int):
             result[i] = y
         else:
-            result[i] = broadcast_symbol(x, y)
+            result[i] = extents.broadcast(x, y)
     return tuple(result)
 
 
@@ -87,7 +97,7 @@ def same_dim(a: Dim, b: Dim) -> Dim | None:
         return None if isinstance(b, int) else a
     if isinstance(b, int):
         return b
-    return b if a.startswith("?") else a
+    return b if extents.is_nameless(a) else a
 
 
 def axis_of(app: Application, axis: int, rank: int, what: str = "axis") -> int:
@@ -103,55 +113,6 @@ def axes_of(app: Application, axes: Sequence[int], rank: int) -> list[int]:
     if len(set(result)) != len(result):
         raise app.fail(f"axes {list(axes)} name an axis twice")
     return result
-
-
-def product(dims: Iterable[Dim]) -> tuple[int, list[str]]:
-    """A product of extents as a number times symbols."""
-    number = 1
-    symbols: list[str] = []
-    for d in dims:
-        if isinstance(d, int):
-            number *= d
-        else:
-            symbols.append(d)
-    return number, symbols
-
-
-def quotient(numerator: Iterable[Dim], denominator: Iterable[Dim]) -> Dim | None:
-    """``numerator / denominator`` where symbols cancel, ``None`` where it cannot be told.
-
-    >>> quotient(("b", 128, 768), ("b", 12, 64))
-    128
-    """
-    above, symbols = product(numerator)
-    below, cancel = product(denominator)
-    for s in cancel:
-        if s not in symbols:
-            return None
-        symbols.remove(s)
-    if below == 0 or above % below:
-        return None
-    if not symbols:
-        return above // below
-    if above == 0:
-        return 0
-    return symbols[0] if len(symbols) == 1 and above == below else None
-
-
-def total(dims: Iterable[Dim]) -> Dim | None:
-    """Sum of extents: a number, the one symbol with zeros, or ``None``."""
-    number = 0
-    symbol: str | None = None
-    for d in dims:
-        if isinstance(d, int):
-            number += d
-        elif symbol is not None:
-            return None
-        else:
-            symbol = d
-    if symbol is None:
-        return number
-    return symbol if number == 0 else None
 
 
 def count(type: Type | None) -> float:

@@ -9,10 +9,11 @@ import numpy as np
 
 from eqsat.errors import ModelError
 from eqsat.ir.constants import Constant
+from eqsat.ir.extents import maximum, subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, define, no_flops
-from eqsat.ir.operators.dims import common_dtype, ints, length, unknown_dims
+from eqsat.ir.operators.dims import common_dtype, format_shape, ints, listed
 from eqsat.ir.operators.elementwise import narrow, one_per_element
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type, type_of_array
@@ -76,13 +77,10 @@ def _fill(attributes: Attributes) -> np.ndarray:
 
 def _infer_constant_of_shape(app: Application) -> tuple[Type, ...]:
     dtype = DType.of(_fill(app.attributes).dtype)
-    value = app.value(0)
-    if value is not None:
-        if any(d < 0 for d in ints(value)):
-            raise app.fail(f"negative extent in {ints(value)}")
-        return (TensorType(dtype, tuple(ints(value))),)
-    rank = length(app, 0)
-    return (TensorType(dtype, None if rank is None else unknown_dims(rank)),)
+    shape = listed(app, 0)
+    if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
+        raise app.fail(f"negative extent in {format_shape(shape)}")
+    return (TensorType(dtype, shape),)
 
 
 def _constant_of_shape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -103,7 +101,11 @@ def _infer_range(app: Application) -> tuple[Type, ...]:
     dtype = common_dtype(app, 0, 1, 2)
     start, limit, delta = app.value(0), app.value(1), app.value(2)
     if start is None or limit is None or delta is None:
-        return (TensorType(dtype, (fresh_symbol(),)),)
+        bounds = [app.dims(i) for i in range(3)]
+        (first,), (last,), step = ([None] if b is None else b for b in bounds)
+        if first is None or last is None or step != [1]:
+            return (TensorType(dtype, (fresh_symbol(),)),)
+        return (TensorType(dtype, (maximum(subtract(last, first), 0),)),)
     if not start.size == limit.size == delta.size == 1:
         raise app.fail("start, limit and delta must be scalars")
     if not delta.any() or not all(np.isfinite(float(v.item())) for v in (start, limit, delta)):

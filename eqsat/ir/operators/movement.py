@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.extents import multiply, quotient, total
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
@@ -17,14 +18,12 @@ from eqsat.ir.operators.dims import (
     common_dtype,
     format_shape,
     ints,
-    length,
-    quotient,
+    listed,
     same_dim,
-    total,
     unknown_dims,
 )
 from eqsat.ir.traits import EVERY, Traits, moving
-from eqsat.ir.types import Dim, Shape, TensorType, Type
+from eqsat.ir.types import Shape, TensorType, Type
 
 
 def define_injective(name: str, infer: InferRule, evaluate: Evaluate, traits: Traits, **more: Any) -> None:
@@ -53,11 +52,7 @@ def _transpose(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarra
 
 def _infer_expand(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
-    target = app.value(1)
-    if target is not None:
-        return (TensorType(x.dtype, broadcast(app, x.shape, tuple(ints(target)))),)
-    rank = length(app, 1)
-    return (TensorType(x.dtype, None if rank is None else broadcast(app, x.shape, unknown_dims(rank))),)
+    return (TensorType(x.dtype, broadcast(app, x.shape, listed(app, 1))),)
 
 
 def _expand(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -70,19 +65,12 @@ def _infer_tile(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
     if x.shape is None:
         return (x,)
-    repeats = app.value(1)
+    repeats = app.dims(1)
     if repeats is None:
         return (TensorType(x.dtype, unknown_dims(len(x.shape))),)
-    if repeats.size != len(x.shape):
-        raise app.fail(f"repeats {format_shape(ints(repeats))} must name each axis of {format_shape(x.shape)}")
-    dims = (_times(d, n) for d, n in zip(x.shape, ints(repeats), strict=True))
-    return (TensorType(x.dtype, tuple(dims)),)
-
-
-def _times(d: Dim, n: int) -> Dim:
-    if n == 1:
-        return d
-    return d * n if isinstance(d, int) else 0 if n == 0 else fresh_symbol()
+    if len(repeats) != len(x.shape):
+        raise app.fail(f"repeats {format_shape(repeats)} must name each axis of {format_shape(x.shape)}")
+    return (TensorType(x.dtype, tuple(map(multiply, x.shape, repeats))),)
 
 
 def _tile(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -110,8 +98,7 @@ def _infer_concat(app: Application) -> tuple[Type, ...]:
                     f"extents of axis {i} differ: {format_shape(known[0])} and {format_shape(shape)} ({result[i]} != {d})"
                 )
             result[i] = merged
-    joined = total(s[axis] for s in known) if len(known) == len(shapes) else None
-    result[axis] = fresh_symbol() if joined is None else joined
+    result[axis] = total(s[axis] for s in known) if len(known) == len(shapes) else fresh_symbol()
     return (TensorType(dtype, tuple(result)),)
 
 
@@ -126,11 +113,11 @@ def _infer_depth_to_space(app: Application) -> tuple[Type, ...]:
     if x.shape is None:
         return (TensorType(x.dtype, unknown_dims(4)),)
     n, c, h, w = _nchw(app, x.shape)
-    channels = quotient((c,), (block * block,))
+    channels = quotient(c, block * block)
     if channels is None and isinstance(c, int):
         raise app.fail(f"{c} channels are no multiple of {block} x {block}")
     depth = fresh_symbol() if channels is None else channels
-    return (TensorType(x.dtype, (n, depth, _times(h, block), _times(w, block))),)
+    return (TensorType(x.dtype, (n, depth, multiply(h, block), multiply(w, block))),)
 
 
 def _nchw(app: Application, shape: Shape) -> Shape:
@@ -157,12 +144,12 @@ def _infer_space_to_depth(app: Application) -> tuple[Type, ...]:
     if x.shape is None:
         return (TensorType(x.dtype, unknown_dims(4)),)
     n, c, h, w = _nchw(app, x.shape)
-    extents = [quotient((d,), (block,)) for d in (h, w)]
+    extents = [quotient(d, block) for d in (h, w)]
     for d, found in zip((h, w), extents, strict=True):
         if found is None and isinstance(d, int):
             raise app.fail(f"extent {d} is no multiple of {block}")
     rows, columns = (fresh_symbol() if d is None else d for d in extents)
-    return (TensorType(x.dtype, (n, _times(c, block * block), rows, columns)),)
+    return (TensorType(x.dtype, (n, multiply(c, block * block), rows, columns)),)
 
 
 def _space_to_depth(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from eqsat.ir.extents import add
 from eqsat.ir.graph import Attributes
-from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import axes_of, common_dtype, format_shape, ints, unknown_dims
 from eqsat.ir.operators.movement import define_injective
@@ -41,8 +41,8 @@ def _infer_pad(app: Application) -> tuple[Type, ...]:
             if d + added < 0:
                 raise app.fail(f"pads {format_shape(pads)} remove more than extent {d} of axis {axis}")
             result[axis] = d + added
-        elif added:
-            result[axis] = fresh_symbol()
+        else:
+            result[axis] = add(d, added)
     return (TensorType(x.dtype, tuple(result)),)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.extents import add, at_least, differ, maximum, minimum, quotient, subtract, total
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
@@ -24,7 +25,7 @@ def _infer_slice(app: Application) -> tuple[Type, ...]:
     if x.shape is None:
         return (x,)
     rank = len(x.shape)
-    starts, ends, steps = app.value(1), app.value(2), app.value(4)
+    starts, ends, steps = app.dims(1), app.dims(2), app.value(4)
     axes = _slice_axes(app, rank)
     if axes is None:
         return (TensorType(x.dtype, unknown_dims(rank)),)
@@ -34,9 +35,9 @@ def _infer_slice(app: Application) -> tuple[Type, ...]:
             result[axis] = fresh_symbol()
         return (TensorType(x.dtype, tuple(result)),)
     strides = [1] * len(axes) if steps is None else ints(steps)
-    if not starts.size == ends.size == len(strides) == len(axes):
+    if not len(starts) == len(ends) == len(strides) == len(axes):
         raise app.fail("starts, ends, axes and steps must be equally long")
-    for axis, start, end, step in zip(axes, ints(starts), ints(ends), strides, strict=True):
+    for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
         if step == 0:
             raise app.fail("a step of 0")
         result[axis] = _sliced(result[axis], start, end, step)
@@ -65,11 +66,28 @@ def elements(d: int, start: int, end: int, step: int) -> range:
     return range(min(max(first, 0), d - 1), min(max(last, -1), d - 1), step)
 
 
-def _sliced(d: Dim, start: int, end: int, step: int) -> Dim:
-    if isinstance(d, int):
+def _sliced(d: Dim, start: Dim, end: Dim, step: int) -> Dim:
+    """The extent of a slice of an axis of extent ``d``."""
+    if isinstance(d, int) and isinstance(start, int) and isinstance(end, int):
         return len(elements(d, start, end, step))
-    whole = (step == 1 and start == 0 and end >= _FAR) or (step == -1 and start == -1 and end <= -_FAR)
+    if step == 1:
+        first, last = (_position(d, bound) for bound in (start, end))
+        if first is None or last is None:
+            return fresh_symbol()
+        if last == d:  # what is left behind the start
+            return minimum(d, -start) if isinstance(start, int) and start < 0 else maximum(subtract(d, start), 0)
+        return maximum(subtract(last, first), 0)
+    whole = step == -1 and start == -1 and isinstance(end, int) and end <= -_FAR
     return d if whole else fresh_symbol()
+
+
+def _position(d: Dim, bound: Dim) -> Dim | None:
+    """Where a bound lies on an axis of extent ``d``: counted from the front, within the axis."""
+    if isinstance(bound, int) and bound >= _FAR:
+        return d
+    if isinstance(bound, int) and bound < 0:
+        return maximum(add(d, bound), 0)
+    return minimum(bound, d) if at_least(bound, 0) else None
 
 
 def _slice(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -92,11 +110,10 @@ def _infer_split(app: Application) -> tuple[Type, ...]:
     axis = axis_of(app, app.attr("axis", 0), len(x.shape))
     d = x.shape[axis]
     if app.has(1):
-        value = app.value(1)
-        if value is None:
+        sizes = app.dims(1)
+        if sizes is None:
             return tuple(TensorType(x.dtype, replaced(x.shape, axis, fresh_symbol())) for _ in range(app.outputs))
-        sizes = ints(value)
-        if isinstance(d, int) and sum(sizes) != d:
+        if differ(total(sizes), d):
             raise app.fail(f"parts {format_shape(sizes)} do not sum to extent {d} of axis {axis}")
         if len(sizes) != app.outputs:
             raise app.fail(f"{len(sizes)} parts for {app.outputs} outputs")
@@ -105,7 +122,8 @@ def _infer_split(app: Application) -> tuple[Type, ...]:
     if parts != app.outputs:
         raise app.fail(f"num_outputs is {parts} for {app.outputs} outputs, and no sizes are given")
     if not isinstance(d, int):
-        dims: list[Dim] = [d] if parts == 1 else [fresh_symbol() for _ in range(parts)]
+        each = quotient(d, parts)
+        dims: list[Dim] = [fresh_symbol() if each is None else each for _ in range(parts)]
         return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in dims)
     return tuple(TensorType(x.dtype, replaced(x.shape, axis, n)) for n in equal_parts(d, parts))
 

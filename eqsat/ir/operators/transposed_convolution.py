@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.extents import add, multiply, subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, define
@@ -45,7 +46,13 @@ def _output(window: Window, app: Application, axis: int, d: Dim) -> Dim:
         extra = app.attr("output_padding") or (0,) * len(window.kernel)
         grown = extra[axis] + window.reach(axis) - 1 - window.pads[axis] - window.pads[axis + len(window.kernel)]
         same = window.auto_pad.startswith("SAME") or grown == 0
-        return d if same and window.strides[axis] == 1 else fresh_symbol()
+        if same and window.strides[axis] == 1:
+            return d
+        return (
+            fresh_symbol()
+            if window.auto_pad != "NOTSET"
+            else add(multiply(subtract(d, 1), window.strides[axis]), grown + 1)
+        )
     before, after = _cut(window, app.attributes, axis, d)
     found = _full_extent(window, app.attributes, axis, d) - before - after
     if found < 0:
@@ -66,7 +73,7 @@ def _infer(app: Application) -> tuple[Type, ...]:
             f"({x.shape[1]} != {w.shape[0]})"
         )
     group, each = app.attr("group", 1), w.shape[1]
-    channels = each * group if isinstance(each, int) else each if group == 1 else fresh_symbol()
+    channels = multiply(each, group)
     check_vector(app, 2, channels, "the bias")
     kernel: Any = app.attr("kernel_shape") or w.shape[2:]
     rank = len(x.shape) - 2

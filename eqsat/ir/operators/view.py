@@ -7,28 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.extents import differ, product, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
-from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, product, quotient, unknown_dims
+from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, unknown_dims
 from eqsat.ir.traits import moving
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
 
 def _infer_reshape(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
-    target = app.value(1)
+    target = app.dims(1)
     if target is None:
         rank = length(app, 1)
-        if rank is None:
-            return (TensorType(x.dtype, None),)
         if rank == 1 and x.shape is not None:
-            return (TensorType(x.dtype, (quotient(x.shape, ()) or fresh_symbol(),)),)
-        return (TensorType(x.dtype, unknown_dims(rank)),)
-    return (TensorType(x.dtype, reshaped(app, x.shape, ints(target))),)
+            return (TensorType(x.dtype, (product(x.shape),)),)
+        return (TensorType(x.dtype, None if rank is None else unknown_dims(rank)),)
+    return (TensorType(x.dtype, reshaped(app, x.shape, target)),)
 
 
-def reshaped(app: Application, shape: Shape | None, target: list[int]) -> Shape:
+def reshaped(app: Application, shape: Shape | None, target: list[Dim]) -> Shape:
     """Shape after Reshape to ``target``: 0 copies the input's extent, one -1 takes what is left."""
     zero_is_zero = bool(app.attr("allowzero", 0))
     result: list[Dim] = []
@@ -46,7 +45,7 @@ def reshaped(app: Application, shape: Shape | None, target: list[int]) -> Shape:
                 result.append(shape[i])
             else:
                 raise app.fail(f"target {format_shape(target)} copies axis {i} of {format_shape(shape)}")
-        elif d < 0:
+        elif isinstance(d, int) and d < 0:
             raise app.fail(f"target {format_shape(target)} has a negative extent")
         else:
             result.append(d)
@@ -57,28 +56,22 @@ def reshaped(app: Application, shape: Shape | None, target: list[int]) -> Shape:
     return tuple(result)
 
 
-def _rest(app: Application, shape: Shape, others: list[Dim], target: list[int]) -> Dim:
+def _rest(app: Application, shape: Shape, others: list[Dim], target: list[Dim]) -> Dim:
     """The extent that -1 stands for."""
-    found = quotient(shape, others)
+    above, below = product(shape), product(others)
+    found = quotient(above, below)
     if found is not None:
         return found
-    above, symbols = product(shape)
-    below, more = product(others)
-    if not symbols and not more and below and above % below:
+    if isinstance(above, int) and isinstance(below, int) and below:
         raise app.fail(f"{format_shape(shape)} has {above} elements, no multiple of target {format_shape(target)}")
     return fresh_symbol()
 
 
-def _check_size(app: Application, shape: Shape, result: list[Dim], target: list[int]) -> None:
-    above, symbols = product(shape)
-    below, more = product(result)
-    for s in more:
-        if s in symbols:
-            symbols.remove(s)
-            continue
+def _check_size(app: Application, shape: Shape, result: list[Dim], target: list[Dim]) -> None:
+    above, below = product(shape), product(result)
+    if above == below or not differ(above, below):
         return
-    if above != below if not symbols else above != 0 and below % above != 0:
-        raise app.fail(f"cannot reshape {format_shape(shape)} to {format_shape(target)} ({above} != {below} elements)")
+    raise app.fail(f"cannot reshape {format_shape(shape)} to {format_shape(target)} ({above} != {below} elements)")
 
 
 def _reshape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
@@ -155,8 +148,7 @@ def _infer_flatten(app: Application) -> tuple[Type, ...]:
     if not -rank <= axis <= rank:
         raise app.fail(f"axis {axis} is out of range for rank {rank}")
     axis += rank if axis < 0 else 0
-    extents = (quotient(part, ()) for part in (x.shape[:axis], x.shape[axis:]))
-    return (TensorType(x.dtype, tuple(fresh_symbol() if d is None else d for d in extents)),)
+    return (TensorType(x.dtype, (product(x.shape[:axis]), product(x.shape[axis:]))),)
 
 
 def _flatten(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.ir.extents import add, floor_divide
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
@@ -65,7 +66,11 @@ class Window:
         if not isinstance(d, int):
             begin, end = self.pads[axis], self.pads[axis + len(self.kernel)]
             same = self.auto_pad.startswith("SAME") or begin + end == self.reach(axis) - 1
-            return d if same and stride == 1 else fresh_symbol()
+            if same and stride == 1:
+                return d
+            if self.auto_pad != "NOTSET" or self.ceil:
+                return fresh_symbol()
+            return add(floor_divide(add(d, begin + end - self.reach(axis)), stride), 1)
         number = self.windows(axis, d)
         if number < 1:
             begin, end = self.border(axis, d)

@@ -1,0 +1,362 @@
+"""Extents that are not numbers: sums of products of symbols, in a normal form.
+
+An extent is an ``int``, or text: a symbol of the model (``seq``), or what is computed of symbols (``past + seq``,
+``2*batch*seq``, ``floordiv(seq + 1, 2)``). The text is a normal form, so two extents are provably equal if and only if they are
+equal as Python values. A symbol stands for one number, 0 or more; one that starts with ``?`` is about an extent of which nothing
+is known, and occurs nowhere else.
+
+>>> multiply(add("seq", 1), "batch"), quotient("batch*seq", "batch")
+('batch*seq + batch', 'seq')
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, reduce
+
+Dim = int | str
+Monomial = tuple[str, ...]
+Form = dict[Monomial, int]
+"""Coefficients by the factors, sorted, that each is multiplied with."""
+
+FUNCTIONS = ("broadcast", "floordiv", "max", "min")
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[^\s*(),']+|[*(),]| [+-] |\s+")
+
+
+# --- text ------------------------------------------------------------------------------------------------------------------
+
+
+def symbol(name: str) -> str:
+    """The extent that a model calls ``name``: the name itself, in quotes where that would read as something else."""
+    plain = re.fullmatch(r"[^\s*(),'?\-\d\"\\][^\s*(),'\"\\]*", name)
+    return name if plain else repr(name)
+
+
+@cache
+def _form(dim: Dim) -> Form:
+    if isinstance(dim, int):
+        return {(): dim} if dim else {}
+    try:
+        form, rest = _sum(_TOKEN.findall(dim))
+    except IndexError:
+        return {(dim,): 1}  # no normal form: a symbol, whatever it is
+    return {(dim,): 1} if rest else form
+
+
+def _sum(tokens: list[str]) -> tuple[Form, list[str]]:
+    sign = 1
+    if tokens and tokens[0].startswith("-") and len(tokens[0]) > 1:
+        sign, tokens = -1, [tokens[0][1:], *tokens[1:]]
+    form, tokens = _product(tokens, sign)
+    while tokens and tokens[0] in (" + ", " - "):
+        more, rest = _product(tokens[1:], 1 if tokens[0] == " + " else -1)
+        form, tokens = _plus(form, more), rest
+    return form, tokens
+
+
+def _product(tokens: list[str], sign: int) -> tuple[Form, list[str]]:
+    number, factors = sign, list[str]()
+    while True:
+        head, tokens = tokens[0], tokens[1:]
+        if head.isdecimal():
+            number *= int(head)
+        elif tokens and tokens[0] == "(":
+            inside, tokens = _bracket(tokens)
+            factors.append(head + inside)
+        else:
+            factors.append(head)
+        if not tokens or tokens[0] != "*":
+            return ({tuple(sorted(factors)): number} if number else {}), tokens
+        tokens = tokens[1:]
+
+
+def _bracket(tokens: list[str]) -> tuple[str, list[str]]:
+    """The text up to the bracket that closes the first one, and what follows."""
+    depth = 0
+    for i, token in enumerate(tokens):
+        depth += (token == "(") - (token == ")")
+        if depth == 0:
+            return "".join(tokens[: i + 1]), tokens[i + 1 :]
+    raise IndexError("an open bracket")
+
+
+@cache
+def _call(atom: str) -> tuple[str, tuple[Dim, ...]] | None:
+    """The function and operands that a factor is made of; ``None`` for a symbol."""
+    name, bracket, inside = atom.partition("(")
+    if not bracket or name not in FUNCTIONS:
+        return None
+    operands: list[str] = [""]
+    depth = 0
+    for token in _TOKEN.findall(inside[:-1]):
+        depth += (token == "(") - (token == ")")
+        if token == "," and depth == 0:
+            operands.append("")
+        else:
+            operands[-1] += token
+    return name, tuple(int(o) if re.fullmatch(r"-?\d+", o) else o for o in map(str.strip, operands))
+
+
+def _dim(form: Form) -> Dim:
+    if not form:
+        return 0
+    if len(form) == 1 and () in form:
+        return form[()]
+    text = ""
+    for factors, number in sorted(form.items(), key=lambda term: (-len(term[0]), term[0])):
+        size = "*".join((str(abs(number)),) * (abs(number) != 1 or not factors) + factors)
+        text += (" - " if number < 0 else " + ") + size
+    return text.removeprefix(" + ") if text.startswith(" +") else "-" + text.removeprefix(" - ")
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------------
+
+
+def _plus(a: Form, b: Form, times: int = 1) -> Form:
+    found = dict(a)
+    for factors, number in b.items():
+        found[factors] = found.get(factors, 0) + times * number
+    return {factors: number for factors, number in found.items() if number}
+
+
+def _times(a: Form, b: Form) -> Form:
+    found: Form = {}
+    for x, n in a.items():
+        for y, m in b.items():
+            factors = tuple(sorted(x + y))
+            found[factors] = found.get(factors, 0) + n * m
+    return {factors: number for factors, number in found.items() if number}
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    """``a + b``"""
+    return a + b if isinstance(a, int) and isinstance(b, int) else _dim(_plus(_form(a), _form(b)))
+
+
+def subtract(a: Dim, b: Dim) -> Dim:
+    """``a - b``"""
+    return a - b if isinstance(a, int) and isinstance(b, int) else _dim(_plus(_form(a), _form(b), -1))
+
+
+def multiply(a: Dim, b: Dim) -> Dim:
+    """``a * b``"""
+    return a * b if isinstance(a, int) and isinstance(b, int) else _dim(_times(_form(a), _form(b)))
+
+
+def total(dims: Iterable[Dim]) -> Dim:
+    """The sum of extents."""
+    return reduce(add, dims, 0)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of extents: how many elements there are."""
+    return reduce(multiply, dims, 1)
+
+
+def quotient(a: Dim, b: Dim) -> Dim | None:
+    """``a / b`` where that is a whole number whatever the symbols are, ``None`` where it cannot be told.
+
+    Where ``b`` may be 0, the answer holds for all other values.
+    """
+    above, below = _form(a), _form(b)
+    if not below:
+        return None
+    found: Form = {}
+    lead = max(below, key=_order)
+    while above:
+        top = max(above, key=_order)
+        factors = _without(top, lead)
+        if factors is None or above[top] % below[lead]:
+            return None
+        part: Form = {factors: above[top] // below[lead]}
+        found = _plus(found, part)
+        above = _plus(above, _times(part, below), -1)
+    return _dim(found)
+
+
+def _order(factors: Monomial) -> tuple[int, Monomial]:
+    return len(factors), factors
+
+
+def _without(factors: Monomial, gone: Monomial) -> Monomial | None:
+    left = list(factors)
+    for factor in gone:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    return tuple(left)
+
+
+def floor_divide(a: Dim, b: Dim) -> Dim:
+    """``a // b``, rounded down, of a ``b`` that is not 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    exact = quotient(a, b)
+    if exact is not None:
+        return exact
+    if not isinstance(b, int) or b < 0:
+        return f"floordiv({a}, {b})"
+    form = _form(a)
+    whole = {factors: number // b for factors, number in form.items() if number // b}
+    rest = _dim({factors: number % b for factors, number in form.items() if number % b})
+    return add(_dim(whole), 0 if isinstance(rest, int) else f"floordiv({rest}, {b})")
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of two extents."""
+    if at_least(a, b):
+        return a
+    return b if at_least(b, a) else f"max({', '.join(sorted(map(str, (a, b))))})"
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of two extents."""
+    if at_least(a, b):
+        return b
+    return a if at_least(b, a) else f"min({', '.join(sorted(map(str, (a, b))))})"
+
+
+def broadcast(*dims: str) -> str:
+    """The extent that extents broadcast to, each of which may be 1: one text, whatever the order and nesting.
+
+    Of ``min(512, seq)`` and ``seq`` it is ``seq``: were the other one 512 and smaller, they would not broadcast.
+
+    >>> broadcast(broadcast("seq", "n"), "n")
+    'broadcast(n, seq)'
+    """
+    parts: set[str] = set()
+    for d in dims:
+        called = _operands(d, "broadcast")
+        parts.update(map(str, called) if called else (d,))
+    for d in sorted(parts):
+        rest = [x for x in _operands(d, "min") if not (isinstance(x, int) and x > 1)]
+        if len(rest) == 1 and rest[0] in parts:
+            parts.discard(d)
+    return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
+
+
+def _operands(dim: str, function: str) -> tuple[Dim, ...]:
+    """The operands of an extent that is a function of some; none if it is anything else."""
+    called = _call(dim) if dim.startswith(f"{function}(") and _is_factor(dim) else None
+    return called[1] if called else ()
+
+
+def _is_factor(dim: str) -> bool:
+    form = _form(dim)
+    return len(form) == 1 and next(iter(form.items())) == ((dim,), 1)
+
+
+# --- questions ------------------------------------------------------------------------------------------------------------
+
+
+def at_least(a: Dim, b: Dim) -> bool:
+    """Whether ``a >= b`` whatever the symbols are."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a >= b
+    return all(number >= 0 for number in _form(subtract(a, b)).values())
+
+
+def differ(a: Dim, b: Dim) -> bool:
+    """Whether ``a != b`` whatever the symbols are: one is larger, or a multiple of some number would be none."""
+    between = _form(subtract(a, b))
+    common = math.gcd(*(number for factors, number in between.items() if factors))
+    return at_least(a, add(b, 1)) or at_least(b, add(a, 1)) or (common > 1 and between.get((), 0) % common != 0)
+
+
+def symbols(dim: Dim) -> frozenset[str]:
+    """The symbols that an extent is made of."""
+    found: set[str] = set()
+    for atom in (atom for factors in _form(dim) for atom in factors):
+        called = _call(atom)
+        found.update(*map(symbols, called[1])) if called else found.add(atom)
+    return frozenset(found)
+
+
+def is_nameless(dim: Dim) -> bool:
+    """Whether an extent is made of one of which nothing is known."""
+    return isinstance(dim, str) and "?" in dim and any(s.startswith("?") for s in symbols(dim))
+
+
+def _broadcast(*numbers: int) -> int:
+    return next((n for n in numbers if n != 1), 1)
+
+
+_MEANING: dict[str, Callable[..., Dim]] = {"max": maximum, "min": minimum, "floordiv": floor_divide}
+
+
+def substitute(dim: Dim, known: Mapping[str, int]) -> Dim:
+    """An extent with numbers for some of its symbols."""
+    if isinstance(dim, int):
+        return dim
+    return total(
+        reduce(multiply, (_substituted(atom, known) for atom in factors), number)
+        for factors, number in _form(dim).items()
+    )
+
+
+def _substituted(atom: str, known: Mapping[str, int]) -> Dim:
+    called = _call(atom)
+    if called is None:
+        return known.get(atom, atom)
+    name, operands = called[0], [substitute(d, known) for d in called[1]]
+    if name != "broadcast":
+        return _MEANING[name](*operands)
+    numbers = [d for d in operands if isinstance(d, int)]
+    texts = [d for d in operands if isinstance(d, str)]
+    large = _broadcast(*numbers) if numbers else 1
+    return large if large != 1 or not texts else broadcast(*texts) if len(texts) > 1 else texts[0]
+
+
+def evaluate(dim: Dim, number_of: Callable[[str], int]) -> int:
+    """The number that an extent is, ``number_of`` each symbol given."""
+    found = substitute(dim, {s: number_of(s) for s in symbols(dim)})
+    assert isinstance(found, int)
+    return found
+
+
+# --- what files say -------------------------------------------------------------------------------------------------------
+
+_WRITTEN: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+    ast.Add: add,
+    ast.Sub: subtract,
+    ast.Mult: multiply,
+    ast.FloorDiv: floor_divide,
+}
+
+
+def from_expression(text: str, names: frozenset[str]) -> Dim:
+    """What the name of an extent says: exporters write expressions over the symbols ``names`` of a model's inputs.
+
+    Any other name is a symbol of its own, and so is an expression with one.
+    """
+    if text in names:
+        return symbol(text)
+    try:
+        return _expression(ast.parse(text, mode="eval").body, names)
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError):
+        return symbol(text)
+
+
+def _expression(e: ast.expr, names: frozenset[str]) -> Dim:
+    match e:
+        case ast.Constant(int(number)) if not isinstance(number, bool):
+            return number
+        case ast.Name(name) if name in names:
+            return symbol(name)
+        case ast.UnaryOp(ast.USub(), x):
+            return subtract(0, _expression(x, names))
+        case ast.BinOp(x, ast.Pow(), ast.Constant(int(power))) if 0 <= power <= 4:
+            return product([_expression(x, names)] * power)
+        case ast.BinOp(x, op, y) if type(op) in _WRITTEN:
+            return _WRITTEN[type(op)](_expression(x, names), _expression(y, names))
+        case ast.Call(ast.Name("floor"), [ast.BinOp(x, ast.Div(), y)]):
+            return floor_divide(_expression(x, names), _expression(y, names))
+        case ast.Call(ast.Name("Max" | "max"), [x, y]):
+            return maximum(_expression(x, names), _expression(y, names))
+        case ast.Call(ast.Name("Min" | "min"), [x, y]):
+            return minimum(_expression(x, names), _expression(y, names))
+        case _:
+            raise ValueError(ast.dump(e))

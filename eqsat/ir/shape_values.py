@@ -1,0 +1,86 @@
+"""Lists of extents that are computed at run time, followed symbol by symbol.
+
+Exporters spell the reshape of a model with symbolic dimensions as Shape, Gather, Unsqueeze, Concat, Reshape, and masks by Range,
+Equal, Where, Expand. Where some extents are symbols, constant folding gives up on the whole list; here an operator is evaluated
+by its own definition on arrays whose elements are extents (`eqsat.ir.extents`). What cannot be told of an element ends the
+evaluation: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat.errors import EqsatError
+from eqsat.ir import extents
+from eqsat.ir.extent_arrays import Extent, Undecided, as_array, dim_of
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Operator
+from eqsat.ir.operators.generator import shape_range
+from eqsat.ir.types import DType, TensorType, Type
+
+MOST = 64
+"""Elements of longer lists are not followed."""
+
+_WHOLE = frozenset((DType.INT64, DType.INT32))
+
+
+def shape_value(
+    definition: Operator,
+    attributes: Attributes,
+    types: Sequence[Type | None],
+    operands: Sequence[np.ndarray | None],
+) -> np.ndarray | None:
+    """What an operator with one output makes of lists of extents, ``None`` where it cannot be told.
+
+    ``operands``: elements of the inputs where known; arrays of extents (`as_array`), or of numbers.
+    """
+    if definition.name in ("Shape", "Size"):
+        return _of_shape(definition.name, attributes, types)
+    if not definition.bit_exact or not definition.deterministic:
+        return None
+    if not any(o is not None and o.dtype == object for o in operands):
+        return None
+    if any(o is None and t is not None for o, t in zip(operands, types, strict=True)):
+        return None
+    if definition.traits.converts:
+        return operands[0] if attributes.get("to") in _WHOLE else None
+    counted = {*definition.traits.counts, *definition.traits.indices, *definition.traits.truths}
+    try:
+        with np.errstate(all="ignore"):
+            raised = [o if o is None or i in counted else _raised(o) for i, o in enumerate(operands)]
+            found = np.asarray(definition.evaluate(attributes, raised)[0])
+            return _lowered(found) if found.size <= MOST else None
+    except (Undecided, EqsatError, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
+        return None
+
+
+def _of_shape(name: str, attributes: Attributes, types: Sequence[Type | None]) -> np.ndarray | None:
+    first = types[0] if types else None
+    if not isinstance(first, TensorType) or first.shape is None:
+        return None
+    if name == "Size":
+        return as_array([extents.product(first.shape)]).reshape(())
+    return as_array(first.shape[shape_range(attributes, len(first.shape))])
+
+
+def _raised(value: np.ndarray) -> np.ndarray:
+    """Whole numbers as extents, so that division knows them from floats."""
+    if value.dtype.kind not in "iu":
+        return value
+    if value.size > MOST:
+        raise Undecided
+    found = np.empty(value.shape, object)
+    found.reshape(-1)[:] = [Extent(int(e)) for e in value.reshape(-1).tolist()]
+    return found
+
+
+def _lowered(value: np.ndarray) -> np.ndarray | None:
+    """As numbers, if all are."""
+    if value.dtype != object:
+        return value
+    dims = [dim_of(e) for e in value.reshape(-1).tolist()]
+    if all(isinstance(d, int) for d in dims):
+        return np.array(dims, np.int64).reshape(value.shape)
+    return as_array(dims).reshape(value.shape)
