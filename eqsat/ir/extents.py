@@ -266,6 +266,11 @@ def differ(a: Dim, b: Dim) -> bool:
     return at_least(a, add(b, 1)) or at_least(b, add(a, 1)) or (common > 1 and between.get((), 0) % common != 0)
 
 
+def terms(dim: Dim) -> list[tuple[int, Monomial]]:
+    """The sum that an extent is: each term a number and the factors that it is multiplied with."""
+    return [(number, factors) for factors, number in sorted(_form(dim).items(), key=lambda term: _order(term[0]))]
+
+
 def symbols(dim: Dim) -> frozenset[str]:
     """The symbols that an extent is made of."""
     found: set[str] = set()

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from eqsat.exactness import Exactness
+from eqsat.ir.extents import multiply
 from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.linear.alignment import reshaped, reshaped_term
 from eqsat.rules.terms import condition, permutation_of
+from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "ONNX Attention: inputs of three axes"
@@ -20,8 +22,15 @@ q, k, v = variables("q k v")
 
 def heads_in_rows(x: Ref) -> Term:
     """(batch, heads, sequence, size) as (batch, sequence, heads * size)."""
-    batch, heads, length, size = x.static_shape
-    return reshaped_term(apply("Transpose", x, perm=SWAP), (batch, length, heads * size))
+    batch, heads, length, size = x.shape
+    return viewed(
+        apply("Transpose", x, perm=SWAP), (batch, length, heads, size), (batch, length, multiply(heads, size)), x
+    )
+
+
+@condition("known numbers of heads")
+def _known_heads(m: Match) -> bool:
+    return isinstance(m.q.shape[1], int) and isinstance(m.k.shape[1], int)
 
 
 @condition("heads and sequence change places")
@@ -46,7 +55,7 @@ def _transposed(d: Sampler) -> dict[str, Any]:
 
 @rule(
     apply("Transpose", apply("Attention", q, k, v, mask).named("a")).named("t"),
-    where=[_swapped],
+    where=[_swapped, _known_heads],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     sample=_transposed,
@@ -54,11 +63,13 @@ def _transposed(d: Sampler) -> dict[str, Any]:
 def attend_in_rows(m: Match) -> Term:
     """``Transpose(Attention(q, k, v), (0, 2, 1, 3)) == Reshape(Attention(q', k', v'))`` with the heads of ``q'``, ``k'`` and
     ``v'`` side by side in rows."""
-    heads: Any = {"q_num_heads": m.q.static_shape[1], "kv_num_heads": m.k.static_shape[1]}
+    heads: Any = {"q_num_heads": m.q.shape[1], "kv_num_heads": m.k.shape[1]}
     operands: list[Term] = [heads_in_rows(x) for x in (m.q, m.k, m.v)]
     if m.mask is not None:
         operands.append(m.mask)
-    return reshaped_term(Apply("Attention", tuple(operands), m.a.attributes.updated(**heads)), m.root.static_shape)
+    batch, queries, count, width = m.root.shape
+    rows = Apply("Attention", tuple(operands), m.a.attributes.updated(**heads))
+    return viewed(rows, (batch, queries, multiply(count, width)), m.root.shape, m.root)
 
 
 # --- shared heads --------------------------------------------------------------------------------------------------------
@@ -119,15 +130,19 @@ class _Repeats:
 
     def source(self, value: Ref) -> Ref | None:
         """What ``value`` repeats every head of: (batch, groups, 1, keys, size), or (batch, 1, keys, size)."""
-        batch, heads, keys, size = value.static_shape
+        batch, heads, keys, size = value.shape
+        if not isinstance(heads, int):
+            return None
         for x in self._sources.get(value.handle, ()):
-            if heads > 1 and x.static_shape == (batch, 1, keys, size):
+            if heads > 1 and x.shape == (batch, 1, keys, size):
                 return x
         for wide in self._views.get(value.handle, ()):
             for x in self._sources[wide.handle]:
-                groups = x.static_shape[1] if x.rank == 5 else heads
+                groups = x.shape[1] if x.rank == 5 else heads
+                if not isinstance(groups, int) or not 0 < groups < heads:
+                    continue
                 repeated = (batch, groups, heads // groups, keys, size)
-                if groups < heads and x.static_shape == (batch, groups, 1, keys, size) and wide.shape == repeated:
+                if x.shape == (batch, groups, 1, keys, size) and wide.shape == repeated:
                     return x
         return None
 
@@ -157,11 +172,11 @@ def _shared(repeats: _Repeats, node: Ref, query: Ref, k: Ref, v: Ref, rest: list
     return Apply("Attention", tuple(operands), node.attributes)
 
 
-def _groups(x: Ref) -> int:
-    return x.static_shape[1]
+def _groups(x: Ref) -> Dim:
+    return x.shape[1]
 
 
 def _grouped(x: Ref, repeated: Ref) -> Term:
     """(batch, groups, 1, keys, size), with the groups in either place if there is one, as (batch, groups, keys, size)."""
-    batch, _, keys, size = repeated.static_shape
-    return reshaped(x, (batch, _groups(x), keys, size))
+    batch, _, keys, size = repeated.shape
+    return viewed(x, x.shape, (batch, _groups(x), keys, size), x)

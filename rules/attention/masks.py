@@ -162,7 +162,7 @@ class Mask:
         shape = _broadcast(self.shape, condition.shape)
         return unknown_mask(term, shape, self.dtype, replaces=value > -math.inf)
 
-    def forms(self, dtype: DType, queries: int, keys: int, *, guarded: bool) -> Iterator[Form]:
+    def forms(self, dtype: DType, queries: Dim, keys: Dim, *, guarded: bool) -> Iterator[Form]:
         """The mask as an operator on elements of ``dtype`` may take it: as numbers, as truth values, or as causality.
 
         ``guarded``: rows in which every key is forbidden give zeros. Raises `Unmet` unless there is a form.
@@ -347,13 +347,14 @@ def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
     return None
 
 
-def is_causal(array: np.ndarray, queries: int, keys: int, before: int = 0, forbidding: float = -1e9) -> bool:
+def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbidding: float = -1e9) -> bool:
     """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
 
     ``before``: number of keys that are there before those of the queries.
     """
     if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
         return False
+    queries, keys = array.shape[-2:]
     earlier = np.tri(queries, keys, before, dtype=np.bool_)
     return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
 

@@ -213,7 +213,7 @@ def _kinds(source: Ref, result: Ref) -> tuple[DType, DType]:
 
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
     """Whether a view leaves the last two axes as they are."""
-    return source.static_shape[-2:] == result.static_shape[-2:] and min(source.rank, result.rank) >= 3
+    return source.shape[-2:] == result.shape[-2:] and min(source.rank, result.rank) >= 3
 
 
 def _within(operand: Ref, value: Ref) -> bool:

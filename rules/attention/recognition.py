@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.extents import product
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.attention.masks import LARGEST, Mask, added_mask, selecting_mask
 from eqsat.rules.attention.reading import Probabilities, Reader, Scores, Step
-from eqsat.rules.linear.alignment import regrouped, regrouped_shape, reshaped_term
+from eqsat.rules.linear.alignment import regrouped, regrouped_shape
 from eqsat.rules.terms import int64s
+from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples.attention import draw_attention
 
 FLOATS = (DType.FLOAT, DType.FLOAT16)
@@ -100,32 +101,27 @@ def grouped(value: Ref, lead: Sequence[Dim], term: Term | None = None) -> Term:
     term = value if term is None else term
     if len(lead) == 2 and value.shape[:-2] == tuple(lead):
         return term
-    if any(not isinstance(d, int) for d in (*lead, *value.shape)):
-        raise Unmet("an extent is unknown")
-    return reshaped_term(term, (*batch_and_heads(lead), *value.static_shape[-2:]))
+    return viewed(term, value.shape, (*batch_and_heads(lead), *value.shape[-2:]), value)
 
 
-def batch_and_heads(lead: Sequence[Dim]) -> tuple[int, int]:
+def batch_and_heads(lead: Sequence[Dim]) -> tuple[Dim, Dim]:
     """Leading extents of the scores as two."""
-    sizes = [d for d in lead if isinstance(d, int)]
-    return (math.prod(sizes[:-1]), sizes[-1]) if sizes else (1, 1)
+    return (product(lead[:-1]), lead[-1]) if lead else (1, 1)
 
 
-def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim) -> Term:
+def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim, known: Ref) -> Term:
     """The mask as the kernel takes it: over all queries and keys, over batch and heads by broadcasting."""
     term, shape = mask.term, mask.shape
     if len(lead) != 2:
         term = regrouped(term, shape, lead, batch_and_heads(lead))
         shape = regrouped_shape(shape, lead, batch_and_heads(lead))[1]
     full = (1,) * (4 - len(shape)) + shape
-    if any(not isinstance(d, int) for d in full):
-        if full[-2:] == (queries, keys) and len(shape) == 4:
-            return term
-        raise Unmet("an extent of the mask is unknown")
     if len(shape) != 4:
-        term = reshaped_term(term, [d for d in full if isinstance(d, int)])
+        term = apply("Unsqueeze", term, int64s(range(4 - len(shape))))
     if full[-2:] != (queries, keys):
-        term = apply("Expand", term, int64s(d for d in (*full[:-2], queries, keys) if isinstance(d, int)))
+        if full[-2] not in (1, queries) or full[-1] not in (1, keys):
+            raise Unmet("the mask may not be as long as queries and keys are")
+        term = apply("Expand", term, listed((*full[:-2], queries, keys), known))
     return term
 
 
@@ -188,7 +184,7 @@ def check_batches(scores: Scores, p: Ref, v: Ref) -> None:
     if q == scores.lead == last:
         if k not in (q, (*q[:-1], 1)) or v.shape[:-2] != k:
             raise Unmet("queries, keys and values of different batches")
-    elif k != q or v.shape[:-2] != last or any(not isinstance(d, int) for d in (*q, *scores.lead, *last)):
+    elif k != q or v.shape[:-2] != last or len({product(d) for d in (q, scores.lead, last)}) > 1:
         raise Unmet("regrouped heads that are shared or of unknown number")
 
 
@@ -207,7 +203,9 @@ def keys_of(scores: Scores, term: Term) -> Term:
 
 def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
     """The operator's result, regrouped as the original's; ``lead``: the leading extents of the scores."""
-    return term if len(lead) == 2 and root.shape[:-2] == tuple(lead) else reshaped_term(term, root.static_shape)
+    if len(lead) == 2 and root.shape[:-2] == tuple(lead):
+        return term
+    return viewed(term, (*batch_and_heads(lead), *root.shape[-2:]), root.shape, root)
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------------
@@ -270,8 +268,6 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
         yield apply("Attention", *operands, **attributes)
         return
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise Unmet("the extents of the mask are unknown")
     for mask, more in core.mask.forms(v.dtype, rows, columns, guarded=found.guarded):
-        masks = [] if mask is None else [_mask_operand(mask, scores.lead, rows, columns)]
+        masks = [] if mask is None else [_mask_operand(mask, scores.lead, rows, columns, v)]
         yield apply("Attention", *operands, *masks, **attributes, **more)

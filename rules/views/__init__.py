@@ -1,6 +1,7 @@
 """What moves elements and computes nothing. All of it is exact.
 
     Reshape(Reshape(x, a), b) == Reshape(x, b)                    one normal form              `reshapes`
+    Shape(f(x)) == Shape(input)                                    extents by their symbols      `extents`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
     f(Transpose(x, p)) == Transpose(f(x), p)                      f elementwise                `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`

@@ -14,6 +14,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Match, Ref, Term, Unmet, apply, literal, rule, variables
 from eqsat.rules.terms import condition, constant, int64s, is_known, permutation_of, same_type
+from eqsat.rules.views.extents import viewed
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 EXACT = Exactness.EXACT
@@ -33,19 +34,17 @@ def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
         raise Unmet("the shape is unknown")
     if result.type == x.type:
         return x
+    if 0 in result.shape or 0 in x.shape:
+        raise Unmet("an extent is 0")
+    if written is None or written.interval[0] >= 0:
+        return viewed(x, x.shape, result.shape, x)
     target: list[int] = []
     for i, d in enumerate(result.shape):
         if isinstance(d, int):
             target.append(d)
         else:
             target.append(0 if i < x.rank and x.shape[i] == d else -1)
-    if target.count(-1) > 1:
-        raise Unmet("more than one extent is unknown")
-    if 0 in result.shape or 0 in x.shape:
-        raise Unmet("an extent is 0")
-    if -1 in target and 0 in target and (written is None or written.interval[0] >= 0):
-        raise Unmet("a copied extent may be 0, and then -1 stands for nothing")
-    return apply("Reshape", x, int64s(target))
+    return viewed(x, x.shape, result.shape, x) if target.count(-1) > 1 else apply("Reshape", x, int64s(target))
 
 
 # --- normal form ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,143 @@
+"""Extents that are known by symbols: lists of them, read from the shapes of the program's inputs, and views that they describe.
+
+Exporters compute a shape from whatever value is at hand, five times in every layer. Two lists are the same if their extents are
+equal (`eqsat.ir.extents`), so each is spelled once, in terms of what the program is given: then equal lists are one value, and
+what computed them from elsewhere is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eqsat.exactness import Exactness
+from eqsat.ir import extents
+from eqsat.ir.extents import Dim
+from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.types import DType, TensorType
+from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.terms import add, int64s, mul
+from eqsat.samples import Drawing, Instance, Sampler
+
+
+def listed(dims: Sequence[Dim], known: Ref) -> Term:
+    """A vector of extents, as numbers and as extents of the inputs of the program that ``known`` is a value of.
+
+    Raises `Unmet` for an extent that the inputs do not have.
+    """
+    parts: list[Term] = []
+    left = list(dims)
+    while left:
+        numbers = next((i for i, d in enumerate(left) if not isinstance(d, int)), len(left))
+        if numbers:
+            parts.append(int64s(d for d in left[:numbers] if isinstance(d, int)))
+            left = left[numbers:]
+            continue
+        run, part = _longest_run(left, known)
+        parts.append(part if run else _computed(left[0], known))
+        left = left[max(run, 1) :]
+    return parts[0] if len(parts) == 1 else apply("Concat", *parts, axis=0)
+
+
+def _longest_run(dims: Sequence[Dim], known: Ref) -> tuple[int, Apply | None]:
+    """How many of the first extents some input has side by side, and these."""
+    best, found = 0, None
+    for handle in known.values.inputs():
+        shape = _shape_of(Ref(handle, known.values))
+        for start in range(len(shape)):
+            run = 0
+            while start + run < len(shape) and run < len(dims) and shape[start + run] == dims[run]:
+                run += 1
+            if run > best:
+                best, found = run, apply("Shape", Ref(handle, known.values), start=start, end=start + run)
+    return best, found
+
+
+def _shape_of(value: Ref) -> tuple[Dim, ...]:
+    found = value.values.full_type_of(value.handle)
+    return (found.shape or ()) if isinstance(found, TensorType) else ()
+
+
+def _computed(dim: Dim, known: Ref) -> Term:
+    """A vector of one extent that no input has, by the symbols that it is made of."""
+    total: Term | None = None
+    for number, factors in extents.terms(dim):
+        part: Term | None = None if number != 1 and factors else int64s((number,))
+        for factor in factors:
+            run, found = _longest_run([factor], known)
+            if not run or found is None:
+                raise Unmet(f"no input has the extent {factor}")
+            part = found if part is None and number == 1 else mul(int64s((number,)) if part is None else part, found)
+        assert part is not None
+        total = part if total is None else add(total, part)
+    if total is None:
+        return int64s((0,))
+    return total
+
+
+def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) -> Term:
+    """``term``, which has ``shape``, under another shape with as many elements; ``known``: some value of the program.
+
+    With a constant target where one says it: 0 copies the extent of the same axis, a single -1 takes what is left. Not both, for
+    where a copied extent is 0 nothing tells what is left; then the extents are listed.
+    """
+    if tuple(target) == tuple(shape):
+        return term
+    copied = [0 if not isinstance(d, int) and i < len(shape) and shape[i] == d else d for i, d in enumerate(target)]
+    open_axes = [i for i, d in enumerate(copied) if not isinstance(d, int)]
+    if any(d == 0 for d in (*target, *shape)):
+        raise Unmet("an extent is 0")
+    if not open_axes:
+        return apply("Reshape", term, int64s(d for d in copied if isinstance(d, int)))
+    if len(open_axes) == 1 and all(isinstance(d, int) for i, d in enumerate(target) if i not in open_axes):
+        return apply("Reshape", term, int64s(d if isinstance(d, int) else -1 for d in target))
+    return apply("Reshape", term, listed(target, known), allowzero=1)
+
+
+def _reads_extents(op: Operator) -> bool:
+    return bool(op.traits.counts)
+
+
+def _draw_list(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, columns, depth = d.extents(3, ones=0)
+    x = drawing.value(d.floats((rows, columns, depth)), {rows, columns})
+    y = drawing.op("Relu", x)
+    numbers = drawing.builder.constant
+    first = drawing.op("Gather", drawing.op("Shape", y), numbers([d.choose((0, 1))], "int64"))
+    if d.chance():
+        first = drawing.op("Mul", first, drawing.op("Shape", y, start=1, end=d.choose((2, 3))))
+        target = drawing.op("Concat", first, numbers([-1], "int64"), axis=0)
+        return drawing.finish(drawing.op("Reshape", y, target), target)
+    whole = drawing.op("Concat", numbers([2], "int64"), first, axis=0)
+    row = drawing.value(d.floats((1,)))
+    return drawing.finish(drawing.op("Expand", row, whole), whole)
+
+
+@group_rule(exactness=Exactness.EXACT, source="ONNX Shape", sample=_draw_list)
+def read_extents_from_inputs(view: GroupView) -> Iterator[Merge]:
+    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it."""
+    seen: set[int] = set()
+    for op in operators_with(_reads_extents):
+        for _, inputs in view.nodes(op):
+            for i in traits_of(op).counts:
+                value = inputs[i] if i < len(inputs) else None
+                if value is None or value.handle in seen:
+                    continue
+                seen.add(value.handle)
+                term = _spelled(value)
+                if term is not None:
+                    yield value, term
+
+
+def _spelled(value: Ref) -> Term | None:
+    """The list, if it is one of extents that are not all numbers."""
+    if value.is_constant or value.dtype is not DType.INT64 or value.rank > 1:
+        return None
+    try:
+        dims = value.dims
+        if all(isinstance(d, int) and d >= 0 for d in dims):
+            return int64s(d for d in dims if isinstance(d, int)) if value.rank else None
+        term = listed(dims, value)
+    except Unmet:
+        return None
+    return term if value.rank else apply("Squeeze", term)
