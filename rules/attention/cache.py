@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.extents import multiply
 from eqsat.ir.graph import Attributes
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_in_rows
 from eqsat.rules.attention.masks import is_causal
-from eqsat.rules.linear.alignment import reshaped_term
 from eqsat.rules.terms import permutation_of
+from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 Joined = tuple[Ref, Ref]
@@ -90,7 +91,8 @@ def _cached(view: GroupView, joined: dict[int, Joined], node: Ref, inputs: tuple
     for user in swapped:
         rows = (*map(heads_in_rows, (query, k, v)), *stored)
         whole = Apply("Attention", rows, _in_rows(attributes, query, k), "", 3)  # type: ignore[arg-type]
-        yield user, reshaped_term(whole.output(0), user.static_shape)
+        batch, queries, heads, width = user.shape
+        yield user, viewed(whole.output(0), (batch, queries, multiply(heads, width)), user.shape, user)
         yield from ((keys, whole.output(1)), (values, whole.output(2)))
 
 
@@ -110,5 +112,7 @@ def _is_causal(mask: Ref, query: Ref, past: Ref, keys: Ref) -> bool:
 
 
 def _in_rows(attributes: Attributes, query: Ref, k: Ref) -> Attributes:
-    heads: Any = {"q_num_heads": query.static_shape[1], "kv_num_heads": k.static_shape[1]}
+    heads: Any = {"q_num_heads": query.shape[1], "kv_num_heads": k.shape[1]}
+    if not all(isinstance(n, int) for n in heads.values()):
+        raise Unmet("an unknown number of heads")
     return attributes.updated(**heads)

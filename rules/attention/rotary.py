@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
+from eqsat.ir.extents import multiply
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
-from eqsat.ir.types import DType
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.attention.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
-from eqsat.rules.linear.alignment import reshaped_term
 from eqsat.rules.terms import int64s, permutation_of
+from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
@@ -100,7 +101,9 @@ def recognise_rotary_embedding(view: GroupView) -> Iterator[Merge]:
 def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Ref) -> Term:
     if x.rank != 4 or x.dtype is not DType.FLOAT or cosine.rank != 4 or sine.rank != 4:
         raise Unmet("no heads of float32")
-    lead, size = x.static_shape[:3], x.static_shape[3]
+    *lead, size = x.shape
+    if not isinstance(size, int):
+        raise Unmet("an unknown number of features")
     axes = {_sequence_axis(f, size) for f in (cosine, sine)} - {0}
     axis = 2 if not axes else axes.pop()
     if axes:
@@ -109,23 +112,35 @@ def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Re
     how: dict[str, Any] = {"interleaved": 1} if interleaved else {}
     if axis == 2:
         return apply("RotaryEmbedding", x, *caches, **how)
-    rows = reshaped_term(x, (lead[0], lead[1], lead[2] * size))
-    return reshaped_term(apply("RotaryEmbedding", rows, *caches, num_heads=lead[2], **how), x.static_shape)
+    return _in_rows(x, *caches, **how)
+
+
+def _in_rows(x: Ref, *caches: Term, **how: Any) -> Term:
+    """The operator on (batch, sequence, heads, size), whose heads lie side by side in rows."""
+    batch, length, heads, size = x.shape
+    if not isinstance(heads, int):
+        raise Unmet("an unknown number of heads")
+    flat = (batch, length, multiply(heads, size))
+    rows = apply("RotaryEmbedding", viewed(x, x.shape, flat, x), *caches, num_heads=heads, **how)
+    return viewed(rows, flat, x.shape, x)
 
 
 def _sequence_axis(factor: Ref, size: int) -> int:
     """The axis along which a factor varies: 1 or 2, or 0 if along neither."""
-    _, first, second, last = factor.static_shape
+    _, first, second, last = factor.shape
     if last != size or (first != 1 and second != 1):
         raise Unmet("the factor is no row for each place of the sequence")
     return 2 if second != 1 else int(first != 1)
 
 
-def _cache(half: Term, factor: Ref, shape: tuple[int, int, int]) -> Term:
+def _cache(half: Term, factor: Ref, shape: tuple[Dim, Dim, int]) -> Term:
     """One half of a factor (batch or 1, 1, sequence or 1, size), for every batch and place."""
-    many, first, second, size = factor.static_shape
-    term = reshaped_term(half, (many, first * second, size // 2))
-    return term if (many, first * second) == shape[:2] else apply("Expand", term, int64s(shape))
+    many, first, second, _ = factor.shape
+    places = second if first == 1 else first
+    if many not in (1, shape[0]) or places not in (1, shape[1]) or 1 not in (first, second):
+        raise Unmet("the factor may vary otherwise than the heads do")
+    term = viewed(half, (many, first, second, shape[2]), (many, places, shape[2]), factor)
+    return term if (many, places) == shape[:2] else apply("Expand", term, listed(shape, factor))
 
 
 def _draw_partial(d: Sampler) -> Instance:
@@ -191,10 +206,8 @@ def embed_in_rows(m: Match) -> Term:
     """``RotaryEmbedding(Transpose(x, (0, 2, 1, 3)), c, s) == Transpose(RotaryEmbedding(x', c, s), (0, 2, 1, 3))`` with the heads
     of ``x'`` side by side in rows."""
     m.require(m.x.rank == 4 and permutation_of(m.t) == SWAP, "heads and sequence do not change places")
-    batch, length, heads, size = m.x.static_shape
-    attributes: Any = dict(m.r.attributes.updated(num_heads=heads))
-    rows = apply("RotaryEmbedding", reshaped_term(m.x, (batch, length, heads * size)), m.c, m.s, **attributes)
-    return apply("Transpose", reshaped_term(rows, m.x.static_shape), perm=SWAP)
+    how: Any = {name: value for name, value in m.r.attributes.items() if name != "num_heads"}
+    return apply("Transpose", _in_rows(m.x, m.c, m.s, **how), perm=SWAP)
 
 
 class _Reader:
@@ -229,10 +242,10 @@ class _Reader:
 
         Raises `Unmet` unless the other half is known to be the same.
         """
-        shape = value.static_shape
+        shape = value.shape
+        if not isinstance(shape[-1], int) or shape[-1] % 2:
+            raise Unmet("an odd number of features, or an unknown one")
         size = shape[-1] // 2
-        if shape[-1] % 2:
-            raise Unmet("an odd number of features")
         try:
             elements = value.elements
         except Unmet:
@@ -252,16 +265,16 @@ class _Reader:
             if x is None:
                 continue
             if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
-                if x.static_shape == (*shape[:-1], size) and not interleaved:
+                if x.shape == (*shape[:-1], size) and not interleaved:
                     return x
-            elif _is_function(op, len(inputs)) or (
-                op in ("Reshape", "Unsqueeze") and x.static_shape[-1:] == shape[-1:]
-            ):
+            elif _is_function(op, len(inputs)) or (op in ("Reshape", "Unsqueeze") and x.shape[-1:] == shape[-1:]):
                 try:
                     inner = self.half(x, interleaved, depth - 1)
                 except Unmet:
                     continue
-                return apply(op, inner) if _is_function(op, len(inputs)) else reshaped_term(inner, (*shape[:-1], size))
+                if _is_function(op, len(inputs)):
+                    return apply(op, inner)
+                return viewed(inner, (*x.shape[:-1], size), (*shape[:-1], size), x)
         raise Unmet("the halves of a factor may differ")
 
 
