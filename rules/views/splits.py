@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
+from eqsat.ir.extents import multiply, product
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import (
     PROJECTION,
     Apply,
@@ -30,6 +31,7 @@ from eqsat.rewrite import (
 )
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
 from eqsat.rules.terms import add, constant, int64s, permutation_of, transpose
+from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 EXACT = Exactness.EXACT
@@ -86,20 +88,22 @@ def view_heads_before_split(view: GroupView) -> Iterator[Merge]:
     for (_, value, axis, sizes), parts in splits(view):
         if axis != value.rank - 1 or len(parts) < len(sizes):
             continue
-        found: dict[int, tuple[tuple[int, ...], Ref]] = {}
-        lead = value.static_shape[:-1]
+        found: dict[int, tuple[tuple[Dim, ...], Ref]] = {}
+        lead = value.shape[:-1]
         for index, part in parts.items():
             for op, node, _ in view.users(part):
-                if op == "Reshape" and node.type.is_static and node.rank > 2:
-                    *rows, heads, size = node.static_shape
-                    if math.prod(rows) == math.prod(lead) and size and sizes[index] == heads * size:
+                if op == "Reshape" and node.type.rank is not None and node.rank > 2:
+                    *rows, heads, size = node.shape
+                    if product(rows) == product(lead) and size and sizes[index] == multiply(heads, size):
                         found.setdefault(index, ((*rows, size), node))
         kinds = {kind for kind, _ in found.values()}
         if len(found) < len(sizes) or len(kinds) != 1:
             continue
         *rows, size = next(iter(kinds))
+        if not isinstance(size, int):
+            continue
         counts = tuple(n // size for n in sizes)
-        whole = apply("Reshape", value, int64s((*rows, sum(counts), size)))
+        whole = viewed(value, value.shape, (*rows, sum(counts), size), value)
         made = again(whole, len(rows), counts)
         for index, (_, node) in found.items():
             yield node, made.output(index)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat.exactness import Exactness
+from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.terms import int64s, permutation_of, transpose
+from eqsat.rules.terms import permutation_of, transpose
+from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import draw_slice, slice_ranges, slice_term
 from eqsat.rules.views.transposes import is_unary
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -21,8 +23,11 @@ a, b = variables("a? b?")
 Block = tuple[list[int], list[int]]
 
 
-def _blocks(source: Sequence[int], target: Sequence[int]) -> list[Block]:
-    """Axes of a value and of a view of it, in the smallest blocks that hold the same elements. Raises `Unmet` for no elements."""
+def _blocks(source: Sequence[Dim], target: Sequence[Dim]) -> list[Block]:
+    """Axes of a value and of a view of it, in the smallest blocks that hold the same elements.
+
+    Raises `Unmet` for no elements, and where symbolic extents do not tell which axes go together.
+    """
     if 0 in source or 0 in target:
         raise Unmet("an extent is 0")
     blocks: list[Block] = []
@@ -31,21 +36,25 @@ def _blocks(source: Sequence[int], target: Sequence[int]) -> list[Block]:
         left, right = source[i : i + 1], target[j : j + 1]
         first = i, j
         i, j = i + len(left), j + len(right)
-        while math.prod(source[first[0] : i]) != math.prod(target[first[1] : j]):
-            if math.prod(source[first[0] : i]) < math.prod(target[first[1] : j]):
+        while (here := product(source[first[0] : i])) != (there := product(target[first[1] : j])):
+            if i < len(source) and quotient(there, here) is not None:
                 i += 1
-            else:
+            elif j < len(target) and quotient(here, there) is not None:
                 j += 1
+            elif isinstance(here, int) and isinstance(there, int):
+                i, j = (i + 1, j) if here < there else (i, j + 1)
+            else:
+                raise Unmet("axes of unknown extents are regrouped")
         blocks.append((list(range(first[0], i)), list(range(first[1], j))))
     return blocks
 
 
-def _moved_view(x: Ref, perm: Sequence[int], view: Ref) -> tuple[list[int], list[int]]:
+def _moved_view(x: Ref, perm: Sequence[int], view: Ref) -> tuple[list[Dim], list[int]]:
     """A target and a permutation such that ``Reshape(Transpose(x, perm)) == Transpose(Reshape(x, target), permutation)``.
 
     Raises `Unmet` where the view mixes axes that are not side by side in ``x``.
     """
-    shape, target = x.static_shape, view.static_shape
+    shape, target = x.shape, view.shape
     order = [axis for axis in range(len(shape)) if shape[axis] != 1]
     placed: list[tuple[int, list[int]]] = []
     for left, right in _blocks([shape[p] for p in perm], target):
@@ -85,7 +94,7 @@ def compose_transposes_across_reshape(m: Match) -> Term:
     """``Transpose(Reshape(Transpose(x, p), s), q) == Transpose(Reshape(x, s'), r)`` where the view splits axes, or merges
     those that are side by side in ``x``."""
     target, inner = _moved_view(m.x, permutation_of(m.p), m.view)
-    return transpose(apply("Reshape", m.x, int64s(target)), [inner[axis] for axis in permutation_of(m.q)])
+    return transpose(viewed(m.x, m.x.shape, target, m.x), [inner[axis] for axis in permutation_of(m.q)])
 
 
 def _part(d: Sampler) -> dict[str, Any]:
