@@ -2,6 +2,7 @@
 
     Reshape(Reshape(x, a), b) == Reshape(x, b)                    one normal form              `reshapes`
     Shape(f(x)) == Shape(input)                                    extents by their symbols      `extents`
+    GatherND(x, all places in order) == x                         look-ups that move nothing   `indices`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
     f(Transpose(x, p)) == Transpose(f(x), p)                      f elementwise                `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`

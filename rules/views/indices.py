@@ -1,0 +1,225 @@
+"""Look-ups whose indices are computed from places: elements taken in order are the value itself under another shape.
+
+Exporters index masks by grids of positions, ``mask[batch[:, None, None, None], keys]``. An index is followed as a sum of places
+along axes, each times a stride (`Indices`): where the strides are those of the value that is indexed, nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.exactness import Exactness
+from eqsat.ir.extents import Dim, add, multiply, product
+from eqsat.ir.operator import Operator, operators_with
+from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.views.extents import listed, viewed
+from eqsat.samples import Drawing, Instance, Sampler
+
+SOURCE = "ONNX Gather, GatherND and Range"
+
+_DEPTH = 10
+
+Node = tuple[str, Ref, tuple[Ref | None, ...]]
+
+
+@dataclass(frozen=True)
+class Places:
+    """``start`` plus each place along an axis times its stride."""
+
+    start: Dim
+    strides: Mapping[int, Dim]
+
+    def moved(self, axes: Mapping[int, int]) -> Places:
+        """With axes renamed; those without a name have one place, 0."""
+        return Places(self.start, {axes[axis]: stride for axis, stride in self.strides.items() if axis in axes})
+
+
+def _views(op: Operator) -> bool:
+    return op.traits.moves and op.traits.permutes and bool(op.traits.counts)
+
+
+class Indices:
+    """Values that count along axes, by class."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._views = operators_with(_views)
+        self._found: dict[int, Places | None] = {}
+        self.nodes: dict[int, list[Node]] = {}
+        for op in (*self._views, "Range", "Expand", "Add", "Mul", "Cast", "Concat", "Flatten"):
+            for node, inputs in view.nodes(op):
+                self.nodes.setdefault(node.handle, []).append((op, node, inputs))
+
+    def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:
+        """``value`` as a sum of places, or ``None``."""
+        if value.handle not in self._found and depth:
+            self._found[value.handle] = None  # a circle leads nowhere
+            self._found[value.handle] = self._read(value, depth - 1)
+        return self._found.get(value.handle)
+
+    def _read(self, value: Ref, depth: int) -> Places | None:
+        if all(d == 1 for d in value.shape):
+            try:
+                return Places(value.dims[0], {})
+            except Unmet:
+                pass
+        for op, _, inputs in self.nodes.get(value.handle, ()):
+            try:
+                found = self._of_node(op, value, [x for x in inputs if x is not None], depth)
+            except Unmet:
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def _of_node(self, op: str, value: Ref, inputs: Sequence[Ref], depth: int) -> Places | None:
+        if op == "Range":
+            return Places(inputs[0].dims[0], {0: inputs[2].dims[0]})
+        x = self.of(inputs[0], depth)
+        if op == "Mul" or op == "Add":
+            y = self.of(inputs[1], depth)
+            if x is None or y is None:
+                return None
+            a, b = (p.moved(_aligned(v.shape, value.shape)) for p, v in ((x, inputs[0]), (y, inputs[1])))
+            return _sum(a, b) if op == "Add" else _multiple(a, b)
+        if x is None:
+            return None
+        if op == "Expand":
+            return x.moved(_aligned(inputs[0].shape, value.shape))
+        if op == "Cast":
+            return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
+        return None if op == "Concat" else x.moved(_kept(inputs[0].shape, value.shape))
+
+
+def _sum(a: Places, b: Places) -> Places:
+    axes = sorted({*a.strides, *b.strides})
+    return Places(add(a.start, b.start), {i: add(a.strides.get(i, 0), b.strides.get(i, 0)) for i in axes})
+
+
+def _multiple(a: Places, b: Places) -> Places | None:
+    for x, y in ((a, b), (b, a)):
+        if not y.strides:
+            return Places(multiply(x.start, y.start), {i: multiply(s, y.start) for i, s in x.strides.items()})
+    return None
+
+
+def _aligned(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
+    """Where the axes of an operand are in what it broadcasts to; an axis of one place has only place 0."""
+    shift = len(result) - len(shape)
+    return {i: i + shift for i, d in enumerate(shape) if d != 1 and d == result[i + shift]}
+
+
+def _kept(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
+    """Where the axes of a value are in a view of it. Raises `Unmet` for a view that does more than add and drop ones."""
+    before, behind = ([i for i, d in enumerate(s) if d != 1] for s in (shape, result))
+    if [shape[i] for i in before] != [result[i] for i in behind]:
+        raise Unmet("the view regroups axes")
+    return dict(zip(before, behind, strict=True))
+
+
+def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim]) -> Term:
+    """``x`` with its axes at ``axes`` of a value of ``shape``, the same along all others."""
+    target: list[Dim] = [1] * len(shape)
+    for axis, d in zip(axes, x.shape, strict=True):
+        target[axis] = d
+    term = viewed(x, x.shape, target, x)
+    return term if target == list(shape) else apply("Expand", term, listed(shape, x))
+
+
+def _in_order(x: Ref, places: Sequence[Places | None], result: Ref) -> list[int]:
+    """The axes of the result along which the leading axes of ``x`` are walked through. Raises `Unmet` unless they are."""
+    axes: list[int] = []
+    for d, found in zip(x.shape, places, strict=False):
+        if found is None or found.start != 0 or list(found.strides.values()) != [1]:
+            raise Unmet("the elements are not taken in order")
+        (axis,) = found.strides
+        if result.shape[axis] != d or (axes and axis <= axes[-1]):
+            raise Unmet("the elements are not taken in order, or not all")
+        axes.append(axis)
+    return axes
+
+
+def _draw_grid(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, columns, middle = d.extents(3, ones=0)
+    x = drawing.value(d.floats((rows, columns)), {rows, columns})
+    numbers = drawing.builder.constant
+    counted = [_count(d, drawing, x, axis) for axis in (0, 1)]
+    middle = middle if d.chance() else 1
+    shape = drawing.op("Concat", *(drawing.op("Shape", x, start=i, end=i + 1) for i in (0, 1)), axis=0)
+    whole = drawing.op("Concat", *_split(drawing, shape, numbers([middle], "int64")), axis=0)
+    order = (0, 1) if d.chance(0.85) else (1, 0)
+    axes = [[1, 2], [0, 1]]
+    grids = [
+        drawing.op("Expand", drawing.op("Unsqueeze", counted[i], numbers(axes[order[i]], "int64")), whole)
+        for i in order
+    ]
+    parts = [drawing.op("Unsqueeze", g, numbers([-1], "int64")) for g in grids]
+    return drawing.finish(drawing.op("GatherND", x, drawing.op("Concat", *parts, axis=-1)))
+
+
+def _split(drawing: Drawing, shape: str, middle: str) -> tuple[str, str, str]:
+    numbers = drawing.builder.constant
+    first, last = (drawing.op("Gather", shape, numbers([i], "int64")) for i in (0, 1))
+    return first, middle, last
+
+
+def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
+    """Places along an axis of ``x``, now and then not all, or from another one on."""
+    numbers = drawing.builder.constant
+    extent = drawing.op("Squeeze", drawing.op("Shape", x, start=axis, end=axis + 1))
+    step = np.int64(1 if d.chance(0.9) else 2)
+    return drawing.op("Range", numbers(np.int64(0)), extent, numbers(step))
+
+
+@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw_grid)
+def view_instead_of_gathering_all(view: GroupView) -> Iterator[Merge]:
+    """``GatherND(x, places along axes) == Expand(Reshape(x))`` where the indices walk through ``x`` in order."""
+    indices = Indices(view)
+    for node, (x, grid) in view.nodes("GatherND"):
+        if x is None or grid is None or node.attr("batch_dims", 0) or grid.shape[-1] != x.rank:
+            continue
+        for op, joint, parts in indices.nodes.get(grid.handle, ()):
+            if op != "Concat" or joint.attr("axis") not in (-1, grid.rank - 1) or len(parts) != x.rank:
+                continue
+            try:
+                yield node, _placed(x, _in_order(x, [indices.of(p) for p in parts if p is not None], node), node.shape)
+            except Unmet:
+                continue
+
+
+def _draw_flat(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, columns = d.extents(2, ones=0)
+    x = drawing.value(d.floats((rows, columns)), {rows, columns})
+    numbers = drawing.builder.constant
+    first, second = (_count(d, drawing, x, axis) for axis in (0, 1))
+    width = drawing.op("Shape", x, start=1, end=2) if d.chance(0.85) else drawing.op("Shape", x, start=0, end=1)
+    lines = drawing.op("Mul", drawing.op("Unsqueeze", first, numbers([1, 2], "int64")), width)
+    at = drawing.op("Add", lines, second)
+    flat = drawing.op("Reshape", x, numbers([-1] if d.chance() else [-1, 1], "int64"))
+    return drawing.finish(drawing.op("Gather", flat, at, axis=0))
+
+
+@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw_flat)
+def view_instead_of_gathering_flat(view: GroupView) -> Iterator[Merge]:
+    """``Gather(Reshape(x, [-1]), place * stride + place) == Reshape(x)`` where the strides are those of ``x``."""
+    indices = Indices(view)
+    for node, (flat, at) in view.nodes("Gather"):
+        if flat is None or at is None or node.attr("axis", 0) != 0:
+            continue
+        places = indices.of(at)
+        if places is None or places.start != 0 or any(d != 1 for d in flat.shape[1:]):
+            continue
+        for op, _, (x, *_) in indices.nodes.get(flat.handle, ()):
+            if x is None or op not in (*operators_with(_views), "Flatten") or product(x.shape) != flat.shape[0]:
+                continue
+            strides = [product(x.shape[i + 1 :]) for i in range(x.rank)]
+            by_axis = sorted(places.strides)
+            if [places.strides[i] for i in by_axis] == strides and [node.shape[i] for i in by_axis] == list(x.shape):
+                try:
+                    yield node, _placed(x, by_axis, node.shape)
+                except Unmet:
+                    continue
