@@ -78,7 +78,7 @@ def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) 
     """``term``, which has ``shape``, under another shape with as many elements; ``known``: some value of the program.
 
     With a constant target where one says it: 0 copies the extent of the same axis, a single -1 takes what is left. Not both, for
-    where a copied extent is 0 nothing tells what is left; then the extents are listed.
+    where a copied extent is 0 nothing tells what is left; then axes of 1 are added or dropped, or the extents are listed.
     """
     if tuple(target) == tuple(shape):
         return term
@@ -90,7 +90,23 @@ def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) 
         return apply("Reshape", term, int64s(d for d in copied if isinstance(d, int)))
     if len(open_axes) == 1 and all(isinstance(d, int) for i, d in enumerate(target) if i not in open_axes):
         return apply("Reshape", term, int64s(d if isinstance(d, int) else -1 for d in target))
+    for op, few, many in (("Unsqueeze", shape, target), ("Squeeze", target, shape)):
+        axes = _ones_between(few, many)
+        if axes is not None:
+            return apply(op, term, int64s(axes))
     return apply("Reshape", term, listed(target, known), allowzero=1)
+
+
+def _ones_between(few: Sequence[Dim], many: Sequence[Dim]) -> list[int] | None:
+    """The axes of ``many`` that are 1 and not in ``few``, which has all others."""
+    axes: list[int] = []
+    for i, d in enumerate(many):
+        at = i - len(axes)
+        if at >= len(few) or few[at] != d:
+            if d != 1:
+                return None
+            axes.append(i)
+    return axes if len(many) - len(axes) == len(few) else None
 
 
 def _reads_extents(op: Operator) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import Dim, add, multiply, product
+from eqsat.ir.extents import Dim, add, at_least, multiply, product
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.terms import int64s
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
@@ -120,11 +121,19 @@ def _kept(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
 
 
 def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim]) -> Term:
-    """``x`` with its axes at ``axes`` of a value of ``shape``, the same along all others."""
+    """``x`` with its axes at ``axes`` of a value of ``shape``, the same along all others.
+
+    Where the value is shorter, the first elements: were it longer, indices would be out of range.
+    """
     target: list[Dim] = [1] * len(shape)
-    for axis, d in zip(axes, x.shape, strict=True):
-        target[axis] = d
-    term = viewed(x, x.shape, target, x)
+    for axis in axes:
+        target[axis] = shape[axis]
+    term: Term = x
+    cut = [i for i, axis in enumerate(axes) if shape[axis] != x.shape[i]]
+    if cut:
+        ends = listed([shape[axes[i]] for i in cut], x)
+        term = apply("Slice", x, int64s([0] * len(cut)), ends, int64s(cut))
+    term = viewed(term, [shape[axis] for axis in axes], target, x)
     return term if target == list(shape) else apply("Expand", term, listed(shape, x))
 
 
@@ -135,8 +144,8 @@ def _in_order(x: Ref, places: Sequence[Places | None], result: Ref) -> list[int]
         if found is None or found.start != 0 or list(found.strides.values()) != [1]:
             raise Unmet("the elements are not taken in order")
         (axis,) = found.strides
-        if result.shape[axis] != d or (axes and axis <= axes[-1]):
-            raise Unmet("the elements are not taken in order, or not all")
+        if at_least(result.shape[axis], add(d, 1)) or (axes and axis <= axes[-1]):
+            raise Unmet("the elements are not taken in order, or there are none")
         axes.append(axis)
     return axes
 
@@ -176,7 +185,7 @@ def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
 
 @group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw_grid)
 def view_instead_of_gathering_all(view: GroupView) -> Iterator[Merge]:
-    """``GatherND(x, places along axes) == Expand(Reshape(x))`` where the indices walk through ``x`` in order."""
+    """``GatherND(x, places along axes) == Expand(Reshape(x[:n]))`` where the indices walk through ``x`` in order."""
     indices = Indices(view)
     for node, (x, grid) in view.nodes("GatherND"):
         if x is None or grid is None or node.attr("batch_dims", 0) or grid.shape[-1] != x.rank:
