@@ -128,12 +128,13 @@ def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim]) -> Term:
     target: list[Dim] = [1] * len(shape)
     for axis in axes:
         target[axis] = shape[axis]
-    term: Term = x
     cut = [i for i, axis in enumerate(axes) if shape[axis] != x.shape[i]]
     if cut:
         ends = listed([shape[axes[i]] for i in cut], x)
-        term = apply("Slice", x, int64s([0] * len(cut)), ends, int64s(cut))
-    term = viewed(term, [shape[axis] for axis in axes], target, x)
+        first = apply("Slice", x, int64s([0] * len(cut)), ends, int64s(cut))
+        term: Term = apply("Reshape", first, listed(target, x), allowzero=1)
+    else:
+        term = viewed(x, x.shape, target, x)
     return term if target == list(shape) else apply("Expand", term, listed(shape, x))
 
 
