@@ -21,7 +21,7 @@ from eqsat.errors import RuleError, ShapeError
 from eqsat.ir.extent_arrays import dims_of
 from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.traits import NO_TRAITS, Traits
-from eqsat.ir.types import Dim, Shape, TensorType, Type
+from eqsat.ir.types import Dim, Shape, TensorType, Type, type_of_array
 
 OPSET = 26
 """The opset whose semantics the names of operators mean inside the program."""
@@ -73,8 +73,13 @@ class Application:
         return self.values[index] if index < len(self.values) else None
 
     def dims(self, index: int) -> list[Dim] | None:
-        """Elements of input ``index``, a list of extents: numbers, or texts for symbolic ones; ``None`` if not known."""
+        """Elements of input ``index``, a list of extents: numbers, or texts for symbolic ones; ``None`` if not known.
+
+        Raises `ShapeError` for a matrix.
+        """
         value = self.value(index)
+        if value is not None and value.ndim > 1:
+            raise ShapeError(f"a list of extents, axes or positions must be a vector, got {type_of_array(value)}")
         if value is None and index < len(self.lists):
             value = self.lists[index]
         return None if value is None else dims_of(value)

@@ -180,5 +180,7 @@ def present(*args: Term | None) -> tuple[Any, ...]:
 
 
 def literal(value: Any, dtype: DType | str | None = None) -> Literal:
-    """A constant term."""
+    """A constant term. Raises `Unmet` for an element type that is not known."""
+    if dtype is DType.UNDEFINED:
+        raise Unmet("the element type is unknown")
     return Literal(value if isinstance(value, Constant) else Constant.of(value, dtype))
