@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from eqsat.errors import ModelError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import infer_types
+from eqsat.ir.operator import definition_of
+from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import Dim, DType, Type, tensor_type
 
 
@@ -30,6 +34,7 @@ class GraphBuilder:
         self._inputs: list[str] = []
         self._types: dict[str, Type] = {}
         self._constants: dict[str, Constant] = {}
+        self._lists: dict[str, np.ndarray | None] = {}
         self._fresh = 0
 
     def input(self, name: str, dtype: DType | str, shape: Sequence[Dim] | None) -> str:
@@ -52,8 +57,13 @@ class GraphBuilder:
         node = Node(op, tuple(i or "" for i in inputs), names, Attributes(attributes), domain)
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._constants[i].numpy() if i in self._constants else None for i in node.inputs]
-        for name, found in zip(names, infer_types(node, types, values), strict=True):
+        lists = [self._lists.get(i) for i in node.inputs]
+        for name, found in zip(names, infer_types(node, types, values, lists), strict=True):
             self._types[name] = found
+        definition = definition_of(node)
+        if definition is not None and outputs == 1:
+            known = [a if a is not None else b for a, b in zip(values, lists, strict=True)]
+            self._lists[names[0]] = shape_value(definition, node.attributes, types, known)
         self._nodes.append(node)
         return names[0] if outputs == 1 else names
 

@@ -9,6 +9,7 @@ evaluation: nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from eqsat.ir import extents
 from eqsat.ir.extent_arrays import Extent, Undecided, as_array, dim_of
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Operator
-from eqsat.ir.operators.generator import shape_range
 from eqsat.ir.types import DType, TensorType, Type
 
 MOST = 64
@@ -54,6 +54,14 @@ def shape_value(
             return _lowered(found) if found.size <= MOST else None
     except (Undecided, EqsatError, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
         return None
+
+
+def shape_range(attributes: Attributes, rank: int) -> slice:
+    """The axes whose extents Shape gives: from ``start`` to ``end``, both clamped."""
+    start: Any = attributes.get("start", 0)
+    end: Any = attributes.get("end")
+    first, last, _ = slice(start, end).indices(rank)
+    return slice(first, max(first, last))
 
 
 def _of_shape(name: str, attributes: Attributes, types: Sequence[Type | None]) -> np.ndarray | None:

@@ -119,14 +119,13 @@ def _draw_list(d: Sampler) -> Instance:
     x = drawing.value(d.floats((rows, columns, depth)), {rows, columns})
     y = drawing.op("Relu", x)
     numbers = drawing.builder.constant
-    first = drawing.op("Gather", drawing.op("Shape", y), numbers([d.choose((0, 1))], "int64"))
+    extent = drawing.op("Gather", drawing.op("Shape", y), numbers([d.integer(0, 2)], "int64"))
     if d.chance():
-        first = drawing.op("Mul", first, drawing.op("Shape", y, start=1, end=d.choose((2, 3))))
-        target = drawing.op("Concat", first, numbers([-1], "int64"), axis=0)
-        return drawing.finish(drawing.op("Reshape", y, target), target)
-    whole = drawing.op("Concat", numbers([2], "int64"), first, axis=0)
-    row = drawing.value(d.floats((1,)))
-    return drawing.finish(drawing.op("Expand", row, whole), whole)
+        start = d.integer(1, 2)
+        other = drawing.op("Shape", y, start=start, end=start + 1)
+        extent = drawing.op(d.choose(("Mul", "Add")), extent, other)
+    whole = drawing.op("Concat", numbers([2], "int64"), extent, axis=0)
+    return drawing.finish(whole, drawing.op("Expand", drawing.value(d.floats((1,))), whole))
 
 
 @group_rule(exactness=Exactness.EXACT, source="ONNX Shape", sample=_draw_list)

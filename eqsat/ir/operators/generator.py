@@ -15,6 +15,7 @@ from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, define, no_flops
 from eqsat.ir.operators.dims import common_dtype, format_shape, ints, listed
 from eqsat.ir.operators.elementwise import narrow, one_per_element
+from eqsat.ir.shape_values import shape_range
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type, type_of_array
 
@@ -40,14 +41,6 @@ def _infer_constant(app: Application) -> tuple[Type, ...]:
 
 def _constant(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     return (constant_of(attributes),)
-
-
-def shape_range(attributes: Attributes, rank: int) -> slice:
-    """The axes whose extents Shape gives: from ``start`` to ``end``, both clamped."""
-    start: Any = attributes.get("start", 0)
-    end: Any = attributes.get("end")
-    first, last, _ = slice(start, end).indices(rank)
-    return slice(first, max(first, last))
 
 
 def _infer_shape(app: Application) -> tuple[Type, ...]:
