@@ -33,7 +33,7 @@ def listed(dims: Sequence[Dim], known: Ref) -> Term:
             left = left[numbers:]
             continue
         run, part = _longest_run(left, known)
-        parts.append(part if run else _computed(left[0], known))
+        parts.append(_computed(left[0], known) if part is None else part)
         left = left[max(run, 1) :]
     return parts[0] if len(parts) == 1 else apply("Concat", *parts, axis=0)
 
@@ -63,8 +63,8 @@ def _computed(dim: Dim, known: Ref) -> Term:
     for number, factors in extents.terms(dim):
         part: Term | None = None if number != 1 and factors else int64s((number,))
         for factor in factors:
-            run, found = _longest_run([factor], known)
-            if not run or found is None:
+            _, found = _longest_run([factor], known)
+            if found is None:
                 raise Unmet(f"no input has the extent {factor}")
             part = found if part is None and number == 1 else mul(int64s((number,)) if part is None else part, found)
         assert part is not None

@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import Dim, add, at_least, multiply, product
-from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.extents import listed, viewed
@@ -39,17 +39,25 @@ class Places:
 
 
 def _views(op: Operator) -> bool:
-    return op.traits.moves and op.traits.permutes and bool(op.traits.counts)
+    return op.traits.moves and op.kind is Kind.VIEW
+
+
+def _repeats(op: Operator) -> bool:
+    return op.traits.moves and op.traits.extents is not None
+
+
+def _computes(op: Operator) -> bool:
+    """Whether an operator computes with two numbers, or converts them."""
+    return op.traits.converts or (op.traits.operands == 2 and bool(op.traits.affine))
 
 
 class Indices:
     """Values that count along axes, by class."""
 
     def __init__(self, view: GroupView) -> None:
-        self._views = operators_with(_views)
         self._found: dict[int, Places | None] = {}
         self.nodes: dict[int, list[Node]] = {}
-        for op in (*self._views, "Range", "Expand", "Add", "Mul", "Cast", "Concat", "Flatten"):
+        for op in (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat"):
             for node, inputs in view.nodes(op):
                 self.nodes.setdefault(node.handle, []).append((op, node, inputs))
 
@@ -91,7 +99,7 @@ class Indices:
             return x.moved(_aligned(inputs[0].shape, value.shape))
         if op == "Cast":
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
-        return None if op == "Concat" else x.moved(_kept(inputs[0].shape, value.shape))
+        return x.moved(_kept(inputs[0].shape, value.shape)) if op in operators_with(_views) else None
 
 
 def _sum(a: Places, b: Places) -> Places:
@@ -224,7 +232,7 @@ def view_instead_of_gathering_flat(view: GroupView) -> Iterator[Merge]:
         if places is None or places.start != 0 or any(d != 1 for d in flat.shape[1:]):
             continue
         for op, _, (x, *_) in indices.nodes.get(flat.handle, ()):
-            if x is None or op not in (*operators_with(_views), "Flatten") or product(x.shape) != flat.shape[0]:
+            if x is None or op not in operators_with(_views) or product(x.shape) != flat.shape[0]:
                 continue
             strides = [product(x.shape[i + 1 :]) for i in range(x.rank)]
             by_axis = sorted(places.strides)
