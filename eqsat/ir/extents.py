@@ -40,16 +40,13 @@ def _form(dim: Dim) -> Form:
     if isinstance(dim, int):
         return {(): dim} if dim else {}
     try:
-        form, rest = _sum(_TOKEN.findall(dim))
+        form, rest = _sum(_TOKEN.findall(dim.removeprefix("-")), -1 if dim.startswith("-") else 1)
     except IndexError:
         return {(dim,): 1}  # no normal form: a symbol, whatever it is
     return {(dim,): 1} if rest else form
 
 
-def _sum(tokens: list[str]) -> tuple[Form, list[str]]:
-    sign = 1
-    if tokens and tokens[0].startswith("-") and len(tokens[0]) > 1:
-        sign, tokens = -1, [tokens[0][1:], *tokens[1:]]
+def _sum(tokens: list[str], sign: int) -> tuple[Form, list[str]]:
     form, tokens = _product(tokens, sign)
     while tokens and tokens[0] in (" + ", " - "):
         more, rest = _product(tokens[1:], 1 if tokens[0] == " + " else -1)
