@@ -78,7 +78,15 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
     """
     found = Bodies()
     within = replace(
-        options, dims={}, keep=(), feeds=None, memory_budget_bytes=None, devices={}, machine=None, keep_egraph=False
+        options,
+        dims={},
+        assume={},
+        keep=(),
+        feeds=None,
+        memory_budget_bytes=None,
+        devices={},
+        machine=None,
+        keep_egraph=False,
     )
     nodes = [
         with_bodies(node, lambda body, names, node=node: _optimised(node, body, names, graph, within, optimise, found))

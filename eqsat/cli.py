@@ -12,6 +12,7 @@ import typer
 
 from eqsat._version import __version__
 from eqsat.commands.common import (
+    Assume,
     CostName,
     DeviceFile,
     Devices,
@@ -80,6 +81,7 @@ def optimize(
     cost: CostName = None,
     numerics: Numerics = "lsb",
     dim: Dims = None,
+    assume: Assume = None,
     time_limit: TimeLimit = 30.0,
     node_limit: NodeLimit = 200_000,
     memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
@@ -132,6 +134,7 @@ def optimize(
                 cost=cost,
                 numerics=numerics,
                 dims=parse_dims(dim),
+                assume=parse_dims(assume, "--assume"),
                 time_limit_s=time_limit,
                 node_limit=node_limit,
                 memory_limit_bytes=memory_limit,

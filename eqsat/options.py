@@ -26,8 +26,9 @@ class Options:
     """How to optimise. The defaults are those of the command line.
 
     ``target``: what the program will run on, a name (`eqsat targets` lists them) or a `Target`. ``dims``: extents of symbolic
-    dimensions by name. ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn
-    from ``seed``.
+    dimensions by name, which become numbers; ``assume``: extents that programs are priced at while the dimensions stay symbolic
+    (a batch of 1 and extents of 128 unless stated). ``verify``: run original and result and compare them,
+    ``verification_runs`` times on random inputs drawn from ``seed``.
 
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
@@ -49,6 +50,7 @@ class Options:
     cost: str | CostModel | CostFunction | None = None
     numerics: str = "lsb"
     dims: Mapping[str, int] = field(default_factory=dict)
+    assume: Mapping[str, int] = field(default_factory=dict)
     time_limit_s: float = 30.0
     node_limit: int = 200_000
     memory_limit_bytes: int | None = None
@@ -118,6 +120,7 @@ class SharedOptions(TypedDict, total=False):
 
     numerics: str
     dims: Mapping[str, int]
+    assume: Mapping[str, int]
     time_limit_s: float
     node_limit: int
     memory_limit_bytes: int | None

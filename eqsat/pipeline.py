@@ -26,6 +26,7 @@ from eqsat.extraction import Extraction, Saturated, extract_program
 from eqsat.fusion import operator_works, price_works
 from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph, bodies_of
+from eqsat.ir.nominal import assumed_sizes, assuming
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
@@ -119,8 +120,6 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     was found that fits in ``memory_budget_bytes``.
     """
     chosen = Options.of(options)
-    target = as_target(chosen.target)
-    model = chosen.cost_model
     notify = progress or _silent
     seconds: dict[str, float] = {}
     with collector_off():
@@ -131,44 +130,54 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
             machine = _machine(chosen, graph)
             if machine is not None:
                 chosen = replace(chosen, machine=machine)  # the model may name the devices
-                model = chosen.cost_model
-        inner, bodies = graph, Bodies()
-        if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
-            with _timed(seconds, "bodies"):
-                inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
-        targets = [target] if machine is None else [machine.target(d) for d in machine.names]
-        growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
-        seconds.update(growth.seconds)
-        notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
-        if machine is None or growth.annotated is None:
-            extraction = extract_program(growth.saturated, target, model, time_limit_s=chosen.time_limit_s)
-        else:
-            from eqsat.placement import extract_placed
+        sizes = assumed_sizes(graph, chosen.assume)
+        with assuming(sizes):
+            result, quanta = _optimized(source, graph, chosen, machine, notify, seconds)
+    result.report.assumed = sizes
+    result.report.seconds = seconds
+    if chosen.verify:
+        with _timed(seconds, "verify"):
+            notify("verify", "")
+            _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
+    return result
 
-            extraction = extract_placed(
-                growth.saturated, growth.annotated, machine, model, time_limit_s=chosen.time_limit_s
+
+def _optimized(
+    source: Any, graph: Graph, chosen: Options, machine: Machine | None, notify: Progress, seconds: dict[str, float]
+) -> tuple[Result, dict[str, int]]:
+    """The result, not verified, and the rules that may move integers, with by how much."""
+    target, model = as_target(chosen.target), chosen.cost_model
+    inner, bodies = graph, Bodies()
+    if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
+        with _timed(seconds, "bodies"):
+            inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
+    targets = [target] if machine is None else [machine.target(d) for d in machine.names]
+    growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
+    seconds.update(growth.seconds)
+    notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
+    if machine is None or growth.annotated is None:
+        extraction = extract_program(growth.saturated, target, model, time_limit_s=chosen.time_limit_s)
+    else:
+        from eqsat.placement import extract_placed
+
+        extraction = extract_placed(
+            growth.saturated, growth.annotated, machine, model, time_limit_s=chosen.time_limit_s
+        )
+    seconds.update(extraction.seconds)
+    memory: dict[str, Any] = {}
+    if chosen.memory_budget_bytes is not None:
+        with _timed(seconds, "memory"):
+            notify("memory", "")
+            fitted = within_budget(
+                growth.saturated, extraction, chosen.memory_budget_bytes, time_limit_s=chosen.time_limit_s
             )
-        seconds.update(extraction.seconds)
-        memory: dict[str, Any] = {}
-        if chosen.memory_budget_bytes is not None:
-            with _timed(seconds, "memory"):
-                notify("memory", "")
-                fitted = within_budget(
-                    growth.saturated, extraction, chosen.memory_budget_bytes, time_limit_s=chosen.time_limit_s
-                )
-                extraction, memory = fitted.extraction, fitted.to_dict()
+            extraction, memory = fitted.extraction, fitted.to_dict()
     result = result_of(source, chosen, graph, growth, extraction)
     result.original, result.program = _keeping(graph, chosen.keep), judged(result.program, bodies)
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget = memory
-    result.report.seconds = seconds
-    if chosen.verify:
-        with _timed(seconds, "verify"):
-            notify("verify", "")
-            quanta = {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
-            _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
-    return result
+    return result, {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
 
 
 def _optimize_body(notify: Progress) -> Optimise:

@@ -47,9 +47,10 @@ class Report:
     it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``, launches, views
     aside; ``kernel_templates``; ``recognized`` structures; ``opaque``, operators passed through untouched;
     ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price: ``cost_before`` and
-    ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative ``gap`` to it. The
-    search: ``eclasses``, ``enodes``, ``iterations``, ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches``
-    and ``uses`` in the result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
+    ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative ``gap`` to it;
+    ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``, ``iterations``,
+    ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the result by name;
+    ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
     docs/report.md has more on each.
     """
 
@@ -88,6 +89,7 @@ class Report:
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
     bodies: dict[str, Any] = field(default_factory=dict)
+    assumed: dict[str, int] = field(default_factory=dict)
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 
@@ -121,6 +123,9 @@ class Report:
         lines.append(
             f"  constants  {self.constant_bytes_before / 1e6:>8.1f} -> {self.constant_bytes_after / 1e6:.1f} MB"
         )
+        if self.assumed:
+            sizes = ", ".join(f"{name} = {size}" for name, size in self.assumed.items())
+            lines.append(f"  assumed    {sizes}: what prices are for (--assume); the program takes any")
         lines += self._warnings()
         if self.placement:
             lines.append(f"  placement  {_placement(self.placement)}")

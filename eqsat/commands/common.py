@@ -22,6 +22,14 @@ Model = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension; may be repeated.")
 ]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="NAME=N,...",
+        help="Price programs at this extent of a symbolic dimension, which stays symbolic.",
+    ),
+]
 Feeds = Annotated[
     list[Path] | None,
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
@@ -154,12 +162,13 @@ def write_json(data: Any, json_path: str | None) -> None:
         raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
 
 
-def parse_dims(given: list[str] | None) -> dict[str, int]:
+def parse_dims(given: list[str] | None, option: str = "--dim") -> dict[str, int]:
+    """Extents by name, as an option that may be repeated gives them; several in one are separated by commas."""
     dims: dict[str, int] = {}
-    for item in given or ():
+    for item in (part for text in given or () for part in text.split(",")):
         name, _, value = item.partition("=")
         if not name or not value.lstrip("-").isdigit():
-            raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N")
+            raise OptionError(f"{option} {item!r}: expected NAME=N with a whole number N")
         dims[name] = int(value)
     return dims
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from eqsat.commands.common import (
+    Assume,
     Dims,
     Json,
     Model,
@@ -40,6 +41,7 @@ def compare(
     ] = False,
     numerics: Annotated[str, typer.Option(help="Weakest class of rewrite allowed, as for optimize.")] = "lsb",
     dim: Dims = None,
+    assume: Assume = None,
     time_limit: Annotated[
         float, typer.Option(metavar="S", help="Seconds for each saturation, and for all extractions together.")
     ] = 30.0,
@@ -71,6 +73,7 @@ def compare(
                 "progress": notify,
                 "numerics": numerics,
                 "dims": parse_dims(dim),
+                "assume": parse_dims(assume, "--assume"),
                 "time_limit_s": time_limit,
                 "node_limit": node_limit,
                 "form": form,

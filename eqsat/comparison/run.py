@@ -18,6 +18,7 @@ from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.fusion import kernel_works, price_works
+from eqsat.ir.nominal import assumed_sizes, assuming
 from eqsat.options import Options, SharedOptions, takes_options
 from eqsat.pipeline import Growth, Progress, RuleScope, collector_off, grow, result_of, rule_scope
 from eqsat.sources import load
@@ -58,6 +59,7 @@ def compare(
     chosen = comparison_options(options)
     with collector_off():
         growths = Growths(source, chosen, progress)
+    with collector_off(), assuming(assumed_sizes(growths.graph, chosen.assume)):
         growth = {name: growths.of(found) for name, found in targets.items()}
         cells = [(t, m) for t in targets.values() for m in models.values()]
         extractions: dict[tuple[str, str], Extraction] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import Work, work_of
-from eqsat.ir.nominal import NOMINAL_EXTENT
+from eqsat.ir.nominal import number_of
 from eqsat.ir.operator import Application, Kind, traits_of
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import TensorType, Type
@@ -190,7 +190,7 @@ def _row_elements(key: str, app: Application) -> int:
         return 0
     total = 1
     for d in first.shape[rank - len(axes) :]:
-        total *= NOMINAL_EXTENT if isinstance(d, str) else d
+        total *= number_of(d)
     return total
 
 
@@ -199,7 +199,7 @@ def _elements(type: Type | None) -> float:
         return 0.0
     total = 1.0
     for d in type.shape:
-        total *= NOMINAL_EXTENT if isinstance(d, str) else d
+        total *= number_of(d)
     return total
 
 

@@ -1,22 +1,29 @@
 """What symbolic extents count as when work is estimated.
 
 A symbol counts as the number that the operator says it is equal to: of ``x[n, k] @ w[64, 8]`` the extent ``k`` is 64. Any other
-counts as `NOMINAL_EXTENT`.
+counts as what is assumed of it (`assuming`), and as `NOMINAL_EXTENT` where nothing is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
-from eqsat.errors import EqsatError
+from eqsat.errors import EqsatError, OptionError, choices
+from eqsat.ir.extents import evaluate, symbols
+from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Application, Operator
 from eqsat.ir.types import Dim, TensorType, Type
 
 NOMINAL_EXTENT = 32
 """What a symbolic dimension counts as when nothing tells its extent."""
 
+TYPICAL_EXTENT = 128
+"""What an extent of an input is assumed to be that is no batch."""
+
 _NONE: Mapping[str, int] = {}
+_assumed: ContextVar[Mapping[str, int]] = ContextVar("assumed", default=_NONE)
 _watched: list[tuple[Dim, Dim]] | None = None
 
 
@@ -40,9 +47,45 @@ def nominal(type: Type | None, extents: Mapping[str, int] = _NONE) -> Type | Non
     """A type with numbers for symbolic dimensions: those in ``extents``, `NOMINAL_EXTENT` for the rest."""
     if not isinstance(type, TensorType) or type.shape is None:
         return type
-    return TensorType(
-        type.dtype, tuple(extents.get(d, NOMINAL_EXTENT) if isinstance(d, str) else d for d in type.shape)
-    )
+    return TensorType(type.dtype, tuple(number_of(d, extents) for d in type.shape))
+
+
+def number_of(dim: Dim, extents: Mapping[str, int] = _NONE) -> int:
+    """The number that an extent counts as: that in ``extents``, or what it is made of, each symbol `NOMINAL_EXTENT`."""
+    if isinstance(dim, int):
+        return dim
+    found = extents.get(dim)
+    if found is not None:
+        return found
+    assumed = _assumed.get()
+    return evaluate(dim, lambda s: extents.get(s, assumed.get(s, NOMINAL_EXTENT)))
+
+
+@contextmanager
+def assuming(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Estimates work for these extents of symbols."""
+    token = _assumed.set(sizes)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def assumed_sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
+    """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, and `TYPICAL_EXTENT`.
+
+    A batch is a leading extent of inputs with several axes, and no other extent. Raises `OptionError` for a symbol that no
+    input has, and an extent that is not positive.
+    """
+    shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
+    known = dict.fromkeys(s for shape in shapes for d in shape for s in sorted(symbols(d)) if not s.startswith("?"))
+    for name, size in given.items():
+        if name not in known:
+            raise OptionError(f"assume: the model has no symbolic dimension {name!r}; {choices(name, known)}")
+        if size <= 0:
+            raise OptionError(f"assume: {name} = {size}: an extent is an integer of at least 1")
+    batches = {shape[0] for shape in shapes if len(shape) > 1} - {d for shape in shapes for d in shape[1:]}
+    return {s: given.get(s, 1 if s in batches else TYPICAL_EXTENT) for s in known}
 
 
 def nominal_application(
