@@ -20,7 +20,7 @@ from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node, bodies_of
-from eqsat.ir.types import DType
+from eqsat.ir.types import DType, TensorType
 from eqsat.ir.versions_envelope import Envelope
 
 EMBED_LIMIT_BYTES = 8 << 20
@@ -157,6 +157,7 @@ def _model(
     taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     if calls is None:
         proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
+        proto.value_info.extend(write_value_info(v, graph.type_of(v), None) for v in _rows_of_heads(graph))
     else:
         proto.node.extend(calls.nodes)
         proto.value_info.extend(calls.values)
@@ -215,6 +216,17 @@ def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
     """That of the source, but at least ``least`` and what the element types need."""
     dtypes = {c.dtype for c in form.constants.values()}
     return max(envelope.ir_version, least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
+
+
+def _rows_of_heads(graph: Graph) -> list[str]:
+    """Operands of attention whose heads lie in rows, with symbolic extents.
+
+    Where ONNX's shape inference does not find out how wide they are, it takes the result to be 0 wide, and refuses the model.
+    """
+    read = (v for node in graph.nodes if node.key == "Attention" for v in node.inputs[:3])
+    made = graph.producers()
+    types = {v: graph.type_of(v) for v in dict.fromkeys(read) if v in made and v not in graph.outputs}
+    return [v for v, t in types.items() if isinstance(t, TensorType) and t.rank == 3 and not t.is_static]
 
 
 def _name_devices_of_nodes(proto: onnx.GraphProto, form: Form, devices: Mapping[str, str]) -> None:
