@@ -26,11 +26,11 @@ from eqsat.exactness import Exactness
 from eqsat.fusion import fuse_program, program_of, select_joint
 from eqsat.fusion.sources import graph_of_program
 from eqsat.fusion.work import kernel_work
+from eqsat.growth import rule_scope
 from eqsat.ir.graph import Graph
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
-from eqsat.pipeline import rule_scope
 from eqsat.rewrite import select_rules
 from eqsat.sources import load
 

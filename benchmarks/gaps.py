@@ -29,10 +29,10 @@ from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.sources import graph_of_program
+from eqsat.growth import rule_scope
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
-from eqsat.pipeline import rule_scope
 from eqsat.rewrite import select_rules
 from eqsat.sources import load
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from eqsat.growth import Progress
 from eqsat.options import AllOptions, Options, takes_options
-from eqsat.pipeline import Progress
 from eqsat.sources import load, readable
 
 if TYPE_CHECKING:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,17 +11,14 @@ from eqsat.backends.onnx_needs import needs_of
 from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
 from eqsat.cost.model import find_cost_model
-from eqsat.cost.target import Target, as_target
+from eqsat.cost.target import as_target
 from eqsat.cost.timings import default_table
-from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.encode import Encoding
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
-from eqsat.egraph.saturate import Limits, Saturation, saturate
-from eqsat.egraph.snapshot import take_snapshot
-from eqsat.errors import OptionError, VerificationError
-from eqsat.exactness import Exactness
-from eqsat.extraction import Extraction, Saturated, extract_program
+from eqsat.errors import VerificationError
+from eqsat.extraction import Extraction, extract_program
 from eqsat.fusion import operator_works, price_works
-from eqsat.ir.composite import OWN_DOMAIN
+from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, timed
 from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.nominal import assumed_sizes, assuming
 from eqsat.ir.operator import Kind, kind_of
@@ -32,7 +26,7 @@ from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
-from eqsat.rewrite import AnyRule, Rule, select_rules
+from eqsat.rewrite import AnyRule, Rule
 from eqsat.sources import load, readable
 
 if TYPE_CHECKING:
@@ -40,10 +34,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from eqsat.backends.onnxruntime import Session
-    from eqsat.placement import Annotated, Machine
-
-Progress = Callable[[str, str], None]
-"""Called with (stage, detail) as the work proceeds."""
+    from eqsat.placement import Machine
 
 
 @dataclass
@@ -99,7 +90,7 @@ class Result:
 
         form = form or self.form
         check_form(form)
-        with _timed(self.report.seconds, "save"), collector_off():
+        with timed(self.report.seconds, "save"), collector_off():
             save_onnx(self.program.graph, path, form=form, kernels=self.program.kernels)
 
     def __repr__(self) -> str:
@@ -123,7 +114,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     notify = progress or _silent
     seconds: dict[str, float] = {}
     with collector_off():
-        with _timed(seconds, "load"):
+        with timed(seconds, "load"):
             notify("load", "")
             source = readable(source, chosen.example_inputs, chosen.dynamic_shapes)
             graph = load(source, chosen.dims)
@@ -136,7 +127,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     result.report.assumed = sizes
     result.report.seconds = seconds
     if chosen.verify:
-        with _timed(seconds, "verify"):
+        with timed(seconds, "verify"):
             notify("verify", "")
             _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
     return result
@@ -149,7 +140,7 @@ def _optimized(
     target, model = as_target(chosen.target), chosen.cost_model
     inner, bodies = graph, Bodies()
     if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
-        with _timed(seconds, "bodies"):
+        with timed(seconds, "bodies"):
             inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
     targets = [target] if machine is None else [machine.target(d) for d in machine.names]
     growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
@@ -166,14 +157,14 @@ def _optimized(
     seconds.update(extraction.seconds)
     memory: dict[str, Any] = {}
     if chosen.memory_budget_bytes is not None:
-        with _timed(seconds, "memory"):
+        with timed(seconds, "memory"):
             notify("memory", "")
             fitted = within_budget(
                 growth.saturated, extraction, chosen.memory_budget_bytes, time_limit_s=chosen.time_limit_s
             )
             extraction, memory = fitted.extraction, fitted.to_dict()
     result = result_of(source, chosen, graph, growth, extraction)
-    result.original, result.program = _keeping(graph, chosen.keep), judged(result.program, bodies)
+    result.original, result.program = keeping(graph, chosen.keep), judged(result.program, bodies)
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget = memory
@@ -189,40 +180,6 @@ def _optimize_body(notify: Progress) -> Optimise:
     return optimise
 
 
-@dataclass(frozen=True)
-class Growth:
-    """What saturation made of a graph. ``kept``: the graph with the values to keep as outputs; ``annotated``: the same with
-    its devices, if it has any. ``seconds``: of the stages ``encode``, ``saturate`` and ``analyse``."""
-
-    kept: Graph
-    annotated: Annotated | None
-    saturated: Saturated
-    saturation: Saturation
-    rules: Sequence[AnyRule]
-    seconds: dict[str, float]
-
-
-@dataclass(frozen=True)
-class RuleScope:
-    """What a target says about rules. Targets of equal scope share a saturated e-graph.
-
-    ``domains``: domains beside the default one whose operators the program may use. ``unsupported``: operators that rules are
-    to spell out.
-    """
-
-    domains: frozenset[str]
-    unsupported: frozenset[str]
-
-
-def rule_scope(targets: Sequence[Target], form: str) -> RuleScope:
-    """The scope of the targets of a machine: operators of a domain may be used if one of them has kernels for them and the file
-    is allowed to name or able to spell them out."""
-    from eqsat.backends.onnx_form import FORMS
-
-    domains = frozenset[str]().union(*(t.domains for t in targets)) & (FORMS[form][1] | {OWN_DOMAIN})
-    return RuleScope(domains, frozenset[str]().union(*(t.unsupported for t in targets)))
-
-
 def _machine(options: Options, graph: Graph) -> Machine | None:
     """The machine to place on; ``None`` if neither the options nor the model name devices."""
     if options.machine is None and not options.devices and not graph.devices:
@@ -232,40 +189,6 @@ def _machine(options: Options, graph: Graph) -> Machine | None:
     if options.machine is None:
         return default_machine(options.target)
     return read_machine(options.machine) if isinstance(options.machine, str | Path) else options.machine
-
-
-def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, machine: Machine | None = None) -> Growth:
-    """Encodes and saturates a graph, with the devices of ``machine`` if given, by the rules that ``options`` allow and that
-    are in ``scope``."""
-    import eqsat.rules  # noqa: F401  # registers the shipped rules
-
-    numerics = Exactness.parse(options.numerics)
-    rules = select_rules(
-        numerics,
-        only=options.only_rules,
-        disabled=options.disabled_rules,
-        domains=scope.domains,
-        unsupported=scope.unsupported,
-    )
-    seconds: dict[str, float] = {}
-    with _timed(seconds, "encode"):
-        kept = _keeping(graph, options.keep)
-        annotated = None
-        if machine is not None:
-            from eqsat.placement import annotate
-
-            annotated = annotate(kept, options.devices, machine)
-        encoding = encode(annotated.graph if annotated else kept, fold_inexact=numerics >= Exactness.ROUNDING)
-    with _timed(seconds, "saturate"):
-        notify("saturate", "")
-        limits = Limits(options.time_limit_s, options.node_limit, memory_bytes=options.memory_limit_bytes)
-        saturation = saturate(
-            encoding.egraph, rules, limits, lambda i, n: notify("saturate", f"iteration {i}, {n} e-nodes")
-        )
-    with _timed(seconds, "analyse"):
-        snapshot = take_snapshot(encoding.egraph)
-    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.file_form)
-    return Growth(kept, annotated, saturated, saturation, rules, seconds)
 
 
 def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Result:
@@ -278,21 +201,6 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
 
 def _silent(stage: str, detail: str) -> None:
     """Progress that nobody watches."""
-
-
-def _keeping(graph: Graph, keep: Sequence[str]) -> Graph:
-    """The graph with the values in ``keep`` as additional outputs."""
-    defined = graph.producers()
-    for name in keep:
-        if name not in defined and name not in graph.inputs:
-            raise OptionError(f"value {name!r} to keep does not exist in the model")
-    extra = tuple(n for n in dict.fromkeys(keep) if n not in graph.outputs)
-    return replace(graph, outputs=graph.outputs + extra) if extra else graph
-
-
-def _classes(rules: Sequence[AnyRule]) -> dict[str, Exactness]:
-    classes = {r.name: r.exactness for r in rules}
-    return {**classes, FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
 
 
 def _report(source: Any, options: Options, graph: Graph, growth: Growth, extraction: Extraction) -> Report:
@@ -383,25 +291,3 @@ def _verify(
     result.report.verification = verification.to_dict()
     if verification.verdict == "failed":
         raise VerificationError("; ".join(verification.failures))
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Switches the cyclic garbage collector off: the stages allocate many small objects and next to no cycles, and the
-    collector would walk all of them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

@@ -40,12 +40,13 @@ ALLOWED: dict[str, set[str]] = {
     "budget": BASE | {"cost", "lower", "fusion", "extraction"},
     "options": BASE | {"cost", "backends", "placement"},
     "sources": BASE | {"ir", "frontends"},
+    "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
     "pipeline": BASE | {
-        "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification", "report",
-        "extraction", "bodies", "budget", "placement", "options", "sources",
+        "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",
+        "report", "extraction", "bodies", "budget", "placement", "options", "sources",
     },
     "comparison": BASE | {
-        "ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "options", "pipeline", "sources",
+        "growth", "ir", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "options", "pipeline", "sources",
     },
     "calibrate": BASE | {"ir", "backends", "cost"},
     "speed": BASE | {"sources", "ir", "backends", "cost", "verification", "options", "pipeline"},
@@ -56,9 +57,9 @@ ALLOWED: dict[str, set[str]] = {
         "api", "rewrite", "rule_check", "rules", "cost", "extract", "verification", "inspection", "options", "pipeline",
         "comparison", "calibrate", "speed", "why",
     },
-    "api": BASE | {"sources", "inspection", "speed", "verification", "options", "pipeline"},
+    "api": BASE | {"growth", "sources", "inspection", "speed", "verification", "options", "pipeline"},
     "dpl": BASE | {"ir", "backends", "verification"},
-    "why": BASE | {"ir", "rewrite", "egraph", "options", "pipeline"},
+    "why": BASE | {"growth", "ir", "rewrite", "egraph", "options", "pipeline"},
     "cli": BASE | {"api", "commands", "rewrite", "rules", "cost", "extract", "options", "pipeline"},
 }  # fmt: skip
 

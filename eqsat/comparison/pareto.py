@@ -16,9 +16,10 @@ from eqsat.cost.custom import LargeValueModel, WeightedModel
 from eqsat.cost.model import COST_MODELS, CostModel
 from eqsat.cost.target import Target, as_target
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
+from eqsat.growth import Progress, collector_off
 from eqsat.lower.schedule import with_least_memory
 from eqsat.options import SharedOptions, takes_options
-from eqsat.pipeline import Progress, Result, collector_off, result_of
+from eqsat.pipeline import Result, result_of
 
 TIME_WEIGHTS = (0.0, 1.0, 0.5, 0.05, 0.25, 0.75, 0.95)
 """Shares of predicted time in a scalarisation; the rest is the number of kernels. Both are relative to the least possible."""

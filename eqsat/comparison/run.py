@@ -18,9 +18,10 @@ from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.fusion import kernel_works, price_works
+from eqsat.growth import Growth, Progress, RuleScope, collector_off, grow, rule_scope
 from eqsat.ir.nominal import assumed_sizes, assuming
 from eqsat.options import Options, SharedOptions, takes_options
-from eqsat.pipeline import Growth, Progress, RuleScope, collector_off, grow, result_of, rule_scope
+from eqsat.pipeline import result_of
 from eqsat.sources import load
 
 COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")

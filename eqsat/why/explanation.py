@@ -8,8 +8,9 @@ from typing import Any, Unpack
 
 from eqsat.egraph.encode import Encoding
 from eqsat.errors import OptionError
+from eqsat.growth import Progress
 from eqsat.options import AllOptions, takes_options
-from eqsat.pipeline import Progress, Result, optimize
+from eqsat.pipeline import Result, optimize
 from eqsat.rewrite import AnyRule, GroupRule, find_rule
 from eqsat.why.groups import group_at
 from eqsat.why.nearest import Miss, NearestMiss
