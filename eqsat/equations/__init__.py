@@ -18,6 +18,9 @@ On the right, the term that is equal: a number takes the element type of the res
 and the arguments of functions (lower case) are Python expressions over what the left side has named, so
 ``perm=compose(p, q)`` computes an attribute.
 
+``shorthands`` say in short what the equations of a room are full of: with ``{"Q(x)": ("QuantizeLinear(x, s, *z, **n)",
+"quantized(n, x, s, z)")}`` a ``Q(Relu(x))`` is the former on the left side and the latter on the right one.
+
 A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``. One
 without which the equation is as true is marked: ``worthwhile("two axes: x.rank == 2")``.
 """
@@ -30,7 +33,7 @@ from typing import Any
 
 from eqsat.equations.left import LeftSide
 from eqsat.equations.right import condition_in_words, right_side
-from eqsat.equations.syntax import Functions, Text, domains_of
+from eqsat.equations.syntax import Functions, Shorthands, Text, domains_of
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, Rule, Sample, family_of, register
 
@@ -51,13 +54,14 @@ def equation(
     legalizes: str = "",
     outside: str = "",
     functions: Functions | None = None,
+    shorthands: Shorthands | None = None,
 ) -> Rule:
     """Registers the rule that ``text`` states, from left to right; with ``reverse`` the one from right to left, too.
 
     ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower
-    case. ``domain``: one whose operators make it pay. The other options are those of `eqsat.rewrite.Rule`; the reverse spells out
-    the operator of the right side where a target has no kernel for it. Raises `RuleError` for what cannot be read: where in the
-    text, and what to write.
+    case. ``shorthands``: what the text says in short. ``domain``: one whose operators make it pay. The other options are those of
+    `eqsat.rewrite.Rule`; the reverse spells out the operator of the right side where a target has no kernel for it. Raises
+    `RuleError` for what cannot be read: where in the text, and what to write.
     """
     stated: dict[str, Any] = {
         "exactness": exactness,
@@ -68,13 +72,26 @@ def equation(
         "domain": domain,
         "outside": outside,
     }
-    there = Text(name, text, functions or {})
+    there = Text(name, text, functions or {}, shorthands)
     left, right = there.sides()
     made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes})
     if reverse:
-        back = Text(reverse, text, functions or {})
+        back = Text(reverse, text, functions or {}, shorthands)
         register(_rule(back, right, left, (*where, *backward), stated | {"legalizes": back.operator_key(right)}))
     return register(made)
+
+
+def form(text: str, *where: Condition | str, shorthands: Shorthands | None = None) -> Rule:
+    """A term of which instances are drawn, as of the left side of an equation: what a group rule holds for. It is no rule."""
+    there = Text("form", text, {}, shorthands)
+    side = LeftSide(there, there.in_full(there.parsed(there.text), 0))
+    asked = [condition_in_words(there, side.bound, c) if isinstance(c, str) else c for c in where]
+    return Rule("form", side.pattern, lambda m: None, (*side.conditions, *asked), Exactness.EXACT, "", "", text, text)
+
+
+def named(*functions: Any) -> dict[str, Any]:
+    """Functions by their names, as ``functions=`` takes them."""
+    return {f.__name__: f for f in functions}
 
 
 class Equations:
@@ -90,7 +107,10 @@ class Equations:
 def _rule(
     text: Text, left: ast.expr, right: ast.expr, where: Sequence[Condition | str], stated: dict[str, Any]
 ) -> Rule:
-    side = LeftSide(text, left)
+    side = LeftSide(text, text.in_full(left, 0))
+    twice = sorted(side.bound & text.functions.keys())
+    if twice:
+        raise text.error(left, f"{twice[0]!r} is a function, too: give one of the two another name")
     asked = [condition_in_words(text, side.bound, c) if isinstance(c, str) else c for c in where]
     equation = f"{text.as_written(left)} == {text.as_written(right)}"
     introduced = next(iter(sorted(domains_of(right) - domains_of(left))), "")
@@ -98,7 +118,7 @@ def _rule(
     return Rule(
         name=text.rule,
         pattern=side.pattern,
-        build=right_side(text, side.bound, right),
+        build=right_side(text, side.bound, text.in_full(right, 1)),
         conditions=(*side.conditions, *asked),
         equation=equation,
         doc=f"``{equation}``.",
@@ -107,4 +127,4 @@ def _rule(
     )
 
 
-__all__ = ["Equations", "equation"]
+__all__ = ["Equations", "equation", "form", "named"]

@@ -104,7 +104,9 @@ def _others_have_defaults(op: str, node: str, mentioned: frozenset[str]) -> Cond
         others = (name for name in found.attributes if name not in mentioned)
         return all(stored(found.attributes[name]) == stored(default_attribute(op, name)(found)) for name in others)
 
-    return Condition(f"no other attributes of {op}", holds)
+    stated = {name: default for name, default in (attributes_of_schema(op) or {}).items() if default is not None}
+    hints = tuple(Hint(node, attribute=(name, stored(v))) for name, v in stated.items() if name not in mentioned)
+    return Condition(f"no other attributes of {op}", holds, hints=hints)
 
 
 @cache

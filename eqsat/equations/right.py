@@ -114,6 +114,13 @@ class _Values(ast.NodeTransformer):
         is_plain = is_method or called in self._text.functions or called in BUILTINS or called in self._bound
         return self.generic_visit(node) if is_plain else self._terms.term(node)
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """One of several outputs, if it is an operator's."""
+        inner = node.value
+        if isinstance(inner, ast.Call) and self.visit_Call(inner) is not inner:
+            return self._terms.term(node)
+        return self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if not (node.id in self._bound or node.id in self._text.functions or node.id in BUILTINS):
             raise self._text.error(node, f"{node.id!r} does not occur on the left side")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import difflib
 import math
 from collections.abc import Mapping
@@ -35,12 +36,17 @@ _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.
 _COMPARED = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual"}
 
 
-class Text:
-    """The text of one equation and what it may call."""
+Shorthands = Mapping[str, tuple[str, str]]
+"""What a term like ``Q(x)`` stands for on the left side, and on the right one."""
 
-    def __init__(self, rule: str, text: str, functions: Functions) -> None:
+
+class Text:
+    """The text of one equation, what it may call, and what it says in short."""
+
+    def __init__(self, rule: str, text: str, functions: Functions, shorthands: Shorthands | None = None) -> None:
         self.rule, self.text = rule, " ".join(text.split())
         self.functions: Functions = {**KNOWN, **functions}
+        self._shorthands = shorthands or {}
 
     def sides(self) -> tuple[ast.expr, ast.expr]:
         """Left and right side. Raises `RuleError` for what is no equation."""
@@ -55,6 +61,11 @@ class Text:
             return ast.parse(text, mode="eval").body
         except SyntaxError as error:
             raise RuleError(f"rule {self.rule!r}: {text!r} cannot be read: {error.msg} at {error.offset}") from None
+
+    def in_full(self, e: ast.expr, side: int) -> ast.expr:
+        """The left (0) or right (1) side with its shorthands written out; attributes given to one are added to what it means."""
+        forms = [(self.parsed(short), self.parsed(full[side])) for short, full in self._shorthands.items()]
+        return _InFull({_called(short): (short, full) for short, full in forms}).visit(copy.deepcopy(e))
 
     def as_written(self, side: ast.expr) -> str:
         """The part of the text that a side is."""
@@ -114,6 +125,35 @@ class Text:
     def error(self, e: ast.expr, what: str) -> RuleError:
         """The error to raise: which rule, where in its text, what is wrong."""
         return RuleError(f"rule {self.rule!r}: in {self.text!r}, {ast.unparse(e)!r}: {what}")
+
+
+def _called(e: ast.expr) -> str:
+    return e.func.id if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) else ""
+
+
+_NOTHING: Mapping[str, ast.expr] = {}
+
+
+class _InFull(ast.NodeTransformer):
+    """Puts what shorthands mean in their place."""
+
+    def __init__(
+        self, meanings: Mapping[str, tuple[ast.expr, ast.expr]], bound: Mapping[str, ast.expr] = _NOTHING
+    ) -> None:
+        self._meanings, self._bound = meanings, bound
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._bound.get(node.id, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        short, meaning = self._meanings.get(_called(node), (node, node))
+        if meaning is node or not isinstance(short, ast.Call):
+            return node
+        bound = {p.id: a for p, a in zip(short.args, node.args, strict=True) if isinstance(p, ast.Name)}
+        found = _InFull({}, bound).visit(copy.deepcopy(meaning))
+        found.keywords += node.keywords
+        return found
 
 
 def domains_of(side: ast.expr) -> set[str]:

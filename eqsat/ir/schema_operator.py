@@ -61,6 +61,20 @@ def attributes_of_schema(key: str) -> Mapping[str, Any] | None:
     return None if schema is None else {name: default_of_schema(key, name) for name in schema.attributes}
 
 
+def further_inputs(key: str) -> str:
+    """The inputs of an operator behind the first as an equation writes them, ``, starts, ends, *axes``: a starred one may be
+    absent. None where no schema says."""
+    schema = _schema(key)
+    inputs = [] if schema is None else schema.inputs[1:]
+    return "".join(f", {'*' if i.option is _OPTIONAL else ''}{i.name}" for i in inputs)
+
+
+def has_one_output(key: str) -> bool:
+    """Whether nodes of an operator have one output, no less and no more; ``True`` where no schema says."""
+    schema = _schema(key)
+    return schema is None or schema.max_output == 1
+
+
 def is_optional_output(key: str, index: int) -> bool:
     """Whether nodes of an operator need not have an output; ``False`` where no schema says."""
     schema = _schema(key)

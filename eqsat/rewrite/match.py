@@ -77,7 +77,7 @@ class Hint:
     """What a condition asks of the value bound to ``name``: what a random instance draws for it, most of the time.
 
     A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
-    a node the value of an attribute. ``whole``: the value has the shape of the result; ``ranks``:
+    a node the value of an attribute. ``whole``: the value has the shape of the result; ``single``: it has one element; ``ranks``:
     numbers of axes that it may have.
     """
 
@@ -89,6 +89,7 @@ class Hint:
     dtypes: frozenset[DType] = frozenset()
     attribute: tuple[str, Any] | None = None
     whole: bool = False
+    single: bool = False
     ranks: frozenset[int] = frozenset()
 
 

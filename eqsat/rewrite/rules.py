@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from eqsat.errors import OptionError, RuleError, nearest
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import operator
+from eqsat.ir.operator import Operator, operator, operators_with
 from eqsat.rewrite.match import AttributeOf, Condition, Match
 from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Unmet, Variable
 
@@ -74,7 +74,8 @@ class GroupRule:
     """An equation over any number of nodes at once.
 
     ``find`` finds matches in the e-graph, ``build`` makes the right side of one for which the conditions hold. Without ``find``,
-    ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions.
+    ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions. ``forms``: terms of which
+    random instances are drawn where there is no ``sample`` (`eqsat.equations.form`).
     """
 
     name: str
@@ -91,6 +92,7 @@ class GroupRule:
     outside: str = ""
     unverified: bool = False
     find: Finder | None = None
+    forms: tuple[Rule, ...] = ()
 
     def merges(self, view: GroupView, missed: Callable[[Unmet], object] = lambda reason: None) -> Iterator[Merge]:
         """Pairs (existing value, term that equals it), up to a node about which too little is known; ``missed`` hears why a match
@@ -162,18 +164,20 @@ def group_rule(
     where: Sequence[Condition] = (),
     family: str = "",
     sample: Sample | None = None,
+    forms: Sequence[Rule] = (),
     domain: str = "",
 ) -> Callable[[Callable[[Any], Any]], GroupRule]:
     """Registers a rule over groups of nodes (N-way merging).
 
     What ``find`` finds takes the place of a pattern, and the decorated function makes the right side of a match; without
-    ``find`` it is a generator of merges. ``sample`` draws a random graph with such a group.
+    ``find`` it is a generator of merges. ``sample`` draws a random graph with such a group; without it instances of the ``forms``
+    are drawn.
     """
 
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
         stated = (exactness, family or family_of(build.__module__), source, equation, doc, tuple(where), sample, domain)
-        return register(GroupRule(name, build, *stated, find=find))
+        return register(GroupRule(name, build, *stated, find=find, forms=tuple(forms)))
 
     return decorate
 
@@ -214,8 +218,42 @@ def register(made: R) -> R:
     return made
 
 
+@dataclass(frozen=True, eq=False)
+class _Declaration:
+    """Equations for each operator of which ``fact`` is true; ``stated``: for which they were stated so far."""
+
+    fact: Callable[[Operator], object]
+    state: Callable[[str], object]
+    stated: dict[str, Operator | None] = field(default_factory=dict[str, "Operator | None"])
+
+    def state_all(self) -> None:
+        for name in operators_with(self.fact):
+            if self.stated.get(name) is not operator(name):
+                self.stated[name] = operator(name)
+                self.state(name)
+
+
+_DECLARATIONS: list[_Declaration] = []
+
+
+def for_each_operator(
+    fact: Callable[[Operator], object],
+) -> Callable[[Callable[[str], object]], Callable[[str], object]]:
+    """Has the decorated function register its rules for every operator of which ``fact`` is true (a named function), whether it
+    is defined already or later."""
+
+    def decorate(state: Callable[[str], object]) -> Callable[[str], object]:
+        _DECLARATIONS.append(_Declaration(fact, state))
+        _DECLARATIONS[-1].state_all()
+        return state
+
+    return decorate
+
+
 def registered_rules() -> tuple[AnyRule, ...]:
     """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    for declaration in _DECLARATIONS:
+        declaration.state_all()
     return tuple(_REGISTRY.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -81,10 +81,14 @@ class Trial:
 
 
 def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:
-    """A random instance of the left side of ``rule``: from its sample, or from its form where it has none."""
-    if rule.sample is None and isinstance(rule, Rule):
+    """A random instance of the left side of ``rule``: from its sample, else from its form or one of its forms."""
+    if rule.sample is not None:
+        return draw_instance(rule, sampler)
+    if isinstance(rule, Rule):
         return automatic_instance(rule, sampler)
-    return draw_instance(rule, sampler)
+    form = sampler.choose(rule.forms)
+    asked = (*form.conditions, *rule.conditions)
+    return automatic_instance(replace(form, conditions=asked, exactness=rule.exactness), sampler)
 
 
 def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: bool = False) -> Trial:

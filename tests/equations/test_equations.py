@@ -13,13 +13,15 @@ import eqsat
 from eqsat.conditions import same_type, worthwhile
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
-from eqsat.equations import equation
+from eqsat.equations import equation, form, named
 from eqsat.errors import RuleError
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.rewrite import Rule, registered_rules, unregister
+from eqsat.rewrite import Rule, Variable, apply, literal, registered_rules, unregister
+from eqsat.rule_check.automatic import automatic_instance
 from eqsat.rule_check.trials import try_rule
+from eqsat.samples import Sampler
 
 
 @contextmanager
@@ -157,3 +159,33 @@ def test_condition_in_words_may_say_that_it_only_limits_growth() -> None:
 def test_rule_may_be_kept_to_programs_with_operators_of_a_domain() -> None:
     assert stated("-(-x) == x", domain="com.microsoft").domain == "com.microsoft"
     assert not stated("-(-x) == x").domain
+
+
+SHORT = {"N(x)": ("Neg(x)", "negated(x)"), "T(x)": ("Transpose(x, perm=p)", "Transpose(x, perm=p)")}
+
+
+def test_shorthands_mean_one_term_on_the_left_and_another_on_the_right() -> None:
+    def negated(x: Any) -> Any:
+        return apply("Mul", x, literal(-1, x.dtype))
+
+    rule = stated("Relu(N(x)) == Relu(N(x))", shorthands=SHORT, functions=named(negated))
+    assert rule.pattern == apply("Relu", apply("Neg", Variable("x")).named("node_1")).named("node_0")
+    assert rule.equation == "Relu(N(x)) == Relu(N(x))"
+    assert not try_rule(rule, 20).failures
+
+
+def test_attributes_given_to_a_shorthand_are_added_to_what_it_means() -> None:
+    shorthands = {"S(x)": ("Softmax(x)", "Softmax(x)")}
+    assert not try_rule(stated("S(-(-x), axis=-1) == S(x, axis=-1)", shorthands=shorthands), 20).failures
+
+
+def test_name_of_a_function_is_not_that_of_a_value() -> None:
+    with pytest.raises(RuleError, match="'x' is a function, too"):
+        stated("-x == -x", functions={"x": len})
+
+
+def test_form_is_a_term_that_instances_are_drawn_from() -> None:
+    made = form("Relu(N(x))", "x.rank == 2", shorthands=SHORT)
+    graph = automatic_instance(made, Sampler(0)).graph
+    assert [node.op for node in graph.nodes] == ["Neg", "Relu"]
+    assert made.name not in {r.name for r in registered_rules()}
