@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
+from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable
+from eqsat.rule_check import movement_operands, quantised_operands  # noqa: F401  # registers their plans
 from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
 from eqsat.samples import Applied, Drawing, Instance, Sampler, Value, fixed
@@ -134,14 +137,53 @@ class _Instantiation:
         attributes |= dict(h.attribute for h in self._hints if h.attribute and h.name == term.name)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
-        terms = [a for a in term.args if not self._is_absent(a)]
-        operands = plan_operands(term.op, d, wanted, len(terms), attributes, [self._known(a) for a in terms])
+        absent = [self._is_absent(a) for a in term.args]
+        terms = term.args[: max((i + 1 for i, gone in enumerate(absent) if not gone), default=0)]
+        operands = self._plan(term.op, wanted, attributes, terms)
         if term.op == "Split" and len(terms) > 1:
             attributes.pop("num_outputs", None)
-        inputs = [self._input(a, operand) for a, operand in zip(terms, operands, strict=True)]
+        given = zip(terms, operands, absent, strict=False)
+        inputs = [None if gone else self._input(a, operand) for a, operand, gone in given]
         made = self._drawing.op(term.op, *inputs, outputs=term.outputs, **attributes)
         self._nodes[term] = (made,) if term.outputs == 1 else made
         return self._nodes[term]
+
+    def _plan(self, op: str, wanted: Shape, attributes: dict[str, Any], terms: Sequence[Term]) -> list[Operand]:
+        """Operands of an operator, drawn again where they are not what the conditions ask for. A value that is quantised is there
+        first: scales fit it."""
+        value = terms[0] if terms and traits_of(op).quantises else None
+        first = self._values(value, wanted)[0] if isinstance(value, Apply) and len(terms) > 1 else None
+        known = [self._shape_of(first) if first and i == 0 else self._known(a) for i, a in enumerate(terms)]
+        given = dict(attributes)
+        found: list[Operand] = []
+        for _ in range(8):
+            attributes.clear()
+            attributes |= given
+            found = plan_operands(op, self._d, wanted, len(terms), attributes, known)
+            if all(self._is_asked_for(a, operand.value) for a, operand in zip(terms, found, strict=True)):
+                break
+        scale = found[1].value if first and self._d.chance(0.8) else None
+        if first and scale is not None:
+            with np.errstate(over="ignore"):
+                found[1] = replace(found[1], value=(scale * self._magnitude(first) / 64).astype(scale.dtype))
+        return found
+
+    def _is_asked_for(self, term: Term, drawn: np.ndarray | None) -> bool:
+        if not isinstance(term, Variable) or drawn is None or not drawn.size:
+            return True
+        asked = [h for h in self._hints if h.name == term.name]
+        if drawn.size != 1 and any(h.single for h in asked):
+            return False
+        low, high = float(drawn.min()), float(drawn.max())
+        return all(
+            (not h.dtypes or DType.of(drawn.dtype) in h.dtypes) and h.low <= low and high <= h.high for h in asked
+        )
+
+    def _magnitude(self, value: str) -> float:
+        """The largest finite magnitude of a value that is drawn already; 1 where there is none."""
+        instance = self._drawing.finish(value)
+        array = np.abs(np.asarray(run(instance.graph, instance.feeds)[instance.root], np.float64))
+        return float(array[np.isfinite(array)].max(initial=0.0)) or 1.0
 
     def _is_absent(self, term: Term) -> bool:
         if isinstance(term, Variable) and term.optional and term.name not in self._variables and self._d.chance(0.25):
@@ -151,7 +193,10 @@ class _Instantiation:
     def _known(self, term: Term) -> Shape | None:
         """The shape of a variable that is drawn already."""
         name = self._variables.get(term.name) if isinstance(term, Variable) else None
-        type = None if name is None else self._drawing.builder.type_of(name)
+        return None if name is None else self._shape_of(name)
+
+    def _shape_of(self, name: str) -> Shape | None:
+        type = self._drawing.builder.type_of(name)
         if not isinstance(type, TensorType) or type.shape is None:
             return None
         return tuple(d if isinstance(d, int) else int(d[1:]) for d in type.shape)  # a symbol is named by its extent
@@ -167,8 +212,20 @@ class _Instantiation:
     def _draw(self, name: str, operand: Operand) -> Value:
         d = self._d
         if operand.value is not None:
-            return fixed(operand.value)
+            known = operand.kind == "fixed" or name in self._constants or d.chance(0.1)
+            return fixed(operand.value) if known else operand.value
         asked = [hint for hint in self._hints if hint.name == name]
+        types = [hint.dtypes for hint in asked if hint.dtypes]
+        if types and any(self._dtype not in found for found in types):  # other operands are of the instance's type
+            theme, self._dtype = self._dtype, d.choose(sorted(frozenset.intersection(*types)) or [self._dtype])
+            try:
+                return (
+                    self._draw(name, operand)
+                    if all(self._dtype in found for found in types)
+                    else d.array(operand.shape)
+                )
+            finally:
+                self._dtype = theme
         if any(hint.whole for hint in asked) and operand.kind == "data":
             operand = replace(operand, shape=self._extents)
         array = self._array(name, operand)

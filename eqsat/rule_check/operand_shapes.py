@@ -24,8 +24,8 @@ Shape = tuple[int, ...]
 class Operand:
     """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
 
-    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, or ``fixed`` (then
-    ``value`` is a constant).
+    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, ``fixed`` (then
+    ``value`` is a constant), or ``drawn`` (then it is mostly none).
     """
 
     shape: Shape
@@ -45,7 +45,7 @@ Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], l
 _PLANS: dict[str, Plan] = {}
 
 
-def _plan(*ops: str) -> Callable[[Plan], Plan]:
+def plan(*ops: str) -> Callable[[Plan], Plan]:
     """Makes the decorated function the plan of some operators."""
 
     def register(plan: Plan) -> Plan:
@@ -62,7 +62,7 @@ def plan_operands(
     if op in _PLANS:
         return _PLANS[op](d, wanted, count, attributes, known)
     if traits_of(op).reduces:
-        return _reduce(d, wanted, count, attributes, known)
+        return _reduce(op, d, wanted, count, attributes, known)
     definition = operator(op)
     if definition is not None and definition.kind is Kind.ELEMENTWISE:
         return _elementwise(op, d, wanted, count, known)
@@ -83,7 +83,7 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
     return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
-@_plan("MatMul", "MatMulInteger")
+@plan("MatMul", "MatMulInteger")
 def _matmul(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -100,7 +100,7 @@ def _matmul(
     return [Operand(left), Operand(right)]
 
 
-@_plan("Gemm")
+@plan("Gemm")
 def _gemm(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -112,7 +112,7 @@ def _gemm(
     return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
 
 
-@_plan("Transpose")
+@plan("Transpose")
 def _transpose(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -128,7 +128,7 @@ def _transpose(
     return [Operand(tuple(shape))]
 
 
-@_plan("Conv")
+@plan("Conv")
 def _conv(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -146,7 +146,7 @@ def _conv(
     return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
 
 
-@_plan("LayerNormalization", "RMSNormalization")
+@plan("LayerNormalization", "RMSNormalization")
 def _normalised(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -154,7 +154,7 @@ def _normalised(
     return [Operand(shape), *(Operand(k or shape[-1:]) for k in known[1:])]
 
 
-@_plan("BatchNormalization")
+@plan("BatchNormalization")
 def _batch_norm(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -164,17 +164,19 @@ def _batch_norm(
 
 
 def _reduce(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+    op: str, d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or (wanted if wanted else d.shape(1, 3))
     axis = d.integer(0, max(len(shape) - 1, 0))
     if known[0] is None and not attributes.get("keepdims", 1):
         axis = d.integer(0, len(wanted))
         shape = (*wanted[:axis], d.integer(2, 6), *wanted[axis:])
+    if known[0] is None and traits_of(op).sources and d.chance(0.2):  # the greatest of nothing
+        shape = (*shape[:axis], 0, *shape[axis + 1 :])
     return [Operand(shape), indices([axis - len(shape) if d.chance(0.3) else axis])][:count]
 
 
-@_plan("Reshape")
+@plan("Reshape")
 def _reshape(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -186,14 +188,14 @@ def _reshape(
     return [Operand(source), indices(wanted)]
 
 
-@_plan("Expand")
+@plan("Expand")
 def _expand(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     return [Operand(known[0] or d.broadcast_of(wanted)), indices(known[0] or wanted)]
 
 
-@_plan("Squeeze")
+@plan("Squeeze")
 def _squeeze(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -201,7 +203,7 @@ def _squeeze(
     return [Operand((*wanted[:axis], 1, *wanted[axis:])), indices([axis])][:count]
 
 
-@_plan("Unsqueeze")
+@plan("Unsqueeze")
 def _unsqueeze(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -209,17 +211,18 @@ def _unsqueeze(
     return [Operand(shape), indices([d.integer(0, len(shape))])]
 
 
-@_plan("Concat")
+@plan("Concat")
 def _concat(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = next((k for k in known if k), wanted or (3,))
     axis = attributes["axis"] = attributes.get("axis", d.integer(0, len(shape) - 1))
     at = axis % len(shape)
-    return [Operand(k or (*shape[:at], d.integer(1, 5), *shape[at + 1 :])) for k in known]
+    alike = d.chance(0.3)
+    return [Operand(k or (*shape[:at], shape[at] if alike else d.integer(1, 5), *shape[at + 1 :])) for k in known]
 
 
-@_plan("Split")
+@plan("Split")
 def _split(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -233,7 +236,7 @@ def _split(
     return [Operand((*shape[:axis], sum(sizes), *shape[axis + 1 :])), indices(sizes)]
 
 
-@_plan("Slice")
+@plan("Slice")
 def _slice(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -250,7 +253,7 @@ def _slice(
     return [Operand(shape), *bounds][:count]
 
 
-@_plan("Gather")
+@plan("Gather")
 def _gather(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -259,23 +262,25 @@ def _gather(
     return [Operand(shape), indices([d.integer(0, shape[axis] - 1) for _ in range(d.integer(1, 4))])]
 
 
-@_plan("Pad")
+@plan("Pad")
 def _pad(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or wanted
     most = d.choose((0, 2))
+    if d.chance(0.1):
+        attributes.setdefault("mode", "edge")
     return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
 
 
-@_plan("CastLike")
+@plan("CastLike")
 def _cast_like(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     return [Operand(known[0] or wanted), Operand(known[1] or d.shape(), "other")]
 
 
-@_plan("Tile")
+@plan("Tile")
 def _tile(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -284,11 +289,11 @@ def _tile(
     return [Operand(shape), indices([d.integer(1, most) for _ in shape])]
 
 
-@_plan("Clip", "QuantizeLinear", "DequantizeLinear")
+@plan("Clip")
 def _scalar_tail(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    """The first operand has the shape, the others are scalars (Clip; Quantize and Dequantize per tensor)."""
+    """The first operand has the shape, the others are scalars."""
     return [Operand(known[0] or wanted), *(Operand(()) for _ in known[1:])]
 
 

@@ -1,0 +1,60 @@
+"""Operands of QuantizeLinear and DequantizeLinear: a scale, or one for each slice or block of an axis, and integers or ties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.rule_check.operand_shapes import Operand, Shape, plan
+from eqsat.samples import Sampler
+from eqsat.samples.quantised import parameters, ties
+
+
+def _scales(d: Sampler, shape: Shape, attributes: dict[str, Any], shared: Shape | None) -> dict[str, Any]:
+    """Scale, zero point and their type; the axis among the attributes. ``shared``: the shape of a scale that is there already."""
+    if shared:
+        along = [axis for axis, extent in enumerate(shape) if extent == shared[0]]
+        drawn = parameters(d, shape, per_axis=0)
+        return drawn | {"attributes": {"axis": d.choose(along)} if along and shared[0] != 1 else {}}
+    drawn = parameters(d, shape, per_axis=0.4)
+    return drawn | {"scale": -np.abs(drawn["scale"])} if d.chance(0.1) else drawn
+
+
+@plan("QuantizeLinear")
+def _quantize(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = wanted if known[0] is None else known[0]
+    drawn = _scales(d, shape, attributes, known[1])
+    attributes |= drawn["attributes"]
+    return [Operand(shape, "drawn", ties(d, shape, drawn)), *_constants(drawn)][:count]
+
+
+@plan("DequantizeLinear")
+def _dequantize(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = wanted if known[0] is None else known[0]
+    drawn = _scales(d, shape, attributes, known[1])
+    attributes |= drawn["attributes"]
+    integers = d.integers(shape, drawn["dtype"])
+    if count == 2 and d.chance(0.5):  # large ones, which float32 cannot tell apart
+        integers = d.integers(shape, "int32", 2**24, 2**24 + 3)
+    elif drawn["dtype"] in ("int8", "uint8") and d.chance(0.2):  # those that dequantise to infinities
+        integers = d.integers(shape, drawn["dtype"], 124, 127)
+        drawn["scale"] = np.full_like(drawn["scale"], d.choose((3e36, 3e36, np.inf)))
+    return [Operand(shape, "drawn", integers), *_constants(drawn)][:count]
+
+
+def _constants(drawn: dict[str, Any]) -> list[Operand]:
+    return [Operand(drawn[name].shape, "fixed", drawn[name]) for name in ("scale", "zero")]
+
+
+@plan("eqsat::Recenter")
+def _recenter(
+    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    shape = wanted if known[0] is None else known[0]
+    return [Operand(shape, "drawn", d.integers(shape, d.choose(("int8", "uint8"))))]
