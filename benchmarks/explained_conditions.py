@@ -6,10 +6,12 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
     {
         ("clip_instead_of_min_of_max", "no bound is NaN"),
         ("compose_casts", "the second cast has one meaning"),
-        ("move_max_pool_behind_quantize", "every window covers data"),
-        ("move_recentring_before_max_pool", "every window covers data"),
+        ("move_dequantize_behind_topk", "in order"),
+        ("move_quantize_before_maxpool", "every window covers data"),
+        ("move_recentring_before_maxpool", "every window covers data"),
         ("recognise_group_normalization", "channels and positions"),
         ("recognise_group_normalization_of_rows", "channels and positions"),
+        ("topk_of_integers", "in order"),
         ("transpose_heads_before_bias", "no blocks"),
         ("transpose_heads_before_clipped_bias", "no blocks"),
     }

@@ -14,7 +14,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
 from eqsat.rules.onnxruntime.quantised import number
-from eqsat.rules.quantised.integer_bounds import check_columns, check_operands, check_sums
+from eqsat.rules.quantised.integer_bounds import INT32_MAX, OPERANDS, along, scaled, total
 from eqsat.rules.quantised.integer_products import left, right
 from eqsat.rules.quantised.pairs import per_tensor, positive, unblocked
 from eqsat.rules.terms import add, constant, int64s, mul, transpose
@@ -59,6 +59,23 @@ def _product(d: Sampler) -> dict[str, Any]:
     return {**_drawn_left(d, (*batch, inner)), **_drawn_weight(d, inner, columns)}
 
 
+def check_operands(m: Match) -> None:
+    m.check(OPERANDS)
+
+
+def check_columns(m: Match, axis: int = 1) -> None:
+    """Raises `Unmet` unless the right operand has one scale, or is a matrix with one for each index of ``axis``."""
+    m.require(m.a.rank >= 2 and m.w.rank >= 2, "a vector")
+    matrix = m.w.rank == 2 and along(m.right, m.w, m.sw, m.zw, axis)
+    m.require(per_tensor(m.sw, m.zw) or matrix, "the scales are not those of the columns")
+
+
+def check_sums(m: Match, length: object, bias: float = 0.0) -> None:
+    """Raises `Unmet` if a sum may exceed int32, or its scaled value leave float32."""
+    largest = total(length, m.a, m.za, m.w, m.zw, bias)
+    m.require(largest <= INT32_MAX and scaled(m.sa, m.sw, largest), "a sum may overflow, or scales out of range")
+
+
 def _check_scales(m: Match) -> None:
     """Raises `Unmet` unless the left operand has one scale, all scales are positive and all zero points known."""
     m.require(all(positive(s) and s.dtype is DType.FLOAT for s in (m.sa, m.sw)), "no positive constant scales")
@@ -91,7 +108,7 @@ def _columns(m: Match) -> tuple[Term | None, Term | None]:
 )
 def fuse_integer_product(m: Match) -> Term:
     """``DQ(a) @ DQ(w) == MatMulIntegerToFloat(a, w)`` where no sum overflows."""
-    check_operands(m, m.left, m.right)
+    check_operands(m)
     m.require(per_tensor(m.sa, m.za), "several scales on the left")
     check_columns(m)
     check_sums(m, m.a.shape[-1])
@@ -118,7 +135,7 @@ def _gemm(d: Sampler) -> dict[str, Any]:
 )
 def fuse_integer_product_with_bias(m: Match) -> Term:
     """``Gemm(DQ(a), DQ(w), bias) == MatMulIntegerToFloat(a, w, bias)`` for a vector ``bias`` where no sum overflows."""
-    check_operands(m, m.left, m.right)
+    check_operands(m)
     m.require(per_tensor(m.sa, m.za), "several scales on the left")
     node = m.gemm
     m.require(node.attr("alpha", 1.0) == 1.0 and node.attr("beta", 1.0) == 1.0, "scaled")

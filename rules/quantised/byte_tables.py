@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
@@ -19,9 +21,8 @@ from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Merge, Ref, Unmet, apply, group_rule, literal
-from eqsat.rules.quantised.pairs import BYTES, unblocked
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rules.quantised.pairs import BYTES, shorthands, unblocked
 
 
 def _follows(op: Operator) -> bool:
@@ -69,54 +70,39 @@ class _Function:
     quantises: bool
 
 
-def _sample(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape()
-    dtype = d.choose(("int8", "uint8"))
-
-    def number(value: float) -> str:
-        extent = d.choose(((), (1,), (1,) * (len(shape) + int(d.chance(0.1)))))
-        return drawing.value(fixed(np.full(extent, value, np.float32)))
-
-    def parameters() -> list[str]:
-        zero = fixed(d.integers((), d.choose(("int8", "uint8")), 0, 60))
-        return [drawing.value(fixed(np.float32(d.choose((0.02, 0.013, 0.0071))))), drawing.value(zero)]
-
-    q = drawing.value(d.integers(shape, dtype))
-    zero = drawing.value(fixed(d.integers((), dtype, 0, 100)))
-    x = y = drawing.op("DequantizeLinear", q, drawing.value(fixed(np.float32(0.017))), zero)
-    for _ in range(d.integer(1, 3)):
-        kind = d.integer(0, 4)
-        if kind == 0:
-            y = drawing.op(d.choose(("Add", "Mul", "Div", "Sub")), y, number(d.choose((1.3, 0.7))))
-        elif kind == 1:
-            first = parameters()
-            y = drawing.op("QuantizeLinear", y, *first)
-            y = drawing.op("DequantizeLinear", y, *first)
-        elif kind == 2:
-            y = drawing.op("Mul", x, y)
-        elif kind == 3:
-            y = drawing.op("Add", y, drawing.value(d.floats(shape)) if d.chance(0.2) else number(0.25))
-        else:
-            y = drawing.op(d.choose(("Erf", "Tanh", "Sigmoid", "Gelu", "Relu")), y)
-    return drawing.finish(drawing.op("QuantizeLinear", y, *parameters()))
-
-
-@group_rule(exactness=Exactness.LSB, source="there are 256 cases", sample=_sample, domain="eqsat")
-def tabulate_function_of_bytes(view: GroupView) -> Iterator[Merge]:
-    """``Q(f(DQ(q))) == ByteTable(q, [Q(f(DQ(i))) for i in 0 ... 255])`` for elementwise ``f`` of ``q`` and single numbers.
-
-    Not where a rounding of the floats on the way may move the result by more than one quantum.
-    """
+def _tables(view: GroupView) -> Iterator[Match]:
+    """Bytes that are a function of bytes, and of those recentred."""
     functions = _Functions(view)
     for op in ("QuantizeLinear", "Clip"):
         for node, _ in view.nodes(op):
-            if functions.is_bytes(node):
-                found = functions.of(node)
-                if found is not None and found.steps >= _LEAST_STEPS and found.quantises and is_stable(found.values):
-                    integers, table = found.source, found.values[0]
-                    yield node, apply(BYTE_TABLE, integers, literal(table))
-                    yield node, apply(BYTE_TABLE, apply(RECENTER, integers), literal(np.roll(table, 128)))
+            found = functions.of(node) if functions.is_bytes(node) else None
+            if found is not None:
+                for recentred in (False, True):
+                    yield Match({"function": found, "recentred": recentred}, node)
+
+
+_D = "DequantizeLinear(q, t, *y, **m)"
+_FORMS = (f"Tanh({_D})", f"Abs({_D} + c)", f"{_D} * Sigmoid({_D})", f"DequantizeLinear(Q(Erf({_D}) * c), u, *v, **k)")
+
+
+@group_rule(
+    find=_tables,
+    where=[
+        worthwhile(Condition("several steps", lambda m: m.function.steps >= _LEAST_STEPS)),
+        worthwhile(Condition("quantised on the way", lambda m: m.function.quantises)),
+        Condition("roundings on the way move no result by more than a quantum", lambda m: is_stable(m.function.values)),
+    ],
+    exactness=Exactness.LSB,
+    source="there are 256 cases",
+    forms=[form(f"Q({text})", constant("c"), shorthands=shorthands) for text in _FORMS],
+    domain="eqsat",
+)
+def tabulate_function_of_bytes(m: Match) -> Term:
+    """``Q(f(D(q))) == ByteTable(q, [Q(f(D(i))) for i in 0 ... 255])`` for elementwise ``f`` of ``q`` and single numbers."""
+    integers, table = m.function.source, m.function.values[0]
+    if m.recentred:
+        return apply(BYTE_TABLE, apply(RECENTER, integers), literal(np.roll(table, 128)))
+    return apply(BYTE_TABLE, integers, literal(table))
 
 
 class _Functions:
@@ -160,29 +146,16 @@ class _Functions:
 
     def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> _Function | None:
         """The operator on what its operands are functions of. Raises `Unmet`."""
-        if not unblocked(node.attributes) or node.shape != self._shape(inputs):
+        numbers = all(x.type.size == 1 for x in inputs if x is not None and x.is_constant)
+        if not numbers or not unblocked(node.attributes) or node.shape != self._shape(inputs):
             return None
-        operands: list[_Function | np.ndarray | None] = []
-        for x in inputs:
-            if x is None:
-                operands.append(None)
-            elif x.is_constant:
-                if x.value.size != 1:
-                    return None
-                operands.append(x.value.reshape(()))
-            else:
-                operands.append(self.of(x))
-                if operands[-1] is None:
-                    return None
+        operands = [None if x is None else x.value.reshape(()) if x.is_constant else self.of(x) for x in inputs]
         functions = [o for o in operands if isinstance(o, _Function)]
-        if len({f.source.handle for f in functions}) != 1:
+        varying = [x for x in inputs if x is not None and not x.is_constant]
+        if len(functions) < len(varying) or len({f.source.handle for f in functions}) != 1:
             return None
-        values = [
-            evaluate_operator(op, node.attributes, [o.values[i] if isinstance(o, _Function) else o for o in operands])[
-                0
-            ]
-            for i in range(len(FACTORS))
-        ]
+        given = ([o.values[i] if isinstance(o, _Function) else o for o in operands] for i in range(len(FACTORS)))
+        values = [evaluate_operator(op, node.attributes, each)[0] for each in given]
         if values[0].dtype.kind == "f":
             values = [(v * f).astype(v.dtype) for v, f in zip(values, FACTORS, strict=True)]
         steps = 1 + max(f.steps for f in functions)

@@ -1,17 +1,25 @@
-"""When a product of dequantised values may be computed on the integers: no overflow, and rounding below half a quantum."""
+"""When a product of dequantised values may be computed on the integers: no overflow, and rounding below half a quantum.
+
+The operands are ``a``, dequantised by ``left``, and ``w``, dequantised by ``right``; the result is quantised by ``n``. No runtime
+at hand multiplies two signed operands well, or signed ones by unsigned ones at all: so ``a`` is unsigned.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.equations import named
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Ref, Term, literal
+from eqsat.rewrite import Condition, Hint, Ref, Term, literal
 from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, positive, unblocked
 
 INT32_MAX = 2**31 - 1
 _UNIT = 2.0**-24
+_LIMITS = np.finfo(np.float32)
 
 
 def reach(value: Ref, zero: Ref | None) -> float:
@@ -23,52 +31,25 @@ def reach(value: Ref, zero: Ref | None) -> float:
     return max(abs(end - point) for end in (low, high) for point in points)
 
 
-def check_operands(m: Match, left: Ref, right: Ref) -> None:
-    """Raises `Unmet` unless the left integers ``m.a`` are unsigned and the right ones ``m.w`` of 8 bits.
+def total(length: object, a: Ref, za: Ref | None, w: Ref, zw: Ref | None, bias: float = 0.0) -> float:
+    """Largest sum of ``length`` products and a bias; infinite for an unknown length."""
+    return length * reach(a, za) * reach(w, zw) + bias if isinstance(length, int) else math.inf
 
-    No runtime at hand multiplies two signed operands well, or signed ones by unsigned ones at all. ``left`` and ``right`` are
-    the nodes that dequantise.
-    """
-    m.require(
-        m.a.dtype is DType.UINT8 and m.w.dtype in BYTES, "the left integers are not unsigned, or the right no bytes"
+
+def scaled(sa: Ref, sw: Ref, largest: float) -> bool:
+    """Whether the sums times their scales are normal floats."""
+    return sa.low * sw.low >= float(_LIMITS.smallest_normal) and sa.high * sw.high * max(largest, 1) < float(
+        _LIMITS.max
     )
-    m.require(not m.root.is_constant and unblocked(left.attributes, right.attributes), "blocks, or a known value")
-    m.require(all(v.dtype is DType.FLOAT and positive(v) for v in (m.sa, m.sw)), "no positive constant float32 scales")
-    m.require(all(v is None or v.is_constant for v in (m.za, m.zw)), "the zero points are not constant")
 
 
-def check_columns(m: Match, axis: int = 1) -> None:
-    """Raises `Unmet` unless the right operand has one scale, or is a matrix with one for each index of ``axis``."""
-    m.require(m.a.rank >= 2 and m.w.rank >= 2, "a vector")
-    if not per_tensor(m.sw, m.zw):
-        m.require(m.w.rank == 2 and m.right.attr("axis", 1) % 2 == axis, "the scales are not those of the columns")
-
-
-def check_sums(m: Match, length: object, largest_bias: float = 0.0) -> float:
-    """Largest sum of ``length`` products. Raises `Unmet` if it may exceed int32, or its scaled value leave float32."""
-    if not isinstance(length, int):
-        m.require(False, "the length of the sums is unknown")
-        return math.inf
-    total = length * reach(m.a, m.za) * reach(m.w, m.zw) + largest_bias
-    m.require(total <= INT32_MAX, "a sum may overflow")
-    least, greatest = (m.sa.interval[i] * m.sw.interval[i] for i in (0, 1))
-    info = np.finfo(np.float32)
-    m.require(
-        least >= float(info.smallest_normal) and greatest * max(total, 1) < float(info.max), "scales out of range"
-    )
-    return total
-
-
-def check_requantisation(m: Match, length: int, total: float, largest_bias: float = 0.0) -> None:
-    """Raises `Unmet` unless the sum of floats is within half a quantum ``m.sy`` of the sum of integers.
+def rounding(length: object, largest: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:
+    """By how many quanta of the result a sum of floats may be off the sum of integers.
 
     The error of summing floats grows with the square root of their number (Higham and Mary 2019), twice of which is allowed for.
     """
-    m.require(m.sy.dtype is DType.FLOAT and positive(m.sy), "no positive constant float32 scale")
-    m.require(per_tensor(m.sy, m.zy) and unblocked(m.quantized.attributes), "several scales of the result, or blocks")
-    m.require(m.zy is None or m.zy.is_constant, "the zero point of the result is not constant")
-    steps = (total * m.sa.interval[1] * m.sw.interval[1] + largest_bias) / m.sy.interval[0]
-    m.require(2 * math.sqrt(length + 4) * _UNIT * steps <= 0.5, "rounding of the sums may exceed half a quantum")
+    terms = length + rows if isinstance(length, int) else 0
+    return 2 * math.sqrt(terms + 4) * _UNIT * largest * sa.high * sw.high / sy.low
 
 
 def zero_point(value: Ref | None, dtype: DType) -> Term:
@@ -79,3 +60,66 @@ def zero_point(value: Ref | None, dtype: DType) -> Term:
 def is_zero(value: Ref | None) -> bool:
     """Whether a constant zero point is 0, stated or not."""
     return value is None or value.interval == (0.0, 0.0)
+
+
+def along(node: Ref, value: Ref, s: Ref, z: Ref | None, axis: int) -> bool:
+    """Whether a value is dequantised by one scale, or by one for each index of an axis."""
+    return per_tensor(s, z) or node.attr("axis", 1) % value.rank == axis % value.rank
+
+
+functions: dict[str, Any] = named(total, scaled, rounding, zero_point, is_zero, along, per_tensor, positive)
+functions |= {"INT32_MAX": INT32_MAX}
+shorthands = {
+    "A(a)": ("DequantizeLinear(a, sa, *za, **left)", "a"),
+    "W(w)": ("DequantizeLinear(w, sw, *zw, **right)", "w"),
+    "Y(y)": ("QuantizeLinear(y, sy, *zy, **n)", "y"),
+}
+_ORDINARY = {"constant": True, "low": 1e-3, "high": 1e3}
+OPERANDS = (
+    kernels("a", DType.UINT8),
+    kernels("w", *BYTES),
+    varies("root"),
+    Condition("no blocks", lambda m: unblocked(m.left.attributes, m.right.attributes)),
+    Condition(
+        "positive scales, all of float32",
+        lambda m: (
+            positive(m.sa) and positive(m.sw) and all(v.dtype is DType.FLOAT for v in (m.sa, m.sw, m.left, m.right))
+        ),
+        hints=(Hint("sa", **_ORDINARY), Hint("sw", **_ORDINARY), Hint("bias", dtypes=frozenset((DType.FLOAT,)))),
+    ),
+    constant("za", "zw"),
+)
+NO_VECTORS = worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2")
+ONE_LEFT_SCALE = Condition("one scale on the left", lambda m: per_tensor(m.sa, m.za), hints=(Hint("sa", single=True),))
+UNSIGNED_RESULT = worthwhile(
+    Condition(
+        "kernels for an unsigned result",
+        lambda m: m.root.dtype is DType.UINT8,
+        hints=(Hint("zy", dtypes=frozenset((DType.UINT8,))), Hint("sy", low=1e-3)),
+    )
+)
+
+
+def columns(axis: int | str = 1) -> str:
+    """The right scales are those of the columns, which lie along ``axis`` of a matrix."""
+    matrix = f"w.rank == 2 and along(right, w, sw, zw, {axis})"
+    return f"the right scales are those of the columns: per_tensor(sw, zw) or {matrix}"
+
+
+def sums(length: str, bias: str = "0") -> tuple[str, ...]:
+    """The sums of so many products, and a bias, fit into int32, and their scaled values into float32."""
+    found = f"total({length}, a, za, w, zw, {bias})"
+    return (f"no sum overflows: {found} <= INT32_MAX", f"scaled sums in range: scaled(sa, sw, {found})")
+
+
+def requantised(length: str, bias: str = "0", rows: int = 0) -> tuple[Condition | str, ...]:
+    """The sums of floats are within half a quantum of those of integers. ``rows`` are summed besides."""
+    found = f"total({length}, a, za, w, zw, {bias})"
+    return (
+        "a positive float32 scale of the result: sy.dtype is float32 and positive(sy)",
+        Condition("one scale of the result", lambda m: per_tensor(m.sy, m.zy), hints=(Hint("sy", single=True),)),
+        Condition("no blocks of the result", lambda m: unblocked(m.n.attributes)),
+        constant("zy"),
+        *sums(length, bias),
+        f"rounding within half a quantum: rounding({length}, {found}, sa, sw, sy, {rows}) <= 0.5",
+    )

@@ -3,121 +3,94 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Term, Unmet, apply, literal, rule, variables
+from eqsat.rewrite import Ref, Term, Unmet, apply, literal
 from eqsat.rules.linear.alignment import reshaped
-from eqsat.rules.quantised.integer_bounds import check_operands, check_requantisation, check_sums, zero_point
-from eqsat.rules.quantised.integer_products import SOURCE, left, right, sy, zy
+from eqsat.rules.quantised import integer_bounds
+from eqsat.rules.quantised.integer_bounds import (
+    ONE_LEFT_SCALE,
+    OPERANDS,
+    UNSIGNED_RESULT,
+    requantised,
+    shorthands,
+    sums,
+)
+from eqsat.rules.quantised.integer_products import SOURCE
 from eqsat.rules.quantised.pairs import per_tensor
 from eqsat.rules.terms import add, div, mul
-from eqsat.samples import Sampler, fixed
-from eqsat.samples.linear import convolution
-
-bias = variables("bias?")[0]
 
 
-def _sample(d: Sampler) -> dict[str, Any]:
-    drawn = convolution(d)
-    outputs = drawn["w"].shape[0]
-    extent = (outputs,) if d.chance(0.6) else ()
-    axis = 0 if d.chance(0.85) else 1
-    if axis == 1 and extent:
-        extent = (drawn["w"].shape[1],)
-    kind = d.choose(("int8", "int8", "uint8"))
-    found: dict[str, Any] = {
-        "a": d.integers(drawn["x"].shape, "uint8" if d.chance(0.9) else "int8"),
-        "w": fixed(d.integers(drawn["w"].shape, kind)),
-        "sa": fixed(d.positive(())),
-        "sw": fixed(d.positive(extent)),
-        "left": {},
-        "right": {"axis": axis},
-        "conv": drawn["attributes"],
-        "quantized": {},
-        "sy": fixed(d.positive(()) * np.float32(d.choose((1.0, 8.0, 64.0, 64.0)))),
-        "zy": fixed(d.integers((), "uint8")),
-    }
-    found["za"] = fixed(d.integers((), DType.of(found["a"].dtype)))
-    if kind == "int8" or d.chance():
-        found["zw"] = fixed(np.full(extent, d.integers((), kind, 0, 3), kind))
-    if drawn["b"] is not None:
-        found["bias"] = d.either(drawn["b"] * np.float32(100), 0.9)
-    return found
+def terms(w: Ref) -> int:
+    """The number of products in a sum."""
+    return math.prod(w.static_shape[1:])
 
 
-def _largest_integer_bias(m: Match) -> float:
-    """Bound on ``|bias / (sa * sw)|``: channel by channel where the elements are known, else from the bounds of both."""
+def units(bias: Ref | None, sa: Ref, sw: Ref) -> float:
+    """Bound on ``|bias / (sa * sw)|``, rounded: channel by channel where the elements are known, else from the bounds of both."""
+    if bias is None:
+        return 0.0
     try:
-        return float(np.abs(m.bias.value / (m.sa.value.astype(np.float64) * m.sw.value)).max(initial=0))
+        return float(np.abs(bias.value / (sa.value.astype(np.float64) * sw.value)).max(initial=0)) + 1
     except Unmet:
-        return max(map(abs, m.bias.interval)) / (m.sa.interval[0] * m.sw.interval[0])
+        return max(map(abs, bias.interval)) / (sa.low * sw.low) + 1
 
 
-def _sum_length(m: Match) -> int:
-    """Number of products that a sum consists of. Raises `Unmet` unless the operands are those of an integer convolution."""
-    check_operands(m, m.left, m.right)
-    m.require(per_tensor(m.sa, m.za), "several scales of the input")
-    m.require(per_tensor(m.sw) or m.right.attr("axis", 1) % m.w.rank == 0, "the scales are not those of the channels")
-    m.require(m.zw is None or m.zw.interval[0] == m.zw.interval[1], "several zero points of the weights")
-    return math.prod(m.w.static_shape[1:])
+def in_units(bias: Ref | None, sa: Ref, sw: Ref) -> Term | None:
+    """The bias in units of ``sa * sw``, as the sums are."""
+    return None if bias is None else apply("Cast", apply("Round", div(bias, mul(sa, sw))), to=int(DType.INT32))
 
 
-@rule(
-    apply("QuantizeLinear", apply("Conv", left, right, bias).named("conv"), sy, zy).named("quantized"),
+def point_of(zw: Ref | None, w: Ref) -> Term:
+    """The one zero point of the weights."""
+    return literal(0 if zw is None else zw.low, w.dtype)
+
+
+def rescaled(sums: Term, sa: Ref, sw: Ref) -> Term:
+    """Sums of channels as floats."""
+    scales = (reshaped(v, ()) if per_tensor(v) else v for v in (sa, sw))
+    return apply("DequantizeLinear", sums, mul(*scales), **{} if per_tensor(sw) else {"axis": 1})
+
+
+def biased(y: Term, bias: Ref | None, rank: int) -> Term:
+    return y if bias is None else add(y, reshaped(bias, (*bias.static_shape, *(1,) * (rank - 2))))
+
+
+equation = Equations(
+    __name__,
+    source=SOURCE,
+    shorthands=shorthands,
+    functions=integer_bounds.functions | named(terms, units, in_units, point_of, rescaled, biased),
+)
+_channels = (
+    *OPERANDS,
+    ONE_LEFT_SCALE,
+    "the scales are those of the channels: along(right, w, sw, None, 0)",
+    "one zero point of the weights: zw is None or zw.low == zw.high",
+)
+equation(
+    "convolve_integers",
+    """Y(Conv(A(a), W(w), *bias, **conv)) == QLinearConv(a, sa, zero_point(za, a.dtype), w, sw, zero_point(zw, w.dtype),
+       sy, zero_point(zy, root.dtype), in_units(bias, sa, sw), **conv)""",
+    *_channels,
+    UNSIGNED_RESULT,
+    constant("bias"),
+    "the bias fits into int32: units(bias, sa, sw) < 2**30",
+    "a rounded bias moves half a quantum at most: bias is None or sa.high * sw.high <= sy.low",
+    *requantised("terms(w)", "units(bias, sa, sw)"),
     exactness=Exactness.LSB,
     quanta=1,
-    source=SOURCE,
-    sample=_sample,
 )
-def convolve_integers(m: Match) -> Term:
-    """``Q(Conv(DQ(a, sa, za), DQ(w, sw, zw), bias), sy, zy) == QLinearConv(a, w, sy, zy, round(bias / (sa * sw)))``.
-
-    For unsigned ``a``, one scale of the weights or one for each output channel, and one zero point of all of them. The border is
-    ``za``, which stands for 0. The rounded bias may move a result by half of ``sa * sw``, which is at most half a quantum.
-    """
-    m.require(m.root.dtype is DType.UINT8, "a signed result")
-    length = _sum_length(m)
-    args: list[Term] = []
-    shift = 0.0
-    if m.bias is not None:
-        m.require(m.bias.is_constant and m.bias.dtype is DType.FLOAT, "the bias is not constant")
-        shift = _largest_integer_bias(m) + 1
-        m.require(shift < 2**30, "the bias does not fit into int32")
-        m.require(
-            m.sa.interval[1] * m.sw.interval[1] <= m.sy.interval[0], "a rounded bias may move more than half a quantum"
-        )
-        args.append(apply("Cast", apply("Round", div(m.bias, mul(m.sa, m.sw))), to=int(DType.INT32)))
-    total = check_sums(m, length, shift)
-    check_requantisation(m, length, total)
-    points = [zero_point(z, v.dtype) for z, v in ((m.za, m.a), (m.zw, m.w), (m.zy, m.root))]
-    operands = (m.a, m.sa, points[0], m.w, m.sw, points[1], m.sy, points[2], *args)
-    return Apply("QLinearConv", operands, m.conv.attributes)
-
-
-@rule(
-    apply("Conv", left, right, bias).named("conv"),
+equation(
+    "convolve_integers_to_float",
+    """Conv(A(a), W(w), *bias, **conv)
+       == biased(rescaled(ConvInteger(a, w, zero_point(za, a.dtype), point_of(zw, w), **conv), sa, sw), bias, a.rank)""",
+    *_channels,
+    *sums("terms(w)"),
     exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_sample,
 )
-def convolve_integers_to_float(m: Match) -> Term:
-    """``Conv(DQ(a, sa, za), DQ(w, sw, zw), bias) == DQ(ConvInteger(a, w, za, zw), sa * sw) + bias`` for unsigned ``a``.
-
-    One scale of the weights or one for each output channel, and one zero point of all of them.
-    """
-    check_sums(m, _sum_length(m))
-    trailing = (1,) * (m.a.rank - 2)
-    points = [zero_point(z, v.dtype) for z, v in ((m.za, m.a), (m.zw, m.w))]
-    if m.zw is not None and m.zw.rank:
-        points[1] = literal(m.zw.interval[0], m.w.dtype)
-    product = Apply("ConvInteger", (m.a, m.w, *points), m.conv.attributes)
-    attributes = {} if per_tensor(m.sw) else {"axis": 1}
-    scales = [reshaped(v, ()) if per_tensor(v) else v for v in (m.sa, m.sw)]
-    y = apply("DequantizeLinear", product, mul(*scales), **attributes)
-    if m.bias is None:
-        return y
-    return add(y, reshaped(m.bias, (*m.bias.static_shape, *trailing)))

@@ -1,232 +1,245 @@
-"""Dequantisation by a positive scale keeps the order of integers: what only compares elements runs on the integers.
+"""Quantisation by a positive scale keeps order: what compares elements, bounds them or pads them runs on the integers.
 
-So does a border of zeros, which is a border of zero points.
+Where each result is one of the elements and never falls when they rise, it commutes with every function that rises. As in
+`eqsat.rules.quantised.movement`, DequantizeLinear moves behind such an operator, and QuantizeLinear before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from eqsat.exactness import Exactness
-from eqsat.rewrite import (
-    PROJECTION,
-    Apply,
-    GroupView,
-    Match,
-    Merge,
-    Rule,
-    Term,
-    Unmet,
-    apply,
-    group_rule,
-    literal,
-    present,
-    rule,
-    variables,
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import Equations, named
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Operator, traits_of
+from eqsat.ir.schema_operator import further_inputs, takes_types
+from eqsat.ir.traits import EVERY
+from eqsat.ir.types import DType, TensorType
+from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator, literal
+from eqsat.rules.linear.padding import covers_data
+from eqsat.rules.quantised import pairs
+from eqsat.rules.quantised.pairs import (
+    bytes_before,
+    bytes_behind,
+    integer_range,
+    kernels_before,
+    kernels_behind,
+    one_scale,
+    positive_scale,
+    shorthands,
 )
-from eqsat.rules.quantised.pairs import BYTES, dequantize, like, positive_scale, q, unblocked, whole_tensor, zero_of
-from eqsat.rules.terms import condition, constant
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.quantised import parameters, values
+from eqsat.samples import Sampler
+from eqsat.samples.quantised import parameters, ties, values
 
-pads, axes, value = variables("pads axes? value?")
-c, p = variables("c p")
-
-SOURCE = "monotone dequantisation"
+Bounds = list[np.ndarray | None]
 
 
-@condition("8-bit type")
-def _bytes(m: Match) -> bool:
-    return m.q.dtype in BYTES and unblocked(m.dq.attributes)
+def quantised(number: Any, x: Ref, s: Ref, z: Ref | None, n: Ref) -> np.ndarray:
+    """A number quantised by each scale, as ``n`` quantises ``x``. Raises `Unmet` if the parameters are not known."""
+    scale = s.value.reshape(-1)
+    whole = np.full(scale.shape, np.asarray(number).reshape(()), x.dtype.numpy)
+    zero = None if z is None else z.value.reshape(-1)
+    return evaluate_operator("QuantizeLinear", n.attributes.updated(axis=0), (whole, scale, zero))[0]
 
 
-@condition("no integer dequantises to infinity")
-def _finite(m: Match) -> bool:
-    return float(m.s.interval[1]) * 256 < float(np.finfo(m.s.dtype.numpy).max)
+def bounds(low: Any, high: Any, x: Ref, s: Ref, z: Ref | None, n: Ref) -> Bounds:
+    """Two bounds quantised; ``None`` for one that is not there."""
+    given = [b.value if isinstance(b, Ref) else b for b in (low, high)]
+    return [None if b is None else quantised(b, x, s, z, n) for b in given]
 
 
-@condition("no empty axis")
-def _occupied(m: Match) -> bool:
-    return 0 not in m.q.static_shape
+def bind(found: Bounds, dtype: DType) -> list[bool]:
+    """Which of two bounds lies within the range of the type."""
+    ends = zip(found, integer_range(dtype), strict=True)
+    return [b is not None and bool((b != end).any()) for b, end in ends]
 
 
-def _drawn(d: Sampler, *, empty: float = 0) -> tuple[dict[str, Any], tuple[int, ...]]:
-    shape = d.shape(1, 4)
-    if d.chance(empty):
-        shape = (0, *shape[1:])
-    drawn = parameters(d, shape, per_axis=0.2)
-    return {"q": d.integers(shape, drawn["dtype"]), **values(drawn), "dq": drawn["attributes"]}, shape
+def bounded(integers: Term, found: Bounds, x: Ref, n: Ref) -> Term:
+    """Integers between two bounds: Clip between numbers, Max and Min where each slice of an axis has its own."""
+    dtype = n.dtype
+    if all(b is None or len(set(b.tolist())) == 1 for b in found):
+        numbers = [end if b is None else b[0] for b, end in zip(found, integer_range(dtype), strict=True)]
+        return apply("Clip", integers, *(literal(v, dtype) for v in numbers))
+    behind = x.rank - 1 - n.attr("axis", 1) % x.rank
+    for op, bound, needed in zip(("Max", "Min"), found, bind(found, dtype), strict=True):
+        if bound is not None and needed:
+            integers = apply(op, integers, literal(bound.reshape(-1, *(1,) * behind)))
+    return integers
 
 
-def _position_sample(d: Sampler) -> dict[str, Any]:
-    found, shape = _drawn(d)
-    if d.chance(0.2):  # integers that float32 cannot tell apart: large ones, or those beyond its range
-        dtype, low, scale = d.choose((("int32", 2**24, 0.5), ("int8", 124, 3e36)))
-        found = {"q": d.integers(shape, dtype, low, low + 3), "s": fixed(np.float32(scale)), "dq": {}}
-    attributes = {"axis": d.integer(-len(shape), len(shape) - 1), "keepdims": d.integer(0, 1)}
-    return found | {"n": attributes | ({"select_last_index": 1} if d.chance(0.3) else {})}
+def border(a: Ref, v: Ref | None, x: Ref, s: Ref, z: Ref | None, n: Ref) -> Term | None:
+    """What a Pad writes, quantised; ``None`` where it copies elements."""
+    if a.attr("mode", "constant") != "constant":
+        return None
+    return literal(quantised(0 if v is None else v.value, x, s, z, n)[0])
 
 
-def _extreme_sample(d: Sampler) -> dict[str, Any]:
-    found, shape = _drawn(d, empty=0.15)
-    if d.chance(0.7):
-        found["axes"] = fixed(d.subset(range(len(shape))) or [0], "int64")
-    return found | {"n": {"keepdims": d.integer(0, 1)}}
+def covers(window: Ref) -> bool:
+    """Whether every window covers an element of the input."""
+    return "kernel_shape" not in window.attributes or covers_data(window.attributes)
 
 
-def _pad_sample(d: Sampler) -> dict[str, Any]:
-    found, shape = _drawn(d)
-    found["pads"] = fixed([d.integer(0, 2) for _ in range(2 * len(shape))], "int64")
-    if d.chance():
-        found["value"] = fixed(0.0 if d.chance(0.8) else 1.5, "float32")
-    return found
+def within_scales(s: Ref, z: Ref | None, n: Ref) -> bool:
+    """Whether all elements of a batch and channel are quantised alike."""
+    return pairs.per_tensor(s, z) or n.attr("axis", 1) % n.rank in (0, 1)
 
 
-def _define_position(op: str) -> Rule:
-    def moved(m: Match) -> Term:
-        return Apply(op, (m.q,), m.n.attributes)
+def finite(*names: str) -> Condition:
+    """The values are finite constants, or absent."""
 
-    moved.__name__ = f"{op.lower()}_of_integers"
-    moved.__doc__ = f"""``{op}(DQ(q, s, z)) == {op}(q)`` for one positive scale; no two integers have one value."""
-    where = [positive_scale, whole_tensor, _bytes, _finite]
-    return _rule(apply(op, dequantize(q)).named("n"), where, _position_sample)(moved)
+    def holds(m: Any) -> bool:
+        given = [m[n] for n in names if m[n] is not None]
+        return all(b.is_constant and bool(np.isfinite(b.interval).all()) for b in given)
 
-
-def _define_extreme(op: str) -> Rule:
-    def moved(m: Match) -> Term:
-        return like(m.dq, "DequantizeLinear", Apply(op, present(m.q, m.axes), m.n.attributes), m.s, m.z)
-
-    moved.__name__ = f"move_dequantize_behind_{op.lower()}"
-    moved.__doc__ = f"""``{op}(DQ(q, s, z)) == DQ({op}(q), s, z)`` for one positive scale."""
-    where = [positive_scale, whole_tensor, _bytes, _occupied]
-    return _rule(apply(op, dequantize(q), axes).named("n"), where, _extreme_sample)(moved)
+    return Condition(f"{', '.join(names)} finite", holds, names, tuple(Hint(n, constant=True) for n in names))
 
 
-def _rule(pattern: Any, where: list[Any], sample: Callable[[Sampler], dict[str, Any]]) -> Callable[[Any], Rule]:
-    return rule(pattern, where=where, exactness=Exactness.EXACT, source=SOURCE, sample=sample)
-
-
-for _op in ("ArgMax", "ArgMin"):
-    _define_position(_op)
-for _op in ("ReduceMax", "ReduceMin"):
-    _define_extreme(_op)
-
-
-def _greatest_sample(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape()
-    axis = d.integer(0, len(shape) - 1)
-    drawn = parameters(d, shape, per_axis=0.1)
-    if d.chance(0.1):  # integers that float32 cannot tell apart
-        integers, scale, zero = (
-            drawing.value(d.integers(shape, "int32", 2**24, 2**24 + 3)),
-            fixed(np.float32(0.5)),
-            None,
-        )
-    else:
-        few = d.integers(shape, drawn["dtype"], 0, 3) if d.chance() else d.integers(shape, drawn["dtype"])
-        integers, scale, zero = drawing.value(few), drawn["s"], drawing.value(fixed(drawn["zero"]))
-    value = drawing.op("DequantizeLinear", integers, drawing.value(scale), zero, **drawn["attributes"])
-    count = drawing.value(fixed([d.integer(0, shape[axis])], "int64"))
-    found = drawing.op("TopK", value, count, outputs=2, axis=axis, largest=d.integer(0, 1), sorted=int(d.chance(0.9)))
-    return drawing.finish(*(found if d.chance() else found[::-1]))
-
-
-@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_greatest_sample)
-def move_dequantize_behind_topk(view: GroupView) -> Iterator[Merge]:
-    """``TopK(DQ(q, s, z), k) == DQ(TopK(q, k)[0], s, z), TopK(q, k)[1]`` for one positive scale; no two integers have one value.
-
-    Not for results in no order.
-    """
-    dequantized: dict[int, list[Match]] = {}
-    for node, (integers, scale, zero) in ((n, (*i, None)[:3]) for n, i in view.nodes("DequantizeLinear")):
-        match = Match({"q": integers, "s": scale, "z": zero, "dq": node}, node)
-        dequantized.setdefault(node.handle, []).append(match)
-    for node, (value, count) in view.nodes("TopK"):
-        for m in dequantized.get(value.handle, []) if value is not None and node.attr("sorted", 1) else ():
-            if not _keeps_order(m):
-                continue
-            made = Apply("TopK", (m.q, count), node.attributes, "", 2)  # type: ignore[arg-type]
-            for op, part, _ in view.users(node):
-                if op == PROJECTION and int(part.attr("index")) == 1:
-                    yield part, made.output(1)
-                elif op == PROJECTION:
-                    yield part, like(m.dq, "DequantizeLinear", made.output(0), m.s, m.z)
-
-
-def _keeps_order(m: Match) -> bool:
-    """Whether a dequantisation makes different values of different integers, the greater of the greater."""
-    try:
-        return all(c.holds(m) for c in (positive_scale, whole_tensor, _bytes, _finite))
-    except Unmet:
-        return False
-
-
-@condition("a border of zeros")
-def _zeros(m: Match) -> bool:
-    return m.n.attr("mode", "constant") == "constant" and (m.value is None or m.value.interval == (0, 0))
-
-
-@rule(
-    apply("Pad", dequantize(q), pads, value).named("n"),
-    where=[constant("s", "z", "value"), whole_tensor, _bytes, _zeros],
-    exactness=Exactness.EXACT,
-    source="the zero point dequantises to 0",
-    sample=_pad_sample,
+equation = Equations(
+    __name__,
+    source="monotone quantisation",
+    shorthands=shorthands,
+    functions=pairs.functions | named(bounds, bind, bounded, border, covers, within_scales, quantised),
 )
-def move_dequantize_behind_pad(m: Match) -> Term:
-    """``Pad(DQ(q, s, z), p, 0) == DQ(Pad(q, p, z), s, z)``."""
-    low, high = m.s.interval
-    m.require(abs(low) < np.inf and abs(high) < np.inf, "the scale is not finite")
-    zero = literal(zero_of(m, m.q.dtype), m.q.dtype)
-    return like(m.dq, "DequantizeLinear", Apply("Pad", (m.q, m.pads, zero), m.n.attributes), m.s, m.z)
+_whole_axes = "no axis is empty: 0 not in q.static_shape"
+_windows = ("no window mixes scales: within_scales(s, z, n)", "no blocks: unblocked(n.attributes)")
+_covered = "every window covers data: covers(a)"
+_finite_range = "no integer dequantises to infinity: s.high * 256 < largest_float(s.dtype)"
+_one_type = "one integer type: p.dtype is q.dtype"
+
+# --- each element is one of several
 
 
-def _two_sample(d: Sampler) -> dict[str, Any]:
-    found, shape = _drawn(d)
-    axis = found["dq"].get("axis")
-    extents = (
-        d.broadcast_with(shape) if axis is None else (2, *shape)
-    )  # one scale for each index: the same axis, counted anew
-    attributes = {} if axis is None else {"axis": axis + 1 if axis >= 0 else axis}
-    whole = np.broadcast_shapes(shape, extents)
-    chosen = d.booleans(whole if d.chance() else d.broadcast_with(whole))
-    return found | {"p": d.integers(extents, found["q"].dtype.name), "other": attributes, "c": chosen}
+def picks_by_order(op: Operator) -> bool:
+    """Whether each element is an element of the first input, by order alone, and bytes are allowed."""
+    facts = op.traits
+    one_of_first = facts.rising and facts.sources == (0,) and not (facts.moves or facts.or_zero)
+    taken = takes_types(op.name, [TensorType(DType.UINT8, None)])
+    return one_of_first and taken and (facts.reduces or facts.spatial)
 
 
-_OTHER = apply("DequantizeLinear", p, *variables("s z?")).named("other")
+def takes_windows(op: Operator) -> bool:
+    return op.traits.spatial and picks_by_order(op)
 
 
-def _require_one_type(m: Match) -> None:
-    m.require(m.p.dtype is m.q.dtype and m.other.dtype is m.dq.dtype, "two types")
-    m.require(unblocked(m.other.attributes), "blocks or another precision")
+def takes_extremes(op: Operator) -> bool:
+    """Whether each element is one of those at its place, by order alone."""
+    return op.traits.rising and op.traits.sources == EVERY
 
 
-@rule(
-    apply("Where", c, dequantize(q), _OTHER),
-    where=[whole_tensor, _bytes],
-    exactness=Exactness.EXACT,
+@for_each_operator(picks_by_order)
+def _behind(op: str) -> None:
+    others = further_inputs(op)
+    where = (*_windows, _covered) if traits_of(op).spatial else (one_scale, _whole_axes)
+    text = f"{op}(D(q){others}, **a) == D({op}(q{others}, **a))"
+    equation(f"move_dequantize_behind_{op.lower()}", text, positive_scale, *where, bytes_before)
+
+
+@for_each_operator(takes_windows)
+def _before(op: str) -> None:
+    text = f"Q({op}(x, **a)) == {op}(Q(x), **a)"
+    equation(f"move_quantize_before_{op.lower()}", text, positive_scale, *_windows, _covered, bytes_behind)
+
+
+@for_each_operator(takes_extremes)
+def _of_two(op: str) -> None:
+    text = f"{op}(D(q), DequantizeLinear(p, s, *z, **n2)) == D({op}(q, p))"
+    equation(f"move_dequantize_behind_{op.lower()}", text, positive_scale, one_scale, bytes_before, _one_type)
+    text = f"Q({op}(x, y)) == {op}(Q(x), Q(y))"
+    equation(f"move_{op.lower()}_behind_quantize", text, positive_scale, one_scale, bytes_behind)
+
+
+equation(
+    "move_dequantize_behind_where",
+    "Where(c, D(q), DequantizeLinear(p, s, *z, **n2)) == D(Where(c, q, p))",
+    one_scale,
+    kernels_before,
+    _one_type,
     source="each element is one of two",
-    sample=_two_sample,
 )
-def move_dequantize_behind_where(m: Match) -> Term:
-    """``Where(c, DQ(q, s, z), DQ(p, s, z)) == DQ(Where(c, q, p), s, z)``."""
-    _require_one_type(m)
-    return like(m.dq, "DequantizeLinear", apply("Where", m.c, m.q, m.p), m.s, m.z)
+
+# --- positions
+
+_in_order = (positive_scale, one_scale, bytes_before, _finite_range)
+for _op in ("ArgMax", "ArgMin"):
+    equation(f"{_op.lower()}_of_integers", f"{_op}(D(q), **a) == {_op}(q, **a)", *_in_order)
+equation(
+    "move_dequantize_behind_topk",
+    "TopK(D(q), k, outputs=2, **a)[0] == D(TopK(q, k, outputs=2, **a)[0])",
+    *_in_order,
+    "in order: a.attr('sorted', 1)",
+)
+equation(
+    "topk_of_integers",
+    "TopK(D(q), k, outputs=2, **a)[1] == TopK(q, k, outputs=2, **a)[1]",
+    *_in_order,
+    "in order: a.attr('sorted', 1)",
+)
+
+# --- bounds
 
 
-def _define_greater(op: str) -> Rule:
-    def moved(m: Match) -> Term:
-        _require_one_type(m)
-        return like(m.dq, "DequantizeLinear", Apply(op, (m.q, m.p)), m.s, m.z)
-
-    moved.__name__ = f"move_dequantize_behind_{op.lower()}"
-    moved.__doc__ = f"""``{op}(DQ(q, s, z), DQ(p, s, z)) == DQ({op}(q, p), s, z)`` for one positive scale."""
-    return _rule(apply(op, dequantize(q), _OTHER), [positive_scale, whole_tensor, _bytes], _two_sample)(moved)
+def _channels(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    drawn = parameters(d, shape, per_axis=0.8)
+    return {"x": ties(d, shape, drawn), **values(drawn), "n": drawn["attributes"]}
 
 
-for _op in ("Max", "Min"):
-    _define_greater(_op)
+equation(
+    "move_relu_before_dequantize",
+    "Relu(D(q)) == D(Clip(q, zero_point(z, q.dtype)))",
+    positive_scale,
+    one_scale,
+    bytes_before,
+)
+equation(
+    "move_relu_behind_quantize",
+    "Q(Relu(x)) == Clip(Q(x), zero_point(z, root.dtype))",
+    positive_scale,
+    one_scale,
+    bytes_behind,
+)
+equation(
+    "bound_channels_behind_quantize",
+    "Q(Relu(x)) == bounded(Q(x), bounds(0, None, x, s, z, n), x, n)",
+    positive_scale,
+    constant("z"),
+    worthwhile("several scales: not per_tensor(s, z)"),
+    "no blocks: unblocked(n.attributes)",
+    bytes_behind,
+    worthwhile("the bound lies within the range: any(bind(bounds(0, None, x, s, z, n), root.dtype))"),
+    sample=_channels,
+)
+equation(
+    "move_clip_behind_quantize",
+    "Q(Clip(x, *low, *high)) == bounded(Q(x), bounds(low, high, x, s, z, n), x, n)",
+    positive_scale,
+    constant("z"),
+    finite("low", "high"),
+    "no blocks: unblocked(n.attributes)",
+    bytes_behind,
+    worthwhile("a bound lies within the range: any(bind(bounds(low, high, x, s, z, n), root.dtype))"),
+)
+
+# --- borders
+
+equation(
+    "move_dequantize_behind_pad",
+    "Pad(D(q), p, *v, **a) == D(Pad(q, p, zero_point(z, q.dtype), **a))",
+    constant("s", "z", "v"),
+    one_scale,
+    kernels_before,
+    Condition("a border of zeros", lambda m: m.v is None or m.v.interval == (0, 0), hints=(Hint("v", value=0.0),)),
+    "the scale is finite: abs(s.low) < inf and abs(s.high) < inf",
+    source="the zero point dequantises to 0",
+)
+equation(
+    "move_quantize_before_pad",
+    "Q(Pad(x, p, *v, **a)) == Pad(Q(x), p, border(a, v, x, s, z, n), **a)",
+    constant("s", "z"),
+    finite("v"),
+    one_scale,
+    kernels_behind,
+    source="each element is quantised by itself",
+)

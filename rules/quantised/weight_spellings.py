@@ -6,19 +6,21 @@ Algebra leaves constants alone: it would only compute the same in other ways.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eqsat.conditions import constant, kernels, worthwhile
+from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import reshaped
-from eqsat.rules.quantised.pairs import BYTES, integer_range, positive, unblocked
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.quantised import parameters
+from eqsat.rules.quantised.pairs import BYTES, integer_range, positive, shorthands, steps, unblocked
+from eqsat.rules.quantised.recognition import varying, whole
+from eqsat.rules.terms import int64s
 
 _SPELLINGS = 4
 """By how many scales a weight is dequantised at most, through this rule: a weight that is a multiple of its own multiple has
@@ -42,147 +44,111 @@ class _Weight:
     zero: Term | None = None
     axis: int | None = None
 
+    def times(self, op: str, low: float, high: float) -> tuple[float, float]:
+        """The bounds of the scale times, or divided by, a factor between positive numbers."""
+        least, greatest = self.bounds
+        return (least * low, greatest * high) if op == "Mul" else (least / high, greatest / low)
 
-def _drawn(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.extents(d.integer(1, 3))
-    drawn = parameters(d, shape, dtype=d.choose(("int8", "int8", "uint8", "int16")))
-    integers = d.integers(shape, drawn["dtype"])
-    stored = drawing.value(fixed(integers) if d.chance(0.9) else integers)
-    if d.chance(0.4):
-        zero = [drawing.value(drawn["z"])] if "z" in drawn else []
-        value = drawing.op("DequantizeLinear", stored, drawing.value(drawn["s"]), *zero, **drawn["attributes"])
-    else:
-        value = drawing.op("Cast", stored, to=int(DType.FLOAT))
-        if d.chance(0.5):
-            value = drawing.op("Add", value, drawing.value(fixed(np.float32(d.choose((0, 3, -128, 0.5, 1000))))))
-    several: list[str] = []
-    for _ in range(d.integer(1, 3)):
-        form = d.broadcast_with(shape) if d.chance(0.3) else d.choose(((), (1,), *_along(d, shape)))
-        factor = d.powers_of_two(form) if d.chance(0.3) else d.positive(form)
-        factor = factor * np.float32(d.choose((-1.0, 0.0, 1e36, 1e-39)) if d.chance(0.1) else 1.0)
-        operands = (value, drawing.value(fixed(factor) if d.chance(0.95) else factor))
-        op = d.choose(("Mul", "Div"))
-        value = drawing.op(op, *(operands[::-1] if op == "Mul" and d.chance() else operands))
-        several.append(value)
-    return drawing.finish(value, *d.subset(several[:-1], 0.3))
+    def is_like(self, other: _Weight, bounds: tuple[float, float]) -> bool:
+        """Whether another spelling has a scale with these bounds, up to rounding."""
+        near = all(abs(p - q) <= _NEAR * p for p, q in zip(bounds, other.bounds, strict=True))
+        return near and self.integers.handle == other.integers.handle
 
 
-def _along(d: Sampler, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Shapes of one factor for each slice of an axis."""
-    axis = d.integer(0, len(shape) - 1)
-    return [tuple(n if i == axis else 1 for i, n in enumerate(shape))[first:] for first in {0, axis}]
+_KNOWN = (constant("q", "c", "e", "k"), kernels("q", *BYTES), *(kernels(name, DType.FLOAT) for name in ("c", "e", "k")))
+_FORMS = (
+    *("D(q) * c", "D(q) / c", "D(q) * c / e", "Cast(q, to=1) * c / e"),
+    *("(Cast(q, to=1) + k) * c", "(Cast(q, to=1) + k) / c * e"),
+)
 
 
-@group_rule(exactness=Exactness.ROUNDING, source="(q - z) * s * c", sample=_drawn)
-def fold_factors_into_dequantized_weights(view: GroupView) -> Iterator[Merge]:
-    """``DQ(q, s, z) * c == DQ(q, s * c, z)`` and ``DQ(q, s, z) / c == DQ(q, s / c, z)`` for constants.
-
-    ``Cast(q)`` is ``DQ(q, 1)``, and ``Cast(q) + k`` for a whole number ``k`` is ``DQ(q, 1, -k)``.
-    """
-    weights: dict[int, list[_Weight]] = {}
-    several: dict[int, int] = {}
-    for node, weight in _dequantized(view):
-        weights.setdefault(node.handle, []).append(weight)
-        several[weight.integers.handle] = several.get(weight.integers.handle, 0) + 1
-    for node, weight in _lowered(view):
-        weights.setdefault(node.handle, []).append(weight)
-    for op, node, value, factor in _scaled_values(view):
-        for weight in weights.get(value.handle, ()):
-            handle = weight.integers.handle
-            try:
-                found = _scaled(node, weight, op, factor)
-            except Unmet:
-                continue
-            there = any(_alike(found, other) for other in weights.get(node.handle, ()))
-            if not there and several.get(handle, 0) < _SPELLINGS:
-                several[handle] = several.get(handle, 0) + 1
-                yield node, _term(found)
-
-
-def _scaled_values(view: GroupView) -> Iterator[tuple[str, Ref, Ref, Ref]]:
-    """Products and quotients: operator, result, and the operands, those of a product in either order."""
-    for op in ("Mul", "Div"):
-        for node, (a, b) in view.nodes(op):
-            assert a is not None
-            assert b is not None
-            yield op, node, a, b
-            if op == "Mul":
-                yield op, node, b, a
-
-
-def _dequantized(view: GroupView) -> Iterator[tuple[Ref, _Weight]]:
-    """Constant 8-bit integers that are dequantised by constants."""
-    for node, inputs in view.nodes("DequantizeLinear"):
-        integers, scale, zero = (*inputs, None)[:3]
-        assert integers is not None
-        assert scale is not None
-        try:
-            known = integers.is_constant and (zero is None or zero.is_constant) and positive(scale)
-            if not known or integers.dtype not in BYTES or node.dtype is not DType.FLOAT:
-                continue
-            if unblocked(node.attributes) and scale.dtype is DType.FLOAT:
-                sliced = scale.type.size != 1
-                axis = int(node.attr("axis", 1)) % integers.rank if sliced else None
-                yield node, _Weight(integers, scale, scale.interval, zero, axis)
-        except Unmet:
-            continue
-
-
-def _lowered(view: GroupView) -> Iterator[tuple[Ref, _Weight]]:
-    """Constant 8-bit integers as floats, and sums of those with a whole number."""
-    casts: dict[int, Ref] = {}
+def _weights(view: GroupView) -> dict[int, list[_Weight]]:
+    """Values that are constant bytes by constants: dequantised ones, floats with the same numbers, and those plus a number."""
+    found: dict[int, list[_Weight]] = {}
+    for node, integers, scale, zero in steps(view, "DequantizeLinear"):
+        known = integers.is_constant and (zero is None or zero.is_constant) and positive(scale)
+        if (
+            known
+            and integers.dtype in BYTES
+            and node.dtype is scale.dtype is DType.FLOAT
+            and unblocked(node.attributes)
+        ):
+            axis = int(node.attr("axis", 1)) % integers.rank if scale.type.size != 1 else None
+            found.setdefault(node.handle, []).append(_Weight(integers, scale, scale.interval, zero, axis))
+    casts: dict[int, _Weight] = {}
     for node, (integers,) in view.nodes("Cast"):
-        assert integers is not None
-        if integers.is_constant and integers.dtype in BYTES and node.dtype is DType.FLOAT:
-            casts.setdefault(node.handle, integers)
-            yield node, _Weight(integers, literal(1, DType.FLOAT), (1.0, 1.0))
-    for node, (a, b) in view.nodes("Add"):
-        assert a is not None
-        assert b is not None
-        for cast, shift in ((a, b), (b, a)):
-            integers = casts.get(cast.handle)
-            if integers is None or not shift.is_constant or shift.type.size != 1:
-                continue
-            zero = -float(shift.value.reshape(()))
-            least, greatest = integer_range(integers.dtype)
-            if zero == round(zero) and least <= zero <= greatest:
-                yield node, _Weight(integers, literal(1, DType.FLOAT), (1.0, 1.0), literal(int(zero), integers.dtype))
+        if integers is not None and integers.is_constant and integers.dtype in BYTES and node.dtype is DType.FLOAT:
+            casts.setdefault(node.handle, _Weight(integers, literal(1, DType.FLOAT), (1.0, 1.0)))
+            found.setdefault(node.handle, []).append(casts[node.handle])
+    for node, cast, shift in _of_two(view, "Add"):
+        weight = casts.get(cast.handle)
+        if weight is not None and shift.is_constant and shift.type.size == 1 and whole(shift):
+            dtype, zero = weight.integers.dtype, -int(shift.interval[0])
+            least, greatest = integer_range(dtype)
+            if least <= zero <= greatest:
+                found.setdefault(node.handle, []).append(replace(weight, zero=literal(zero, dtype)))
+    return found
 
 
-def _scaled(node: Ref, weight: _Weight, op: str, factor: Ref) -> _Weight:
-    """The weight times, or divided by, a constant. Raises `Unmet` unless the product has one scale, or one for each slice of
-    an axis, all of ordinary size."""
-    shape = weight.integers.static_shape
-    if node.static_shape != shape or not factor.is_constant or factor.dtype is not DType.FLOAT:
-        raise Unmet("a factor that varies, or enlarges the weight")
-    extents = factor.static_shape
-    axes = [i - len(extents) + len(shape) for i, n in enumerate(extents) if n != 1]
-    axis = axes[0] if axes else weight.axis
-    if len(axes) > 1 or axis != (axis if weight.axis is None else weight.axis):
-        raise Unmet("the scale varies over several axes")
-    low, high = factor.interval
-    if not _LEAST <= low <= high < np.inf:
-        raise Unmet("a factor is not positive and normal")
-    least, greatest = weight.bounds
-    bounds = (least * low, greatest * high) if op == "Mul" else (least / high, greatest / low)
-    if not _LEAST <= bounds[0] <= bounds[1] <= _GREATEST:
-        raise Unmet("a scale out of range")
-    scale = apply(op, weight.scale, reshaped(factor, (shape[axes[0]],) if axes else ()))
-    zero = weight.zero
-    if zero is not None and axes and weight.axis is None:
-        number = apply("Reshape", zero, literal([1], "int64"))
-        zero = apply("Expand", number, literal([shape[axes[0]]], "int64"))
-    return _Weight(weight.integers, scale, bounds, zero, axis)
+def _of_two(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
+    """Results and operands, those of a sum or product in either order."""
+    for node, (a, b) in view.nodes(op):
+        if a is not None and b is not None:
+            yield node, a, b
+            if op != "Div":
+                yield node, b, a
 
 
-def _alike(a: _Weight, b: _Weight) -> bool:
-    """Whether two spellings of one weight have the same scales, up to rounding."""
-    near = all(abs(p - q) <= _NEAR * p for p, q in zip(a.bounds, b.bounds, strict=True))
-    return a.integers.handle == b.integers.handle and near
+def _scaled(view: GroupView) -> Iterator[Match]:
+    weights = _weights(view)
+    several = Counter(w.integers.handle for found in weights.values() for w in found if isinstance(w.scale, Ref))
+    for op in ("Mul", "Div"):
+        for node, value, factor in _of_two(view, op):
+            for weight in weights.get(value.handle, ()):
+                there = weights.get(node.handle, ())
+                yield Match({"weight": weight, "op": op, "c": factor, "there": there, "several": several}, node)
 
 
-def _term(weight: _Weight) -> Apply:
-    attributes: dict[str, Any] = {} if weight.axis is None else {"axis": weight.axis}
-    args = (weight.integers, weight.scale) if weight.zero is None else (weight.integers, weight.scale, weight.zero)
-    return apply("DequantizeLinear", *args, **attributes)
+def _axis(m: Match) -> int | None:
+    """The axis along which the factor varies."""
+    axes = varying(m.c)
+    return axes[0] + m.weight.integers.rank if axes else None
+
+
+def _along_one_axis(m: Match) -> bool:
+    both = {axis for axis in (_axis(m), m.weight.axis) if axis is not None}
+    return len(varying(m.c)) <= 1 and len(both) <= 1
+
+
+def _bounds(m: Match) -> tuple[float, float]:
+    return m.weight.times(m.op, *m.c.interval)
+
+
+@group_rule(
+    find=_scaled,
+    where=[
+        worthwhile(Condition("a constant factor", lambda m: m.c.is_constant)),
+        Condition("it enlarges nothing", lambda m: m.root.static_shape == m.weight.integers.static_shape),
+        Condition("the scale varies over one axis at most", _along_one_axis),
+        Condition("the factor is positive and normal", lambda m: _LEAST <= m.c.low <= m.c.high < np.inf),
+        Condition("a scale of ordinary size", lambda m: _LEAST <= _bounds(m)[0] <= _bounds(m)[1] <= _GREATEST),
+        worthwhile(Condition("few scales", lambda m: m.several[m.weight.integers.handle] < _SPELLINGS)),
+        worthwhile(Condition("another scale", lambda m: not any(m.weight.is_like(w, _bounds(m)) for w in m.there))),
+    ],
+    exactness=Exactness.ROUNDING,
+    source="(q - z) * s * c",
+    forms=[form(text, *_KNOWN, shorthands=shorthands) for text in _FORMS],
+)
+def fold_factors_into_dequantized_weights(m: Match) -> Term:
+    """``D(q, s, z) * c == D(q, s * c, z)`` and ``D(q, s, z) / c == D(q, s / c, z)`` for constants.
+
+    ``Cast(q)`` is ``D(q, 1)``, and ``Cast(q) + k`` for a whole number ``k`` is ``D(q, 1, -k)``.
+    """
+    weight, axis = m.weight, _axis(m)
+    m.several[weight.integers.handle] += 1
+    extent = () if axis is None else (weight.integers.static_shape[axis],)
+    scale, zero = apply(m.op, weight.scale, reshaped(m.c, extent)), weight.zero
+    if zero is not None and extent and weight.axis is None:
+        zero = apply("Expand", apply("Reshape", zero, int64s((1,))), int64s(extent))
+    along = weight.axis if axis is None else axis
+    return apply("DequantizeLinear", weight.integers, scale, zero, **{} if along is None else {"axis": along})

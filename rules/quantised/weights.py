@@ -2,87 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from eqsat.conditions import constant
+from eqsat.equations import form
 from eqsat.exactness import Exactness
-from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
-from eqsat.rules.quantised.pairs import BYTES, unblocked
-from eqsat.samples import Drawing, Sampler, fixed
-from eqsat.samples.quantised import parameters
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.quantised.pairs import BYTES, Step, steps, unblocked
+from eqsat.rules.terms import int64s
 
-Part = tuple[Ref, Ref, Ref | None, bool]
-"""Integers, scale, zero point, and whether there is one of each for every slice of the axis."""
+_PART = "DequantizeLinear({}, {}, *{}, **{})"
 
 
-def _joined_sample(d: Sampler) -> Any:
-    drawing = Drawing()
-    shape = d.extents(2)
-    axis = d.integer(0, 1)
-    parts = []
-    for _ in range(d.integer(2, 4)):
-        extents = (d.integer(1, 4), shape[1]) if axis == 0 else (shape[0], d.integer(1, 4))
-        drawn = parameters(d, extents, dtype=d.choose(("int8", "int8", "uint8")))
-        integers = drawing.value(fixed(d.integers(extents, drawn["dtype"]), drawn["dtype"]))
-        inputs = [integers, drawing.value(fixed(drawn["scale"]))]
-        if "z" in drawn:
-            inputs.append(drawing.value(fixed(drawn["zero"])))
-        parts.append(drawing.op("DequantizeLinear", *inputs, **drawn["attributes"]))
-    return drawing.finish(drawing.op("Concat", *parts, axis=axis))
+def _is_whole(step: Step) -> bool:
+    return all(v is None or v.type.size == 1 for v in (step.s, step.z))
 
 
-@group_rule(exactness=Exactness.EXACT, source="each element is dequantised by itself", sample=_joined_sample)
-def join_dequantized_weights(view: GroupView) -> Iterator[Merge]:
-    """``Concat(DQ(q1, s1, z1), DQ(q2, s2, z2), ...) == DQ(Concat(q1, q2, ...), s, z)`` for constants.
+def _is_part(step: Step, axis: int) -> bool:
+    """Whether a constant is dequantised by one scale, or by one for each slice of an axis."""
+    known = all(v is None or (v.is_constant and v.type.is_static) for v in step[1:])
+    if not known or step.value.dtype not in BYTES or step.value.rank == 0 or not unblocked(step.node.attributes):
+        return False
+    along = step.s.rank == 1 and int(step.node.attr("axis", 1)) % step.value.rank == axis
+    return (_is_whole(step) or along) and not step.node.attr("output_dtype", 0)
 
-    ``s`` and ``z`` hold one element for each slice of the axis.
 
-    The parts may have parameters of their own for the whole tensor, or for each slice of the axis that is joined.
-    """
-    found: dict[int, list[tuple[Ref, tuple[Ref | None, ...]]]] = {}
-    for node, inputs in view.nodes("DequantizeLinear"):
-        found.setdefault(node.handle, []).append((node, inputs))
+def _concats(view: GroupView) -> Iterator[Match]:
+    """Each Concat of dequantised constants: the first such spelling of each part."""
+    found: dict[int, list[Step]] = {}
+    for step in steps(view, "DequantizeLinear"):
+        found.setdefault(step.node.handle, []).append(step)
     for concat, values in view.nodes("Concat"):
-        try:
-            axis = int(concat.attr("axis", 0)) % concat.rank
-            parts = [_part(found.get(v.handle, []), axis) for v in values if v is not None]
-            if len(parts) == len(values) > 1 and len({p[0].dtype for p in parts}) == 1:
-                yield concat, _joined(parts, axis)
-        except Unmet:
+        if len(values) < 2 or not all(v is not None and v.handle in found for v in values):
             continue
+        axis = int(concat.attr("axis", 0)) % concat.rank
+        parts = [next((s for s in found[v.handle] if _is_part(s, axis)), None) for v in values if v is not None]
+        if all(parts):
+            yield Match({"parts": parts, "axis": axis}, concat)
 
 
-def _part(spellings: list[tuple[Ref, tuple[Ref | None, ...]]], axis: int) -> Part:
-    """The first spelling that is a dequantised constant. Raises `Unmet` if there is none."""
-    for node, inputs in spellings:
-        integers, scale, zero = (*inputs, None)[:3]
-        if integers is None or scale is None or not unblocked(node.attributes) or node.attr("output_dtype", 0):
-            continue
-        known = all(v.is_constant and v.type.is_static for v in (integers, scale, zero) if v is not None)
-        if not known or integers.dtype not in BYTES or integers.rank == 0:
-            continue
-        whole = scale.type.size == 1 and (zero is None or zero.type.size == 1)
-        along = scale.rank == 1 and int(node.attr("axis", 1)) % integers.rank == axis
-        if whole or along:
-            return integers, scale, zero, not whole
-    raise Unmet("a part is no dequantised constant")
+@group_rule(
+    find=_concats,
+    where=[Condition("one integer type", lambda m: len({p.value.dtype for p in m.parts}) == 1)],
+    exactness=Exactness.EXACT,
+    source="each element is dequantised by itself",
+    forms=[
+        form(
+            f"Concat({_PART.format('p', 's', 'z', 'n')}, {_PART.format('q', 't', 'y', 'm')}, **a)", constant("p", "q")
+        ),
+        form(
+            f"Concat({_PART.format('p', 's', 'z', 'n')}, {_PART.format('q', 's', 'z', 'm')}, **a)", constant("p", "q")
+        ),
+    ],
+)
+def join_dequantized_weights(m: Match) -> Term:
+    """``Concat(D(q1, s1, z1), D(q2, s2, z2), ...) == D(Concat(q1, q2, ...), s, z)`` for constants.
+
+    ``s`` and ``z`` hold one element for each slice of the axis. The parts may have parameters of their own for the whole tensor,
+    or for each slice of the axis that is joined.
+    """
+    integers = apply("Concat", *(p.value for p in m.parts), axis=m.axis)
+    scales, zeros = (apply("Concat", *column, axis=0) for column in zip(*_columns(m.parts, m.axis), strict=True))
+    return apply("DequantizeLinear", integers, scales, zeros, axis=m.axis)
 
 
-def _joined(parts: list[Part], axis: int) -> Term:
-    scales: list[Term] = []
-    zeros: list[Term] = []
-    for integers, scale, zero, sliced in parts:
-        extent = integers.static_shape[axis]
-        scales.append(scale if sliced else _repeated(scale, extent))
-        if zero is None:
-            zeros.append(literal(np.zeros(extent, integers.dtype.numpy)))
-        else:
-            zeros.append(zero if sliced else _repeated(zero, extent))
-    columns = [apply("Concat", *terms, axis=0) for terms in (scales, zeros)]
-    return apply("DequantizeLinear", apply("Concat", *(p[0] for p in parts), axis=axis), *columns, axis=axis)
+def _columns(parts: Sequence[Step], axis: int) -> Iterator[tuple[Term, Term]]:
+    """Scales and zero points of each part, for every slice of the axis."""
+    for part in parts:
+        extent = part.value.static_shape[axis]
 
+        def spread(v: Ref, whole: bool = _is_whole(part), extent: int = extent) -> Term:
+            return apply("Expand", apply("Reshape", v, int64s((1,))), int64s((extent,))) if whole else v
 
-def _repeated(value: Ref, extent: int) -> Term:
-    return apply("Expand", apply("Reshape", value, literal([1], "int64")), literal([extent], "int64"))
+        zeros = literal(np.zeros(extent, part.value.dtype.numpy)) if part.z is None else spread(part.z)
+        yield spread(part.s), zeros
