@@ -10,7 +10,8 @@ from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, Condition, Literal, Match, Ref, RightSide, Term, Unmet, literal, present
 
 
 def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
@@ -43,12 +44,19 @@ def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Matc
 
 
 def _environment(text: Text) -> dict[str, Any]:
-    return {"__builtins__": {}, **BUILTINS, **text.functions, "_term": _term, "_others": _others, "_number": literal}
+    return {"__builtins__": {}, **BUILTINS, **text.functions, "_term": _term, "_others": _others, "_number": _number}
 
 
 def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
     kept = {k: stored(v) for k, v in attributes.items()}
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
+
+
+def _number(value: float, dtype: DType) -> Literal:
+    """A number of the right side. Raises `Unmet` where nobody knows its element type."""
+    if dtype is DType.UNDEFINED:
+        raise Unmet("the element type is unknown")
+    return literal(value, dtype)
 
 
 def _others(node: Ref, given: tuple[str, ...]) -> Mapping[str, Any]:

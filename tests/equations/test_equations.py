@@ -189,3 +189,9 @@ def test_form_is_a_term_that_instances_are_drawn_from() -> None:
     graph = automatic_instance(made, Sampler(0)).graph
     assert [node.op for node in graph.nodes] == ["Neg", "Relu"]
     assert made.name not in {r.name for r in registered_rules()}
+
+
+def test_number_of_an_unknown_type_is_no_number() -> None:
+    b = GraphBuilder()
+    unknown = b.op("Mystery", b.input("x", "float32", (2,)), domain="somewhere")
+    assert not fires(stated("-x == x * -1"), b.finish({"y": b.op("Neg", unknown)}))
