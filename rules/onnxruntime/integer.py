@@ -61,6 +61,7 @@ def _product(d: Sampler) -> dict[str, Any]:
 
 def check_operands(m: Match) -> None:
     m.check(OPERANDS)
+    m.require(unblocked(m.left.attributes, m.right.attributes), "blocks")
 
 
 def check_columns(m: Match, axis: int = 1) -> None:

@@ -63,11 +63,17 @@ def is_zero(value: Ref | None) -> bool:
 
 
 def along(node: Ref, value: Ref, s: Ref, z: Ref | None, axis: int) -> bool:
-    """Whether a value is dequantised by one scale, or by one for each index of an axis."""
-    return per_tensor(s, z) or node.attr("axis", 1) % value.rank == axis % value.rank
+    """Whether a value is dequantised by one scale, or by one for each index of an axis, not of blocks."""
+    sliced = unblocked(node.attributes) and node.attr("axis", 1) % max(value.rank, 1) == axis % max(value.rank, 1)
+    return by_one(node, s, z) or sliced
 
 
-functions: dict[str, Any] = named(total, scaled, rounding, zero_point, is_zero, along, per_tensor, positive)
+def by_one(node: Ref, s: Ref, z: Ref | None) -> bool:
+    """Whether a node quantises or dequantises by one scale."""
+    return per_tensor(s, z) and unblocked(node.attributes)
+
+
+functions: dict[str, Any] = named(total, scaled, rounding, zero_point, is_zero, along, by_one, positive)
 functions |= {"INT32_MAX": INT32_MAX}
 shorthands = {
     "A(a)": ("DequantizeLinear(a, sa, *za, **left)", "a"),
@@ -79,7 +85,6 @@ OPERANDS = (
     kernels("a", DType.UINT8),
     kernels("w", *BYTES),
     varies("root"),
-    Condition("no blocks", lambda m: unblocked(m.left.attributes, m.right.attributes)),
     Condition(
         "positive scales, all of float32",
         lambda m: (
@@ -90,7 +95,9 @@ OPERANDS = (
     constant("za", "zw"),
 )
 NO_VECTORS = worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2")
-ONE_LEFT_SCALE = Condition("one scale on the left", lambda m: per_tensor(m.sa, m.za), hints=(Hint("sa", single=True),))
+ONE_LEFT_SCALE = Condition(
+    "one scale on the left", lambda m: by_one(m.left, m.sa, m.za), hints=(Hint("sa", single=True),)
+)
 UNSIGNED_RESULT = worthwhile(
     Condition(
         "kernels for an unsigned result",
@@ -103,7 +110,7 @@ UNSIGNED_RESULT = worthwhile(
 def columns(axis: int | str = 1) -> str:
     """The right scales are those of the columns, which lie along ``axis`` of a matrix."""
     matrix = f"w.rank == 2 and along(right, w, sw, zw, {axis})"
-    return f"the right scales are those of the columns: per_tensor(sw, zw) or {matrix}"
+    return f"the right scales are those of the columns: by_one(right, sw, zw) or {matrix}"
 
 
 def sums(length: str, bias: str = "0") -> tuple[str, ...]:
@@ -117,8 +124,7 @@ def requantised(length: str, bias: str = "0", rows: int = 0) -> tuple[Condition 
     found = f"total({length}, a, za, w, zw, {bias})"
     return (
         "a positive float32 scale of the result: sy.dtype is float32 and positive(sy)",
-        Condition("one scale of the result", lambda m: per_tensor(m.sy, m.zy), hints=(Hint("sy", single=True),)),
-        Condition("no blocks of the result", lambda m: unblocked(m.n.attributes)),
+        Condition("one scale of the result", lambda m: by_one(m.n, m.sy, m.zy), hints=(Hint("sy", single=True),)),
         constant("zy"),
         *sums(length, bias),
         f"rounding within half a quantum: rounding({length}, {found}, sa, sw, sy, {rows}) <= 0.5",

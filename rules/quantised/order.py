@@ -30,7 +30,7 @@ from eqsat.rules.quantised.pairs import (
     positive_scale,
     shorthands,
 )
-from eqsat.samples import Sampler
+from eqsat.samples import Sampler, fixed
 from eqsat.samples.quantised import parameters, ties, values
 
 Bounds = list[np.ndarray | None]
@@ -180,10 +180,16 @@ equation(
 # --- bounds
 
 
-def _channels(d: Sampler) -> dict[str, Any]:
+def _bounds(d: Sampler) -> dict[str, Any]:
+    """Often a scale for each slice, and bounds at or near an integer, or beyond all."""
     shape = d.shape()
-    drawn = parameters(d, shape, per_axis=0.8)
-    return {"x": ties(d, shape, drawn), **values(drawn), "n": drawn["attributes"]}
+    drawn = parameters(d, shape, per_axis=0.6)
+    found: dict[str, Any] = {"x": ties(d, shape, drawn), **values(drawn), "n": drawn["attributes"]}
+    scale = np.abs(drawn["scale"]).max(initial=0)
+    for name, steps in (("low", (-300, -3.5, 0, 2)), ("high", (0, 1.5, 4, 300))):
+        if d.chance(0.75):
+            found[name] = fixed(np.float32(d.choose(steps) * scale))
+    return found
 
 
 equation(
@@ -209,7 +215,7 @@ equation(
     "no blocks: unblocked(n.attributes)",
     bytes_behind,
     worthwhile("the bound lies within the range: any(bind(bounds(0, None, x, s, z, n), root.dtype))"),
-    sample=_channels,
+    sample=_bounds,
 )
 equation(
     "move_clip_behind_quantize",
@@ -220,6 +226,7 @@ equation(
     "no blocks: unblocked(n.attributes)",
     bytes_behind,
     worthwhile("a bound lies within the range: any(bind(bounds(low, high, x, s, z, n), root.dtype))"),
+    sample=_bounds,
 )
 
 # --- borders
