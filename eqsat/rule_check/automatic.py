@@ -259,6 +259,8 @@ class _Instantiation:
             special = self._infinite and self._dtype.is_float and d.chance(0.2)
             found = d.choose(_SPECIAL if special else _NUMBERS)
             return np.full(self._form_of_number(shape), found).astype(self._dtype.numpy)
+        if operand.kind == "large" and self._dtype is DType.FLOAT and d.chance(0.8):
+            return d.floats(shape) * np.float32(10.0 ** d.integer(1, 6))
         if operand.kind == "bool":
             return d.booleans(shape)
         if operand.kind == "other":

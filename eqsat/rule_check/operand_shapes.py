@@ -24,8 +24,8 @@ Shape = tuple[int, ...]
 class Operand:
     """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
 
-    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, ``fixed`` (then
-    ``value`` is a constant), or ``drawn`` (then it is mostly none).
+    ``kind``: ``data`` (of the instance's element type), ``large`` (so, too, and at times of large numbers), ``other`` (of another
+    one), ``bool``, ``positive``, ``fixed`` (then ``value`` is a constant), or ``drawn`` (then it is mostly none).
     """
 
     shape: Shape
@@ -143,7 +143,8 @@ def _conv(
         out = wanted[1] * group
         x = (wanted[0], d.integer(2, 4) * group, *(s + k - 1 for s, k in zip(wanted[2:], kernel, strict=True)))
     planned = [x, (out, max(x[1] // group, 1), *kernel), (out,)][:count]
-    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
+    kinds = ("data", "data", "large")
+    return [Operand(k or s, kind) for k, s, kind in zip(known, planned, kinds, strict=False)]
 
 
 @plan("LayerNormalization", "RMSNormalization")

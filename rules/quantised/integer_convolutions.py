@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from eqsat.conditions import constant
+from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
@@ -71,13 +71,14 @@ _channels = (
     *OPERANDS,
     ONE_LEFT_SCALE,
     "the scales are those of the channels: along(right, w, sw, None, 0)",
-    "one zero point of the weights: zw is None or zw.low == zw.high",
 )
+_ONE_POINT = "one zero point of the weights: zw is None or zw.low == zw.high"
 equation(
     "convolve_integers",
     """Y(Conv(A(a), W(w), *bias, **conv)) == QLinearConv(a, sa, zero_point(za, a.dtype), w, sw, zero_point(zw, w.dtype),
        sy, zero_point(zy, root.dtype), in_units(bias, sa, sw), **conv)""",
     *_channels,
+    worthwhile(_ONE_POINT),  # kernels take no more
     UNSIGNED_RESULT,
     constant("bias"),
     "the bias fits into int32: units(bias, sa, sw) < 2**30",
@@ -91,6 +92,7 @@ equation(
     """Conv(A(a), W(w), *bias, **conv)
        == biased(rescaled(ConvInteger(a, w, zero_point(za, a.dtype), point_of(zw, w), **conv), sa, sw), bias, a.rank)""",
     *_channels,
+    _ONE_POINT,
     *sums("terms(w)"),
     exactness=Exactness.ROUNDING,
 )
