@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 from eqsat.errors import OptionError, RuleError, nearest
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operator, operators_with
+from eqsat.ir.operator import operator
+from eqsat.rewrite.families import complete_families
 from eqsat.rewrite.match import AttributeOf, Condition, Match
 from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Unmet, Variable
 
@@ -218,47 +219,15 @@ def register(made: R) -> R:
     return made
 
 
-@dataclass(frozen=True, eq=False)
-class _Declaration:
-    """Equations for each operator of which ``fact`` is true; ``stated``: for which they were stated so far."""
-
-    fact: Callable[[Operator], object]
-    state: Callable[[str], object]
-    stated: dict[str, Operator | None] = field(default_factory=dict[str, "Operator | None"])
-
-    def state_all(self) -> None:
-        for name in operators_with(self.fact):
-            if self.stated.get(name) is not operator(name):
-                self.stated[name] = operator(name)
-                self.state(name)
-
-
-_DECLARATIONS: list[_Declaration] = []
-
-
-def for_each_operator(
-    fact: Callable[[Operator], object],
-) -> Callable[[Callable[[str], object]], Callable[[str], object]]:
-    """Has the decorated function register its rules for every operator of which ``fact`` is true (a named function), whether it
-    is defined already or later."""
-
-    def decorate(state: Callable[[str], object]) -> Callable[[str], object]:
-        _DECLARATIONS.append(_Declaration(fact, state))
-        _DECLARATIONS[-1].state_all()
-        return state
-
-    return decorate
-
-
 def registered_rules() -> tuple[AnyRule, ...]:
     """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
-    for declaration in _DECLARATIONS:
-        declaration.state_all()
+    complete_families()
     return tuple(_REGISTRY.values())
 
 
 def find_rule(name: str) -> AnyRule:
     """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
+    complete_families()
     if name not in _REGISTRY:
         known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
         raise OptionError(f"rule {name!r} does not exist; {known}")

@@ -32,7 +32,7 @@ def moves_elements(op: Operator) -> bool:
     """Whether each element is a copy of one of the first input, at another place."""
     facts = op.traits
     elsewhere = facts.moves and facts.sources == (0,) and not facts.or_zero
-    return elsewhere and has_one_output(op.name) and op.name != "Identity"
+    return elsewhere and "::" not in op.name and has_one_output(op.name) and op.name != "Identity"
 
 
 equation = Equations(

@@ -116,7 +116,7 @@ def picks_by_order(op: Operator) -> bool:
     facts = op.traits
     one_of_first = facts.rising and facts.sources == (0,) and not (facts.moves or facts.or_zero)
     taken = takes_types(op.name, [TensorType(DType.UINT8, None)])
-    return one_of_first and taken and (facts.reduces or facts.spatial)
+    return one_of_first and taken and "::" not in op.name and (facts.reduces or facts.spatial)
 
 
 def takes_windows(op: Operator) -> bool:
@@ -125,7 +125,7 @@ def takes_windows(op: Operator) -> bool:
 
 def takes_extremes(op: Operator) -> bool:
     """Whether each element is one of those at its place, by order alone."""
-    return op.traits.rising and op.traits.sources == EVERY
+    return op.traits.rising and op.traits.sources == EVERY and "::" not in op.name
 
 
 @for_each_operator(picks_by_order)
