@@ -14,7 +14,7 @@ from eqsat.errors import ModelError, ShapeError
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
 from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
-from eqsat.ir.traits import NO_TRAITS
+from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
 
 _OPSETS = [helper.make_opsetid("", OPSET)]
@@ -33,7 +33,7 @@ def operator_from_schema(name: str) -> Operator | None:
     return Operator(
         name,
         infer=_inference(schema),
-        evaluate=_evaluation(name),
+        evaluate=_evaluation(name, TRAITS.get(name, NO_TRAITS)),
         kind=KINDS.get(name, Kind.OPAQUE),
         flops=WORK.get(name, elementwise_flops),
         bit_exact=name in BIT_EXACT,
@@ -205,9 +205,16 @@ def _plain(value: Any) -> Any:
 # --- meaning -------------------------------------------------------------------------------------------------------------
 
 
-def _evaluation(name: str) -> Evaluate:
+def _evaluation(name: str, facts: Traits) -> Evaluate:
+    copies = facts.moves and facts.sources == (0,) and not facts.or_zero
+
     def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return evaluate_by_reference(name, attributes, inputs)
+        if not copies or not facts.holds(attributes):
+            return evaluate_by_reference(name, attributes, inputs)
+        # What only moves elements moves their numbers: the reference evaluator makes NaN of 0 * inf in a Resize.
+        numbers = np.arange(inputs[0].size, dtype=np.float64).reshape(inputs[0].shape)
+        (moved,) = evaluate_by_reference(name, attributes, (numbers, *inputs[1:]))
+        return (inputs[0].reshape(-1)[np.rint(moved).astype(np.int64)],)
 
     return evaluate
 
