@@ -152,8 +152,8 @@ class _Instantiation:
         """Operands of an operator, drawn again where they are not what the conditions ask for. A value that is quantised is there
         first: scales fit it."""
         value = terms[0] if terms and traits_of(op).quantises else None
-        first = self._values(value, wanted)[0] if isinstance(value, Apply) and len(terms) > 1 else None
-        known = [self._shape_of(first) if first and i == 0 else self._known(a) for i, a in enumerate(terms)]
+        there = self._evaluated(value, wanted) if isinstance(value, Apply) and len(terms) > 1 else None
+        known = [self._known(a) if i or there is None else there.shape for i, a in enumerate(terms)]
         given = dict(attributes)
         found: list[Operand] = []
         for _ in range(8):
@@ -162,10 +162,11 @@ class _Instantiation:
             found = plan_operands(op, self._d, wanted, len(terms), attributes, known)
             if all(self._is_asked_for(a, operand.value) for a, operand in zip(terms, found, strict=True)):
                 break
-        scale = found[1].value if first and self._d.chance(0.8) else None
-        if first and scale is not None:
+        scale = found[1].value if there is not None and self._d.chance(0.8) else None
+        if there is not None and scale is not None:
+            finite = np.abs(there[np.isfinite(there)])
             with np.errstate(over="ignore"):
-                found[1] = replace(found[1], value=(scale * self._magnitude(first) / 64).astype(scale.dtype))
+                found[1] = replace(found[1], value=(scale * (finite.max(initial=0.0) or 1.0) / 64).astype(scale.dtype))
         return found
 
     def _is_asked_for(self, term: Term, drawn: np.ndarray | None) -> bool:
@@ -179,11 +180,10 @@ class _Instantiation:
             (not h.dtypes or DType.of(drawn.dtype) in h.dtypes) and h.low <= low and high <= h.high for h in asked
         )
 
-    def _magnitude(self, value: str) -> float:
-        """The largest finite magnitude of a value that is drawn already; 1 where there is none."""
-        instance = self._drawing.finish(value)
-        array = np.abs(np.asarray(run(instance.graph, instance.feeds)[instance.root], np.float64))
-        return float(array[np.isfinite(array)].max(initial=0.0)) or 1.0
+    def _evaluated(self, term: Apply, wanted: Shape) -> np.ndarray:
+        """What a term is, of operands that are drawn for it now."""
+        instance = self._drawing.finish(self._values(term, wanted)[0])
+        return np.asarray(run(instance.graph, instance.feeds)[instance.root], np.float64)
 
     def _is_absent(self, term: Term) -> bool:
         if isinstance(term, Variable) and term.optional and term.name not in self._variables and self._d.chance(0.25):
@@ -193,10 +193,7 @@ class _Instantiation:
     def _known(self, term: Term) -> Shape | None:
         """The shape of a variable that is drawn already."""
         name = self._variables.get(term.name) if isinstance(term, Variable) else None
-        return None if name is None else self._shape_of(name)
-
-    def _shape_of(self, name: str) -> Shape | None:
-        type = self._drawing.builder.type_of(name)
+        type = None if name is None else self._drawing.builder.type_of(name)
         if not isinstance(type, TensorType) or type.shape is None:
             return None
         return tuple(d if isinstance(d, int) else int(d[1:]) for d in type.shape)  # a symbol is named by its extent

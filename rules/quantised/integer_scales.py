@@ -51,6 +51,11 @@ _SCALES = 4
 """By how many scales a value is dequantised at most, through this rule: without a limit it would not end."""
 
 
+_NUMBERS = Condition(
+    "numbers", lambda m: True, hints=tuple(Hint(name, single=True, low=1e-3, high=1e3) for name in ("s", "t", "u"))
+)
+
+
 def _products(view: GroupView) -> Iterator[Match]:
     """Products of two values that one number each dequantises, the first of which another number dequantises elsewhere."""
     by_class: dict[int, Step] = {}
@@ -88,7 +93,11 @@ def _number(step: Step) -> float:
     exactness=Exactness.ROUNDING,
     source="(q1 - z1) * s1 * (q2 - z2) * s2",
     forms=[
-        form(f"D(q) * DequantizeLinear(p, t, *y, **m) + DequantizeLinear(q, u, *{zero}, **k)", shorthands=shorthands)
+        form(
+            f"D(q) * DequantizeLinear(p, t, *y, **m) + DequantizeLinear(q, u, *{zero}, **k)",
+            _NUMBERS,
+            shorthands=shorthands,
+        )
         for zero in ("z", "z", "v")
     ],
 )

@@ -170,12 +170,12 @@ def _known_bounds(d: Sampler) -> dict[str, Any]:
     dtype = DType.of(d.choose(("int8", "uint8")))
     least, greatest = integer_range(dtype)
     scale, zero = d.choose((1 / 254, 1 / 127, 1 / 64, 1.0)), d.choose((0, 0, least + 1, 3))
-    found: dict[str, Any] = {"s": fixed(np.float32(scale)), "z": fixed(zero, dtype)}
-    if d.chance(0.2):
-        found["s"] = fixed(np.full(d.choose(((), (2,))), d.choose((-scale, scale)), np.float32))
-    found["x"] = Applied(
-        d.choose(("Relu", "Sigmoid", "Tanh", "Neg")), d.floats(d.shape()) * np.float32(d.choose((1, 100)))
-    )
+    x = d.floats(d.shape()) * np.float32(d.choose((1, 100)))
+    several = d.choose(((),) * 8 + (x.shape[:1],))
+    scales = np.full(several, d.choose((scale,) * 8 + (-scale,)), np.float32)
+    scales.reshape(-1)[:1] *= np.float32(d.choose((1, 4)))
+    found: dict[str, Any] = {"s": fixed(scales), "z": fixed(np.full(several, zero), dtype), "n": {"axis": 0}}
+    found["x"] = Applied(d.choose(("Relu", "Sigmoid", "Tanh", "Neg")), x)
     if d.chance(0.8):
         found["a"] = fixed(least + d.choose((0, 1, 120)), dtype)
     if d.chance(0.8):
