@@ -88,8 +88,10 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
         ("divide_in_quantize_instead_of_multiplying", "the factor is positive and ordinary"),
+        ("drop_clip_behind_quantize", "float32"),
         ("fold_factor_into_dequantize", "a scale of ordinary size"),
         ("fold_factors_into_dequantized_weights", "a scale of ordinary size"),
+        ("pass_factor_between_dequantized_values", "a scale of ordinary size"),
         ("tabulate_function_of_bytes", "roundings on the way move no result by more than a quantum"),
     }
 )
@@ -100,6 +102,7 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
     {
         ("argmax_of_integers", "no integer dequantises to infinity"),
         ("convolve_integers_to_float", "one zero point of the weights"),
+        ("drop_clip_behind_quantize", "scale constant, positive and normal"),
         ("move_dequantize_behind_topk", "no integer dequantises to infinity"),
         ("move_dequantize_behind_topk", "q of 8 bits"),
         ("move_dequantize_behind_transpose", "no blocks"),
