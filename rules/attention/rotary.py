@@ -16,8 +16,9 @@ from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
+from eqsat.rules.attention.recognition import FLOATS
 from eqsat.rules.attention.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
 from eqsat.rules.terms import int64s, permutation_of
 from eqsat.rules.views.extents import listed, viewed
@@ -99,8 +100,8 @@ def recognise_rotary_embedding(view: GroupView) -> Iterator[Merge]:
 
 
 def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Ref) -> Term:
-    if x.rank != 4 or x.dtype is not DType.FLOAT or cosine.rank != 4 or sine.rank != 4:
-        raise Unmet("no heads of float32")
+    if x.rank != 4 or x.dtype not in FLOATS or cosine.rank != 4 or sine.rank != 4:
+        raise Unmet("no heads of floats")
     *lead, size = x.shape
     if not isinstance(size, int):
         raise Unmet("an unknown number of features")
@@ -267,15 +268,22 @@ class _Reader:
             if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
                 if x.shape == (*shape[:-1], size) and not interleaved:
                     return x
-            elif _is_function(op, len(inputs)) or (op in ("Reshape", "Unsqueeze") and x.shape[-1:] == shape[-1:]):
+            elif _is_function(op, len(inputs)) or (_keeps_features(op) and x.shape[-1:] == shape[-1:]):
                 try:
                     inner = self.half(x, interleaved, depth - 1)
                 except Unmet:
                     continue
                 if _is_function(op, len(inputs)):
                     return apply(op, inner)
+                if op == "Cast":
+                    return apply(op, inner, to=int(value.dtype))
                 return viewed(inner, (*x.shape[:-1], size), (*shape[:-1], size), x)
         raise Unmet("the halves of a factor may differ")
+
+
+def _keeps_features(op: str) -> bool:
+    """Whether an operator may convert elements, or change other axes than the last."""
+    return op in ("Reshape", "Unsqueeze") or op == "Cast"
 
 
 def _is_function(op: str, inputs: int) -> bool:
