@@ -16,9 +16,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
-from eqsat.ir.types import Dim
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.attention.recognition import FLOATS
 from eqsat.rules.attention.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
 from eqsat.rules.terms import int64s, permutation_of
 from eqsat.rules.views.extents import listed, viewed
@@ -100,8 +99,8 @@ def recognise_rotary_embedding(view: GroupView) -> Iterator[Merge]:
 
 
 def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Ref) -> Term:
-    if x.rank != 4 or x.dtype not in FLOATS or cosine.rank != 4 or sine.rank != 4:
-        raise Unmet("no heads of floats")
+    if x.rank != 4 or x.dtype is not DType.FLOAT or cosine.rank != 4 or sine.rank != 4:
+        raise Unmet("no heads of float32")
     *lead, size = x.shape
     if not isinstance(size, int):
         raise Unmet("an unknown number of features")
