@@ -56,8 +56,7 @@ _PART_LOST = 8.0
 """A sum of two numbers may miss this part of such a step: what scores add up to then still rounds as it did."""
 
 _SMALL = 64.0
-"""Numbers of a float16 mask up to this size leave the scores as precise as they are; beside those that forbid a key nothing is
-left of its score, and all keys of a row in which they are forbidden count alike."""
+"""Numbers of a float16 mask up to this size leave the scores as precise as they are."""
 
 Form = tuple["Mask | None", dict[str, Any]]
 """The mask that the operator is given, if any, and attributes."""
@@ -200,9 +199,6 @@ class Mask:
     def _finite_half(self, dtype: DType) -> Mask | None:
         if max(abs(self.least), abs(self.high)) <= _SMALL:
             return self._cast(dtype)
-        levels = self.levels or ()
-        if self.dtype is dtype and levels and all(abs(x) <= _SMALL or x <= _FORBIDDING[dtype] for x in levels):
-            return self
         if self.array is None or not self.is_open:
             return None
         array = np.where(self.array <= _FORBIDDING[DType.FLOAT16], -np.inf, self.array)
