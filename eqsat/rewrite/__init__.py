@@ -10,6 +10,7 @@ rules/README.md has examples. This package knows the IR only; `eqsat.egraph` com
 from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match
 from eqsat.rewrite.rules import (
     AnyRule,
+    Finder,
     GroupRule,
     GroupSide,
     GroupView,
@@ -47,6 +48,7 @@ __all__ = [
     "Apply",
     "AttributeOf",
     "Condition",
+    "Finder",
     "GroupRule",
     "GroupSide",
     "GroupView",
