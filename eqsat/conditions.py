@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import overload
 
 import ml_dtypes
 import numpy as np
@@ -148,9 +149,32 @@ def kernels(name: str, *dtypes: DType) -> Condition:
     return worthwhile(replace(dtype_in(name, *dtypes), name=f"kernels for {name}: {_listed(dtypes)}"))
 
 
-def worthwhile(condition: Condition, name: str = "") -> Condition:
-    """A condition without which the equation is as true, but leads nowhere, or to ever more e-nodes."""
+class WorthwhileWords(str):
+    """A condition in words that `worthwhile` marked."""
+
+
+@overload
+def worthwhile(condition: str) -> WorthwhileWords: ...
+
+
+@overload
+def worthwhile(condition: Condition, name: str = "") -> Condition: ...
+
+
+def worthwhile(condition: Condition | str, name: str = "") -> Condition | WorthwhileWords:
+    """A condition, as such or in words, without which the equation is as true, but leads nowhere, or to ever more e-nodes."""
+    if isinstance(condition, str):
+        return WorthwhileWords(condition)
     return replace(condition, name=name or condition.name, worthwhile=True)
+
+
+def another_value(name: str) -> Condition:
+    """The result is not known to be the value bound to ``name``: what leaves it as it is would enter it for ever."""
+    return worthwhile(
+        Condition(
+            f"the result is another value than {name}", lambda m: m.root.handle != m[name].handle, hints=(Hint(name),)
+        )
+    )
 
 
 def floating(name: str) -> Condition:
@@ -171,7 +195,9 @@ def between(name: str, low: float = -math.inf, high: float = math.inf) -> Condit
 
 
 __all__ = [
+    "WorthwhileWords",
     "about",
+    "another_value",
     "between",
     "condition",
     "constant",

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
@@ -21,10 +22,12 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
 
 def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
+    worthwhile = isinstance(words, WorthwhileWords)
     name, _, expression = words.rpartition(": ")
     parsed = text.parsed(expression)
     holds = _function(text, bound, _Terms(text, bound).value(parsed))
-    return Condition(name or expression, lambda m: bool(holds(m)), hints=tuple(hints_of(parsed, text.functions)))
+    hints = tuple(hints_of(parsed, text.functions))
+    return Condition(name or expression, lambda m: bool(holds(m)), hints=hints, worthwhile=worthwhile)
 
 
 def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Match], Any]:
