@@ -29,7 +29,7 @@ class RuleApplier:
         if ABSENT_INPUT in bound:
             return False  # the query in which that variable is absent matches, too
         numbers = tuple((find(row[c]), row[a]) for _, c, a in query.nodes)
-        root = find(row[0])
+        root = find(row[query.root_column])
         key = (rule.name, query.absent, root, bound, numbers)
         if key in self._seen:
             return False
@@ -89,7 +89,7 @@ class RuleApplier:
             ]
             own = egraph.nodes[handle].children
             premises.extend((a, b) for a, b in zip(own, targets[::step], strict=True) if a != b)
-        return found[0], tuple(premises)
+        return found[query.root], tuple(premises)
 
     def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
         """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""

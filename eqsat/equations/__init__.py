@@ -6,7 +6,8 @@
 
 Both sides are written as Python expressions. On the left, a pattern:
 
-- ``x`` is any value; ``*b`` an optional input, which may be absent; the same name twice is the same value twice.
+- ``x`` is any value; ``*b`` an optional input, which may be absent, ``None`` one that is; the same name twice is the same value
+  twice.
 - ``0``, ``-1`` or ``1/2`` is a constant all elements of which are that number; ``about(sqrt(1/2))`` that number rounded to its
   type.
 - ``+ - * / @ **`` and ``<`` are operators; others are called by name, those of another domain by ``com.microsoft.Gelu(x)``.
@@ -14,9 +15,9 @@ Both sides are written as Python expressions. On the left, a pattern:
   An attribute that is not mentioned has its default. ``Split(x, outputs=2)[0]`` is the first of two outputs.
 - ``(t := Relu(x))`` calls a node ``t``.
 
-On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; attributes
-and the arguments of functions (lower case) are Python expressions over what the left side has named, so
-``perm=compose(p, q)`` computes an attribute.
+On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; ``None`` is
+an absent input or attribute; attributes and the arguments of functions (lower case) are Python expressions over what the left
+side has named, so ``perm=compose(p, q)`` computes an attribute.
 
 A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``. One
 without which the equation is as true is marked: ``worthwhile("two axes: x.rank == 2")``.
@@ -51,13 +52,14 @@ def equation(
     legalizes: str = "",
     outside: str = "",
     functions: Functions | None = None,
+    read_by: str = "",
 ) -> Rule:
     """Registers the rule that ``text`` states, from left to right; with ``reverse`` the one from right to left, too.
 
     ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower
-    case. ``domain``: one whose operators make it pay. The other options are those of `eqsat.rewrite.Rule`; the reverse spells out
-    the operator of the right side where a target has no kernel for it. Raises `RuleError` for what cannot be read: where in the
-    text, and what to write.
+    case. ``domain``: one whose operators make it pay. ``read_by``: what must read the left side, which it calls ``root``:
+    ``"Sqrt(root)"``. The other options are those of `eqsat.rewrite.Rule`; the reverse spells out the operator of the right side
+    where a target has no kernel for it. Raises `RuleError` for what cannot be read: where in the text, and what to write.
     """
     stated: dict[str, Any] = {
         "exactness": exactness,
@@ -70,7 +72,7 @@ def equation(
     }
     there = Text(name, text, functions or {})
     left, right = there.sides()
-    made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes})
+    made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes}, read_by)
     if reverse:
         back = Text(reverse, text, functions or {})
         register(_rule(back, right, left, (*where, *backward), stated | {"legalizes": back.operator_key(right)}))
@@ -88,9 +90,14 @@ class Equations:
 
 
 def _rule(
-    text: Text, left: ast.expr, right: ast.expr, where: Sequence[Condition | str], stated: dict[str, Any]
+    text: Text,
+    left: ast.expr,
+    right: ast.expr,
+    where: Sequence[Condition | str],
+    stated: dict[str, Any],
+    read_by: str = "",
 ) -> Rule:
-    side = LeftSide(text, left)
+    side = LeftSide(text, left, text.parsed(read_by) if read_by else None)
     asked = [condition_in_words(text, side.bound, c) if isinstance(c, str) else c for c in where]
     equation = f"{text.as_written(left)} == {text.as_written(right)}"
     introduced = next(iter(sorted(domains_of(right) - domains_of(left))), "")
@@ -101,7 +108,7 @@ def _rule(
         build=right_side(text, side.bound, right),
         conditions=(*side.conditions, *asked),
         equation=equation,
-        doc=f"``{equation}``.",
+        doc=f"``{equation}``" + (f" where ``{read_by}`` reads it." if read_by else "."),
         attributes=side.attributes,
         **stated,
     )

@@ -23,7 +23,7 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
 def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     worthwhile = isinstance(words, WorthwhileWords)
-    name, _, expression = words.rpartition(": ")
+    name, _, expression = " ".join(words.split()).rpartition(": ")
     parsed = text.parsed(expression)
     holds = _function(text, bound, _Terms(text, bound).value(parsed))
     hints = tuple(hints_of(parsed, text.functions))
@@ -47,7 +47,7 @@ def _environment(text: Text) -> dict[str, Any]:
 
 
 def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
-    kept = {k: stored(v) for k, v in attributes.items()}
+    kept = {k: stored(v) for k, v in attributes.items() if v is not None}
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
 
 
@@ -73,7 +73,7 @@ class _Terms:
         match e:
             case ast.Starred(inner):
                 return self.term(inner)
-            case ast.Name():
+            case ast.Name() | ast.Constant(None):
                 return self.value(e)
             case ast.IfExp(test, body, orelse):
                 return ast.IfExp(self.value(test), self.term(body), self.term(orelse))

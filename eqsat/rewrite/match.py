@@ -29,7 +29,7 @@ class Match:
     """What the names of a pattern matched.
 
     ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute; what a
-    group rule has found may be anything. ``root`` is the value of the whole.
+    group rule has found may be anything. ``root`` is the value of the whole, or of the node that is called so.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Match:
     ) -> None:
         self._bindings = bindings
         self._attributes = attributes
-        self.root = root
+        self.root = bindings.get("root") or root
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -19,7 +19,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType
-from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable
+from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable, present
 from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
 from eqsat.samples import Applied, Drawing, Instance, Sampler, Value, fixed
@@ -134,19 +134,20 @@ class _Instantiation:
         attributes |= dict(h.attribute for h in self._hints if h.attribute and h.name == term.name)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
-        terms = [a for a in term.args if not self._is_absent(a)]
-        operands = plan_operands(term.op, d, wanted, len(terms), attributes, [self._known(a) for a in terms])
+        terms = present(*(None if self._is_absent(a) else a for a in term.args))
+        known = [None if a is None else self._known(a) for a in terms]
+        operands = plan_operands(term.op, d, wanted, len(terms), attributes, known)
         if term.op == "Split" and len(terms) > 1:
             attributes.pop("num_outputs", None)
-        inputs = [self._input(a, operand) for a, operand in zip(terms, operands, strict=True)]
+        inputs = [None if a is None else self._input(a, o) for a, o in zip(terms, operands, strict=True)]
         made = self._drawing.op(term.op, *inputs, outputs=term.outputs, **attributes)
         self._nodes[term] = (made,) if term.outputs == 1 else made
         return self._nodes[term]
 
-    def _is_absent(self, term: Term) -> bool:
+    def _is_absent(self, term: Term | None) -> bool:
         if isinstance(term, Variable) and term.optional and term.name not in self._variables and self._d.chance(0.25):
             self._variables[term.name] = None
-        return isinstance(term, Variable) and self._variables.get(term.name, "") is None
+        return term is None or (isinstance(term, Variable) and self._variables.get(term.name, "") is None)
 
     def _known(self, term: Term) -> Shape | None:
         """The shape of a variable that is drawn already."""

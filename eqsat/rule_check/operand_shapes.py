@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.operator import Kind, operator, traits_of
+from eqsat.ir.operators.onnxruntime_products import FUSED_CONV, FUSED_MATMUL
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.traits import Rows
 from eqsat.samples import Sampler
@@ -83,7 +84,7 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
     return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
-@_plan("MatMul", "MatMulInteger")
+@_plan("MatMul", "MatMulInteger", FUSED_MATMUL)
 def _matmul(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -97,7 +98,11 @@ def _matmul(
         right = (*(() if d.chance() else batch), inner, wanted[-1])
         if d.chance(0.15):  # a stack of matrices, at times behind a vector
             left, right = (left if known[0] or d.chance() else (inner,)), (d.integer(2, 3), inner, wanted[-1])
-    return [Operand(left), Operand(right)]
+    flags = (attributes.get("transA"), attributes.get("transB"))
+    turned = [
+        s if k or not flag else (*s[:-2], *s[:-3:-1]) for s, k, flag in zip((left, right), known, flags, strict=True)
+    ]
+    return [Operand(s) for s in turned]
 
 
 @_plan("Gemm")
@@ -128,7 +133,7 @@ def _transpose(
     return [Operand(tuple(shape))]
 
 
-@_plan("Conv")
+@_plan("Conv", FUSED_CONV)
 def _conv(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
@@ -142,7 +147,8 @@ def _conv(
         kernel = tuple(d.integer(1, 3) for _ in wanted[2:])
         out = wanted[1] * group
         x = (wanted[0], d.integer(2, 4) * group, *(s + k - 1 for s, k in zip(wanted[2:], kernel, strict=True)))
-    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,)][:count]
+    result = (x[0], out, *(s - k + 1 for s, k in zip(x[2:], kernel, strict=True)))
+    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,), result][:count]
     return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
 
 
@@ -296,8 +302,10 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
     """Attributes of an operator: mostly the defaults, at times others; required ones always."""
     if op == "Cast":
         return {"to": d.choose([1, 6, 7, 10, 11])}
-    if op == "Gemm":
+    if op in ("Gemm", FUSED_MATMUL):
         return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
+    if op == FUSED_CONV and d.chance(0.3):
+        return {"activation": "Tanh"}
     if traits_of(op).reduces or traits_of(op).folds:
         return {"keepdims": d.choose((1, 1, 1, 0))}
     if traits_of(op).rows is Rows.ALONG:

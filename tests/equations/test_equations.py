@@ -101,6 +101,31 @@ def test_conditions_are_named_by_their_words() -> None:
     assert [c.name for c in stated("Relu(x) == x", "x.low >= 0").conditions] == ["x.low >= 0"]
 
 
+def test_the_left_side_may_be_what_another_operator_reads() -> None:
+    rule = stated("x + 0 == x", same_type("x"), read_by="Sqrt(root)")
+    zero = np.zeros((2, 3), np.float32)
+    assert not fires(rule, graph_of("Add", zero))
+    b = GraphBuilder()
+    total = b.op("Add", b.input("x", "float32", (2, 3)), b.constant(zero))
+    graph = b.finish({"y": b.op("Sqrt", total)})
+    encoding = encode(graph)
+    assert saturate(encoding.egraph, [rule]).matches[rule.name]
+    find = encoding.egraph.find
+    assert find(encoding.handles[total]) == find(encoding.handles["x"])
+    assert find(encoding.handles[graph.nodes[-1].outputs[0]]) != find(encoding.handles["x"])
+
+
+def test_none_is_an_absent_input_or_attribute() -> None:
+    bounded = stated("Clip(x, None, *b) == (x if b is None else Min(x, b))")
+    upper = np.float32(1)
+    assert fires(bounded, graph_of("Clip"))
+    assert not fires(bounded, graph_of("Clip", upper))
+    b = GraphBuilder()
+    graph = b.finish({"y": b.op("Clip", b.input("x", "float32", (2, 3)), None, b.constant(upper))})
+    assert fires(bounded, graph)
+    assert not try_rule(stated("Softmax(x) == Softmax(x, axis=None)"), 10).failures
+
+
 def test_reverse_spells_the_operator_out() -> None:
     with only_here():
         there = equation("there", "x * Tanh(Softplus(x)) == Mish(x)", source="test", reverse="back")
