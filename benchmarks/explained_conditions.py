@@ -8,6 +8,20 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("compose_casts", "the second cast has one meaning"),
         ("move_max_pool_behind_quantize", "every window covers data"),
         ("move_recentring_before_max_pool", "every window covers data"),
+        *(("quantise_softmax", name) for name in ("a sum of few floats", "floats that stay finite")),
+        *(("quantise_softmax", name) for name in ("whole quanta", "signed bytes hold 1")),
+        *(
+            (f"{kind}_norm_of_{total}", "in single precision")
+            for kind in ("layer", "rms")
+            for total in ("sum", "biased_sum")
+        ),
+        *(
+            (f"normalise_embeddings_of_{words}", "in single precision")
+            for words in ("words", "words_and_segments", "words_before_segments")
+        ),
+        ("use_group_query_attention", "no row of the mask forbids everything"),
+        ("look_up_functions_of_bytes", "no rounding on the way moves the result by more than one quantum"),
+        ("look_up_functions_of_columns", "no rounding on the way moves a result by more than one quantum"),
     }
 )
 """Where the condition fails the operator is not defined: the reference evaluator has one answer, kernels have others."""

@@ -8,7 +8,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ("a product with -1 is the quotient by it", "normalise_negation", "operator: Mul replaced by Div at root"),
     (
         "the operator takes a vector of one element for a number: the Reshape gives equal operands one spelling",
-        "quantise_(sigmoid|leaky_relu|concatenation)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
+        "quantise_(sigmoid|leakyrelu|concatenation)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
         "omission: Reshape left out at .*",
     ),
     (
@@ -40,7 +40,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "the two summands of a fused sum commute",
-        "normalise_sum|add_and_normalise.*",
+        "(layer|rms)_norm_of_.*sum|.*sum_before_.*_norm|add_and_normalise.*",
         "operands: com.microsoft::Skip.* with its first two operands swapped at .*",
     ),
     (
