@@ -19,7 +19,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         "what is cut off instead of rounded is less than one unit of the sums, far below a quantum",
         "add_bias_to_accumulator",
-        "omission: Round left out at 6.0",
+        r"(omission: Round left out|operator: Round replaced by Floor) at (0\.)?6\.0",
     ),
     (
         "what is cut off instead of rounded is less than a quarter of a quantum, which class LSB allows: a blind spot",
@@ -42,6 +42,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "the two summands of a fused sum commute",
         "(layer|rms)_norm_of_.*sum|.*sum_before_.*_norm|add_and_normalise.*",
         "operands: com.microsoft::Skip.* with its first two operands swapped at .*",
+    ),
+    (
+        "the sum does not depend on how its norm is scaled and shifted",
+        ".*sum_before_.*_norm",
+        r"attribute: .*\.epsilon .*|(sign|variable): operand .* at 0\.[23]",
     ),
     (
         "a bias of the keys adds one number to a row of scores, which softmax removes",

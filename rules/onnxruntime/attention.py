@@ -82,7 +82,7 @@ def _mask(d: Sampler, batch: int, heads: int, queries: int, keys: int) -> Any:
 def _separate(d: Sampler) -> dict[str, Any]:
     """Attention with three axes or four; now and then with one key and value for several heads, or one batch."""
     batch, queries, keys, heads, size, other = d.extents(6)
-    defect = d.choose((*("",) * 9, "batch", "heads", "length", "width", "softcap", *("causal",) * 3))
+    defect = d.choose((*("",) * 9, "batch", "heads", "length", "width", "softcap", "causal", "both", "both"))
     keys = queries if defect == "length" else keys
     groups, batches = 1 if defect == "heads" else heads, 1 if defect == "batch" else batch
     shapes = [(batch, heads, queries, size), (batches, groups, keys, size), (batches, groups, keys, other)]
@@ -93,9 +93,15 @@ def _separate(d: Sampler) -> dict[str, Any]:
     found: dict[str, Any] = {name: _tame(d, *shape) for name, shape in zip("qkv", shapes, strict=True)}
     if d.chance(0.7):
         found["mask"] = _mask(d, batch, heads, queries, keys)
+    if defect == "both":
+        found["mask"] = fixed(_tame(d, batch, heads, queries, keys))
     if defect == "width":
         found[SYMBOLIC] = (found["q"].shape[-1],)
-    return {**found, "a": attributes | {"softcap": {"softcap": 2.0}, "causal": {"is_causal": 1}}.get(defect, {})}
+    return {
+        **found,
+        "a": attributes
+        | {"softcap": {"softcap": 2.0}, "causal": {"is_causal": 1}, "both": {"is_causal": 1}}.get(defect, {}),
+    }
 
 
 equation = Equations(

@@ -163,25 +163,25 @@ def _with_bias(d: Sampler) -> dict[str, Any]:
     """A product with a bias of its own, (nearly) a whole number of units or not, or none, and one added."""
     inner, columns, *rows = d.extents(d.integer(3, 5))
     kind, several = d.choose(("int8", "uint8")), (columns,) if d.chance(0.4) else ()
-    small = np.float32(2.0 ** d.choose((-6, -6, 0)))
+    small = np.float32(2.0 ** d.choose((-6, -3, -3, -3, 0)))
     found: dict[str, Any] = {
         "a": d.integers((*rows, inner), "uint8" if d.chance(0.95) else "int8"),
         "w": fixed(d.integers((inner, columns), kind)),
-        "sa": fixed(d.positive(()) * small),
+        "sa": fixed(d.powers_of_two(()) * small),
         "sw": fixed(d.positive(several) * small),
         "sy": fixed(d.positive(d.choose(((), (1,), (1,), rows[1:2])))),
     }
     if small == 1:  # units of more than a quantum, and few of them
         found |= {"a": d.integers((*rows, inner), "uint8", 0, 1), "w": fixed(d.integers((inner, columns), kind, 0, 1))}
-    found["zy"] = fixed(d.integers(found["sy"].array.shape, d.choose(("uint8", "uint8", "uint8", "int8"))))
+    found["zy"] = fixed(d.integers(found["sy"].array.shape, "uint8" if d.chance(0.85) else "int8"))
     found["za"] = fixed(d.integers((), found["a"].dtype, 0, 1 if small == 1 else 100))
-    if not several or d.chance(0.7):
+    if d.chance(0.6):
         zeros = np.zeros(several, kind) if several and d.chance() else d.integers((), kind, 0, 1 if small == 1 else 100)
         found["zw"] = fixed(zeros)
     unit = found["sa"].array * found["sw"].array
     units = np.rint(d.floats((columns,)) * 1e3).astype(np.float32) * unit
-    rounded, large = d.floats((columns,)) * unit, np.full((columns,), 3e9, np.float32) * unit
-    found["c"] = fixed(d.choose((units, units, units, rounded if small == 1 else units, large)))
+    rounded, large = d.floats((columns,)) * unit, np.full((columns,), 2.0**32, np.float32) * unit
+    found["c"] = fixed(d.choose((units, rounded, rounded) if small == 1 else (*[units] * 4, large)))
     if d.chance(0.1):
         found |= {"w": fixed(d.integers((*rows[:-1], inner, columns), kind))}
     return found

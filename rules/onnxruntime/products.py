@@ -80,7 +80,7 @@ equation(
     "Conv(x, w, *b, **c) + z == com.microsoft.FusedConv(x, w, b, z, **c)",
     kernels("x", DType.FLOAT),
     same_type("z"),
-    same_type("c"),
+    worthwhile(same_type("c"), "kernels for sums that enlarge nothing"),
     varies("z"),
 )
 
