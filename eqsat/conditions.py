@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import overload
 
 import ml_dtypes
 import numpy as np
@@ -148,8 +149,18 @@ def kernels(name: str, *dtypes: DType) -> Condition:
     return worthwhile(replace(dtype_in(name, *dtypes), name=f"kernels for {name}: {_listed(dtypes)}"))
 
 
-def worthwhile(condition: Condition, name: str = "") -> Condition:
-    """A condition without which the equation is as true, but leads nowhere, or to ever more e-nodes."""
+class WorthwhileWords(str):
+    """A condition in words that `worthwhile` marked."""
+
+
+@overload
+def worthwhile(condition: str) -> WorthwhileWords: ...
+@overload
+def worthwhile(condition: Condition, name: str = "") -> Condition: ...
+def worthwhile(condition: Condition | str, name: str = "") -> Condition | WorthwhileWords:
+    """A condition, as such or in words, without which the equation is as true, but leads nowhere, or to ever more e-nodes."""
+    if isinstance(condition, str):
+        return WorthwhileWords(condition)
     return replace(condition, name=name or condition.name, worthwhile=True)
 
 
@@ -171,6 +182,7 @@ def between(name: str, low: float = -math.inf, high: float = math.inf) -> Condit
 
 
 __all__ = [
+    "WorthwhileWords",
     "about",
     "between",
     "condition",

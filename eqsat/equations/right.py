@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
@@ -24,7 +25,8 @@ def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condit
     name, _, expression = words.rpartition(": ")
     parsed = text.parsed(expression)
     holds = _function(text, bound, _Terms(text, bound).value(parsed))
-    return Condition(name or expression, lambda m: bool(holds(m)), hints=tuple(hints_of(parsed, text.functions)))
+    hints = tuple(hints_of(parsed, text.functions))
+    return Condition(name or expression, lambda m: bool(holds(m)), (), hints, isinstance(words, WorthwhileWords))
 
 
 def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Match], Any]:
@@ -48,9 +50,10 @@ def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> A
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
 
 
-def _others(node: Ref, given: tuple[str, ...]) -> Mapping[str, Any]:
-    """The attributes of a node but those that are given."""
-    return {k: v for k, v in node.attributes.items() if k not in given}
+def _others(of: Ref | Mapping[str, Any], given: tuple[str, ...]) -> Mapping[str, Any]:
+    """The attributes of a node, or those that a function gives, but for those that are given one by one."""
+    attributes: Mapping[str, Any] = of.attributes if isinstance(of, Ref) else of
+    return {k: v for k, v in attributes.items() if k not in given}
 
 
 def _call(function: str | ast.expr, args: list[ast.expr], keywords: list[ast.keyword] | None = None) -> ast.Call:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from eqsat.errors import OptionError, RuleError, nearest
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operator
+from eqsat.rewrite.families import complete_families
 from eqsat.rewrite.match import AttributeOf, Condition, Match
 from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Variable
 
@@ -61,6 +62,10 @@ class GroupView(Protocol):
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
         """Every e-node that reads ``ref``: operator, class, inputs."""
+        ...
+
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
         ...
 
 
@@ -131,11 +136,18 @@ def rule(
 
 
 def group_rule(
-    *, exactness: Exactness, source: str, family: str = "", sample: Sample | None = None, domain: str = ""
+    *,
+    where: Sequence[Condition] = (),
+    exactness: Exactness,
+    source: str,
+    family: str = "",
+    sample: Sample | None = None,
+    domain: str = "",
 ) -> Callable[[GroupSide], GroupRule]:
     """Registers the decorated generator as a rule over groups of nodes (N-way merging).
 
-    ``sample`` draws a random graph with such a group.
+    ``where``: the conditions that the generator asks for, of one node or of a group (`GroupView.meets`). ``sample`` draws a
+    random graph with such a group.
     """
 
     def decorate(build: GroupSide) -> GroupRule:
@@ -149,6 +161,7 @@ def group_rule(
                 source,
                 equation,
                 doc,
+                tuple(where),
                 sample=sample,
                 domain=domain,
             )
@@ -195,11 +208,13 @@ def register(made: R) -> R:
 
 def registered_rules() -> tuple[AnyRule, ...]:
     """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    complete_families()
     return tuple(_REGISTRY.values())
 
 
 def find_rule(name: str) -> AnyRule:
     """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
+    complete_families()
     if name not in _REGISTRY:
         known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
         raise OptionError(f"rule {name!r} does not exist; {known}")

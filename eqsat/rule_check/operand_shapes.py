@@ -7,37 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from eqsat.ir.operator import Kind, operator, traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.traits import Rows
 from eqsat.samples import Sampler
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
-
-    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, or ``fixed`` (then
-    ``value`` is a constant).
-    """
-
-    shape: Shape
-    kind: str = "data"
-    value: np.ndarray | None = None
-
-
-def indices(values: Sequence[int]) -> Operand:
-    """A constant vector of int64, as shapes, axes and bounds are given."""
-    array = np.asarray(values, np.int64)
-    return Operand(array.shape, "fixed", array)
-
+from eqsat.samples.products import Operand, Shape, indices, plan_product, plan_windows
 
 Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], list[Operand]]
 """(sampler, wanted shape, number of operands, attributes, shapes already known) -> operands."""
@@ -61,7 +37,12 @@ def plan_operands(
     """Operands of ``op`` whose result has, if possible, the shape ``wanted``."""
     if op in _PLANS:
         return _PLANS[op](d, wanted, count, attributes, known)
-    if traits_of(op).reduces:
+    traits = traits_of(op)
+    if traits.product is not None and traits.product.axes is not None:
+        return plan_product(traits, d, wanted, count, attributes, known)
+    if traits.spatial:
+        return plan_windows(op, d, wanted, known, attributes)
+    if traits.reduces:
         return _reduce(d, wanted, count, attributes, known)
     definition = operator(op)
     if definition is not None and definition.kind is Kind.ELEMENTWISE:
@@ -83,35 +64,6 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
     return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
-@_plan("MatMul", "MatMulInteger")
-def _matmul(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
-    wanted = wanted if len(wanted) > 1 else d.shape(2, 3)
-    left, right = known
-    inner = left[-1] if left else right[-2] if right and len(right) > 1 else d.integer(2, 6)
-    batch = wanted[:-2]
-    if left is None:
-        left = (*batch, wanted[-2], inner)
-    if right is None:
-        right = (*(() if d.chance() else batch), inner, wanted[-1])
-        if d.chance(0.15):  # a stack of matrices, at times behind a vector
-            left, right = (left if known[0] or d.chance() else (inner,)), (d.integer(2, 3), inner, wanted[-1])
-    return [Operand(left), Operand(right)]
-
-
-@_plan("Gemm")
-def _gemm(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
-    rows, columns = wanted if len(wanted) == 2 else d.extents(2)
-    inner = d.integer(2, 6)
-    a = (inner, rows) if attributes.get("transA") else (rows, inner)
-    b = (columns, inner) if attributes.get("transB") else (inner, columns)
-    planned = [a, b, d.broadcast_of((rows, columns))][:count]
-    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
-
-
 @_plan("Transpose")
 def _transpose(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
@@ -128,30 +80,13 @@ def _transpose(
     return [Operand(tuple(shape))]
 
 
-@_plan("Conv")
-def _conv(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
-    group = attributes.get("group", 1)
-    if known[0] is not None and len(known[0]) > 2:
-        x = known[0]
-        kernel = tuple(d.integer(1, min(3, s)) for s in x[2:])
-        out = d.integer(2, 5) * group
-    else:
-        wanted = wanted if len(wanted) > 2 else d.extents(d.integer(3, 4))
-        kernel = tuple(d.integer(1, 3) for _ in wanted[2:])
-        out = wanted[1] * group
-        x = (wanted[0], d.integer(2, 4) * group, *(s + k - 1 for s, k in zip(wanted[2:], kernel, strict=True)))
-    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,)][:count]
-    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
-
-
 @_plan("LayerNormalization", "RMSNormalization")
 def _normalised(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
-    return [Operand(shape), *(Operand(k or shape[-1:]) for k in known[1:])]
+    axis = attributes.setdefault("axis", d.choose((-1, -1, -2)))
+    return [Operand(shape), *(Operand(k or shape[axis:]) for k in known[1:])]
 
 
 @_plan("BatchNormalization")
@@ -263,9 +198,16 @@ def _gather(
 def _pad(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    shape = known[0] or wanted
-    most = d.choose((0, 2))
-    return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
+    """Mostly of spatial axes, at times with less than nothing."""
+    rank = len(known[0] or wanted)
+    anywhere = d.chance(0.12)
+    pads = [d.integer(0, 1) if i % max(rank, 1) > 1 or anywhere else 0 for i in range(2 * rank)]
+    if rank and d.chance(0.1):
+        pads[d.integer(0, 2 * rank - 1)] = -1
+    shape = known[0] or tuple(max(n - pads[i] - pads[i + rank], 1) for i, n in enumerate(wanted))
+    axes = d.permutation(rank) if count > 3 else range(rank)
+    both = [pads[a + side] for side in (0, rank) for a in axes]
+    return [Operand(shape), indices(both), Operand(()), indices(axes)][:count]
 
 
 @_plan("CastLike")
@@ -297,13 +239,18 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
     if op == "Cast":
         return {"to": d.choose([1, 6, 7, 10, 11])}
     if op == "Gemm":
-        return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
+        factors = {"alpha": d.choose([1.0, 1.0, 0.5, 3.0]), "beta": d.choose([1.0, 1.0, 0.5])}
+        return factors | {name: 1 for name in ("transA", "transB") if d.chance(0.4)}
     if traits_of(op).reduces or traits_of(op).folds:
         return {"keepdims": d.choose((1, 1, 1, 0))}
     if traits_of(op).rows is Rows.ALONG:
         return {"axis": d.choose([-1, -1, 0])}
-    if op == "Conv" and d.chance(0.3):
+    if "group" in (attributes_of_schema(op) or {}) and d.chance(0.3):
         return {"group": 2}
+    if op == "Pad":
+        return {"mode": d.choose(("edge", "reflect"))} if d.chance(0.1) else {}
+    if op == "BatchNormalization":
+        return {"epsilon": d.choose((1e-5, 0.5)), "training_mode": int(d.chance(0.15))}
     if op == "Gather":
         return {"axis": d.choose([0, -1])}
     if op == "Gelu":
