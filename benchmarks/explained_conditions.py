@@ -9,7 +9,6 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("divide_by_constant_as_multiplication", "no reciprocal is subnormal"),
         ("move_pad_into_average_pool", "every window covers data"),
         ("move_pad_into_average_pool", "no pad is negative"),
-        ("move_pad_into_conv", "no pad is negative"),
         ("move_pad_into_integer_conv", "no pad is negative"),
         ("move_pad_into_max_pool", "every window covers data"),
         ("move_pad_into_max_pool", "no pad is negative"),
@@ -43,6 +42,7 @@ FAMILY: frozenset[tuple[str, str]] = frozenset(
     {
         ("move_scale_behind_leakyrelu", "so with these attributes"),
         ("move_scale_before_leakyrelu", "so with these attributes"),
+        ("merge_matmuls_of_one_input", "channels in one group"),
         *(
             (f"move_scale_{side}_{op.lower()}", "x.dtype in FLOATS")
             for side in ("behind", "before")

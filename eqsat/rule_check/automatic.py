@@ -77,12 +77,15 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
             yield instance
 
 
-def _weighs(term: Term) -> bool:
-    """Whether a pattern holds a product, a normalisation or a mean of windows, to which constants are near by."""
-    if not isinstance(term, Apply):
-        return False
-    traits = traits_of(term.op)
-    return bool(traits.product or traits.rows or (traits.spatial and traits.affine)) or any(map(_weighs, term.args))
+def _operators(term: Term) -> set[str]:
+    """The operators of a pattern."""
+    return {term.op, *(op for a in term.args for op in _operators(a))} if isinstance(term, Apply) else set()
+
+
+def _weighs(op: str) -> bool:
+    """Whether an operator is a product, a normalisation or a mean of windows."""
+    traits = traits_of(op)
+    return bool(traits.product or traits.rows or (traits.spatial and traits.affine))
 
 
 def _required(term: Term) -> set[str]:
@@ -125,8 +128,10 @@ class _Instantiation:
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
         self._infinite = rule.exactness is Exactness.EXACT
-        weighs = not self._infinite and _weighs(rule.pattern)
+        weighs = not self._infinite and any(map(_weighs, _operators(rule.pattern)))
+        self._normalises = any(traits_of(op).rows for op in _operators(rule.pattern))
         self._large = sampler.choose(_SIZES) if weighs and sampler.chance(_LARGE) else ""
+        self._magnitudes = sampler.choose(((1e20, 1e25), (3e37,)))
         names = sorted(v for v in constants if v in _required(rule.pattern))
         self._huge = set(sampler.rng.permutation(names)[: sampler.choose((1, 2, 2))].tolist())
         self._symbolic = frozenset(sampler.subset(range(1, 8), 0.4) if sampler.chance(0.2) else ())
@@ -246,15 +251,17 @@ class _Instantiation:
         is_constant = isinstance(value, Fixed)
         match self._large:
             case "products" if term.name in self._huge:
-                sizes = (1e20, 1e25) if len(self._huge) > 1 and self._d.chance(0.7) else (3e37,)
+                size = self._d.choose(self._magnitudes if len(self._huge) > 1 else (3e37,))
                 signs = self._d.rng.choice([-1, 1], array.shape)
-                array = (signs * self._d.rng.uniform(5, 9, array.shape) * self._d.choose(sizes)).astype(np.float32)
+                array = (signs * self._d.rng.uniform(5, 9, array.shape) * size).astype(np.float32)
             case "products":
                 array = array * np.float32(1e-3 if term.name in self._constants else 1e-30)
             case "sums" if is_constant:
                 array = np.full_like(array, 2.5e38)
             case "sums" if all(name is None for name in self._variables.values()):
                 array = np.clip(array, -2, 2) * np.float32(4e37)
+            case "sums" if self._normalises:  # so that they are taken back
+                array = np.full_like(array, -2e38)
             case "sums of products":
                 size = 5e18 / operand.terms if operand.terms else 1e20 if is_constant else -5e19
                 array = np.full_like(array, size)

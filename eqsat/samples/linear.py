@@ -68,7 +68,7 @@ def products_of_one_value(d: Sampler, op: str) -> Instance:
     drawing, traits = Drawing(), traits_of(op)
     assert traits.product is not None
     assert traits.product.axes is not None
-    attributes: dict[str, Any] = {"group": 2} if traits.product.slides and d.chance(0.15) else {}
+    attributes: dict[str, Any] = {"group": 2} if traits.product.slides and d.chance(0.3) else {}
     operands = plan_product(traits, d, d.shape(2, 4), 2, attributes, [None, None])
     outer = traits.product.axes(Attributes(attributes)).outer
     x = drawing.value(d.floats(operands[0].shape))
@@ -79,7 +79,8 @@ def products_of_one_value(d: Sampler, op: str) -> Instance:
             shape = list(plan_product(traits, d, (), 2, own, [operands[0].shape, None])[1].shape)
         elif len(shape) > 1:
             shape[outer] *= d.integer(1, 3)
-        weights = drawing.value(d.either(d.floats(shape), 0.7))
+        symbolic = shape[outer:][:1] if len(shape) > 1 and d.chance(0.15) else ()
+        weights = drawing.value(d.either(d.floats(shape), 0.7), symbolic)
         channels = shape[outer] if len(shape) > 1 else 1
         bias = [drawing.value(d.either(d.floats((channels,))))] if traits.product.bias and d.chance(0.6) else []
         try:

@@ -103,7 +103,7 @@ def plan_windows(
     stated = attributes_of_schema(op) or {}
     if "kernel_shape" in stated:
         attributes |= {"kernel_shape": (2,) * (len(shape) - 2)} | _window(d, len(shape) - 2)
-        if d.chance(0.2):
+        if d.chance(0.3):
             attributes |= {"ceil_mode": 1, "strides": (2,) * (len(shape) - 2)}
     if "count_include_pad" in stated and d.chance():
         attributes["count_include_pad"] = 1

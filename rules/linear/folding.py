@@ -107,10 +107,20 @@ def times(b: Ref | None, s: Ref) -> Term | None:
     return None if b is None else mul(b, reshaped(s, (math.prod(s.static_shape),)))
 
 
-def plus(b: Ref | None, c: Ref, w: Ref, axes: ProductAxes) -> Term:
+def outputs(w: Ref, axes: ProductAxes) -> int:
+    """The number of channels that are put out."""
+    return w.static_shape[axes.outer] * (1 if axes.grouped_inside else axes.groups)
+
+
+def plus(b: Ref | None, c: Ref, channels: int) -> Term:
     """A bias plus a constant along the channels that are put out, as a vector."""
-    channels = w.static_shape[axes.outer] * (1 if axes.grouped_inside else axes.groups)
     return spread(c, channels) if b is None else add(b, lined_up(c))
+
+
+def plus_all(b: Ref | None, one: Term, channels: int) -> Term:
+    """A bias plus one element of each channel, as a vector."""
+    vector = reshaped_term(one, (channels,))
+    return vector if b is None else add(b, vector)
 
 
 def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
@@ -127,6 +137,11 @@ def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
     return apply("Expand", vector, int64s(shape))
 
 
+def bound(c: Ref, w: Ref, b: Ref | None) -> float:
+    """What no sum of products of elements, and the bias, exceeds."""
+    return largest(c) * largest(w) * math.prod(w.static_shape) + (0.0 if b is None else largest(b))
+
+
 def padded(node: Ref) -> bool:
     """Whether windows may reach beyond the data."""
     auto_pad = node.attr("auto_pad", "NOTSET")
@@ -134,7 +149,7 @@ def padded(node: Ref) -> bool:
 
 
 functions: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (lies_along, scaled, times, plus, patch, padded, largest, limit)
+    f.__name__: f for f in (lies_along, scaled, times, outputs, plus, plus_all, patch, padded, bound, largest, limit)
 }
 
 # --- the equations -------------------------------------------------------------------------------------------------------
@@ -229,13 +244,16 @@ def fold_scale_before_shift(key: str) -> None:
 def move_shifts(key: str) -> None:
     """A shift of what is summed over is one of what is put out: without padding, as border pixels see fewer shifted elements."""
     op = definition(key)
+    passed = "L(patch(c, x, w, axes(l), l), w, **l)"
+    into_bias = has_bias_by_channel(op)
+    behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
     state(
         op,
         "move_shift_behind",
-        "L((p := x + c), w, *b, **l) == L(x, w, b, **l) + L(patch(c, x, w, axes(l), l), w, **l)",
-        constant("c", "w"),
+        f"L((p := x + c), w, *b, **l) == {f'L(x, w, {behind}, **l)' if into_bias else f'L(x, w, b, **l) + {passed}'}",
+        constant("c", "w", *(["b"] if into_bias else [])),
         FLOAT,
-        "the sum of c * w finite: largest(c) * largest(w) * w.type.size < limit(w)",
+        f"the sum of c * w finite: bound(c, w, {'b' if into_bias else 'None'}) < limit(w)",
         FOLDED,
         "it lies along what is summed over: lies_along(c, x, axes(l).data)",
         *(["no padding: not padded(l)"] if slides(op) else []),
@@ -250,7 +268,7 @@ def add_constants(key: str) -> None:
     state(
         op,
         "add_constant_to_bias_of",
-        "L(x, w, *b, **l) + c == L(x, w, plus(b, c, w, axes(l)), **l)",
+        "L(x, w, *b, **l) + c == L(x, w, plus(b, c, outputs(w, axes(l))), **l)",
         constant("b", "c"),
         FLOAT,
         finite_sum("c", "b"),

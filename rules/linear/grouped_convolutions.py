@@ -58,7 +58,6 @@ def _sample(d: Sampler) -> Instance:
 OF_PARTS = stated(
     "node part w bias",
     worthwhile("weights and bias are constant: w.is_constant and (bias is None or bias.is_constant)"),
-    "the extents of the weights are known: w.type.is_static",
     "explicit padding: node.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID')",
     "parts of the channels: part.axis == 1",
     worthwhile("of floats: w.dtype is float32"),

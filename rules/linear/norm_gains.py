@@ -128,7 +128,7 @@ def _draw_norms(d: Sampler) -> Instance:
     outputs = []
     for _ in range(d.integer(2, 3)):
         wide = d.choose(((rows, inner), (1,))) if d.chance(0.35) else extents
-        parts = [drawing.value(d.either(d.floats(wide) * large, 0.9))]
+        parts = [drawing.value(d.either(d.floats(d.choose((extents, extents, wide))) * large, 0.9))]
         own = op if d.chance(0.9) else d.choose(NORMS)
         if own == "LayerNormalization" and d.chance():
             parts.append(drawing.value(d.either(d.floats(d.choose((wide, extents))) * large, 0.9)))
@@ -169,7 +169,8 @@ def fold_gains_into_following_matmuls(view: GroupView) -> Iterator[Merge]:
     normalised with more than one gain or shift; ``s1'`` lies along the rows of ``w1``, the axis that is summed over.
     """
     for norm in _gained(view):
-        for op, product, (left, w, *_) in view.users(norm.node):
+        for op, product, inputs in view.users(norm.node):
+            left, w = (*inputs, None)[:2]
             is_data = op == "MatMul" and left is not None and left.handle == norm.node.handle
             if is_data and w is not None and view.meets(READ, norm=norm, w=w):
                 yield product, _with_gain_in_weights(norm, w)

@@ -40,6 +40,7 @@ ROWS = (
     kernels("x", DType.FLOAT),
     worthwhile("there are leading axes: x.rank >= 3"),
     "the weights are a matrix: w.rank == 2",
+    "the view keeps the rows: x.shape[-1] == w.shape[0]",
     "the leading axes are restored: root.shape == (*x.shape[:-1], w.shape[1])",
 )
 equation("multiply_rows_in_place", "Reshape(Reshape(x, s, **u) @ w, t, **v) == x @ w", *ROWS)

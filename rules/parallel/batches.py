@@ -11,7 +11,7 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, apply, group_rule
-from eqsat.rules.parallel.products import MERGEABLE, Branch, Products, computed_from, parts_of, products
+from eqsat.rules.parallel.products import MERGEABLE, NO_VECTORS, Branch, Products, computed_from, parts_of, products
 from eqsat.rules.terms import int64s
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -38,13 +38,16 @@ STACKED = stated(
 )
 
 
-@group_rule(where=[*MERGEABLE, *STACKED], exactness=Exactness.ROUNDING, source=SOURCE, sample=_stack_sample)
+@group_rule(
+    where=[*MERGEABLE, *NO_VECTORS, *STACKED], exactness=Exactness.ROUNDING, source=SOURCE, sample=_stack_sample
+)
 def stack_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
     """``(x @ w1, x @ w2, ...) == Squeeze(Split(x @ Stack(w1, w2, ...)))`` for matrices of one shape that are computed."""
 
     def shape(branch: Branch) -> Hashable:
         w = branch.w
-        return (w.dtype, w.shape) if view.meets(STACKED, w=w) else None
+        is_alike = view.meets(NO_VECTORS, x=branch.x, w=w) and view.meets(STACKED, w=w)
+        return (w.dtype, w.shape) if is_alike else None
 
     for group in Products(view, products(view, "MatMul")).groups(shape):
         x, w = group[0].x, group[0].w
@@ -78,7 +81,7 @@ OF_ROWS = stated(
 )
 
 
-@group_rule(where=[*MERGEABLE, *OF_ROWS], exactness=Exactness.ROUNDING, source=SOURCE, sample=_rows_sample)
+@group_rule(where=[*MERGEABLE, *NO_VECTORS, *OF_ROWS], exactness=Exactness.ROUNDING, source=SOURCE, sample=_rows_sample)
 def merge_matmuls_of_one_matrix(view: GroupView) -> Iterator[Merge]:
     """``(x1 @ w, x2 @ w, ...) == Split(Concat(x1, x2, ...) @ w)`` along the rows, for constant ``w`` of two axes.
 
@@ -87,7 +90,7 @@ def merge_matmuls_of_one_matrix(view: GroupView) -> Iterator[Merge]:
     alike: dict[Hashable, dict[int, Branch]] = {}
     for branch in products(view, "MatMul"):
         x, w = branch.x, branch.w
-        if view.meets(OF_ROWS, x=x, w=w):
+        if view.meets(NO_VECTORS, x=x, w=w) and view.meets(OF_ROWS, x=x, w=w):
             alike.setdefault((w.handle, x.shape[:-2], x.dtype), {}).setdefault(branch.node.handle, branch)
     for branches in alike.values():
         group = _independent(view, list(branches.values()))

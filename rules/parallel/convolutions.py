@@ -40,13 +40,13 @@ def _sample(d: Sampler) -> Instance:
     for _ in range(d.integer(2, 4)):
         kernel = [common if d.chance(0.6) else d.choose((1, 2, 3)) for _ in range(rank)]
         attributes: dict[str, Any] = {"strides": (stride if d.chance(0.9) else 3 - stride,) * rank}
-        if d.chance(0.9):
+        if d.chance(0.75):
             attributes["pads"] = tuple((k - 1) // 2 for k in kernel) * 2
         elif d.chance():
             attributes["auto_pad"] = d.choose(("SAME_UPPER", "VALID"))
         if d.chance(0.1) and max(kernel) < 4:
             attributes["dilations"] = (2,) * rank
-        group = channels if d.chance(0.1) else 1
+        group = channels if d.chance(0.25) else 1
         weight = d.floats((group * d.integer(1, 3), channels // group, *kernel))
         operands = [x, drawing.value(d.either(weight, 0.9))]
         if d.chance():

@@ -20,7 +20,7 @@ from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.traits import Traits
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, apply, for_each_operator, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
-from eqsat.rules.linear.folding import axes_of, definition, has_bias_by_channel, is_unbiased
+from eqsat.rules.linear.folding import axes_of, definition, has_bias_by_channel, is_of_matrices, is_unbiased
 from eqsat.rules.terms import int64s
 from eqsat.samples.linear import products_of_one_value
 
@@ -42,7 +42,6 @@ MERGEABLE = stated(
     "x node w outer",
     worthwhile("of floats: x.dtype in FLOATS"),
     worthwhile("not constant: not node.is_constant"),
-    "of no vectors: x.rank >= 2 and w.rank >= 2",
     "the number of channels is known: isinstance(w.shape[outer], int) and w.shape[outer] > 0",
     functions={"FLOATS": FLOATS},
 )
@@ -90,6 +89,7 @@ def plain(attributes: Attributes) -> dict[str, Any]:
 # --- products of one value side by side
 
 ALIKE = stated("axes", "channels in one group: axes.groups == 1")
+NO_VECTORS = stated("x w", "of no vectors: x.rank >= 2 and w.rank >= 2")
 
 
 def stands_beside(op: Operator) -> bool:
@@ -107,7 +107,7 @@ def merge_products(op: str) -> None:
 
         def key(branch: Branch) -> Hashable:
             axes, w = axes_by(branch.node.attributes), branch.w
-            if not view.meets(ALIKE, axes=axes):
+            if not view.meets(ALIKE, axes=axes) or not view.meets(NO_VECTORS, x=branch.x, w=w):
                 return None
             outer = axes.outer % w.rank
             return w.dtype, *w.shape[:outer], None, *w.shape[outer + 1 :], Attributes(plain(branch.node.attributes))
@@ -129,7 +129,7 @@ def merge_products(op: str) -> None:
     products of which only a scaled form is used that is itself a product of ``x``, and weights computed from another product of
     the group.
     """
-    where = [*MERGEABLE, *ALIKE]
+    where = [*MERGEABLE, *ALIKE, *(NO_VECTORS if is_of_matrices(definition(op)) else ())]
     group_rule(where=where, exactness=Exactness.ROUNDING, source=SOURCE, sample=partial(products_of_one_value, op=op))(
         merge
     )

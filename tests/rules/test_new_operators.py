@@ -68,6 +68,7 @@ LINEAR = {
     "fold_scale_into_following_it",
     "move_shift_behind_it",
     "add_constant_to_bias_of_it",
+    "merge_its_of_one_input",
 }
 
 
