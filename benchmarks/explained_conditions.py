@@ -9,7 +9,6 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("divide_by_constant_as_multiplication", "no reciprocal is subnormal"),
         ("move_pad_into_average_pool", "every window covers data"),
         ("move_pad_into_average_pool", "no pad is negative"),
-        ("move_pad_into_integer_conv", "no pad is negative"),
         ("move_pad_into_max_pool", "every window covers data"),
         ("move_pad_into_max_pool", "no pad is negative"),
         ("move_max_pool_behind_quantize", "every window covers data"),

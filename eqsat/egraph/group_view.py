@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
@@ -15,6 +15,11 @@ Inputs = tuple[Ref | None, ...]
 def view_of(egraph: EGraph) -> GroupView:
     """The e-graph as it is now, as group rules see it."""
     return EGraphView(egraph)
+
+
+def _match(names: Mapping[str, Any]) -> Match:
+    root: Any = names.get("root")  # conditions of a group ask for what they name, and mostly for no value of the whole
+    return Match(names, root)
 
 
 class EGraphView:
@@ -51,7 +56,7 @@ class EGraphView:
                 yield (node.key, *self._node(handle))
 
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
-        return unmet(conditions, Match(names, names.get("root"))) is None
+        return unmet(conditions, _match(names)) is None
 
     def _node(self, handle: int) -> tuple[Ref, Inputs]:
         found = self._nodes.get(handle)
@@ -97,7 +102,7 @@ class Look:
 
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         own = [c for c in conditions if c in self._conditions]
-        reason = unmet(own, Match(names, names.get("root")))
+        reason = unmet(own, _match(names))
         if reason is not None:
             self._count(reason)
         return reason is None

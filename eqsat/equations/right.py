@@ -10,6 +10,7 @@ from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.operator import operator
 from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
 
 
@@ -61,6 +62,11 @@ def _call(function: str | ast.expr, args: list[ast.expr], keywords: list[ast.key
     return ast.Call(called, args, keywords or [])
 
 
+def _key(e: ast.Attribute) -> str:
+    """The key that an operator of another domain would have."""
+    return f"{ast.unparse(e.value)}::{e.attr}"
+
+
 class _Terms:
     """Turns expressions into Python that builds terms."""
 
@@ -108,9 +114,7 @@ class _Values(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = node.func.id if isinstance(node.func, ast.Name) else ""
-        is_method = isinstance(node.func, ast.Attribute) and not ast.unparse(node.func.value).startswith(
-            ("com.", "eqsat")
-        )
+        is_method = isinstance(node.func, ast.Attribute) and operator(_key(node.func)) is None
         is_plain = is_method or called in self._text.functions or called in BUILTINS or called in self._bound
         return self.generic_visit(node) if is_plain else self._terms.term(node)
 

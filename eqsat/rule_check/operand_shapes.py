@@ -248,7 +248,7 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
     if "group" in (attributes_of_schema(op) or {}) and d.chance(0.3):
         return {"group": 2}
     if op == "Pad":
-        return {"mode": d.choose(("edge", "reflect"))} if d.chance(0.1) else {}
+        return {"mode": d.choose(("edge", "reflect"))} if d.chance(0.25) else {}
     if op == "BatchNormalization":
         return {"epsilon": d.choose((1e-5, 0.5)), "training_mode": int(d.chance(0.15))}
     if op == "Gather":

@@ -35,20 +35,23 @@ def _sample(d: Sampler) -> Instance:
     drawing = Drawing()
     rank, count, own = d.choose((1, 2, 2)), d.integer(2, 4), d.choose((1, 1, 1, 2))
     each, outputs = own * d.integer(1, 3), own * d.integer(1, 3)
-    total = count * each + (d.integer(1, 2) if d.chance(0.1) else 0)
-    x = drawing.value(d.floats((d.integer(1, 3), total, *(d.integer(5, 7) for _ in range(rank)))))
+    axis = 1 if d.chance(0.85) else 2  # an axis of the image, as long as there are channels
+    total = count * each + (d.integer(1, 2) if axis == 1 and d.chance(0.1) else 0)
+    image = [d.integer(5, 7) for _ in range(rank)] if axis == 1 else [total] * rank
+    x = drawing.value(d.floats((d.integer(1, 3), total, *image)))
     if d.chance():
         sizes = [each] * count + ([total - count * each] if total > count * each else [])
-        parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=1)[:count]
+        parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=axis)[:count]
     else:
-        bounds = [[drawing.value(fixed([v], "int64")) for v in (i * each, (i + 1) * each, 1)] for i in range(count)]
+        bounds = [[drawing.value(fixed([v], "int64")) for v in (i * each, (i + 1) * each, axis)] for i in range(count)]
         parts = [drawing.op("Slice", x, *b) for b in bounds]
     how: dict[str, Any] = {"group": own} | ({"strides": (2,) * rank} if d.chance(0.2) else {})
-    how |= {"pads": (1, *(0,) * (2 * rank - 1))} if d.chance() else {}
+    how |= d.choose(({}, {"pads": (1, *(0,) * (2 * rank - 1))}, {"auto_pad": "SAME_UPPER"}))
     values = []
     for part in parts[: count - 1 if d.chance(0.1) else count]:
-        kernel = (3,) * rank if d.chance(0.95) else (1,) * rank
-        weights = d.floats((outputs if d.chance(0.95) else 2 * outputs, each // own, *kernel))
+        kernel = (3,) * rank if axis == 1 and d.chance(0.95) else (1,) * rank
+        channels = (each if axis == 1 else total) // own
+        weights = d.floats((outputs if d.chance(0.95) else 2 * outputs, channels, *kernel))
         bias = [drawing.value(d.either(d.floats(weights.shape[:1])))] if d.chance(0.6) else []
         changed: dict[str, Any] = {"strides": (3,) * rank} if d.chance(0.05) else {}
         values.append(drawing.op("Conv", part, drawing.value(d.either(weights, 0.9)), *bias, **(how | changed)))

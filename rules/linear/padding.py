@@ -90,14 +90,13 @@ equation = Equations(
     source="definition of the operator's padding",
     functions={f.__name__: f for f in (borders, spatial, padded, covers_data)},
 )
-PAD = "(p := Pad(x, pads, *value, *axes))"
+PAD = "(p := Pad(x, pads, *value, *axes, mode='constant'))"
 BORDER = "borders(pads, axes, p.rank)"
 ADDED = (
     "no pad is negative: min(borders(pads, axes, p.rank)) >= 0",
     "spatial axes alone are padded: sum(spatial(borders(pads, axes, p.rank))) == sum(borders(pads, axes, p.rank))",
     "explicit padding of the window: n.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID', '')",
 )
-POOLED = (*ADDED, "no window beyond the padded input: n.attr('ceil_mode', 0) == 0")
 
 equation("move_pad_into_conv", f"Conv({PAD}, w, *b, **n) == Conv(x, w, b, **padded(n, {BORDER}))", *ADDED, of_zeros)
 equation(
@@ -109,16 +108,16 @@ equation(
 )
 equation(
     "move_pad_into_average_pool",
-    f"AveragePool({PAD}, **n) == AveragePool(x, **padded(n, {BORDER}, count_include_pad=1))",
-    *POOLED,
+    f"AveragePool({PAD}, ceil_mode=0, **n) == AveragePool(x, **padded(n, {BORDER}, count_include_pad=1))",
+    *ADDED,
     "the window's own border is counted: n.attr('count_include_pad', 0) == 1 or not any(n.attr('pads', ()))",
     of_zeros,
     f"every window covers data: covers_data(padded(n, {BORDER}))",
 )
 equation(
     "move_pad_into_max_pool",
-    f"MaxPool({PAD}, **n) == MaxPool(x, **padded(n, {BORDER}))",
-    *POOLED,
+    f"MaxPool({PAD}, ceil_mode=0, **n) == MaxPool(x, **padded(n, {BORDER}))",
+    *ADDED,
     below_all,
     f"every window covers data: covers_data(padded(n, {BORDER}))",
     exactness=Exactness.EXACT,

@@ -117,22 +117,21 @@ FUNCTIONS: dict[str, Any] = {
 SCALES = stated(
     "scale value",
     worthwhile("scale and value are of one float type: scale.dtype in FLOATS and scale.dtype is value.dtype"),
-    "the scale is finite: largest(scale) < inf",
     "the scale lies along one axis: is_vector(scale, value)",
     functions=FUNCTIONS,
 )
 MOVES = stated(
     "node scale back",
+    "the scale is finite: largest(scale) < inf",
     "the operator keeps the axis: keeps(node, scale, back)",
     "a border is of zeros: node.op != 'Pad' or has_border_of_zeros(node)",
     functions=FUNCTIONS,
 )
 BOUNDS = stated(
     "node scale back",
-    "the operator keeps the axis: keeps(node, scale, back)",
     "the scale is positive: scale.low > 0",
     "a Clip takes one number: node.op != 'Clip' or scale.type.size == 1",
-    "the bounds of a Clip stay finite: node.op != 'Clip' or bounds_stay_finite(node, scale)",
+    worthwhile("the bounds of a Clip stay finite: node.op != 'Clip' or bounds_stay_finite(node, scale)"),
     functions=FUNCTIONS,
 )
 
@@ -183,7 +182,7 @@ def _scaled_parts(node: Node, scale: Ref) -> Iterator[Term]:
     axis, rank, end = _varying(scale, node.ref.rank), node.ref.rank, 0
     factor = _along(scale, rank, axis)
     for part in node.operands:
-        if axis != node.joined:
+        if axis is None or axis != node.joined:
             yield mul(part, factor)
             continue
         start, end = end, end + part.static_shape[axis]

@@ -150,7 +150,7 @@ def _applied(d: Sampler, drawing: Drawing, op: str, value: str) -> str:
         return drawing.op(op, value, *(drawing.value(fixed([v], "int64")) for v in (start, shape[axis], axis)))
     if op == "Pad":
         pads = [d.integer(-1, 1) * (i % 3 == axis and shape[axis] > 2) for i in range(6)]
-        border = [drawing.value(fixed(d.choose((0.0, 0.0, 1.5)), "float32"))] if d.chance(0.7) else []
+        border = [drawing.value(fixed(d.choose((0.0, 1.5)), "float32"))] if d.chance(0.7) else []
         return drawing.op(op, value, drawing.value(fixed(pads, "int64")), *border)
     if op == "Concat":
         other = tuple(d.integer(1, 3) if i == axis else n for i, n in enumerate(shape))
@@ -167,15 +167,15 @@ def _applied(d: Sampler, drawing: Drawing, op: str, value: str) -> str:
     return drawing.op(op, value, drawing.value(d.either(d.floats(d.broadcast_of(shape)))))
 
 
-def _scaled(d: Sampler, drawing: Drawing, value: str, *, enlarging: bool) -> str:
+def _scaled(d: Sampler, drawing: Drawing, value: str, op: str, *, enlarging: bool) -> str:
     """A product by a scale: mostly along one axis; at times a number, infinite, along several axes, or enlarging."""
     shape = _shape_of(drawing, value)
-    if d.chance(0.3):
+    if d.chance(0.4):
         scale = d.scale(d.choose(((), (1,), d.broadcast_with(shape) if enlarging else d.broadcast_of(shape))))
     else:
         axis = d.integer(0, len(shape) - 1)
         scale = d.scale(tuple(n if i == axis else 1 for i, n in enumerate(shape))[d.integer(0, axis) :])
-    scale = np.full_like(scale, np.inf) if d.chance(0.05) else scale
+    scale = np.full_like(scale, np.inf) if d.chance(0.3 if op == "Pad" else 0.05) else scale
     return drawing.op("Mul", value, drawing.value(d.either(scale, 0.9)))
 
 
@@ -184,23 +184,23 @@ def _multiplied(d: Sampler, drawing: Drawing, value: str, columns: int) -> str:
     return drawing.op("MatMul", value, drawing.value(d.either(weights, 0.9)))
 
 
-def _draw_back(d: Sampler, ops: tuple[str, ...]) -> Instance:
-    drawing = Drawing()
+def _draw_back(d: Sampler, ops: Sequence[str]) -> Instance:
+    drawing, op = Drawing(), d.choose(ops)
     product = _multiplied(d, drawing, drawing.value(d.floats(d.extents(3))), d.integer(2, 4))
-    passed = _applied(d, drawing, d.choose(ops), product)
-    return drawing.finish(_scaled(d, drawing, passed, enlarging=True), *d.subset((product, passed), 0.2))
+    passed = _applied(d, drawing, op, product)
+    return drawing.finish(_scaled(d, drawing, passed, op, enlarging=True), *d.subset((product, passed), 0.2))
 
 
-def _draw_on(d: Sampler, ops: tuple[str, ...]) -> Instance:
-    drawing = Drawing()
+def _draw_on(d: Sampler, ops: Sequence[str]) -> Instance:
+    drawing, op = Drawing(), d.choose(ops)
     shape = d.extents(3)
     value = drawing.value(d.floats(shape))
     if d.chance(0.1):  # the scale enlarges what it scales
         value = drawing.value(d.floats((1, *shape[1:])))
         scaled = drawing.op("Mul", value, drawing.value(fixed(d.scale((shape[0], 1, 1)))))
     else:
-        scaled = _scaled(d, drawing, value, enlarging=False)
-    passed = _applied(d, drawing, d.choose(ops), scaled)
+        scaled = _scaled(d, drawing, value, op, enlarging=False)
+    passed = _applied(d, drawing, op, scaled)
     read = drawing.op("Relu", passed) if d.chance(0.3) else passed
     return drawing.finish(_multiplied(d, drawing, read, d.integer(2, 4)), *d.subset((scaled, passed), 0.2))
 

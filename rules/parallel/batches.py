@@ -22,11 +22,13 @@ def _stack_sample(d: Sampler) -> Instance:
     """Products of one input by matrices, mostly of one shape."""
     drawing = Drawing()
     m, k, n, batch = d.extents(4, ones=0.2)
-    x = drawing.value(d.floats(d.choose(((m, k), (batch, m, k)))))
+    x = drawing.value(d.floats(d.choose(((m, k), (m, k), (m, k), (batch, m, k), (batch, m, k), (batch, m, k), (k,)))))
     values = []
+    usual = (k, n) if d.chance(0.85) else (batch, k, n)
+    symbolic = d.subset((k, n), 0.5) if d.chance(0.2) else ()
     for _ in range(d.integer(2, 4)):
-        shape = d.choose(((k, n), (k, n), (k, n), (k, n + 1), (batch, k, n)))
-        values.append(drawing.op("MatMul", x, drawing.value(d.either(d.floats(shape)))))
+        shape = d.choose((usual, usual, usual, usual, (k, n + 1), (batch, k, n), (k,)))
+        values.append(drawing.op("MatMul", x, drawing.value(d.either(d.floats(shape), 0.25), symbolic)))
     return drawing.finish(*values)
 
 
@@ -61,13 +63,17 @@ def _rows_sample(d: Sampler) -> Instance:
     """Products of several inputs by one matrix, mostly of as many axes; at times one in a chain with another."""
     drawing = Drawing()
     k, batch = d.extents(2, ones=0.1)
-    w = drawing.value(d.either(d.floats((k, k)), 0.8))
+    form = d.choose(((k, k), (k, k), (k, k), (1, k, k), (k,)))
+    w, square = drawing.value(d.either(d.floats(form), 0.8)), form == (k, k)
     values = []
     for _ in range(d.integer(2, 3)):
-        shape = d.choose(((d.integer(1, 4), k), (d.integer(1, 4), k), (batch, d.integer(1, 3), k)))
-        source = values[-1] if values and d.chance(0.15) else drawing.value(d.floats(shape))
+        rows = d.integer(1, 4)
+        shape = d.choose(((rows, k), (rows, k), (batch, rows, k), (k,)))
+        symbolic = {rows} - {k} if d.chance(0.15) else ()
+        chained = values and square and d.chance(0.15)
+        source = values[-1] if chained else drawing.value(d.floats(shape), symbolic)
         values.append(drawing.op("MatMul", source, w))
-    if d.chance(0.3):
+    if square and d.chance(0.3):
         other = drawing.value(fixed(d.floats((k, 3))))
         values.append(drawing.op("MatMul", values[0], other))
     return drawing.finish(*values)

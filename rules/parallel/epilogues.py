@@ -165,11 +165,13 @@ def _pairs_sample(d: Sampler) -> Instance:
     """Two or three Splits, mostly alike, with the same operator behind most pairs of parts."""
     drawing = Drawing()
     sizes = [d.integer(1, 3) for _ in range(d.integer(2, 3))]
-    rows = d.integer(2, 4)
+    rows = 1 if d.chance(0.1) else d.integer(2, 4)
     cuts = []
     for _ in range(d.integer(2, 3)):
         own = list(sizes) if d.chance(0.8) else sizes[::-1]
         shape = (1 if d.chance(0.1) else rows, sum(own))
+        if len(cuts) == 1 and rows == 1:  # the axis that is cut meets another one
+            shape = (2, sum(own), 1)
         names = drawing.value(d.floats(shape)), drawing.value(fixed(own, "int64"))
         cuts.append((own, drawing.op("Split", *names, outputs=len(own), axis=1)))
     op = d.choose(("Add", "Sub", "Mul"))

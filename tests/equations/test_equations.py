@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.conditions import same_type
+from eqsat.conditions import constant, finite, same_type, worthwhile
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
 from eqsat.equations import equation
@@ -99,6 +99,34 @@ def test_conditions_are_named_by_their_words() -> None:
     rule = stated("Relu(x) == x", "x is not negative: x.low >= 0")
     assert [c.name for c in rule.conditions] == ["x is not negative"]
     assert [c.name for c in stated("Relu(x) == x", "x.low >= 0").conditions] == ["x.low >= 0"]
+
+
+def test_conditions_that_only_pay_are_marked_in_words() -> None:
+    (pays,) = stated("Relu(x) == x", worthwhile("it varies: not x.is_constant")).conditions
+    assert (pays.name, pays.worthwhile) == ("it varies", True)
+
+
+def test_attributes_are_handed_on_from_what_a_function_gives() -> None:
+    rule = stated("Softmax(x, **n) == Softmax(Abs(x), **turned(n))", functions={"turned": lambda n: {"axis": 0}})
+    encoding = encode(graph_of("Softmax", axis=1))
+    saturate(encoding.egraph, [rule])
+    assert {n.attributes.get("axis") for n in encoding.egraph.nodes if n.op == "Softmax"} == {0, 1}
+
+
+@pytest.mark.parametrize(("where", "refuted"), [((), True), ((finite("w", "s"),), False)])
+def test_constants_of_products_are_drawn_so_large_that_they_overflow(where: tuple[Any, ...], refuted: bool) -> None:
+    number = "s is a number: s.type.size == 1 and s.rank == 0"
+    rule = stated("(x @ w) * s == x @ (w * s)", constant("w", "s"), number, *where, exactness=Exactness.ROUNDING)
+    assert bool(try_rule(rule, 120).failures) is refuted
+
+
+def test_what_has_to_lie_along_an_axis_is_drawn_along_one() -> None:
+    along = "s lies along the columns: lies_along(s, p, -1)"
+    functions = {"lies_along": lambda s, p, axis: s.type.size == 1 or s.shape == p.shape[axis:]}
+    text, where = "(p := x @ w) * s == x @ (w * s)", (constant("w", "s"), finite("w", "s"), "w.rank == 2")
+    trial = try_rule(stated(text, *where, along, exactness=Exactness.ROUNDING, functions=functions), 80)
+    assert not trial.failures
+    assert trial.witnesses >= 8
 
 
 def test_reverse_spells_the_operator_out() -> None:

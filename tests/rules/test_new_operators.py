@@ -51,8 +51,8 @@ def _infer(app: Application) -> tuple[Type, ...]:
 
 
 def _dense(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    x, w, b = (*inputs, None)[:3]
-    return (x @ w.T if b is None else x @ w.T + b,)
+    result = inputs[0] @ inputs[1].T
+    return (result + inputs[2] if len(inputs) > 2 else result,)
 
 
 def define_dense(key: str, *, outer: int) -> None:
