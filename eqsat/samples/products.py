@@ -102,7 +102,7 @@ def plan_windows(
     shape = known[0] or (wanted if len(wanted) > 2 else d.extents(d.integer(3, 4), 0))
     stated = attributes_of_schema(op) or {}
     if "kernel_shape" in stated:
-        attributes |= {"kernel_shape": (2,) * (len(shape) - 2)} | _window(d, len(shape) - 2)
+        attributes |= {"kernel_shape": (d.choose((2, 3)),) * (len(shape) - 2)} | _window(d, len(shape) - 2)
         if d.chance(0.3):
             attributes |= {"ceil_mode": 1, "strides": (2,) * (len(shape) - 2)}
     if "count_include_pad" in stated and d.chance():

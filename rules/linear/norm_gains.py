@@ -127,8 +127,8 @@ def _draw_norms(d: Sampler) -> Instance:
     extents = (inner,) if axis == -1 else (rows, inner)
     outputs = []
     for _ in range(d.integer(2, 3)):
-        wide = d.choose(((rows, inner), (1,))) if d.chance(0.35) else extents
-        parts = [drawing.value(d.either(d.floats(d.choose((extents, extents, wide))) * large, 0.9))]
+        wide = d.choose(((rows, inner), (1,))) if d.chance(0.5) else extents
+        parts = [drawing.value(d.either(d.floats(d.choose((extents, wide))) * large, 0.9))]
         own = op if d.chance(0.9) else d.choose(NORMS)
         if own == "LayerNormalization" and d.chance():
             parts.append(drawing.value(d.either(d.floats(d.choose((wide, extents))) * large, 0.9)))
