@@ -15,7 +15,7 @@ from eqsat.equations import Equations, spelled
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import Operator, operator
-from eqsat.ir.traits import Product, ProductAxes
+from eqsat.ir.traits import Product, ProductAxes, whatever
 from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
     FLOATS,
@@ -35,9 +35,10 @@ FLOAT = kernels("x", *sorted(FLOATS))
 
 
 def is_linear(op: Operator) -> bool:
-    """Whether it is affine in data, weights and bias, its inputs in this order, and says where the channels lie."""
+    """Whether it is affine in data, weights and bias, its inputs in this order, and says where the channels lie, whatever its
+    attributes are."""
     product = op.traits.product
-    if product is None or product.axes is None or product.bias not in (None, 2):
+    if product is None or product.axes is None or product.bias not in (None, 2) or op.traits.holds is not whatever:
         return False
     return (product.data, product.weights) == (0, 1) and {0, 1} <= set(op.traits.affine)
 
@@ -125,7 +126,7 @@ def plus_all(b: Ref | None, one: Term, channels: int) -> Term:
 
 def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
     """As much of a constant ``c`` along the channels of ``x`` as the operator makes one element of each channel of."""
-    channels = x.static_shape[axes.data] if x.type.is_static else w.static_shape[axes.inner] * axes.groups
+    channels = w.static_shape[axes.inner] * (axes.groups if axes.grouped_inside else 1)
     if axes.data == -1:
         return spread(c, channels)
     kernel = w.static_shape[2:]
