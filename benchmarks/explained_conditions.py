@@ -48,13 +48,17 @@ FAMILY: frozenset[tuple[str, str]] = frozenset(
 )
 """Stated for all operators with a trait, needed by some: these take floats alone, or have the trait anyway."""
 
-EMPTY: frozenset[tuple[str, str]] = frozenset(
+IMPLIED: frozenset[tuple[str, str]] = frozenset(
     {
+        ("merge_matmuls_of_one_matrix", "the number of channels is known"),
         ("multiply_rows_in_place", "the view keeps the rows"),
         ("multiply_and_add_rows_in_place", "the view keeps the rows"),
+        ("stack_matmuls_of_one_input", "its extents are known"),
+        ("stack_matmuls_of_one_input", "the number of channels is known"),
     }
 )
-"""Implied by the others but for values without elements, which are not drawn."""
+"""Implied by others of the rule, or would be but for values without elements, which are not drawn: extents that constants have
+are known, and without them the right side is not built."""
 
 RARE: frozenset[tuple[str, str]] = frozenset(
     {
@@ -75,7 +79,7 @@ RARE: frozenset[tuple[str, str]] = frozenset(
 """Instances that show the need are too rare: it is shown of another rule with the same condition, or by ``test_affine.py``,
 ``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
 
-UNDETECTED = UNDEFINED | GROWTH | FAMILY | EMPTY | RARE
+UNDETECTED = UNDEFINED | GROWTH | FAMILY | IMPLIED | RARE
 """Not noticed by the values on instances of the rule alone."""
 
 
@@ -83,6 +87,6 @@ def reason_for_condition(rule: str, condition: str) -> str | None:
     """Why a rule survives without the condition, or ``None`` if nobody has explained it."""
     if (rule, condition) in FAMILY:
         return "other operators with the trait need it"
-    if (rule, condition) in EMPTY | RARE:
+    if (rule, condition) in IMPLIED | RARE:
         return "no instance that is drawn shows it"
     return "the operator is not defined there" if (rule, condition) in UNDEFINED else None
