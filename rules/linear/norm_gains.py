@@ -7,7 +7,7 @@ stays silent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +15,52 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, literal, rule, variables
-from eqsat.rules.linear.alignment import along, elements_along, finite_product, finite_sum, largest, limit, spread
-from eqsat.rules.recognise.norms import normalised_axis, normalised_extents, spread_over
-from eqsat.rules.terms import add, constant, matmul, mul, same_type
+from eqsat.rules.linear.alignment import (
+    along,
+    elements_along,
+    finite_product,
+    finite_sum,
+    largest,
+    limit,
+    reshaped,
+    spread,
+)
+from eqsat.rules.terms import add, constant, int64s, matmul, mul, same_type
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 x, s, g, c = variables("x s g c")
 (b,) = variables("b?")
 
 NORMS = ("LayerNormalization", "RMSNormalization")
+
+
+def normalised_axis(m: Match) -> int:
+    """The first normalised axis as a negative number."""
+    m.require(m.x.dtype is DType.FLOAT, "no float32")
+    found: int = m.norm.attr("axis", -1)
+    return found if found < 0 else found - m.x.rank
+
+
+def normalised_extents(m: Match, value: Ref, axis: int) -> tuple[int, ...]:
+    """Static extents of ``value`` from ``axis`` on."""
+    found = value.shape[axis:]
+    m.require(all(isinstance(d, int) for d in found), "a normalised extent is unknown")
+    return found  # type: ignore[return-value]
+
+
+def spread_over(m: Match, value: Ref, extents: Sequence[int]) -> Term:
+    """A factor or summand of a normalised value in the shape of the normalised axes."""
+    shape = list(value.static_shape)
+    while shape and shape[0] == 1 and len(shape) > len(extents):
+        shape.pop(0)
+    m.require(len(shape) <= len(extents), "it varies over other axes than the normalised ones")
+    shape = [1] * (len(extents) - len(shape)) + shape
+    m.require(all(a in (1, b) for a, b in zip(shape, extents, strict=True)), "it would enlarge the result")
+    found = reshaped(value, shape)
+    if shape == list(extents):
+        return found
+    m.require(value.is_constant, "it varies over some of the normalised axes only")
+    return apply("Expand", found, int64s(extents))
 
 
 # --- gains and shifts behind a normalisation -----------------------------------------------------------------------------
