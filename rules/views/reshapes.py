@@ -25,7 +25,7 @@ def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
     """``x`` under the shape of ``result``, which holds the same elements in the same order; ``written``: the target that the
     program has for it, if it has.
 
-    Raises `Unmet` as `eqsat.rules.views.extents.viewed` does. A target with a -1 may stay one where an extent is copied beside it.
+    Raises `Unmet` as `eqsat.rules.views.extents.viewed` does. A target with a -1 may stay one beside a copied extent.
     """
     if result.type == x.type:
         return x
