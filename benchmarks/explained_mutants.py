@@ -37,6 +37,16 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         r"variable: operand replaced by expand(ed)? at 0(\.0)?",
     ),
     (
+        "the sum of rows is brought to its shape behind, whatever axes of 1 the vector has",
+        "add_vector_to_rows",
+        "omission: Reshape left out at 0.1",
+    ),
+    (
+        "a Reshape of the list of extents has no type that could be merged: the mutant does not fire",
+        "dequantize_rows",
+        "operands: Reshape with its first two operands swapped at root",
+    ),
+    (
         "of one element the mean is the element itself",
         "take_variance_(of_dropped_axes_)?in_two_passes",
         r"variable: operand replaced by .* at 0\.[01]\.0",
