@@ -89,19 +89,15 @@ class Mutant:
 
     def broken(self) -> AnyRule:
         """The altered rule under its old name, with the old conditions and sample."""
-        rule = self.rule
-        if isinstance(rule, GroupRule):
-            return replace(rule, build=self._group)
-        return replace(rule, build=self._single)
+        return replace(self.rule, build=self._group if _yields_merges(self.rule) else self._single)
 
     def _single(self, match: Match) -> Term | None:
-        assert isinstance(self.rule, Rule)
         term = self.rule.build(match)
         return None if term is None else self._change(term, _values_of(self.rule, match))
 
     def _group(self, view: GroupView) -> Iterator[Merge]:
-        assert isinstance(self.rule, GroupRule)
-        for ref, term in self.rule.build(view):
+        build: Any = self.rule.build
+        for ref, term in build(view):
             yield ref, self._change(term, {"root": ref})
 
     def _change(self, term: Term, others: Mapping[str, Ref]) -> Term:
@@ -121,20 +117,17 @@ class Recorder:
 
     def recording(self) -> AnyRule:
         """The rule, unchanged but for the recording."""
-        if isinstance(self._rule, GroupRule):
-            return replace(self._rule, build=self._group)
-        return replace(self._rule, build=self._single)
+        return replace(self._rule, build=self._group if _yields_merges(self._rule) else self._single)
 
     def _single(self, match: Match) -> Term | None:
-        assert isinstance(self._rule, Rule)
         term = self._rule.build(match)
         if term is not None:
             self._record(term, _values_of(self._rule, match))
         return term
 
     def _group(self, view: GroupView) -> Iterator[Merge]:
-        assert isinstance(self._rule, GroupRule)
-        for ref, term in self._rule.build(view):
+        build: Any = self._rule.build
+        for ref, term in build(view):
             self._record(term, {"root": ref})
             yield ref, term
 
@@ -142,10 +135,16 @@ class Recorder:
         self.found |= {found: None for found, _ in _places(term, term, (), _named(term, others))}
 
 
-def _values_of(rule: Rule, match: Match) -> dict[str, Ref]:
+def _yields_merges(rule: AnyRule) -> bool:
+    """Whether ``build`` makes all merges of an e-graph, and not the right side of one match."""
+    return isinstance(rule, GroupRule) and rule.find is None
+
+
+def _values_of(rule: AnyRule, match: Match) -> dict[str, Ref]:
     """What the variables of the pattern matched; the root is there so that it is not taken for another operand."""
-    bound = {name: match[name] for name in sorted(_variables(rule.pattern))}
-    return {"root": match.root} | {name: ref for name, ref in bound.items() if ref is not None and _is_tensor(ref)}
+    found = match.refs()
+    names = sorted(_variables(rule.pattern) if isinstance(rule, Rule) else found)
+    return {"root": match.root} | {name: found[name] for name in names if name in found and _is_tensor(found[name])}
 
 
 def _variables(pattern: Term) -> set[str]:

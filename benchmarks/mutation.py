@@ -15,7 +15,8 @@ of its left side, every e-node evaluated.
   `benchmarks.explained_conditions` say why each survives.
 - *not counted*: alterations that build the same term, and those that on no instance build another one.
 
-Conditions that only ask for constants say where a rule pays, not where it holds, and are not dropped.
+Conditions that only ask for constants, or are marked as worthwhile, say where a rule pays, not where it holds, and are not
+dropped.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def without_conditions(rule: AnyRule) -> list[Outcome]:
     """Drops each condition of a rule in turn, on the instances on which the tests do so."""
     outcomes = []
     for dropped in rule.conditions:
-        if not dropped.fact:
+        if not dropped.fact and not dropped.worthwhile:
             broken = replace(rule, conditions=tuple(c for c in rule.conditions if c is not dropped))
             verdict = _verdict(broken, 60 if rule.sample is not None else 120, 7)
             if (

@@ -155,13 +155,26 @@ class WorthwhileWords(str):
 
 @overload
 def worthwhile(condition: str) -> WorthwhileWords: ...
+
+
 @overload
 def worthwhile(condition: Condition, name: str = "") -> Condition: ...
+
+
 def worthwhile(condition: Condition | str, name: str = "") -> Condition | WorthwhileWords:
     """A condition, as such or in words, without which the equation is as true, but leads nowhere, or to ever more e-nodes."""
     if isinstance(condition, str):
         return WorthwhileWords(condition)
     return replace(condition, name=name or condition.name, worthwhile=True)
+
+
+def another_value(name: str) -> Condition:
+    """The result is not known to be the value bound to ``name``: what leaves it as it is would enter it for ever."""
+    return worthwhile(
+        Condition(
+            f"the result is another value than {name}", lambda m: m.root.handle != m[name].handle, hints=(Hint(name),)
+        )
+    )
 
 
 def floating(name: str) -> Condition:
@@ -184,6 +197,7 @@ def between(name: str, low: float = -math.inf, high: float = math.inf) -> Condit
 __all__ = [
     "WorthwhileWords",
     "about",
+    "another_value",
     "between",
     "condition",
     "constant",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from eqsat.egraph.egraph import EGraph
@@ -11,7 +11,7 @@ from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_comm
 from eqsat.egraph.premises import premises_of
 from eqsat.errors import RuleError
 from eqsat.ir.types import TensorType, may_differ
-from eqsat.rewrite import GroupRule, GroupView, Match, Ref, Rule, Term, Unmet
+from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
 
 
 class RuleApplier:
@@ -50,9 +50,7 @@ class RuleApplier:
         egraph = self._egraph
         before = len(egraph.nodes)
         try:
-            for condition in rule.conditions:
-                if not condition.holds(match):
-                    raise Unmet(condition.name)
+            match.check(rule.conditions)
             term = rule.build(match)
         except Unmet as reason:
             self._count(rule.name, reason)
@@ -102,7 +100,7 @@ class RuleApplier:
         found = [
             (rule.name, ref, term, look)
             for rule, look in zip(rules, looks, strict=True)
-            for ref, term in self._build_group(rule, look)
+            for ref, term in rule.merges(look, partial(self._count, rule.name))
         ]
         changed = False
         for name, ref, term, look in found:
@@ -116,13 +114,6 @@ class RuleApplier:
                 matches[name] += 1
                 changed = True
         return changed
-
-    def _build_group(self, rule: GroupRule, view: GroupView) -> Iterator[tuple[Ref, Term]]:
-        """The merges of a group rule, up to a node about which too little is known."""
-        try:
-            yield from rule.build(view)
-        except Unmet as reason:
-            self._count(rule.name, reason)
 
     def _may_merge(self, name: str, left: int, right: int) -> bool:
         """Whether the right side provably has the extents of the left, for all values of the symbols.

@@ -18,8 +18,8 @@ On the right, the term that is equal: a number takes the element type of the res
 and the arguments of functions (lower case) are Python expressions over what the left side has named, so
 ``perm=compose(p, q)`` computes an attribute and ``**a`` hands on those of the node ``a``, ``**changed(a)`` those of a mapping.
 
-A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``;
-`eqsat.conditions.worthwhile` marks one without which the equation is as true.
+A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``. One
+without which the equation is as true is marked: ``worthwhile("two axes: x.rank == 2")``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def equation(
     backward: Sequence[Condition | str] = (),
     quanta: int = 0,
     sample: Sample | None = None,
+    domain: str = "",
     legalizes: str = "",
     outside: str = "",
     functions: Functions | None = None,
@@ -54,8 +55,9 @@ def equation(
     """Registers the rule that ``text`` states, from left to right; with ``reverse`` the one from right to left, too.
 
     ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower
-    case. The other options are those of `eqsat.rewrite.Rule`; the reverse spells out the operator of the right side where a
-    target has no kernel for it. Raises `RuleError` for what cannot be read: where in the text, and what to write.
+    case. ``domain``: one whose operators make it pay. The other options are those of `eqsat.rewrite.Rule`; the reverse spells out
+    the operator of the right side where a target has no kernel for it. Raises `RuleError` for what cannot be read: where in the
+    text, and what to write.
     """
     stated: dict[str, Any] = {
         "exactness": exactness,
@@ -63,6 +65,7 @@ def equation(
         "source": source,
         "quanta": quanta,
         "sample": sample,
+        "domain": domain,
         "outside": outside,
     }
     there = Text(name, text, functions or {})
@@ -101,6 +104,8 @@ def _rule(
     side = LeftSide(text, left)
     asked = [condition_in_words(text, side.bound, c) if isinstance(c, str) else c for c in where]
     equation = f"{text.as_written(left)} == {text.as_written(right)}"
+    introduced = next(iter(sorted(domains_of(right) - domains_of(left))), "")
+    stated = {**stated, "domain": stated["domain"] or introduced}
     return Rule(
         name=text.rule,
         pattern=side.pattern,
@@ -109,7 +114,6 @@ def _rule(
         equation=equation,
         doc=f"``{equation}``.",
         attributes=side.attributes,
-        domain=next(iter(sorted(domains_of(right) - domains_of(left))), ""),
         **stated,
     )
 

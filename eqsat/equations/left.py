@@ -20,6 +20,7 @@ class LeftSide:
     def __init__(self, text: Text, e: ast.expr) -> None:
         self._text = text
         self._nodes = 0
+        self._seen: set[str] = set()
         self.bound: set[str] = set()
         self.attributes: dict[str, AttributeOf] = {}
         self.conditions: list[Condition] = []
@@ -72,7 +73,7 @@ class LeftSide:
             raise self._text.error(keywords[0].value, f"one node cannot be called {called!r} and {node!r}")
         self.bound.update(everything)
         given = [(k.arg, k.value) for k in keywords if k.arg is not None]
-        for name, value in given:
+        for name, value in given if node not in self._seen else ():
             attribute = AttributeOf(node, name, default_attribute(op, name))
             if isinstance(value, ast.Name) and value.id not in self._text.functions:
                 self.attributes[value.id] = attribute
@@ -82,6 +83,7 @@ class LeftSide:
         mentioned = frozenset(name for name, _ in given)
         if not everything and _has_others(op, mentioned):
             self.conditions.append(_others_have_defaults(op, node, mentioned))
+        self._seen.add(node)
         return node
 
 

@@ -23,11 +23,12 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
 
 def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
+    worthwhile = isinstance(words, WorthwhileWords)
     name, _, expression = words.rpartition(": ")
     parsed = text.parsed(expression)
     holds = _function(text, bound, _Terms(text, bound).value(parsed))
     hints = tuple(hints_of(parsed, text.functions))
-    return Condition(name or expression, lambda m: bool(holds(m)), (), hints, isinstance(words, WorthwhileWords))
+    return Condition(name or expression, lambda m: bool(holds(m)), hints=hints, worthwhile=worthwhile)
 
 
 def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Match], Any]:

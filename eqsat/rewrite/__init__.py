@@ -11,6 +11,7 @@ from eqsat.rewrite.families import for_each_operator
 from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match, unmet
 from eqsat.rewrite.rules import (
     AnyRule,
+    Finder,
     GroupRule,
     GroupSide,
     GroupView,
@@ -48,6 +49,7 @@ __all__ = [
     "Apply",
     "AttributeOf",
     "Condition",
+    "Finder",
     "GroupRule",
     "GroupSide",
     "GroupView",

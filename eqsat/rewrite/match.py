@@ -28,8 +28,8 @@ class AttributeOf:
 class Match:
     """What the names of a pattern matched.
 
-    ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute. ``root`` is
-    the value of the whole.
+    ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute; what a
+    group rule has found may be anything. ``root`` is the value of the whole.
     """
 
     def __init__(
@@ -55,6 +55,16 @@ class Match:
             return self.root
         found = self._attributes[name]
         return found.of(self[found.node])
+
+    def refs(self) -> dict[str, Ref]:
+        """The values among what is bound."""
+        return {name: found for name, found in self._bindings.items() if isinstance(found, Ref)}
+
+    def check(self, conditions: Iterable[Condition]) -> None:
+        """Raises `Unmet` with the name of the first condition that does not hold."""
+        for condition in conditions:
+            if not condition.holds(self):
+                raise Unmet(condition.name)
 
     def require(self, holds: object, reason: str) -> None:
         """Raises `Unmet` with ``reason`` unless ``holds``."""

@@ -12,7 +12,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import operator
 from eqsat.rewrite.families import complete_families
 from eqsat.rewrite.match import AttributeOf, Condition, Match
-from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Variable
+from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Unmet, Variable
 
 Sample = Callable[[Any], Any]
 RightSide = Callable[[Match], Term | None]
@@ -71,14 +71,19 @@ class GroupView(Protocol):
 
 Merge = tuple[Ref, Term]
 GroupSide = Callable[[GroupView], Iterable[Merge]]
+Finder = Callable[[GroupView], Iterable[Match]]
 
 
 @dataclass(frozen=True, eq=False)
 class GroupRule:
-    """An equation over any number of nodes at once: yields pairs (existing value, term that equals it)."""
+    """An equation over any number of nodes at once.
+
+    ``find`` finds matches in the e-graph, ``build`` makes the right side of one for which the conditions hold. Without ``find``,
+    ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions.
+    """
 
     name: str
-    build: GroupSide
+    build: Callable[[Any], Any]
     exactness: Exactness
     family: str
     source: str
@@ -90,6 +95,25 @@ class GroupRule:
     legalizes: str = ""
     outside: str = ""
     unverified: bool = False
+    find: Finder | None = None
+
+    def merges(self, view: GroupView, missed: Callable[[Unmet], object] = lambda reason: None) -> Iterator[Merge]:
+        """Pairs (existing value, term that equals it), up to a node about which too little is known; ``missed`` hears why a match
+        is none."""
+        try:
+            if self.find is None:
+                yield from self.build(view)
+                return
+            for match in self.find(view):
+                try:
+                    match.check(self.conditions)
+                    term = self.build(match)
+                except Unmet as reason:
+                    missed(reason)
+                else:
+                    yield match.root, term
+        except Unmet as reason:
+            missed(reason)
 
 
 AnyRule = Rule | GroupRule
@@ -137,35 +161,25 @@ def rule(
 
 def group_rule(
     *,
-    where: Sequence[Condition] = (),
     exactness: Exactness,
     source: str,
+    find: Finder | None = None,
+    where: Sequence[Condition] = (),
     family: str = "",
     sample: Sample | None = None,
     domain: str = "",
-) -> Callable[[GroupSide], GroupRule]:
-    """Registers the decorated generator as a rule over groups of nodes (N-way merging).
+) -> Callable[[Callable[[Any], Any]], GroupRule]:
+    """Registers a rule over groups of nodes (N-way merging).
 
-    ``where``: the conditions that the generator asks for, of one node or of a group (`GroupView.meets`). ``sample`` draws a
+    What ``find`` finds takes the place of a pattern, and the decorated function makes the right side of a match; without
+    ``find`` it is a generator of merges, which asks for the conditions ``where`` itself (`GroupView.meets`). ``sample`` draws a
     random graph with such a group.
     """
 
-    def decorate(build: GroupSide) -> GroupRule:
+    def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
-        return register(
-            GroupRule(
-                name,
-                build,
-                exactness,
-                family or family_of(build.__module__),
-                source,
-                equation,
-                doc,
-                tuple(where),
-                sample=sample,
-                domain=domain,
-            )
-        )
+        stated = (exactness, family or family_of(build.__module__), source, equation, doc, tuple(where), sample, domain)
+        return register(GroupRule(name, build, *stated, find=find))
 
     return decorate
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from eqsat import rewrite
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Condition, GroupRule, GroupSide, RightSide, Rule, Sample
+from eqsat.rewrite import Apply, Condition, Finder, GroupRule, RightSide, Rule, Sample
 
 Choices = Mapping[str, Mapping[str, Sequence[Any]]]
 """Named node -> attribute -> values to choose from."""
@@ -100,22 +100,33 @@ def equation(
 
 def group_rule(
     *,
+    find: Finder | None = None,
+    where: Sequence[Condition] = (),
     exactness: Exactness | str = Exactness.EXACT,
     source: str = "user",
     family: str = "user",
     sample: Sample | None = None,
     domain: str = "",
     check: bool = True,
-) -> Callable[[GroupSide], GroupRule]:
-    """Registers the decorated generator as a rule over groups of nodes, if random graphs do not refute it.
+) -> Callable[[Callable[[Any], Any]], GroupRule]:
+    """Registers the decorated function as a rule over groups of nodes, if random graphs do not refute it.
 
-    ``sample`` draws a graph with such a group; without it the graphs of the shipped rules' samples are tried. Raises as
+    It makes the right side of a match that ``find`` finds and for which the conditions hold; without ``find`` it is a generator
+    of pairs (value, term that equals it). ``sample`` draws a graph with such a group; without it the graphs of the shipped
+    rules' samples are tried. Raises as
     `rule` does.
     """
 
-    def register(build: GroupSide) -> GroupRule:
-        stated = Exactness.parse(exactness, "exactness")
-        made = rewrite.group_rule(exactness=stated, source=source, family=family, sample=sample, domain=domain)(build)
+    def register(build: Callable[[Any], Any]) -> GroupRule:
+        made = rewrite.group_rule(
+            find=find,
+            where=where,
+            exactness=Exactness.parse(exactness, "exactness"),
+            source=source,
+            family=family,
+            sample=sample,
+            domain=domain,
+        )(build)
         return _checked(made, {}, check)
 
     return register

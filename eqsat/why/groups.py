@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import view_of
-from eqsat.rewrite import Condition, GroupRule, GroupView, Ref, Unmet
+from eqsat.rewrite import Condition, GroupRule, GroupView, Ref
 from eqsat.why.nearest import Miss
 from eqsat.why.places import Places
 
@@ -43,14 +44,12 @@ def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Mi
     recorder = _Recorder(view_of(egraph))
     place = places.describe(cls)
     offered = 0
-    stopped = ""
-    try:
-        for ref, _ in rule.build(recorder):
-            offered += 1
-            if egraph.find(ref.handle) == cls:
-                return Miss(rule.name, place, "holds", 1, 1, "")
-    except Unmet as unmet:
-        stopped = f"; it stopped at: {unmet}"
+    missed: Counter[str] = Counter()
+    for ref, _ in rule.merges(recorder, lambda reason: missed.update([str(reason)])):
+        offered += 1
+        if egraph.find(ref.handle) == cls:
+            return Miss(rule.name, place, "holds", 1, 1, "")
+    stopped = "".join(f"; {count} x {reason}" for reason, count in missed.items())
     looked = ", ".join(f"{count} {op}" for op, count in recorder.operators.items()) or "no operator"
     if cls not in recorder.classes:
         reason = f"{place} ({places.operators(cls)}) is none of the nodes it looks at ({looked}){stopped}"

@@ -170,3 +170,18 @@ def test_equations_of_users_are_checked_with_their_reverse() -> None:
         with pytest.raises(RuleError, match="does not hold for"):
             eqsat.equation("wrong", "Relu(x) == Abs(x)", reverse="wrong_too")
         assert not {"wrong", "wrong_too"} & {r.name for r in registered_rules()}
+
+
+def test_attributes_asked_of_a_node_twice_are_one_condition() -> None:
+    rule = stated("ReduceMax(x, keepdims=1, **m) + ReduceMax(x, keepdims=1, **m) == ReduceMax(x, **m) * 2")
+    assert [c.name for c in rule.conditions] == ["keepdims is 1"]
+
+
+def test_condition_in_words_may_say_that_it_only_limits_growth() -> None:
+    rule = stated("Relu(x) == x", "x.low >= 0", worthwhile("at most four axes: x.rank <= 4"))
+    assert [(c.name, c.worthwhile) for c in rule.conditions] == [("x.low >= 0", False), ("at most four axes", True)]
+
+
+def test_rule_may_be_kept_to_programs_with_operators_of_a_domain() -> None:
+    assert stated("-(-x) == x", domain="com.microsoft").domain == "com.microsoft"
+    assert not stated("-(-x) == x").domain

@@ -12,7 +12,7 @@ import pytest
 import eqsat
 from eqsat import Exactness, Match, RuleError, ops
 from eqsat.conditions import constant, every_element, nonzero
-from eqsat.rewrite import registered_rules, unregister
+from eqsat.rewrite import Condition, registered_rules, unregister
 
 x, y, z, c, w, b = eqsat.variables("x y z c w b")
 
@@ -211,3 +211,19 @@ def test_group_rule_is_checked_on_the_graphs_of_shipped_samples() -> None:
         assert made in registered_rules()
     finally:
         unregister("nest_first_two_parts")
+
+
+def test_group_rule_over_matches_is_checked_with_its_conditions() -> None:
+    def differences(view: eqsat.GroupView) -> Iterator[Match]:
+        for ref, (a, b) in view.nodes("Sub"):
+            yield Match({"a": a, "b": b}, ref)
+
+    def exchange_operands_of_difference(m: Match) -> Any:
+        """``a - b == b - a`` of a value and itself."""
+        return ops.Sub(m.b, m.a)
+
+    with pytest.raises(RuleError, match="exchange_operands_of_difference"):
+        eqsat.group_rule(find=differences)(exchange_operands_of_difference)
+    same = Condition("one value", lambda m: m.a.handle == m.b.handle)
+    with pytest.raises(RuleError, match="mostly because of: one value"):
+        eqsat.group_rule(find=differences, where=[same])(exchange_operands_of_difference)

@@ -192,7 +192,7 @@ def start_of_shape_forgotten(m: Match) -> Term:
 
 def _group(of: GroupRule, change: Callable[[Term], Term]) -> GroupRule:
     def build(view: GroupView) -> Iterator[Merge]:
-        for ref, term in of.build(view):
+        for ref, term in of.merges(view):
             yield ref, change(term)
 
     return GroupRule(f"wrong_{of.name}", build, of.exactness, "test", "none", "", "", sample=of.sample)
