@@ -28,10 +28,34 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "the mean of (x + m) * (x - m) is that of (x - m) * (x - m)",
-        "take_variance_in_two_passes",
+        "take_variance_(of_dropped_axes_)?in_two_passes",
         "(operator: Sub replaced by Add at 0.0|sign: operand negated at 0.0.1.0)",
     ),
-    ("the absolute value does not see a sign", "remove_sign_below_abs", "sign: operand negated at 0"),
+    (
+        "the operand as it was before",
+        "remove_expand_before_matmul|sink_expand_behind_elementwise",
+        r"variable: operand replaced by expand(ed)? at 0(\.0)?",
+    ),
+    (
+        "the sum of rows is brought to its shape behind, whatever axes of 1 the vector has",
+        "add_vector_to_rows",
+        "omission: Reshape left out at 0.1",
+    ),
+    (
+        "a Reshape of the list of extents has no type that could be merged: the mutant does not fire",
+        "dequantize_rows",
+        "operands: Reshape with its first two operands swapped at root",
+    ),
+    (
+        "of one element the mean is the element itself",
+        "take_variance_(of_dropped_axes_)?in_two_passes",
+        r"variable: operand replaced by .* at 0\.[01]\.0",
+    ),
+    (
+        "absolute values and squares do not see a sign",
+        "remove_sign_below_abs|keep_axes_of_reduce(l1|l2|sumsquare)",
+        "sign: operand negated at 0",
+    ),
     ("only the shape of the operand is read", "replace_dropout_mask", "sign: operand negated at 0.0"),
     (
         "the order of the axes of a reduction is free",

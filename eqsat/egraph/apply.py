@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
@@ -95,11 +96,11 @@ class RuleApplier:
         """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
         egraph = self._egraph
         view = EGraphView(egraph)
-        looks = [Look(view) for _ in rules]
+        looks = [Look(view, rule.conditions, partial(self._count, rule.name)) for rule in rules]
         found = [
             (rule.name, ref, term, look)
             for rule, look in zip(rules, looks, strict=True)
-            for ref, term in rule.merges(look, lambda reason, name=rule.name: self._count(name, reason))
+            for ref, term in rule.merges(look, partial(self._count, rule.name))
         ]
         changed = False
         for name, ref, term, look in found:

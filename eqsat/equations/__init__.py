@@ -17,7 +17,8 @@ Both sides are written as Python expressions. On the left, a pattern:
 
 On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; ``None`` is
 an absent input or attribute; attributes and the arguments of functions (lower case) are Python expressions over what the left
-side has named, so ``perm=compose(p, q)`` computes an attribute.
+side has named, so ``perm=compose(p, q)`` computes an attribute, ``**a`` hands on those of the node ``a`` and ``**changed(a)``
+those of a mapping.
 
 A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``. One
 without which the equation is as true is marked: ``worthwhile("two axes: x.rank == 2")``.
@@ -89,6 +90,17 @@ class Equations:
         return equation(name, text, *where, **{**self._common, **options})
 
 
+def spelled(op: str) -> str:
+    """How equations write an operator, given by its key."""
+    return op.replace("::", ".")
+
+
+def stated(names: str, *where: Condition | str, functions: Functions | None = None) -> tuple[Condition, ...]:
+    """Conditions, in words for example, on what a group rule calls ``names``, separated by spaces."""
+    text = Text("", "", functions or {})
+    return tuple(condition_in_words(text, names.split(), c) if isinstance(c, str) else c for c in where)
+
+
 def _rule(
     text: Text,
     left: ast.expr,
@@ -114,4 +126,4 @@ def _rule(
     )
 
 
-__all__ = ["Equations", "equation"]
+__all__ = ["Equations", "equation", "spelled", "stated"]

@@ -10,6 +10,7 @@ from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.operator import operator
 from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
 
 
@@ -51,14 +52,20 @@ def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> A
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
 
 
-def _others(node: Ref, given: tuple[str, ...]) -> Mapping[str, Any]:
-    """The attributes of a node but those that are given."""
-    return {k: v for k, v in node.attributes.items() if k not in given}
+def _others(of: Ref | Mapping[str, Any], given: tuple[str, ...]) -> Mapping[str, Any]:
+    """The attributes of a node, or those that a function gives, but for those that are given one by one."""
+    attributes: Mapping[str, Any] = of.attributes if isinstance(of, Ref) else of
+    return {k: v for k, v in attributes.items() if k not in given}
 
 
 def _call(function: str | ast.expr, args: list[ast.expr], keywords: list[ast.keyword] | None = None) -> ast.Call:
     called = ast.Name(function, ast.Load()) if isinstance(function, str) else function
     return ast.Call(called, args, keywords or [])
+
+
+def _key(e: ast.Attribute) -> str:
+    """The key that an operator of another domain would have."""
+    return f"{ast.unparse(e.value)}::{e.attr}"
 
 
 class _Terms:
@@ -108,9 +115,7 @@ class _Values(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = node.func.id if isinstance(node.func, ast.Name) else ""
-        is_method = isinstance(node.func, ast.Attribute) and not ast.unparse(node.func.value).startswith(
-            ("com.", "eqsat")
-        )
+        is_method = isinstance(node.func, ast.Attribute) and operator(_key(node.func)) is None
         is_plain = is_method or called in self._text.functions or called in BUILTINS or called in self._bound
         return self.generic_visit(node) if is_plain else self._terms.term(node)
 

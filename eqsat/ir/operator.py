@@ -228,11 +228,14 @@ def traits_of(key: str, attributes: Attributes | None = None) -> Traits:
 
 
 @cache
-def operators_with(fact: Callable[[Operator], object]) -> tuple[str, ...]:
-    """The operators of the default domain of which ``fact`` is true, sorted: ``operators_with(lambda op: op.traits.moves)``."""
+def operators_with(fact: Callable[[Operator], object], *, domains: bool = False) -> tuple[str, ...]:
+    """The operators of the default domain of which ``fact`` is true, sorted: ``operators_with(lambda op: op.traits.moves)``.
+
+    ``domains``: those of all other domains, too.
+    """
     from eqsat.ir.operators.by_schema import TRAITS
 
-    names = (*(key for key in defined_operators() if "::" not in key), *TRAITS)
+    names = (*(key for key in defined_operators() if domains or "::" not in key), *TRAITS)
     found = [definition for definition in map(operator, names) if definition is not None and fact(definition)]
     return tuple(sorted(definition.name for definition in found))
 

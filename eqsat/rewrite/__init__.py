@@ -7,7 +7,8 @@ of named `Condition`s: a rule whose conditions cannot be established does not fi
 rules/README.md has examples. This package knows the IR only; `eqsat.egraph` compiles and runs rules.
 """
 
-from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match
+from eqsat.rewrite.families import for_each_operator
+from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match, unmet
 from eqsat.rewrite.rules import (
     AnyRule,
     Finder,
@@ -67,6 +68,7 @@ __all__ = [
     "apply",
     "family_of",
     "find_rule",
+    "for_each_operator",
     "group_rule",
     "literal",
     "present",
@@ -74,6 +76,7 @@ __all__ = [
     "registered_rules",
     "rule",
     "select_rules",
+    "unmet",
     "unregister",
     "variables",
 ]

@@ -77,8 +77,8 @@ class Hint:
     """What a condition asks of the value bound to ``name``: what a random instance draws for it, most of the time.
 
     A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
-    a node the value of an attribute. ``whole``: the value has the shape of the result; ``ranks``:
-    numbers of axes that it may have.
+    a node the value of an attribute. ``whole``: the value has the shape of the result; ``vector``: it varies along one axis of
+    what stands beside it at most; ``ranks``: numbers of axes that it may have.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Hint:
     dtypes: frozenset[DType] = frozenset()
     attribute: tuple[str, Any] | None = None
     whole: bool = False
+    vector: bool = False
     ranks: frozenset[int] = frozenset()
 
 
@@ -105,3 +106,14 @@ class Condition:
     fact: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
     worthwhile: bool = False
+
+
+def unmet(conditions: Iterable[Condition], match: Match) -> Unmet | None:
+    """Why the first of the conditions that does not hold does not; ``None`` where all do."""
+    try:
+        for condition in conditions:
+            if not condition.holds(match):
+                return Unmet(condition.name)
+    except Unmet as reason:
+        return reason
+    return None

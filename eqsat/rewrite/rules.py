@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from eqsat.errors import OptionError, RuleError, nearest
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operator
+from eqsat.rewrite.families import complete_families
 from eqsat.rewrite.match import AttributeOf, Condition, Match
 from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Unmet, Variable
 
@@ -61,6 +62,10 @@ class GroupView(Protocol):
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
         """Every e-node that reads ``ref``: operator, class, inputs."""
+        ...
+
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
         ...
 
 
@@ -167,7 +172,8 @@ def group_rule(
     """Registers a rule over groups of nodes (N-way merging).
 
     What ``find`` finds takes the place of a pattern, and the decorated function makes the right side of a match; without
-    ``find`` it is a generator of merges. ``sample`` draws a random graph with such a group.
+    ``find`` it is a generator of merges, which asks for the conditions ``where`` itself (`GroupView.meets`). ``sample`` draws a
+    random graph with such a group.
     """
 
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
@@ -216,11 +222,13 @@ def register(made: R) -> R:
 
 def registered_rules() -> tuple[AnyRule, ...]:
     """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    complete_families()
     return tuple(_REGISTRY.values())
 
 
 def find_rule(name: str) -> AnyRule:
     """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
+    complete_families()
     if name not in _REGISTRY:
         known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
         raise OptionError(f"rule {name!r} does not exist; {known}")

@@ -7,38 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from eqsat.ir.operator import Kind, operator, traits_of
 from eqsat.ir.operators.onnxruntime_products import FUSED_CONV, FUSED_MATMUL
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.traits import Rows
 from eqsat.samples import Sampler
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
-
-    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, or ``fixed`` (then
-    ``value`` is a constant).
-    """
-
-    shape: Shape
-    kind: str = "data"
-    value: np.ndarray | None = None
-
-
-def indices(values: Sequence[int]) -> Operand:
-    """A constant vector of int64, as shapes, axes and bounds are given."""
-    array = np.asarray(values, np.int64)
-    return Operand(array.shape, "fixed", array)
-
+from eqsat.samples.products import Operand, Shape, indices, plan_product, plan_windows
 
 Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], list[Operand]]
 """(sampler, wanted shape, number of operands, attributes, shapes already known) -> operands."""
@@ -62,7 +38,12 @@ def plan_operands(
     """Operands of ``op`` whose result has, if possible, the shape ``wanted``."""
     if op in _PLANS:
         return _PLANS[op](d, wanted, count, attributes, known)
-    if traits_of(op).reduces:
+    traits = traits_of(op)
+    if traits.product is not None and traits.product.axes is not None:
+        return plan_product(traits, d, wanted, count, attributes, known)
+    if traits.spatial:
+        return plan_windows(op, d, wanted, known, attributes)
+    if traits.reduces:
         return _reduce(d, wanted, count, attributes, known)
     definition = operator(op)
     if definition is not None and definition.kind is Kind.ELEMENTWISE:
@@ -84,8 +65,8 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
     return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
-@_plan("MatMul", "MatMulInteger", FUSED_MATMUL)
-def _matmul(
+@_plan(FUSED_MATMUL)
+def _fused_matmul(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     wanted = wanted if len(wanted) > 1 else d.shape(2, 3)
@@ -105,18 +86,6 @@ def _matmul(
     return [Operand(s) for s in turned]
 
 
-@_plan("Gemm")
-def _gemm(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
-    rows, columns = wanted if len(wanted) == 2 else d.extents(2)
-    inner = d.integer(2, 6)
-    a = (inner, rows) if attributes.get("transA") else (rows, inner)
-    b = (columns, inner) if attributes.get("transB") else (inner, columns)
-    planned = [a, b, d.broadcast_of((rows, columns))][:count]
-    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
-
-
 @_plan("Transpose")
 def _transpose(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
@@ -133,8 +102,8 @@ def _transpose(
     return [Operand(tuple(shape))]
 
 
-@_plan("Conv", FUSED_CONV)
-def _conv(
+@_plan(FUSED_CONV)
+def _fused_conv(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     group = attributes.get("group", 1)
@@ -157,7 +126,8 @@ def _normalised(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
-    return [Operand(shape), *(Operand(k or shape[-1:]) for k in known[1:])]
+    axis = attributes.setdefault("axis", d.choose((-1, -1, -2)))
+    return [Operand(shape), *(Operand(k or shape[axis:]) for k in known[1:])]
 
 
 @_plan("BatchNormalization")
@@ -269,9 +239,16 @@ def _gather(
 def _pad(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    shape = known[0] or wanted
-    most = d.choose((0, 2))
-    return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
+    """Mostly of spatial axes, at times with less than nothing."""
+    rank = len(known[0] or wanted)
+    anywhere = d.chance(0.12)
+    pads = [d.integer(0, 1) if i % max(rank, 1) > 1 or anywhere else 0 for i in range(2 * rank)]
+    if rank and d.chance(0.1):
+        pads[d.integer(0, 2 * rank - 1)] = -1
+    shape = known[0] or tuple(max(n - pads[i] - pads[i + rank], 1) for i, n in enumerate(wanted))
+    axes = d.permutation(rank) if count > 3 else range(rank)
+    both = [pads[a + side] for side in (0, rank) for a in axes]
+    return [Operand(shape), indices(both), Operand(()), indices(axes)][:count]
 
 
 @_plan("CastLike")
@@ -303,15 +280,21 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
     if op == "Cast":
         return {"to": d.choose([1, 6, 7, 10, 11])}
     if op in ("Gemm", FUSED_MATMUL):
-        return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
+        factors = {"alpha": d.choose([1.0, 1.0, 0.5, 3.0])}
+        factors |= {"beta": d.choose([1.0, 1.0, 0.5])} if op == "Gemm" else {}
+        return factors | {name: 1 for name in ("transA", "transB") if d.chance(0.4)}
     if op == FUSED_CONV and d.chance(0.3):
         return {"activation": "Tanh"}
     if traits_of(op).reduces or traits_of(op).folds:
         return {"keepdims": d.choose((1, 1, 1, 0))}
     if traits_of(op).rows is Rows.ALONG:
         return {"axis": d.choose([-1, -1, 0])}
-    if op == "Conv" and d.chance(0.3):
+    if "group" in (attributes_of_schema(op) or {}) and d.chance(0.3):
         return {"group": 2}
+    if op == "Pad":
+        return {"mode": d.choose(("edge", "reflect"))} if d.chance(0.25) else {}
+    if op == "BatchNormalization":
+        return {"epsilon": d.choose((1e-5, 0.5)), "training_mode": int(d.chance(0.15))}
     if op == "Gather":
         return {"axis": d.choose([0, -1])}
     if op == "Gelu":

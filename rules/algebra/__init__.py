@@ -8,7 +8,6 @@
     Expand(x) + y == x + y                                        where ``y`` enlarges it      `broadcasting`
     ReduceSum(x) / n == ReduceMean(x)                             reductions in one form       `reductions`
     Identity(x) == x                                              operators that do nothing    `structure`
-    x[0:a], x[a:n] == Split(x, (a, n - a))                        slices that cover a value    `tilings`
 
 Three equations of school are false here: ``x * 0 == 0``, ``x - x == 0`` and ``x / x == 1`` do not hold where ``x`` is infinite or
 NaN. Sums and products of floats re-associate up to rounding only, and only where a constant of the graph disappears: free

@@ -9,33 +9,25 @@ identity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import (
-    Apply,
-    GroupView,
-    Merge,
-    Ref,
-    Unmet,
-    apply,
-    group_rule,
-)
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import mul
 from eqsat.samples import Drawing, Fixed, Instance, Sampler, fixed
+
+_SOURCE = "associativity over the reals"
 
 _NEAR = 1e-3
 """How far from 1 the product of two factors is that undo each other."""
 
 _SPELLINGS = 4
 """Values of which one class may be a multiple, or a sum with a constant."""
-
-Chain = tuple[Ref, Ref]
-"""The variable and the constant operand."""
 
 
 def _extremes(c: Ref) -> tuple[float, float]:
@@ -58,126 +50,149 @@ def is_ordinary_summand(c: Ref) -> bool:
     return max(map(abs, c.interval)) * float(ml_dtypes.finfo(c.dtype.numpy).eps) < 1e-3
 
 
-def _chains(view: GroupView, op: str) -> Iterator[tuple[Ref, Chain]]:
+def chains(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
+    """Each ``op`` of floats with its variable and its constant operand."""
     for node, (p, q) in view.nodes(op):
-        assert p is not None
-        assert q is not None
-        if p.is_constant != q.is_constant and node.type.dtype.is_float:
-            yield node, ((q, p) if p.is_constant else (p, q))
+        if p is not None and q is not None and p.is_constant != q.is_constant and node.type.dtype.is_float:
+            yield node, *((q, p) if p.is_constant else (p, q))
 
 
-def _merged(view: GroupView, op: str, is_ordinary: Callable[[Ref], bool]) -> Iterator[Merge]:
-    chains: dict[int, dict[int, Chain]] = {}
-    for node, (x, c) in _chains(view, op):
-        chains.setdefault(node.handle, {}).setdefault(x.handle, (x, c))
-    spelled = {handle: set(found) for handle, found in chains.items()}
-    for node, (middle, outer) in list(_chains(view, op)):
-        there = spelled[node.handle]
-        for x, inner in chains.get(middle.handle, {}).values():
-            if x.handle in (node.handle, middle.handle) or x.handle in there or len(there) >= _SPELLINGS:
-                continue
-            try:
-                if is_ordinary(inner) and is_ordinary(outer) and _stays_small(inner, outer):
-                    there.add(x.handle)
-                    yield node, Apply(op, (x, apply(op, inner, outer)))
-            except Unmet:
-                continue
+# --- two constants in a chain
 
 
-def _stays_small(p: Ref, q: Ref) -> bool:
-    """Whether the two constants together are no larger than the larger one: no outer product of a row and a column."""
-    together = math.prod(np.broadcast_shapes(p.static_shape, q.static_shape))
-    return together <= max(math.prod(p.static_shape), math.prod(q.static_shape))
-
-
-def _draw(d: Sampler, op: str) -> Instance:
+def draw(d: Sampler, op: str, kinds: Sequence[str], inverse: str = "") -> Instance:
+    """``a op (b op c)`` of three values, those of the kind ``c`` constants of any size; mostly beside ``b op a``, at times with a
+    constant more."""
     drawing = Drawing()
-    shape = d.shape()
+    shape = d.shape(1, 3)
     dtype = d.choose(("float32", "float32", "float16"))
-    value = drawing.value(d.floats(shape, dtype))
-    inner: list[str] = []
-    for _ in range(d.integer(2, 3)):
-        form = d.broadcast_with(shape) if d.chance(0.3) else ()
-        array = d.scale(form, dtype) if op == "Mul" else d.floats(form, dtype)
-        if d.chance(0.15):
-            with np.errstate(over="ignore"):
-                array = array * np.asarray(60000.0 if dtype == "float16" else 12582912.0, dtype)
-        operands = [value, drawing.value(Fixed(array) if d.chance(0.9) else array)]
-        value = drawing.op(op, *(operands if d.chance() else operands[::-1]))
-        inner.append(value)
-    if d.chance(0.2):
-        value = drawing.op(op, value, drawing.value(fixed(1.0, dtype)))
-    return drawing.finish(value, *d.subset(inner[:-1], 0.3))
+    tiny = (
+        dtype == "float32" and op == "Mul" and d.chance(0.15)
+    )  # the product of two is 0, and a constant brings it back
+    values = []
+    for kind in d.choose(kinds):
+        form = () if d.chance(0.6) else d.broadcast_of(shape)
+        if kind == "c":
+            array = d.scale(form, dtype) if op == "Mul" else d.floats(form, dtype)
+            if tiny or d.chance(0.15):
+                with np.errstate(over="ignore"):
+                    factor = 1e30 if tiny else 60000.0 if dtype == "float16" else d.choose((12582912.0, 1e-30))
+                    array = array * np.asarray(factor, dtype)
+        else:
+            array = d.floats(shape, dtype, infinite=not tiny and d.chance(0.1)) * np.asarray(
+                1e-25 if tiny else 1, dtype
+            )
+        values.append(drawing.value(Fixed(array) if kind == "c" and d.chance(0.95) else array))
+    a, b, c = values
+    inner = drawing.op(d.choose((op, inverse or op)), *((b, c) if d.chance(0.7) else (c, b)))
+    root = drawing.op(op, *((a, inner) if d.chance() else (inner, a)))
+    if d.chance(0.3):
+        root = drawing.op(op, root, drawing.value(fixed(d.choose((1.0, 0.5, -2.0)), dtype)))
+    return drawing.finish(root, *([drawing.op(op, b, a)] if d.chance(0.9) else []), *d.subset([inner], 0.3))
 
 
-_SOURCE = "associativity over the reals"
+def _pairs(view: GroupView, op: str) -> Iterator[Match]:
+    """Each ``(x op inner) op outer`` of two constants, a few for each value."""
+    found: dict[int, dict[int, tuple[Ref, Ref]]] = {}
+    for node, x, c in chains(view, op):
+        found.setdefault(node.handle, {}).setdefault(x.handle, (x, c))
+    spelled = {handle: set(known) for handle, known in found.items()}
+    for node, middle, outer in chains(view, op):
+        there = spelled[node.handle]
+        for x, inner in found.get(middle.handle, {}).values():
+            new = x.handle not in (node.handle, middle.handle) and x.handle not in there
+            if new and len(there) < _SPELLINGS:
+                there.add(x.handle)
+                yield Match({"x": x, "inner": inner, "outer": outer, "op": op}, node)
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, sample=lambda d: _draw(d, "Mul"))
-def merge_constant_factors(view: GroupView) -> Iterator[Merge]:
-    """``(x * c1) * c2 == x * (c1 * c2)`` for constants of ordinary size."""
-    return _merged(view, "Mul", is_ordinary_factor)
+def ordinary(size: Callable[[Ref], bool], *names: str) -> Condition:
+    """The constants among the values are of ordinary size."""
+    return Condition(
+        f"constants among {', '.join(names)} of ordinary size",
+        lambda m: all(size(m[n]) for n in names if m[n].is_constant),
+    )
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, sample=lambda d: _draw(d, "Add"))
-def merge_constant_summands(view: GroupView) -> Iterator[Merge]:
-    """``(x + c1) + c2 == x + (c1 + c2)`` for constants of ordinary size."""
-    return _merged(view, "Add", is_ordinary_summand)
+def _stays_small(m: Match) -> bool:
+    p, q = m.inner.static_shape, m.outer.static_shape
+    return math.prod(np.broadcast_shapes(p, q)) <= max(math.prod(p), math.prod(q))
 
 
-def _draw_inner_number(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape()
-    dtype = d.choose(("float32", "float32", "float16", "int32"))
-    draw = d.integers if dtype == "int32" else d.floats
-    number = np.asarray(d.choose((0.5, 3.0, -2.0, 0.0)), dtype)
-    x, y = draw(d.broadcast_with(shape), dtype), draw(shape, dtype)
-    if dtype == "float32" and d.chance(0.15):  # x * y alone underflows, and this brings it back
-        x, y, number = x * np.float32(1e-25), y * np.float32(1e-25), np.asarray(1e30, dtype)
-    form = d.broadcast_with(shape) if d.chance(0.2) else d.choose(((), (1,)))
-    left = drawing.value(x)
-    if dtype == "float32" and d.chance(0.2):  # another factor, which may undo the first one
-        left = drawing.op(d.choose(("Mul", "Div")), left, drawing.value(fixed(d.choose((3.0, 1 / 3, 2.0)), dtype)))
-    inner = drawing.op("Mul", drawing.value(y), drawing.value(fixed(np.full(form, number), dtype)))
-    return drawing.finish(drawing.op("Mul", *((left, inner) if d.chance() else (inner, left))))
+SMALL = Condition("together no larger than the larger one, as a row and a column are", _stays_small, worthwhile=True)
+
+
+def _define(op: str, name: str, equation: str, size: Callable[[Ref], bool]) -> None:
+    def merged(m: Match) -> Term:
+        return Apply(m.op, (m.x, apply(m.op, m.inner, m.outer)))
+
+    merged.__name__, merged.__doc__ = name, f"``{equation}`` for constants of ordinary size."
+    group_rule(
+        find=partial(_pairs, op=op),
+        where=[ordinary(size, "inner", "outer"), SMALL],
+        exactness=Exactness.ROUNDING,
+        source=_SOURCE,
+        sample=partial(draw, op=op, kinds=("cxc", "ccx", "xcc")),
+    )(merged)
+
+
+_define("Mul", "merge_constant_factors", "(x * c1) * c2 == x * (c1 * c2)", is_ordinary_factor)
+_define("Add", "merge_constant_summands", "(x + c1) + c2 == x + (c1 + c2)", is_ordinary_summand)
+
+# --- a number in a product of variables
 
 
 def _number(c: Ref) -> float | None:
-    """A constant of ordinary size that is one number."""
+    """The number that a constant is."""
     try:
-        return float(c.value.reshape(())) if math.prod(c.static_shape) == 1 and is_ordinary_factor(c) else None
+        return float(c.value.reshape(())) if c.type.size == 1 else None
     except Unmet:
         return None
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, sample=_draw_inner_number)
-def move_number_out_of_product(view: GroupView) -> Iterator[Merge]:
-    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size, and not about 1.
+def _products(view: GroupView) -> Iterator[Match]:
+    """Each ``x * (y * c)`` of floats for a number ``c``, with the numbers of which ``x`` is a multiple.
 
-    Not where ``x`` is a multiple by about ``1 / c``: a value that is a multiple of its own multiple has ever new spellings,
-    as weights that absorb the one factor and then the other. Nor where ``y * c`` is dequantised: ``c`` is a scale then, or
-    part of one.
+    Not where ``y * c`` is dequantised: ``c`` is a scale then, or part of one.
     """
     dequantised = {node.handle for node, _ in view.nodes("DequantizeLinear")}
     multiples: dict[int, list[tuple[Ref, Ref, float]]] = {}
     factors: dict[int, list[float]] = {}
-    for node, (y, c) in _chains(view, "Mul"):
+    for node, y, c in chains(view, "Mul"):
         number = _number(c)
-        if number is None:
-            continue
-        if node.handle not in dequantised and abs(number - 1) >= _NEAR:
-            multiples.setdefault(node.handle, []).append((y, c, number))
-        factors.setdefault(node.handle, []).append(number)
+        if number is not None:
+            factors.setdefault(node.handle, []).append(number)
+            if node.handle not in dequantised:
+                multiples.setdefault(node.handle, []).append((y, c, number))
     for node, (_, divisor) in view.nodes("Div"):
         number = _number(divisor) if divisor is not None and divisor.is_constant and node.dtype in FLOATS else None
-        if number is not None:
+        if number:
             factors.setdefault(node.handle, []).append(1 / number)
     for node, (p, q) in view.nodes("Mul"):
-        assert p is not None
-        assert q is not None
-        if p.is_constant or q.is_constant or node.type.dtype not in FLOATS:
+        if p is None or q is None or p.is_constant or q.is_constant or node.type.dtype not in FLOATS:
             continue
         for x, middle in ((p, q), (q, p)):
             for y, c, number in multiples.get(middle.handle, ()):
-                if not any(abs(number * other - 1) < _NEAR for other in factors.get(x.handle, ())):
-                    yield node, mul(mul(x, y), c)
+                yield Match({"x": x, "y": y, "c": c, "number": number, "factors": factors.get(x.handle, ())}, node)
+
+
+def _ends(m: Match) -> bool:
+    """A value that is a multiple of its own multiple has ever new spellings, as weights that absorb the one factor and then the
+    other."""
+    return not any(abs(m.number * other - 1) < _NEAR for other in (1, *m.factors))
+
+
+ENDS = Condition("c not about 1, and x no multiple by about 1 / c", _ends, worthwhile=True)
+
+
+@group_rule(
+    find=_products,
+    where=[ordinary(is_ordinary_factor, "c"), ENDS],
+    exactness=Exactness.ROUNDING,
+    source=_SOURCE,
+    sample=partial(draw, op="Mul", kinds=("xyc", "xcy", "xyz")),
+)
+def move_number_out_of_product(m: Match) -> Term:
+    """``x * (y * c) == (x * y) * c`` for a number ``c`` of ordinary size, and not about 1, nor about what undoes a factor of
+    ``x``."""
+    return mul(mul(m.x, m.y), m.c)

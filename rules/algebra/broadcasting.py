@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise
 from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+_SOURCE = "ONNX multidirectional broadcasting"
 
 
 def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> bool:
@@ -26,25 +29,35 @@ def _broadcasts_to(operands: Sequence[Sequence[Dim]], result: Sequence[Dim]) -> 
     return True
 
 
-def _expanded(view: GroupView) -> dict[int, list[Ref]]:
-    """Class of each Expand -> what is expanded; likewise for a Tile that repeats only axes of extent 1, and for a view that only
-    adds leading axes."""
-    found: dict[int, list[Ref]] = {}
-    for op in ("Expand", "Tile"):
-        for node, (x, _) in view.nodes(op):
-            assert x is not None
-            try:
-                if x.handle != node.handle and _broadcasts_to([x.shape, node.shape], node.shape):
-                    found.setdefault(node.handle, []).append(x)
-            except Unmet:
-                continue
-    for node, (x, _) in view.nodes("Reshape"):
-        try:
-            if x is not None and x.rank < node.rank and node.shape == (1,) * (node.rank - x.rank) + tuple(x.shape):
-                found.setdefault(node.handle, []).append(x)
-        except Unmet:
-            continue
-    return found
+def _is_repeated(node: Ref, x: Ref) -> bool:
+    """Whether ``x`` is repeated along axes of extent 1 only."""
+    known = x.type.shape is not None and node.type.shape is not None
+    return known and _broadcasts_to([x.shape, node.shape], node.shape)
+
+
+def _has_more_axes(node: Ref, x: Ref) -> bool:
+    """Whether a view only adds leading axes to ``x``."""
+    known = x.type.shape is not None and node.type.shape is not None
+    return known and x.rank < node.rank and node.shape == (1,) * (node.rank - x.rank) + tuple(x.shape)
+
+
+def _expanded_operands(view: GroupView, ops: Sequence[str]) -> Iterator[Match]:
+    """Each of the operators with an expanded operand, and its operands with ``x`` in place of that."""
+    expanded: dict[int, list[Ref]] = {}
+    for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape",))):
+        for node, (x, *_) in (found for op in repeating for found in view.nodes(op)):
+            if x is not None and x.handle != node.handle and is_expanded(node, x):
+                expanded.setdefault(node.handle, []).append(x)
+    for op in ops if expanded else ():
+        for node, inputs in view.nodes(op):
+            for i, operand in enumerate(inputs):
+                for x in expanded.get(operand.handle, ()) if operand is not None else ():
+                    operands = tuple(x if j == i else p for j, p in enumerate(inputs) if p is not None)
+                    yield Match({"x": x, "expanded": operand, "operands": operands, "op": op}, node)
+
+
+def _again(m: Match) -> Term:
+    return Apply(m.op, m.operands, m.root.attributes)
 
 
 def _draw(d: Sampler, op: str | None) -> Instance:
@@ -72,39 +85,42 @@ def _draw(d: Sampler, op: str | None) -> Instance:
     return drawing.finish(drawing.op(chosen, *operands))
 
 
-_SOURCE = "ONNX multidirectional broadcasting"
+KEEPS_SHAPE = Condition(
+    "the result keeps its shape", lambda m: _broadcasts_to([p.shape for p in m.operands], m.root.shape)
+)
 
 
-@group_rule(exactness=Exactness.EXACT, source=_SOURCE, sample=lambda d: _draw(d, None))
-def remove_expand_before_elementwise(view: GroupView) -> Iterator[Merge]:
-    """``f(Expand(x), y) == f(x, y)`` for a broadcasting ``f`` whose result keeps its shape."""
-    expanded = _expanded(view)
-    for op in operators_with(is_broadcasting) if expanded else ():
-        for node, inputs in view.nodes(op):
-            for i, operand in enumerate(inputs):
-                for x in expanded.get(operand.handle, ()) if operand is not None else ():
-                    operands = [x if j == i else p for j, p in enumerate(inputs) if p is not None]
-                    try:
-                        if _broadcasts_to([p.shape for p in operands], node.shape):
-                            yield node, Apply(op, tuple(operands), node.attributes)
-                    except Unmet:
-                        continue
+@group_rule(
+    find=lambda view: _expanded_operands(view, operators_with(is_broadcasting)),
+    where=[KEEPS_SHAPE],
+    exactness=Exactness.EXACT,
+    source=_SOURCE,
+    sample=partial(_draw, op=None),
+)
+def remove_expand_before_elementwise(m: Match) -> Term:
+    """``f(Expand(x), y) == f(x, y)`` for a broadcasting ``f`` whose result keeps its shape; likewise for a Tile that repeats only
+    axes of extent 1, and for a view that only adds leading axes."""
+    return _again(m)
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=_SOURCE, sample=lambda d: _draw(d, "MatMul"))
-def remove_expand_before_matmul(view: GroupView) -> Iterator[Merge]:
+SAME_MATRICES = Condition(
+    "only batch axes were expanded", lambda m: m.x.rank >= 2 and m.x.shape[-2:] == m.expanded.shape[-2:]
+)
+KEEPS_BATCH = Condition(
+    "the result keeps its batch axes", lambda m: _broadcasts_to([p.shape[:-2] for p in m.operands], m.root.shape[:-2])
+)
+
+
+@group_rule(
+    find=partial(_expanded_operands, ops=("MatMul",)),
+    where=[SAME_MATRICES, KEEPS_BATCH],
+    exactness=Exactness.ROUNDING,
+    source=_SOURCE,
+    sample=partial(_draw, op="MatMul"),
+)
+def remove_expand_before_matmul(m: Match) -> Term:
     """``Expand(x) @ y == x @ y`` where only batch axes were expanded and the result keeps its shape."""
-    expanded = _expanded(view)
-    for node, inputs in view.nodes("MatMul") if expanded else ():
-        for i, operand in enumerate(inputs):
-            for x in expanded.get(operand.handle, ()) if operand is not None else ():
-                operands = [x if j == i else p for j, p in enumerate(inputs) if p is not None]
-                try:
-                    matrices = x.rank >= 2 and operand is not None and x.shape[-2:] == operand.shape[-2:]
-                    if matrices and _broadcasts_to([p.shape[:-2] for p in operands], node.shape[:-2]):
-                        yield node, Apply("MatMul", tuple(operands))
-                except Unmet:
-                    continue
+    return _again(m)
 
 
 def _sinking(d: Sampler) -> Instance:
@@ -119,19 +135,37 @@ def _sinking(d: Sampler) -> Instance:
     return drawing.finish(drawing.op(chosen, expanded, *others))
 
 
-@group_rule(exactness=Exactness.EXACT, source=_SOURCE, sample=_sinking)
-def sink_expand_behind_elementwise(view: GroupView) -> Iterator[Merge]:
-    """``f(Expand(x), c) == Expand(f(x, c))`` for a number ``c``."""
+def _users_of_expanded(view: GroupView) -> Iterator[Match]:
+    """Each elementwise operator that reads an Expand, with ``x`` in its place, and its other operands."""
     for expand, (x, shape) in view.nodes("Expand"):
-        if x is None or shape is None or x.is_constant or x.handle == expand.handle:
+        if x is None or x.is_constant or x.handle == expand.handle:
             continue
         for op, node, inputs in view.users(expand):
-            try:
-                others = [i for i in inputs if i is not None and i.handle != expand.handle]
-                if op not in operators_with(is_elementwise) or len(others) != len(inputs) - 1:
-                    continue
-                if node.shape == expand.shape and all(o.is_constant and o.shape == () for o in others):
-                    operands = tuple(x if i is not None and i.handle == expand.handle else i for i in inputs)
-                    yield node, apply("Expand", Apply(op, operands, node.attributes), shape)  # type: ignore[arg-type]
-            except Unmet:
-                continue
+            if op in operators_with(is_elementwise):
+                operands = tuple(x if i is not None and i.handle == expand.handle else i for i in inputs)
+                others = [i for i in inputs if i is None or i.handle != expand.handle]
+                bound = {"x": x, "shape": shape, "expand": expand, "op": op, "operands": operands, "others": others}
+                yield Match(bound, node)
+
+
+ONCE = Condition(
+    "one operand is expanded", lambda m: None not in m.others and len(m.others) == len(m.operands) - 1, worthwhile=True
+)
+NUMBERS = Condition(
+    "the others are numbers", lambda m: all(o.is_constant and o.shape == () for o in m.others), worthwhile=True
+)
+STAYS_EXPANDED = Condition(
+    "the result keeps the expanded shape", lambda m: m.root.shape == m.expand.shape, worthwhile=True
+)
+
+
+@group_rule(
+    find=_users_of_expanded,
+    where=[ONCE, NUMBERS, STAYS_EXPANDED],
+    exactness=Exactness.EXACT,
+    source=_SOURCE,
+    sample=_sinking,
+)
+def sink_expand_behind_elementwise(m: Match) -> Term:
+    """``f(Expand(x), c) == Expand(f(x, c))`` for a number ``c``."""
+    return apply("Expand", Apply(m.op, m.operands, m.root.attributes), m.shape)

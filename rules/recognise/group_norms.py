@@ -6,159 +6,128 @@ by a normalisation of the last axis, and a second Reshape goes back; scale and b
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import another_value, constant, finite, kernels, number, same_type
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
-from eqsat.rules.linear.alignment import elements_along, lined_up, reshaped, reshaped_term
-from eqsat.rules.terms import add, constant, every_element, finite, int64s, mul
+from eqsat.ir.types import Dim, DType
+from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rules.linear.alignment import lined_up, reshaped, reshaped_term
+from eqsat.rules.terms import int64s
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
-ROUNDING = Exactness.ROUNDING
-SOURCE = "ONNX GroupNormalization; Wu and He 2018"
-x, s, b, w, there, back = variables("x s b w there back")
+
+def cuts_into(groups: Dim, channels: Dim) -> bool:
+    """Whether so many channels are known to fall into so many groups of whole ones."""
+    return isinstance(groups, int) and isinstance(channels, int) and groups > 0 and channels % groups == 0
 
 
-def _groups(m: Match) -> tuple[int, int]:
-    """(groups, channels) where the first Reshape joins neighbouring channels of each image and the second undoes it."""
-    m.require(m.x.dtype is DType.FLOAT, "no float32")
-    shape, grouped = m.x.shape, m.grouped.shape
-    m.require(len(shape) >= 3 and len(grouped) >= 3, "no channels, or no axis to normalise")
-    m.require(grouped[0] == shape[0], "the Reshape moves elements between images")
-    channels, groups = shape[1], grouped[1]
-    if not isinstance(channels, int) or not isinstance(groups, int) or groups < 1:
-        m.require(False, "the number of channels or groups is unknown")
-    m.require(channels % groups == 0, "the groups cut through channels")
-    m.require(m.root.type == m.x.type, "the second Reshape does not undo the first")
-    return groups, channels  # type: ignore[return-value]
-
-
-def _per_channel(value: Ref, groups: int, channels: int) -> Term:
+def repeated(value: Ref, groups: int, channels: int) -> Term:
     """A vector with an element for each group, repeated for the channels of the group."""
     if groups == channels:
         return value
-    repeated = apply("Expand", reshaped(value, (groups, 1)), int64s((groups, channels // groups)))
-    return reshaped_term(repeated, (channels,))
+    each = apply("Expand", reshaped(value, (groups, 1)), int64s((groups, channels // groups)))
+    return reshaped_term(each, (channels,))
 
 
-def _images(d: Sampler) -> tuple[np.ndarray, int]:
-    """Images and the number of groups that their channels are to form."""
-    n, height, width = d.extents(3)
-    groups, each = d.choose(((2, 3), (3, 2), (2, 1), (1, 4)))
-    return d.floats((n, groups * each, height, width)) + np.float32(d.choose((0, 3))), groups
+def full(count: int, value: float) -> Term:
+    return literal(np.full(count, value, np.float32))
 
 
-def _reshapes(d: Sampler, x: np.ndarray, groups: int) -> dict[str, Any]:
-    n, channels, height, width = x.shape
-    rest = channels * height * width // groups
-    if d.chance(0.1) and n * channels % groups == 0:  # images in one row: groups may hold parts of two
-        grouped = [1, n * groups, rest]
-    else:
-        grouped = [0 if d.chance() else n, groups, rest if d.chance() else -1]
-    shape = list(x.shape) if d.chance(0.9) else [n, height, channels, width]
-    return {"there": fixed(grouped, "int64"), "back": fixed(shape, "int64"), SYMBOLIC: [n] if d.chance(0.3) else []}
+def lies_along_channels(w: Ref, x: Ref) -> bool:
+    """Whether a value beside ``x`` is one number, or one for each channel."""
+    shape = (1,) * (x.rank - w.rank) + tuple(w.shape)
+    return w.rank <= x.rank and shape[1] in (1, x.shape[1]) and all(d == 1 for d in (shape[0], *shape[2:]))
 
 
-def _instance(d: Sampler) -> dict[str, Any]:
-    x, groups = _images(d)
-    drawn = _reshapes(d, x, groups)
-    count = int(drawn["there"].array[1])
-    parts = {"s": d.either(d.floats((count,))), "b": d.either(d.floats((count,)))}
-    return {"x": x, **drawn, **parts, "norm": {"epsilon": d.choose((1e-5, 0.5))}}
-
-
-@rule(
-    apply(
-        "Reshape", apply("InstanceNormalization", apply("Reshape", x, there).named("grouped"), s, b).named("norm"), back
-    ),
-    exactness=ROUNDING,
-    source=SOURCE,
-    sample=_instance,
-)
-def recognise_group_normalization(m: Match) -> Term:
-    """``Reshape(InstanceNormalization(Reshape(x, [N, G, -1]), s, b), [N, C, ...]) == GroupNormalization(x, s', b')``.
-
-    ``s'`` and ``b'`` repeat ``s`` and ``b`` for the channels of each group.
-    """
-    groups, channels = _groups(m)
-    scale, bias = _per_channel(m.s, groups, channels), _per_channel(m.b, groups, channels)
-    return apply("GroupNormalization", m.x, scale, bias, num_groups=groups, epsilon=m.norm.attr("epsilon", 1e-5))
-
-
-def _layer(d: Sampler) -> dict[str, Any]:
-    x, groups = _images(d)
-    drawn = _reshapes(d, x, groups)
-    rest = x.size // (x.shape[0] * groups)
-    scale = np.ones(rest, np.float32) if d.chance(0.85) else d.floats((rest,))
-    if drawn["there"].array[0] == 1:
-        drawn["there"] = fixed([x.shape[0], groups, rest], "int64")
-    attributes = {"axis": -1 if d.chance(0.9) else 2, "epsilon": d.choose((1e-5, 0.5))}
-    return {"x": x, **drawn, "s": fixed(scale), "norm": attributes}
-
-
-@rule(
-    apply("Reshape", apply("LayerNormalization", apply("Reshape", x, there).named("grouped"), s).named("norm"), back),
-    where=[constant("s"), every_element("s", 1)],
-    exactness=ROUNDING,
-    source=SOURCE,
-    sample=_layer,
-)
-def recognise_group_normalization_of_rows(m: Match) -> Term:
-    """``Reshape(LayerNormalization(Reshape(x, [N, G, M]), 1), [N, C, ...]) == GroupNormalization(x, 1, 0)``."""
-    groups, channels = _groups(m)
-    m.require(m.grouped.rank == 3 and m.norm.attr("axis", -1) in (-1, 2), "more or other axes are normalised")
-    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-    attributes = {"num_groups": groups, "epsilon": m.norm.attr("epsilon", 1e-5)}
-    return apply("GroupNormalization", m.x, literal(ones), literal(zeros), **attributes)
-
-
-def _normalised(d: Sampler) -> dict[str, Any]:
-    x, groups = _images(d)
-    channels = x.shape[1]
-    shapes = ((channels, 1, 1), (channels, 1, 1), (1, channels, 1, 1), (), (1,), x.shape[3:], (2, *x.shape))
-    value = d.scale(d.choose(shapes))
-    attributes = {"num_groups": groups, "epsilon": d.choose((1e-5, 0.5))}
-    scale = d.floats((channels,))
+def _images(d: Sampler) -> dict[str, Any]:
+    """Images, normalised in groups of channels between two views, or as such, and a value beside them."""
+    n, *positions = d.extents(d.choose((3, 3, 3, 2, 1)))
+    groups, each = d.choose(((2, 3), (3, 2), (2, 1), (1, 12), (1, 12)))
+    channels = groups * each
+    shape = (n, channels, *positions)
+    rest = math.prod(shape) // (n * groups)
+    # as it should be; images in one row, where groups may hold parts of two; groups of parts of channels
+    grouped = d.choose(((n, groups, rest),) * 7 + ((1, n * groups, rest),) * 2 + ((n, groups * rest, 1),))
+    there = grouped if grouped[0] != n or d.chance() else (0, groups, -1) if grouped[1] == groups else grouped
+    back = (
+        (d.choose((0, n)) if grouped[0] == n else n, *shape[1:])
+        if d.chance(0.9)
+        else (n, *positions[:1], channels, *positions[1:])
+    )
+    found: dict[str, Any] = {"t": fixed(there, "int64"), "u": fixed(back, "int64")}
+    found |= {SYMBOLIC: [n]} if d.chance(0.3) else {}
+    ones = np.ones(grouped[2], np.float32)
+    found |= {
+        "one": fixed(ones if d.chance(0.85) else d.floats(ones.shape)),
+    }
+    epsilon = {"epsilon": d.choose((1e-5, 0.5))}
+    found |= {
+        "i": epsilon,
+        "l": {"axis": d.choose((-1, -1, -1, 2, 1)), **epsilon},
+        "n": {"num_groups": groups, **epsilon},
+    }
+    found |= {name: d.either(d.floats((grouped[1],))) for name in "gh"}
+    column = (channels, *(1,) * len(positions))
+    x, scale, shift = d.floats(shape) + np.float32(d.choose((0, 3))), d.floats((channels,)), d.floats((channels,))
+    value = d.scale(d.choose((column, column, (1, *column), (), (1,), shape[3:], (2, *shape))))
     if d.chance(0.2):  # of images all alike nothing remains, whatever the scale
         x, scale, value = np.zeros_like(x), scale * np.float32(1e30), np.float32(1e30)
-    shift = d.floats((channels,))
-    if d.chance(0.2):  # the shift alone overflows, the sum does not
+    elif d.chance(0.2):  # the shift alone overflows, the sum does not
         scale, shift, value = np.full_like(scale, 3e19), np.full_like(shift, 4e19), np.float32(1e19)
-    parts = {"s": d.either(scale, 0.9), "b": d.either(shift, 0.9)}
-    return {"x": x, **parts, "w": d.either(np.asarray(value), 0.9), "norm": attributes}
+    found |= {name: d.either(np.asarray(v), 0.9) for name, v in (("s", scale), ("b", shift), ("w", value))}
+    return found | {"x": x}
 
 
-def _of_channels(m: Match) -> Term:
-    """The factor or summand ``w`` as a number, or a vector with an element for each channel."""
-    m.require(m.root.handle != m.norm.handle, "the result is the value itself")
-    m.require(m.w.dtype is m.s.dtype, "scale and factor of different types")
-    elements_along(m.w, m.x, 1)
-    return lined_up(m.w)
-
-
-@rule(
-    mul(apply("GroupNormalization", x, s, b).named("norm"), w),
-    where=[constant("s", "b", "w"), finite("s", "w"), finite("b", "w")],
-    exactness=ROUNDING,
-    source=SOURCE,
-    sample=_normalised,
+equation = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source="ONNX GroupNormalization; Wu and He 2018",
+    sample=_images,
+    functions={f.__name__: f for f in (cuts_into, repeated, full, lies_along_channels, lined_up)},
 )
-def scale_group_normalization(m: Match) -> Term:
-    """``GroupNormalization(x, s, b) * w == GroupNormalization(x, s * w, b * w)`` for ``w`` along the channels."""
-    factor = _of_channels(m)
-    return apply("GroupNormalization", m.x, mul(m.s, factor), mul(m.b, factor), **dict(m.norm.attributes))
-
-
-@rule(
-    add(apply("GroupNormalization", x, s, b).named("norm"), w),
-    where=[constant("b", "w")],
-    exactness=ROUNDING,
-    source=SOURCE,
-    sample=_normalised,
+GROUPED = (
+    same_type("x"),
+    kernels("x", DType.FLOAT),
+    "channels and positions: x.rank >= 3",
+    "each image by itself: y.shape[0] == x.shape[0]",
+    "groups of whole channels: cuts_into(y.shape[1], x.shape[1])",
 )
-def shift_group_normalization(m: Match) -> Term:
-    """``GroupNormalization(x, s, b) + w == GroupNormalization(x, s, b + w)`` for ``w`` along the channels."""
-    return apply("GroupNormalization", m.x, m.s, add(m.b, _of_channels(m)), **dict(m.norm.attributes))
+equation(
+    "recognise_group_normalization",
+    """Reshape(InstanceNormalization(Reshape(x, t, **y), g, h, epsilon=e, **i), u, **z)
+       == GroupNormalization(x, repeated(g, y.shape[1], x.shape[1]), repeated(h, y.shape[1], x.shape[1]),
+                             num_groups=y.shape[1], epsilon=e)""",
+    *GROUPED,
+)
+
+
+equation(
+    "recognise_group_normalization_of_rows",
+    """Reshape(LayerNormalization(Reshape(x, t, **y), one, axis=a, epsilon=e, **l), u, **z)
+       == GroupNormalization(x, full(x.shape[1], 1), full(x.shape[1], 0), num_groups=y.shape[1], epsilon=e)""",
+    number("one", 1),
+    *GROUPED,
+    "rows of one axis: y.rank == 3 and a % 3 == 2",
+)
+
+
+ALONG = (another_value("n"), "w lies along the channels: lies_along_channels(w, x)")
+equation(
+    "scale_group_normalization",
+    "GroupNormalization(x, s, b, **n) * w == GroupNormalization(x, s * lined_up(w), b * lined_up(w), **n)",
+    constant("s", "b", "w"),
+    finite("s", "w"),
+    finite("b", "w"),
+    *ALONG,
+)
+equation(
+    "shift_group_normalization",
+    "GroupNormalization(x, s, b, **n) + w == GroupNormalization(x, s, b + lined_up(w), **n)",
+    constant("b", "w"),
+    *ALONG,
+)

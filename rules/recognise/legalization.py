@@ -2,6 +2,7 @@
 
 Each rule here runs only where the target's description lists its operator as unsupported: choosing kernels that exist is then
 extraction like any other. The spellings are the stable ones: no exponential overflows, variances are means of squared distances.
+Half precision is left alone: kernels compute inside in float32, which the spelling would not.
 """
 
 from __future__ import annotations
@@ -10,145 +11,98 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import kernels
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Ref, Term, apply, literal, rule, variables
-from eqsat.rules.terms import add, div, int64s, mul, sub
+from eqsat.rewrite import Literal, Ref, literal
+from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler
 
-ROUNDING = Exactness.ROUNDING
-x, s, b = variables("x s b")
-(c,) = variables("c?")
+
+def last_axes(axis: int, x: Ref) -> Literal:
+    """The axes of ``x`` from ``axis`` on, counted from the end."""
+    return int64s(range(axis % x.rank - x.rank, 0))
 
 
-def _plain(d: Sampler) -> dict[str, Any]:
-    return {"x": d.floats(d.shape(), d.choose(("float32", "float32", "float64", "float16")), wild=d.chance(0.2))}
+def full(count: int, value: float, x: Ref) -> Literal:
+    """A vector of equal numbers of the type of ``x``."""
+    return literal(np.full(count, value, x.dtype.numpy))
 
 
-def _check(m: Match) -> None:
-    """Half precision is left alone: kernels compute inside in float32, which the spelling would not."""
-    m.require(m.x.dtype in (DType.FLOAT, DType.DOUBLE), "neither float32 nor float64")
+def column(x: Ref) -> Literal:
+    """The shape in which a vector lies along the channels of ``x``."""
+    return int64s([-1, *[1] * (x.rank - 2)])
 
 
-def _number(m: Match, value: float) -> Term:
-    return literal(value, m.x.dtype)
-
-
-def _softmax(d: Sampler) -> dict[str, Any]:
-    drawn = _plain(d)
-    rank = drawn["x"].ndim
-    return drawn | {"softmax": {"axis": d.integer(-rank, rank - 1)} if d.chance(0.8) else {}}
-
-
-def _shifted(m: Match) -> tuple[Term, Term]:
-    """``x`` less its maximum along the axis of the softmax, and that axis."""
-    axes = int64s([m.softmax.attr("axis", -1)])
-    return sub(m.x, apply("ReduceMax", m.x, axes, keepdims=1)), axes
-
-
-@rule(
-    apply("Softmax", x).named("softmax"),
-    exactness=ROUNDING,
-    source="ONNX Softmax",
-    sample=_softmax,
-    legalizes="Softmax",
+equation = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    functions={f.__name__: f for f in (int64s, last_axes, full, column)},
 )
-def spell_out_softmax(m: Match) -> Term:
-    """``Softmax(x) == Exp(x - ReduceMax(x)) / ReduceSum(Exp(x - ReduceMax(x)))``."""
-    _check(m)
-    shifted, axes = _shifted(m)
-    powers = apply("Exp", shifted)
-    return div(powers, apply("ReduceSum", powers, axes, keepdims=1))
+WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
+SHIFTED = "(x - ReduceMax(x, int64s([i]), keepdims=1))"
+SUM = f"ReduceSum(Exp({SHIFTED}), int64s([i]), keepdims=1)"
+for op, name, right in (
+    ("Softmax", "softmax", f"Exp({SHIFTED}) / {SUM}"),
+    ("LogSoftmax", "log_softmax", f"{SHIFTED} - Log({SUM})"),
+):
+    equation(
+        f"spell_out_{name}",
+        f"{op}(x, axis=i, **n) == {right}",
+        WIDE,
+        source=f"ONNX {op}",
+        legalizes=op,
+    )
 
 
-@rule(
-    apply("LogSoftmax", x).named("softmax"),
-    exactness=ROUNDING,
-    source="ONNX LogSoftmax",
-    sample=_softmax,
-    legalizes="LogSoftmax",
-)
-def spell_out_log_softmax(m: Match) -> Term:
-    """``LogSoftmax(x) == y - Log(ReduceSum(Exp(y)))`` where ``y == x - ReduceMax(x)``."""
-    _check(m)
-    shifted, axes = _shifted(m)
-    return sub(shifted, apply("Log", apply("ReduceSum", apply("Exp", shifted), axes, keepdims=1)))
+def over_root(value: str) -> str:
+    """``value`` over the root of the mean of its squares."""
+    return f"{value} / Sqrt(ReduceMean({value} * {value}, last_axes(i, x), keepdims=1) + number(e, x.dtype))"
 
 
 def _rows(d: Sampler) -> dict[str, Any]:
+    """The scale may have a type of its own."""
     x = d.floats(d.shape(2, 4, ones=0.05), d.choose(("float32", "float32", "float64")))
     axis = d.integer(-2, -1)
-    extents = x.shape[axis:]
-    found = {"x": x, "s": d.floats(extents, str(x.dtype)), "norm": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
-    return found | ({"c": d.floats(extents, str(x.dtype))} if d.chance() else {})
+    scale = d.floats(x.shape[axis:], str(x.dtype) if d.chance(0.8) else "float32")
+    return {"x": x, "s": scale, "n": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
 
 
-def _divided(m: Match, value: Term, axes: Term) -> Term:
-    """``value`` over the root of the mean of its squares along ``axes``."""
-    squares = apply("ReduceMean", mul(value, value), axes, keepdims=1)
-    return div(value, apply("Sqrt", add(squares, _number(m, m.norm.attr("epsilon", 1e-5)))))
-
-
-def _normalised_axes(m: Match, scale: Ref) -> Term:
-    axis, rank = m.norm.attr("axis", -1), m.x.rank
-    m.require(scale.rank <= rank - axis % rank, "the scale enlarges the result")
-    return int64s(range(axis % rank - rank, 0))
-
-
-@rule(
-    apply("RMSNormalization", x, s).named("norm"),
-    exactness=ROUNDING,
+equation(
+    "spell_out_rms_normalization",
+    f"RMSNormalization(x, s, axis=i, epsilon=e, **n) == {over_root('x')} * s",
+    WIDE,
+    "the scale is of the type of x: s.dtype is x.dtype",
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
-    sample=lambda d: {k: v for k, v in _rows(d).items() if k != "c"},
+    sample=_rows,
     legalizes="RMSNormalization",
 )
-def spell_out_rms_normalization(m: Match) -> Term:
-    """``RMSNormalization(x, s) == x / Sqrt(ReduceMean(x * x) + eps) * s``."""
-    _check(m)
-    m.require(m.s.dtype is m.x.dtype, "scale of another type")
-    return mul(_divided(m, m.x, _normalised_axes(m, m.s)), m.s)
-
-
-@rule(
-    apply("LayerNormalization", x, s, c).named("norm"),
-    exactness=ROUNDING,
+NORMAL = over_root("(x - ReduceMean(x, last_axes(i, x), keepdims=1))")
+equation(
+    "spell_out_layer_normalization",
+    f"LayerNormalization(x, s, *c, axis=i, epsilon=e, **n) == ({NORMAL} * s if c is None else {NORMAL} * s + c)",
+    WIDE,
     source="ONNX LayerNormalization; Ba, Kiros and Hinton 2016",
-    sample=_rows,
     legalizes="LayerNormalization",
 )
-def spell_out_layer_normalization(m: Match) -> Term:
-    """``LayerNormalization(x, s, c) == y / Sqrt(ReduceMean(y * y) + eps) * s + c`` where ``y == x - ReduceMean(x)``."""
-    _check(m)
-    m.require(m.s.dtype is m.x.dtype, "scale of another type")
-    axes = _normalised_axes(m, m.s)
-    scaled = mul(_divided(m, sub(m.x, apply("ReduceMean", m.x, axes, keepdims=1)), axes), m.s)
-    return scaled if m.c is None else add(scaled, m.c)
 
 
 def _images(d: Sampler) -> dict[str, Any]:
     n, *positions = d.extents(d.integer(2, 3))
     groups, each = d.choose(((2, 3), (3, 2), (1, 4)))
-    channels = groups * each
+    parts = {name: d.floats((groups * each,)) for name in ("s", "b")}
     attributes = {"num_groups": groups, "epsilon": d.choose((1e-5, 0.5))}
-    parts = {"s": d.floats((channels,)), "b": d.floats((channels,))}
-    return {"x": d.floats((n, channels, *positions)), **parts, "norm": attributes}
+    return {"x": d.floats((n, groups * each, *positions)), **parts, "n": attributes}
 
 
-@rule(
-    apply("GroupNormalization", x, s, b).named("norm"),
-    exactness=ROUNDING,
+equation(
+    "spell_out_group_normalization",
+    """GroupNormalization(x, s, b, num_groups=g, epsilon=e, **n)
+       == Reshape(InstanceNormalization(Reshape(x, int64s([0, g, -1])), full(g, 1, x), full(g, 0, x), epsilon=e),
+                  int64s(x.shape) if x.type.is_static else Shape(x)) * Reshape(s, column(x)) + Reshape(b, column(x))""",
+    WIDE,
     source="ONNX GroupNormalization; Wu and He 2018",
     sample=_images,
     legalizes="GroupNormalization",
 )
-def spell_out_group_normalization(m: Match) -> Term:
-    """``GroupNormalization(x, s, b) == InstanceNormalization(x in groups, 1, 0) * s + b``."""
-    _check(m)
-    groups, rank = m.norm.attr("num_groups"), m.x.rank
-    ones, zeros = (literal(np.full(groups, v, m.x.dtype.numpy)) for v in (1, 0))
-    grouped = apply("Reshape", m.x, int64s([0, groups, -1]))
-    normal = apply("InstanceNormalization", grouped, ones, zeros, epsilon=m.norm.attr("epsilon", 1e-5))
-    column = int64s([-1, *[1] * (rank - 2)])
-    shape = int64s(m.x.static_shape) if m.x.type.is_static else apply("Shape", m.x)
-    scaled = mul(apply("Reshape", normal, shape), apply("Reshape", m.s, column))
-    return add(scaled, apply("Reshape", m.b, column))

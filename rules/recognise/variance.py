@@ -7,88 +7,47 @@ were it equal to the variance, the variance without its clamp could be chosen in
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-import numpy as np
-
+from eqsat.conditions import constant, kernels, same_type
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.recognise.norms import epsilon_of, normalised_extents, trailing_axis
-from eqsat.rules.terms import add, constant, div, mul, same_type, sub
-from eqsat.samples import Sampler, fixed
+from eqsat.rules.recognise.norms import EPSILON, axes_of, known, ones, reduces_last, spelled
 
-SOURCE = "definition of the variance; Flax takes it in one pass"
-x, eps = variables("x eps")
-(axes,) = variables("axes?")
-
-_MEAN = apply("ReduceMean", x, axes).named("mean")
-_SQUARES = apply("ReduceMean", mul(x, x), axes).named("square")
-
-
-def _drawn(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(1, 4, ones=0.05), d.choose(("float32", "float32", "float32", "float16")))
-    x = (x + d.choose((0, 0, 1))).astype(x.dtype)
-    kept: dict[str, Any] = {"keepdims": 1} if d.chance() else {}
-    if d.chance(0.1):
-        return {"x": x, "square": kept | {"noop_with_empty_axes": 1}, "mean": kept | {"noop_with_empty_axes": 1}}
-    first = d.integer(max(x.ndim - 2, 0), x.ndim - 1)
-    chosen = list(range(first, x.ndim)) if d.chance(0.8) else [d.integer(0, x.ndim - 1)]
-    return {
-        "x": x,
-        "axes": fixed([a - x.ndim if d.chance() else a for a in chosen], "int64"),
-        "square": kept,
-        "mean": kept,
-    }
-
-
-def _variance(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    dropped = {"keepdims": 0}
-    if d.chance(0.4):
-        found |= {"square": dropped, "mean": dropped if d.chance(0.8) else {}}
-    return found
-
-
-@rule(
-    sub(_SQUARES, mul(_MEAN, _MEAN)),
-    where=[constant("axes")],
+equation = Equations(
+    __name__,
     exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_variance,
+    source="definition of the variance; Flax takes it in one pass",
+    functions={f.__name__: f for f in (axes_of, known, ones, reduces_last)},
 )
-def take_variance_in_two_passes(m: Match) -> Term:
-    """``ReduceMean(x * x) - ReduceMean(x) * ReduceMean(x) == ReduceMean((x - ReduceMean(x)) * (x - ReduceMean(x)))``."""
-    kept = _kept_axes(m)
-    centred = sub(m.x, m.mean if kept else apply("ReduceMean", m.x, m.axes, keepdims=1))
-    return apply("ReduceMean", mul(centred, centred), m.axes, **dict(m.square.attributes))
+FLOAT32 = kernels("x", DType.FLOAT)
+SAME_AXES = "both means over the same axes: axes_of(r, a, x) == axes_of(mean, a, x)"
+MEAN = "ReduceMean(x, *a, keepdims={0}, **mean)"
+VARIANCE = f"ReduceMean(x * x, *a, keepdims={{0}}, **r) - {MEAN} * {MEAN}"
 
-
-def _kept_axes(m: Match) -> int:
-    """Whether the two means keep the reduced axes. Raises `Unmet` where they are not both means, and of one shape."""
-    m.require(m.x.dtype is DType.FLOAT, "no float32")
-    m.require(not any(n.attr("noop_with_empty_axes", 0) for n in (m.square, m.mean)), "nothing is reduced")
-    kept: int = m.square.attr("keepdims", 1)
-    m.require(kept == m.mean.attr("keepdims", 1), "one drops the reduced axes")
-    return kept
-
-
-def _clamped(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    extent = d.choose(((), (1,), (1,) * found["x"].ndim, (1,) * (found["x"].ndim + 1)))
-    return found | {"eps": fixed(np.full(extent, d.choose((1e-2, 0.5, 0.1, -0.5)), found["x"].dtype))}
-
-
-@rule(
-    div(sub(x, _MEAN), apply("Sqrt", add(apply("Relu", sub(_SQUARES, mul(_MEAN, _MEAN))), eps))),
-    where=[constant("axes", "eps"), same_type("x")],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_clamped,
+for name, kept, mean in (
+    ("take_variance_in_two_passes", 1, "mean"),
+    ("take_variance_of_dropped_axes_in_two_passes", 0, "ReduceMean(x, *a, **mean, keepdims=1)"),
+):
+    equation(
+        name,
+        f"{VARIANCE.format(kept)} == ReduceMean((x - {mean}) * (x - {mean}), *a, **r)",
+        constant("a"),
+        FLOAT32,
+        SAME_AXES,
+        sample=partial(spelled, kept=kept),
+    )
+equation(
+    "recognise_layer_normalization_in_one_pass",
+    f"""(x - {MEAN.format(1)}) / Sqrt(Relu({VARIANCE.format(1)}) + eps)
+        == LayerNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
+    constant("a"),
+    *EPSILON,
+    same_type("x"),
+    FLOAT32,
+    SAME_AXES,
+    "the means are taken over the last axes: reduces_last(r, a, x) > 0",
+    "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
+    sample=spelled,
 )
-def recognise_layer_normalization_in_one_pass(m: Match) -> Term:
-    """``(x - mean) / Sqrt(Relu(ReduceMean(x * x) - mean * mean) + eps) == LayerNormalization(x, 1)`` over the last axes."""
-    _kept_axes(m)
-    axis, epsilon = trailing_axis(m), epsilon_of(m)
-    ones = literal(np.ones(normalised_extents(m, m.x, axis), m.x.dtype.numpy))
-    return apply("LayerNormalization", m.x, ones, axis=axis, epsilon=epsilon)

@@ -1,22 +1,20 @@
-"""Parts and wholes: slices, splits and concatenations of any number of parts cancel and compose."""
+"""Parts and wholes: slices, splits and concatenations of any number of parts cancel and compose.
+
+A `Part` is what a Slice in steps of 1 or one output of a Split takes of a value along one axis.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from eqsat.exactness import Exactness
-from eqsat.ir.types import TensorType
-from eqsat.rewrite import PROJECTION, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.views.movement import slice_ranges, slice_term
+from eqsat.rewrite import PROJECTION, Finder, GroupRule, GroupView, Match, Ref, RightSide, Term, apply, group_rule
+from eqsat.rules.terms import int64s
+from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.samples import Drawing, Instance, Sampler, fixed
-
-EXACT = Exactness.EXACT
-SPEC = "ONNX operator specification"
 
 
 @dataclass(frozen=True)
@@ -32,250 +30,221 @@ class Part:
         return slice_term(self.whole, {self.axis: range(self.start, self.end)})
 
 
-def _axis(node: Ref, of: Ref, default: int = 0) -> int:
-    return int(node.attr("axis", default)) % of.rank
+Concats = Mapping[int, Sequence[tuple[int, tuple[Ref, ...]]]]
+"""Class of each Concat -> its axes and parts."""
 
 
-def _extent(ref: Ref, axis: int) -> int:
-    found = ref.shape[axis]
-    if not isinstance(found, int):
-        raise Unmet("an extent is unknown")
-    return found
-
-
-def _offsets(parts: tuple[Ref | None, ...], axis: int) -> list[int]:
-    """Where each part begins, and where the last one ends."""
-    return [0, *itertools.accumulate(_extent(p, axis) for p in parts if p is not None)]
+def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
+    """Where each part begins, and where the last one ends; nothing where an extent is unknown."""
+    extents = [p.shape[axis] for p in parts]
+    known = [d for d in extents if isinstance(d, int)]
+    return [0, *itertools.accumulate(known)] if len(known) == len(extents) else []
 
 
 def split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     """Every output of a Split with known sizes, and which part of its input it is."""
     splits = {node.handle: (node, inputs) for node, inputs in view.nodes("Split")}
-    outputs: dict[int, dict[int, Ref]] = {}
-    for projection, (of,) in view.nodes(PROJECTION):
-        if of is not None and of.handle in splits:
-            outputs.setdefault(of.handle, {})[projection.attr("index")] = projection
-    for handle, by_index in outputs.items():
-        node, inputs = splits[handle]
-        try:
-            yield from _parts_of_split(node, inputs, by_index)
-        except Unmet:
+    for output, (of,) in view.nodes(PROJECTION):
+        if of is None or of.handle not in splits:
             continue
-
-
-def _parts_of_split(node: Ref, inputs: tuple[Ref | None, ...], outputs: dict[int, Ref]) -> Iterator[tuple[Ref, Part]]:
-    whole = inputs[0]
-    assert whole is not None
-    axis = _axis(node, whole)
-    if len(inputs) > 1 and inputs[1] is not None:
-        offsets = [0, *itertools.accumulate(int(n) for n in inputs[1].value)]
-    else:
-        extent, count = _extent(whole, axis), int(node.attr("num_outputs"))
-        each = -(-extent // count)
-        offsets = [min(i * each, extent) for i in range(count + 1)]
-    for index, output in outputs.items():
-        yield output, Part(whole, axis, offsets[index], offsets[index + 1])
+        node, (whole, *sizes) = splits[of.handle]
+        if whole is None or whole.type.shape is None:
+            continue
+        axis = node.attr("axis", 0) % whole.rank
+        index, offsets = output.attr("index"), []
+        if sizes and sizes[0] is not None:
+            offsets = [0, *itertools.accumulate(sizes[0].value.tolist())] if sizes[0].is_constant else []
+        elif isinstance(extent := whole.shape[axis], int):
+            each = -(-extent // node.attr("num_outputs"))
+            offsets = [min(i * each, extent) for i in range(node.attr("num_outputs") + 1)]
+        if offsets:
+            yield output, Part(whole, axis, offsets[index], offsets[index + 1])
 
 
 def slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     """Every Slice that cuts one axis in steps of 1, and which part of its input it is."""
-    for node, (whole, starts, ends, *rest) in view.nodes("Slice"):
-        assert whole is not None
-        assert starts is not None
-        assert ends is not None
-        try:
-            axes, steps = (*rest, None, None)[:2]
-            ranges = slice_ranges(whole, starts, ends, axes, steps)
-            cut = {i: r for i, r in ranges.items() if len(r) != _extent(whole, i)}
-        except Unmet:
+    for node, inputs in view.nodes("Slice"):
+        given: Any = (*inputs, None, None)[:5]
+        whole, starts, _, axes, steps = given
+        if any(i is not None and not i.is_constant for i in given[1:]) or whole.type.shape is None:
             continue
-        if len(cut) == 1:
-            axis, found = next(iter(cut.items()))
-            if found and (len(found) == 1 or found.step == 1):
+        if runs_forward(whole, starts, axes, steps):
+            cut = [(i, r) for i, r in taken(*given).items() if len(r) != whole.shape[i]]
+            if len(cut) == 1 and len(cut[0][1]) > 0 and (len(cut[0][1]) == 1 or cut[0][1].step == 1):
+                axis, found = cut[0]
                 yield node, Part(whole, axis, found.start, found[-1] + 1)
 
 
-def _concats(view: GroupView) -> dict[int, list[tuple[int, tuple[Ref, ...]]]]:
-    """Class of each Concat -> its axes and parts."""
+def parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
+    """Every part of a value."""
+    yield from split_parts_of(view)
+    yield from slices_of(view)
+
+
+def _concats(view: GroupView) -> Concats:
     found: dict[int, list[tuple[int, tuple[Ref, ...]]]] = {}
     for node, inputs in view.nodes("Concat"):
         parts = tuple(p for p in inputs if p is not None)
-        try:
-            found.setdefault(node.handle, []).append((_axis(node, parts[0]), parts))
-        except Unmet:
-            continue
+        if parts and parts[0].type.shape is not None:
+            found.setdefault(node.handle, []).append((node.attr("axis") % parts[0].rank, parts))
     return found
 
 
-# --- parts of a concatenation --------------------------------------------------------------------------------------------
+# --- random instances ----------------------------------------------------------------------------------------------------
 
 
-def _draw_concat(d: Sampler) -> tuple[Drawing, list[str], str, int, list[int]]:
-    drawing = Drawing()
-    shape = d.shape(1, 3)
-    axis = d.integer(0, len(shape) - 1)
-    sizes = [d.integer(1, 5) for _ in range(d.integer(2, 4))]
-    dtype = d.choose(("float32", "int8"))
-    parts = [drawing.value(d.array((*shape[:axis], n, *shape[axis + 1 :]), dtype)) for n in sizes]
-    whole = drawing.op("Concat", *parts, axis=axis if d.chance() else axis - len(shape))
-    return drawing, parts, whole, axis, sizes
+def _cut(d: Sampler, drawing: Drawing, value: str, axis: int, places: Sequence[int]) -> list[str]:
+    """A value cut at some places along an axis, by a Split or by slices, of which at times one is missing or too many."""
+    shape = _shape(drawing, value)
+    places = sorted({0, *places, shape[axis]})
+    at = axis if d.chance() else axis - len(shape)
+    sizes = [end - start for start, end in itertools.pairwise(places)]
+    if len(sizes) > 1 and d.chance():
+        equal = len(set(sizes)) == 1 and d.chance()
+        given = () if equal else (drawing.value(fixed(sizes, "int64")),)
+        count = {"num_outputs": len(sizes)} if equal else {}
+        return list(drawing.op("Split", value, *given, outputs=len(sizes), axis=at, **count))
+    bounds = list(itertools.pairwise(places))
+    if len(bounds) > 1 and d.chance(0.2):
+        bounds.pop(d.integer(0, len(bounds) - 1))
+    if d.chance(0.2):
+        bounds.append((0, max(shape[axis] - 1, 1)))
+    ends = [2**63 - 1 if end == shape[axis] and d.chance() else end for _, end in bounds]
+    given = [[drawing.value(fixed([i], "int64")) for i in (b[0], end, at)] for b, end in zip(bounds, ends, strict=True)]
+    return [drawing.op("Slice", value, *inputs) for inputs in given]
 
 
-def _part_of_concat(d: Sampler) -> Instance:
-    drawing, _, whole, axis, sizes = _draw_concat(d)
-    total = sum(sizes)
-    if d.chance():
-        cuts = sizes if d.chance(0.7) else [total - 1, 1]
-        values = drawing.op("Split", whole, drawing.value(fixed(cuts, "int64")), outputs=len(cuts), axis=axis)
-        return drawing.finish(*values)
-    piece = d.integer(0, len(sizes) - 1)
-    start = sum(sizes[:piece])
-    end = start + sizes[piece]
-    if d.chance(0.4):
-        start, end = sorted(d.rng.choice(total + 1, 2, replace=False).tolist())
-    bounds = (drawing.value(fixed([i], "int64")) for i in (start, end, axis))
-    return drawing.finish(drawing.op("Slice", whole, *bounds))
+def _shape(drawing: Drawing, value: str) -> Any:
+    type: Any = drawing.builder.type_of(value)
+    return type.shape
 
 
-@group_rule(exactness=EXACT, source=SPEC, sample=_part_of_concat)
-def take_part_from_operand_of_concat(view: GroupView) -> Iterator[Merge]:
-    """``Slice(Concat(..., x, ...)) == Slice(x)`` for a part, of a Slice or a Split, that lies in one operand."""
-    concats = _concats(view)
-    for ref, part in itertools.chain(split_parts_of(view), slices_of(view)):
-        for axis, operands in concats.get(part.whole.handle, ()):
-            if axis != part.axis:
-                continue
-            try:
-                offsets = _offsets(operands, axis)
-                for operand, begin, end in zip(operands, offsets, offsets[1:], strict=False):
-                    if begin <= part.start and part.end <= end and part.start < part.end:
-                        yield ref, Part(operand, axis, part.start - begin, part.end - begin).term()
-                        break
-            except Unmet:
-                continue
-
-
-# --- concatenations of parts ---------------------------------------------------------------------------------------------
-
-
-def _concat_of_parts(d: Sampler) -> Instance:
+def _parts_and_wholes(d: Sampler) -> Instance:
+    """Parts of a value, wholes of them, parts of those and of parts, wholes of wholes."""
     drawing = Drawing()
     shape = d.shape(1, 3, ones=0)
     axis = d.integer(0, len(shape) - 1)
-    x = drawing.value(d.array(shape))
-    cuts = sorted(set(d.rng.integers(1, shape[axis], 2).tolist()))
-    offsets = [0, *cuts, shape[axis]]
-    if d.chance():
-        sizes = np.diff(offsets)
-        values = list(drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=axis))
-    else:
-        values = []
-        for bounds in itertools.pairwise(offsets):
-            inputs = (drawing.value(fixed([i], "int64")) for i in (*bounds, axis))
-            values.append(drawing.op("Slice", x, *inputs))
+    dtype = d.choose(("float32", "int8"))
+    x = drawing.value(d.array(shape, dtype))
+    pieces = _cut(d, drawing, x, axis, d.rng.integers(1, shape[axis], 2).tolist())
+    joined = list(pieces)
+    if d.chance(0.3):
+        joined.insert(d.integer(0, len(joined)), drawing.value(d.array(shape, dtype)))
     if d.chance(0.2):
-        values.reverse()
-    if d.chance(0.2):
-        values.pop()
-    joined = axis if d.chance(0.9) or len(set(np.diff(offsets).tolist())) > 1 else len(shape) - 1 - axis
-    return drawing.finish(drawing.op("Concat", *values, axis=joined))
+        joined.reverse()
+    other = len(shape) - 1 - axis  # another axis, if the pieces fit along it
+    along = other if len({_shape(drawing, p)[axis] for p in joined}) == 1 and d.chance(0.3) else axis
+    whole = drawing.op("Concat", *joined, axis=along if d.chance() else along - len(shape))
+    extents = [_shape(drawing, p)[along] for p in joined]
+    places = list(itertools.accumulate(extents)) if d.chance(0.7) else d.rng.integers(0, sum(extents), 2).tolist()
+    again = _cut(d, drawing, whole, along, places)
+    piece = d.choose(pieces)
+    across = d.integer(0, len(shape) - 1)
+    again += _cut(d, drawing, piece, across, [d.integer(0, _shape(drawing, piece)[across])])
+    more = [whole, drawing.value(d.array(_shape(drawing, whole), dtype)), pieces[-1] if along == axis else whole]
+    d.rng.shuffle(more)
+    return drawing.finish(drawing.op("Concat", *more, axis=along), *again)
 
 
-@group_rule(exactness=EXACT, source=SPEC, sample=_concat_of_parts)
-def join_adjacent_parts(view: GroupView) -> Iterator[Merge]:
-    """``Concat(x[a:b], x[b:c], ...) == x[a:...]`` for adjacent parts of one value, in order."""
+def _rule(find: Finder) -> Callable[[RightSide], GroupRule]:
+    return group_rule(
+        find=find, exactness=Exactness.EXACT, source="ONNX Slice, Split and Concat", sample=_parts_and_wholes
+    )
+
+
+def _part(m: Match) -> Term:
+    return m.part.term()
+
+
+# --- parts of wholes, wholes of parts ------------------------------------------------------------------------------------
+
+
+def _parts_in_operands(view: GroupView) -> Iterator[Match]:
+    """Each part of a concatenation that lies in one of its operands, as a part of that."""
+    concats = _concats(view)
+    for ref, part in parts_of(view):
+        for axis, operands in concats.get(part.whole.handle, ()) if part.start < part.end else ():
+            offsets = _offsets(operands, axis) if axis == part.axis else []
+            for operand, begin, end in zip(operands, offsets, offsets[1:], strict=False):
+                if begin <= part.start and part.end <= end:
+                    yield Match({"part": Part(operand, axis, part.start - begin, part.end - begin)}, ref)
+                    break
+
+
+@_rule(_parts_in_operands)
+def take_part_from_operand_of_concat(m: Match) -> Term:
+    """``Slice(Concat(..., x, ...)) == Slice(x)`` for a part, of a Slice or a Split, that lies in one operand."""
+    return _part(m)
+
+
+def _joined_parts(view: GroupView) -> Iterator[Match]:
+    """Each concatenation of parts of one value, each of which begins where the one before it ends."""
     parts: dict[int, list[Part]] = {}
-    for ref, part in itertools.chain(split_parts_of(view), slices_of(view)):
+    for ref, part in parts_of(view):
         parts.setdefault(ref.handle, []).append(part)
     for node, inputs in view.nodes("Concat"):
-        first = inputs[0]
-        if first is None or len(inputs) < 2:
-            continue
-        for start in parts.get(first.handle, ()):
-            joined = _join(start, inputs[1:], parts)
-            if joined is not None and joined.axis == _axis(node, first):
-                try:
-                    yield node, joined.term()
-                except Unmet:
-                    continue
+        first, *others = (parts.get(i.handle, []) if i is not None else [] for i in inputs)
+        for part in first if others else ():
+            end: int | None = part.end
+            for found in others:
+                like = (p for p in found if (p.whole.handle, p.axis, p.start) == (part.whole.handle, part.axis, end))
+                end = next((p.end for p in like), None)
+            if end is not None and part.start < end and part.axis == node.attr("axis") % part.whole.rank:
+                yield Match({"part": Part(part.whole, part.axis, part.start, end)}, node)
 
 
-def _join(start: Part, others: tuple[Ref | None, ...], parts: dict[int, list[Part]]) -> Part | None:
-    end = start.end
-    for other in others:
-        candidates = () if other is None else parts.get(other.handle, ())
-        found = next(
-            (p for p in candidates if p.whole.handle == start.whole.handle and p.axis == start.axis and p.start == end),
-            None,
-        )
-        if found is None:
-            return None
-        end = found.end
-    return Part(start.whole, start.axis, start.start, end)
+@_rule(_joined_parts)
+def join_adjacent_parts(m: Match) -> Term:
+    """``Concat(x[a:b], x[b:c], ...) == x[a:...]`` for adjacent parts of one value, in order."""
+    return _part(m)
+
+
+def _tiles(view: GroupView) -> Iterator[Match]:
+    """Each slice among those that cover a value, one beginning where another ends, the shortest of those that begin together."""
+    slices: dict[tuple[int, int], dict[int, tuple[Ref, Part]]] = {}
+    for ref, part in slices_of(view):
+        beginning = slices.setdefault((part.whole.handle, part.axis), {})
+        if part.start not in beginning or part.end < beginning[part.start][1].end:
+            beginning[part.start] = (ref, part)
+    for beginning in slices.values():
+        tiles: list[tuple[Ref, Part]] = []
+        while (at := tiles[-1][1].end if tiles else 0) in beginning:
+            tiles.append(beginning[at])
+        if len(tiles) > 1 and tiles[0][1].whole.shape[tiles[0][1].axis] == at:
+            for index, (ref, part) in enumerate(tiles):
+                yield Match({"part": part, "sizes": [p.end - p.start for _, p in tiles], "index": index}, ref)
+
+
+@_rule(_tiles)
+def split_instead_of_slices(m: Match) -> Term:
+    """``x[:a], x[a:b], x[b:] == Split(x, [a, b - a, n - b])`` along one axis."""
+    split = apply("Split", m.part.whole, int64s(m.sizes), outputs=len(m.sizes), axis=m.part.axis)
+    return split.output(m.index)
 
 
 # --- parts of parts, wholes of wholes ------------------------------------------------------------------------------------
 
 
-def _slice_of_split(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape(1, 3, ones=0)
-    axis = d.integer(0, len(shape) - 1)
-    x = drawing.value(d.array(shape))
-    attributes: dict[str, Any] = {"axis": axis}
-    halves = drawing.op("Split", x, outputs=2, num_outputs=2, **attributes)
-    which = d.integer(0, 1)
-    sliced = d.integer(0, len(shape) - 1)
-    bounds = [drawing.value(fixed([i], "int64")) for i in (d.integer(0, 1), 2**31 - 1, sliced)]
-    out = drawing.op("Slice", halves[which], *bounds)
-    return drawing.finish(out, *d.subset(halves))
-
-
-@group_rule(exactness=EXACT, source="composition of index maps", sample=_slice_of_split)
-def compose_slice_of_split(view: GroupView) -> Iterator[Merge]:
-    """``Slice(Split(x)[i]) == Slice(x)``."""
+def _slices_of_split(view: GroupView) -> Iterator[Match]:
+    """Each slice of an output of a Split, by the ranges of what is split."""
     outputs = {ref.handle: part for ref, part in split_parts_of(view)}
     for ref, part in slices_of(view):
         outer = outputs.get(part.whole.handle)
-        if outer is None:
-            continue
-        ranges = {outer.axis: range(outer.start, outer.end)}
-        inner = ranges.get(part.axis, range(_extent(outer.whole, part.axis)))
-        ranges[part.axis] = inner[part.start : part.end]
-        try:
-            yield ref, slice_term(outer.whole, ranges)
-        except Unmet:
-            continue
+        if outer is not None and outer.start < outer.end:
+            ranges = {outer.axis: range(outer.start, outer.end)}
+            inner = ranges.get(part.axis, range(part.end))
+            ranges[part.axis] = inner[part.start : part.end]
+            yield Match({"whole": outer.whole, "ranges": ranges}, ref)
 
 
-def _nested_concat(d: Sampler) -> Instance:
-    drawing, parts, inner, axis, _ = _draw_concat(d)
-    like = drawing.builder.type_of(parts[0])
-    assert isinstance(like, TensorType)
-    other = drawing.value(d.array([n for n in like.shape or () if isinstance(n, int)], like.dtype))
-    operands = [inner, other] if d.chance() else [other, inner, parts[-1]]
-    outer = drawing.op("Concat", *operands, axis=axis)
-    return drawing.finish(outer, *([inner] if d.chance(0.3) else []))
+@_rule(_slices_of_split)
+def compose_slice_of_split(m: Match) -> Term:
+    """``Slice(Split(x)[i]) == Slice(x)``."""
+    return slice_term(m.whole, m.ranges)
 
 
-@group_rule(exactness=EXACT, source=SPEC, sample=_nested_concat)
-def flatten_concat(view: GroupView) -> Iterator[Merge]:
-    """``Concat(Concat(x, y), z) == Concat(x, y, z)`` along one axis."""
-    concats = _concats(view)
-    for node, inputs in view.nodes("Concat"):
-        axis = _axis(node, inputs[0]) if inputs[0] is not None else 0
-        flat = list(_flattened(node.handle, axis, tuple(p for p in inputs if p is not None), concats, frozenset()))
-        if len(flat) > len(inputs):
-            yield node, apply("Concat", *flat, axis=axis)
-
-
-def _flattened(
-    handle: int,
-    axis: int,
-    parts: tuple[Ref, ...],
-    concats: dict[int, list[tuple[int, tuple[Ref, ...]]]],
-    above: frozenset[int],
-) -> Iterator[Ref]:
+def _flattened(handle: int, axis: int, parts: Sequence[Ref], concats: Concats, above: frozenset[int]) -> Iterator[Ref]:
+    """The parts of a concatenation and of those among its parts."""
     above = above | {handle}
     for part in parts:
         inner = None if part.handle in above else next((p for k, p in concats.get(part.handle, ()) if k == axis), None)
@@ -283,3 +252,20 @@ def _flattened(
             yield part
         else:
             yield from _flattened(part.handle, axis, inner, concats, above)
+
+
+def _nested_concats(view: GroupView) -> Iterator[Match]:
+    concats = _concats(view)
+    for node, inputs in view.nodes("Concat"):
+        parts = [p for p in inputs if p is not None]
+        if parts and parts[0].type.shape is not None:
+            axis = node.attr("axis") % parts[0].rank
+            flat = list(_flattened(node.handle, axis, parts, concats, frozenset()))
+            if len(flat) > len(inputs):
+                yield Match({"flat": flat, "axis": axis}, node)
+
+
+@_rule(_nested_concats)
+def flatten_concat(m: Match) -> Term:
+    """``Concat(Concat(x, y), z) == Concat(x, y, z)`` along one axis."""
+    return apply("Concat", *m.flat, axis=m.axis)

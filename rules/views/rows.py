@@ -10,161 +10,113 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Match, Ref, Term, apply, rule, variables
+from eqsat.rewrite import Ref
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
-from eqsat.rules.terms import add, int64s, matmul
+from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
 
-DOMAIN = "com.microsoft"
-SOURCE = "each row by itself"
-x, y, q, w, s, z, s2, z2, g, b, shape, low, high = variables("x y q w s z? s2 z2? g b? shape low? high?")
+
+def stacks_rows(value: Ref, result: Ref) -> bool:
+    """Whether ``result`` has the rows of the matrix ``value``, of which there are some, along several leading axes."""
+    *lead, last = result.static_shape or (0,)
+    return len(lead) > 1 and 0 not in result.static_shape and value.shape == (math.prod(lead), last)
 
 
-def _unstacks(m: Match, value: Ref, result: Ref) -> None:
-    """Raises `Unmet` unless ``result`` has the rows of the matrix ``value`` along several leading axes."""
-    m.require(value.rank == 2 and result.rank > 2, "no matrix seen with more axes")
-    rows, columns = value.static_shape
-    m.require((rows, columns) == (math.prod(result.static_shape[:-1]), result.static_shape[-1]), "the rows change")
-
-
-def _restored(term: Term, m: Match) -> Term:
-    return apply("Reshape", term, int64s(m.root.static_shape))
-
-
-def _drawn(d: Sampler, dtype: str = "float32") -> dict[str, Any]:
-    first, second, columns = d.extents(3)
-    rows = d.integers((first * second, columns), dtype) if dtype != "float32" else d.floats((first * second, columns))
-    target = (first, second, columns) if d.chance(0.85) else (columns, first * second, 1)
-    return {"q" if dtype != "float32" else "x": rows, "shape": fixed(target, "int64")}
-
-
-def _bytes(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d, "uint8")
-    last = (int(found["shape"].array[-1]),)
-    scale = d.positive(d.choose(((), (1,), last)))
-    return {**found, "s": fixed(scale), "z": fixed(d.integers(scale.shape, "uint8")), "dq": {"axis": -1}}
-
-
-@rule(
-    apply("DequantizeLinear", apply("Reshape", q, shape), s, z).named("dq"),
-    exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_bytes,
-    domain=DOMAIN,
-)
-def dequantize_rows(m: Match) -> Term:
-    """``DQ(Reshape(q), s, z) == Reshape(DQ(q, s, z))`` for one scale, where the view splits the rows of a matrix up."""
-    _unstacks(m, m.q, m.root)
-    m.require(m.q.dtype is DType.UINT8, "not unsigned")
-    m.require(per_tensor(m.s, m.z) and unblocked(m.dq.attributes), "several scales")
-    return _restored(like(m.dq, "DequantizeLinear", m.q, m.s, m.z), m)
-
-
-def _within(d: Sampler) -> dict[str, Any]:
-    bounds = {"low": fixed(np.uint8(d.integer(1, 99))), "high": fixed(np.uint8(d.integer(120, 250)))}
-    kept = d.choose((("low",), ("high",), ("low", "high")))
-    return _drawn(d, "uint8") | {name: bounds[name] for name in kept}
-
-
-@rule(
-    apply("Clip", apply("Reshape", q, shape), low, high),
-    exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_within,
-    domain=DOMAIN,
-)
-def clip_rows(m: Match) -> Term:
-    """``Clip(Reshape(q), low, high) == Reshape(Clip(q, low, high))``, where the view splits the rows of a matrix up."""
-    _unstacks(m, m.q, m.root)
-    m.require(m.q.dtype is DType.UINT8, "not unsigned")
-    return _restored(apply("Clip", m.q, m.low, m.high), m)
-
-
-def _sum(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    extents = tuple(int(n) for n in found["shape"].array)
-    if d.chance(0.2):  # the sum enlarges the view
-        found["shape"] = fixed((extents[0] * extents[1], 1, extents[2]), "int64")
-        return {**found, "y": d.floats((extents[0] * extents[1], 3, extents[2]))}
-    return {**found, "y": d.floats(extents) if d.chance() else fixed(d.floats(d.broadcast_of(extents)))}
-
-
-@rule(
-    add(apply("Reshape", x, shape), y),
-    exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_sum,
-    domain=DOMAIN,
-)
-def add_rows(m: Match) -> Term:
-    """``Reshape(x) + y == Reshape(x + Reshape(y))``, where the view splits the rows of a matrix up."""
-    _unstacks(m, m.x, m.root)
-    m.require(m.x.dtype is DType.FLOAT and not m.x.is_constant, "no variable floats")
-    if m.y.is_constant:
-        m.require(math.prod(m.y.static_shape) in (1, m.y.static_shape[-1] if m.y.rank else 1), "varies over rows")
-        return _restored(add(m.x, apply("Reshape", m.y, int64s((math.prod(m.y.static_shape),)))), m)
-    m.require(m.y.static_shape == m.root.static_shape, "the summand broadcasts")
-    return _restored(add(m.x, apply("Reshape", m.y, int64s(m.x.static_shape))), m)
-
-
-def _normalised(d: Sampler) -> dict[str, Any]:
-    found = _drawn(d)
-    last = int(found["shape"].array[-1])
-    norm = {"axis": -1 if d.chance(0.8) else 1}
-    vector = (last,) if norm["axis"] == -1 else tuple(int(n) for n in found["shape"].array[1:])
-    return {**found, "g": fixed(d.floats(vector)), "b": fixed(d.floats(vector)), "norm": norm}
-
-
-@rule(
-    apply("LayerNormalization", apply("Reshape", x, shape), g, b).named("norm"),
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_normalised,
-    domain=DOMAIN,
-)
-def normalise_rows(m: Match) -> Term:
-    """``LayerNormalization(Reshape(x)) == Reshape(LayerNormalization(x))`` over the last axis, where the view splits the rows
-    of a matrix up."""
-    _unstacks(m, m.x, m.root)
-    m.require(m.norm.attr("axis", -1) in (-1, m.root.rank - 1), "other axes than the last")
-    m.require(m.g.rank == 1 and (m.b is None or m.b.rank == 1), "no vectors")
-    args = (m.x, m.g) if m.b is None else (m.x, m.g, m.b)
-    return _restored(Apply("LayerNormalization", args, m.norm.attributes.updated(axis=-1)), m)
-
-
-def _product(d: Sampler) -> dict[str, Any]:
-    first, second, inner, columns = d.extents(4)
+def _rows(d: Sampler) -> dict[str, Any]:
+    """Rows of floats and of bytes under a view, or none, and what the operators below take beside them."""
+    first, second, columns, outer = d.extents(4)
+    first, second = d.choose(((first, second),) * 8 + ((1, 1), (1, 0)))
+    target = (first, second, columns) if d.chance(0.85) else (first, columns, second)
+    *lead, last = target
     found: dict[str, Any] = {
-        "q": d.integers((first * second, inner) if d.chance() else (first, second, inner, 1), "uint8")
+        "x": d.floats((first * second, columns)),
+        "q": d.integers((first * second, columns), "uint8"),
     }
-    found |= {"shape": fixed((first, second, inner), "int64"), "w": fixed(d.integers((inner, columns), "int8"))}
-    scales = d.positive(() if d.chance(0.8) else (inner,)), d.positive(d.choose(((), (columns,))))
-    for scale, suffix, dtype in zip(scales, ("", "2"), ("uint8", "int8"), strict=True):
-        found |= {f"s{suffix}": fixed(scale), f"z{suffix}": fixed(d.integers(scale.shape, dtype, 0, 3))}
-    return {**found, "dq": {"axis": -1}, "right": {"axis": 1}}
+    found |= {"shape": fixed(target, "int64"), "view": {"allowzero": 1} if 0 in target else {}}
+    found |= {"low": fixed(np.uint8(d.integer(1, 99)))} if d.chance(0.7) else {}
+    found |= {"high": fixed(np.uint8(d.integer(120, 250)))} if d.chance(0.7) or "low" not in found else {}
+    # a scale for all, for each index of the last axis, or for one block
+    form, attributes = d.choose((((), {}), ((1,), {}), ((), {}), ((last,), {"axis": d.choose((-1, 2))})))
+    if lead == [1, 1]:
+        form, attributes = (1, 1, 1), {"axis": 2, "block_size": last}
+    found |= {"s": fixed(d.positive(form)), "z": fixed(d.integers(form, "uint8", 0, 3)), "dq": attributes}
+    weights = (last, outer) if d.chance(0.9) else (first, last, outer)
+    form = d.choose(((), (outer,)))
+    found |= {"w": fixed(d.integers(weights, "int8")), "right": {"axis": len(weights) - 1}}
+    found |= {"s2": fixed(d.positive(form)), "z2": fixed(d.integers(form, "int8", 0, 3))}
+    found |= {"y": d.floats(target if d.chance(0.7) else d.broadcast_with(target))}
+    found |= {"c": fixed(d.floats((last,) if d.chance() else d.broadcast_of(target)))}
+    vector = (last,) if d.chance(0.7) else (*lead[1:], last)
+    found |= {"g": fixed(d.floats(vector)), "b": fixed(d.floats(vector)), "norm": {"axis": -1 if d.chance(0.8) else 1}}
+    return found
 
 
-@rule(
-    matmul(
-        apply("DequantizeLinear", apply("Reshape", q, shape), s, z).named("dq"),
-        apply("DequantizeLinear", w, s2, z2).named("right"),
-    ),
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_product,
-    domain=DOMAIN,
+equation = Equations(
+    __name__,
+    source="each row by itself",
+    domain="com.microsoft",
+    sample=_rows,
+    functions={f.__name__: f for f in (stacks_rows, like, per_tensor, unblocked, int64s)} | {"prod": math.prod},
 )
-def multiply_rows_of_bytes(m: Match) -> Term:
-    """``DQ(Reshape(q)) @ DQ(w) == Reshape(DQ(Reshape(q, [rows, n])) @ DQ(w))`` for a matrix ``w`` and one scale of ``q``."""
-    extents = m.root.static_shape
-    m.require(
-        len(extents) > 2 and m.w.rank == 2 and 0 not in extents, "no rows along several axes, or several matrices"
-    )
-    m.require(m.q.dtype is DType.UINT8 and m.w.is_constant, "not unsigned, or no weights")
-    m.require(per_tensor(m.s, m.z) and unblocked(m.dq.attributes), "several scales on the left")
-    inner = m.w.static_shape[0]
-    rows = apply("Reshape", m.q, int64s((math.prod(extents[:-1]), inner)))
-    left = like(m.dq, "DequantizeLinear", rows, m.s, m.z)
-    return _restored(matmul(left, like(m.right, "DequantizeLinear", m.w, m.s2, m.z2)), m)
+UNSIGNED, FLOAT32 = kernels("q", DType.UINT8), kernels("x", DType.FLOAT)
+STACKED = "the view stacks the rows of a matrix: stacks_rows({0}, root)"
+
+equation(
+    "dequantize_rows",
+    """DequantizeLinear(Reshape(q, shape, **view), s, *z, **dq)
+       == Reshape(like(dq, 'DequantizeLinear', q, s, z), int64s(root.shape))""",
+    UNSIGNED,
+    STACKED.format("q"),
+    "one scale: per_tensor(s, z)",
+    "no blocks: unblocked(dq.attributes)",
+)
+equation(
+    "clip_rows",
+    "Clip(Reshape(q, shape, **view), *low, *high) == Reshape(Clip(q, low, high), int64s(root.shape))",
+    UNSIGNED,
+    STACKED.format("q"),
+)
+equation(
+    "add_rows",
+    "Reshape(x, shape, **view) + y == Reshape(x + Reshape(y, int64s(x.shape)), int64s(root.shape))",
+    varies("x", "y"),
+    FLOAT32,
+    STACKED.format("x"),
+    "no broadcasting: y.shape == root.shape",
+)
+equation(
+    "add_vector_to_rows",
+    "Reshape(x, shape, **view) + c == Reshape(x + Reshape(c, int64s((prod(c.shape),))), int64s(root.shape))",
+    constant("c"),
+    varies("x"),
+    FLOAT32,
+    STACKED.format("x"),
+    "the same for all rows: prod(c.shape[:-1]) == 1",
+)
+equation(
+    "normalise_rows",
+    """LayerNormalization(Reshape(x, shape, **view), g, *b, axis=i, **norm)
+       == Reshape(LayerNormalization(x, g, b, axis=-1, **norm), int64s(root.shape))""",
+    STACKED.format("x"),
+    "over the last axis: i in (-1, root.rank - 1)",
+    "gain and shift are vectors: g.rank == 1 and (b is None or b.rank == 1)",
+    exactness=Exactness.ROUNDING,
+)
+equation(
+    "multiply_rows_of_bytes",
+    """DequantizeLinear(Reshape(q, shape, **view), s, *z, **dq) @ DequantizeLinear(w, s2, *z2, **right)
+       == Reshape(MatMul(like(dq, 'DequantizeLinear', Reshape(q, int64s((prod(root.shape[:-1]), w.shape[0]))), s, z),
+                         like(right, 'DequantizeLinear', w, s2, z2)), int64s(root.shape))""",
+    constant("w"),
+    UNSIGNED,
+    worthwhile("rows along several axes: root.rank > 2"),
+    "all extents known, none of them 0: 0 not in root.static_shape",
+    "the weights are a matrix: w.rank == 2",
+    "one scale on the left: per_tensor(s, z)",
+    "no blocks on the left: unblocked(dq.attributes)",
+    exactness=Exactness.ROUNDING,
+)

@@ -7,252 +7,225 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, kernels, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import (
-    PROJECTION,
-    Apply,
-    GroupView,
-    Match,
-    Merge,
-    Ref,
-    Term,
-    Unmet,
-    apply,
-    group_rule,
-    rule,
-    variables,
-)
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
-from eqsat.rules.terms import add, constant, int64s, permutation_of, transpose
+from eqsat.rules.terms import add, int64s, permutation_of, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-EXACT = Exactness.EXACT
 SOURCE = "each element by itself"
 
-Part = tuple[int, Ref]
 Split = tuple[Ref, Ref, int, tuple[int, ...]]
 
 
 def splits(view: GroupView) -> Iterator[tuple[Split, dict[int, Ref]]]:
-    """Each Split of a static shape: itself, its input, axis, extents of the parts; and its parts by number."""
+    """Each Split of a static shape: itself, its input, axis, extents of the parts; and its parts by number.
+
+    Of unsigned bytes only: signed ones have an unsigned twin, and attention on floats needs no heads laid out.
+    """
     for split, inputs in view.nodes("Split"):
         parts = {int(u.attr("index")): u for op, u, _ in view.users(split) if op == PROJECTION}
         value, sizes = (*inputs, None)[:2]
-        try:
-            if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
-                continue
-            if value.dtype is not DType.UINT8:
-                continue  # signed bytes have an unsigned twin, and attention on floats needs no heads laid out
-            axis = int(split.attr("axis", 0)) % value.rank
-            yield (split, value, axis, tuple(int(n) for n in sizes.value)), parts
-        except Unmet:
+        if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
             continue
+        if value.dtype is DType.UINT8 and sizes.is_constant:
+            yield (split, value, split.attr("axis", 0) % value.rank, tuple(sizes.value.tolist())), parts
 
 
 def again(value: Term, axis: int, sizes: tuple[int, ...]) -> Apply:
     """Another value, split."""
-    return Apply("Split", (value, int64s(sizes)), _attributes(axis), "", len(sizes))
+    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=axis)
 
 
-def _attributes(axis: int) -> Any:
-    return apply("Split", int64s((0,)), axis=axis).attributes
+def _laid_out(
+    view: GroupView, op: str, layout: Callable[[Ref, Ref, int], Any]
+) -> Iterator[tuple[Ref, int, tuple[int, ...], dict[int, tuple[Any, Ref]]]]:
+    """Each value that is split with an ``op`` on every part: axis, sizes, and by part how that lays it out, which ``layout`` says
+    of the whole, the user of a part and its size, or nothing."""
+    for (_, value, axis, sizes), parts in splits(view):
+        found: dict[int, tuple[Any, Ref]] = {}
+        for index, part in parts.items():
+            for reader, node, _ in view.users(part):
+                kind = layout(value, node, sizes[index]) if reader == op else None
+                if kind is not None:
+                    found.setdefault(index, (kind, node))
+        if len(found) == len(sizes):
+            yield value, axis, sizes, found
 
 
-def _heads(d: Sampler) -> Instance:
+def _heads(value: Ref, view: Ref, part: int) -> tuple[Dim, ...] | None:
+    """The rows and the size of the heads into which a view splits the last axis of a part."""
+    if view.type.rank is None or view.rank < 3:
+        return None
+    *rows, heads, size = view.shape
+    splits_last = product(rows) == product(value.shape[:-1]) and multiply(heads, size) == part
+    return (*rows, size) if splits_last and isinstance(size, int) and size else None
+
+
+def _views_of_parts(view: GroupView) -> Iterator[Match]:
+    """Each view of one part as heads, where all parts have heads of one size."""
+    for value, axis, sizes, found in _laid_out(view, "Reshape", _heads):
+        kinds = {kind for kind, _ in found.values()}
+        if axis == value.rank - 1 and len(kinds) == 1:
+            *rows, size = kinds.pop()
+            counts = tuple(n // size for n in sizes)
+            shape = (*rows, sum(counts), size)
+            for index, (_, node) in found.items():
+                yield Match({"x": value, "shape": shape, "axis": len(rows), "sizes": counts, "index": index}, node)
+
+
+def _turned_parts(view: GroupView) -> Iterator[Match]:
+    """Each transposed part, where all parts are transposed, two of them at least by one permutation."""
+    for value, axis, sizes, found in _laid_out(view, "Transpose", lambda _, node, __: permutation_of(node)):
+        perm, count = Counter(p for p, _ in found.values()).most_common(1)[0]
+        for index, (own, node) in found.items() if count > 1 else ():
+            bound = {"x": value, "perm": perm, "axis": perm.index(axis), "sizes": sizes, "index": index}
+            yield Match(bound | {"more": tuple(perm.index(i) for i in own)}, node)
+
+
+def _parts(d: Sampler, *, op: str) -> Instance:
     drawing = Drawing()
     rows, size, *heads = d.extents(4)
-    axis = 1 if d.chance(0.9) else 0
-    shape = (rows, size * sum(heads)) if axis else (size * sum(heads), rows)
-    sizes = [n * size for n in heads]
-    value = drawing.value(d.integers(shape, "uint8"))
-    parts = drawing.op("Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis - 2)
-    shapes = [[rows, n, size] if axis else [n, size, rows] for n in heads]
+    last = op == "Reshape" and d.chance(0.9)
+    extents = (
+        (rows, sum(heads), size)
+        if op == "Transpose"
+        else (rows, sum(heads) * size)
+        if last
+        else (sum(heads) * size, rows)
+    )
+    sizes = heads if op == "Transpose" else [n * size for n in heads]
+    axis = 1 if op == "Transpose" or last else 0
+    value = drawing.value(d.integers(extents, "uint8"))
+    parts = drawing.op(
+        "Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis - d.choose((0, len(extents)))
+    )
+    if op == "Transpose":
+        perms = [d.permutation(3)] * 2
+        if d.chance(0.4):
+            perms[1] = d.permutation(3)
+        return drawing.finish(*(drawing.op(op, p, perm=perm) for p, perm in zip(parts, perms, strict=True)))
+    shapes = [[rows, n, size] if last else [n, size, rows] for n in heads]
     if d.chance(0.1):
         shapes[1] = shapes[1][::-1]
-    return drawing.finish(
-        *(drawing.op("Reshape", p, drawing.value(fixed(s, "int64"))) for p, s in zip(parts, shapes, strict=True))
-    )
+    given = [drawing.value(fixed(s, "int64")) for s in shapes]
+    return drawing.finish(*(drawing.op(op, p, s) for p, s in zip(parts, given, strict=True)))
 
 
-@group_rule(exactness=EXACT, source=SOURCE, sample=_heads)
-def view_heads_before_split(view: GroupView) -> Iterator[Merge]:
+@group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Reshape"))
+def view_heads_before_split(m: Match) -> Term:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
-    for (_, value, axis, sizes), parts in splits(view):
-        if axis != value.rank - 1 or len(parts) < len(sizes):
-            continue
-        found: dict[int, tuple[tuple[Dim, ...], Ref]] = {}
-        lead = value.shape[:-1]
-        for index, part in parts.items():
-            for op, node, _ in view.users(part):
-                if op == "Reshape" and node.type.rank is not None and node.rank > 2:
-                    *rows, heads, size = node.shape
-                    if product(rows) == product(lead) and size and sizes[index] == multiply(heads, size):
-                        found.setdefault(index, ((*rows, size), node))
-        kinds = {kind for kind, _ in found.values()}
-        if len(found) < len(sizes) or len(kinds) != 1:
-            continue
-        *rows, size = next(iter(kinds))
-        if not isinstance(size, int):
-            continue
-        counts = tuple(n // size for n in sizes)
-        whole = viewed(value, value.shape, (*rows, sum(counts), size), value)
-        made = again(whole, len(rows), counts)
-        for index, (_, node) in found.items():
-            yield node, made.output(index)
+    return again(viewed(m.x, m.x.shape, m.shape, m.x), m.axis, m.sizes).output(m.index)
 
 
-def _turned(d: Sampler) -> Instance:
-    drawing = Drawing()
-    rows, size, *heads = d.extents(4)
-    value = drawing.value(d.integers((rows, sum(heads), size), "uint8"))
-    parts = drawing.op("Split", value, drawing.value(fixed(heads, "int64")), outputs=2, axis=1)
-    perms = [d.permutation(3)] * 2
-    if d.chance(0.4):
-        perms[1] = d.permutation(3)
-    return drawing.finish(*(drawing.op("Transpose", p, perm=perm) for p, perm in zip(parts, perms, strict=True)))
-
-
-@group_rule(exactness=EXACT, source=SOURCE, sample=_turned)
-def transpose_before_split(view: GroupView) -> Iterator[Merge]:
+@group_rule(find=_turned_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Transpose"))
+def transpose_before_split(m: Match) -> Term:
     """``Transpose(Split(x)[i], p) == Split(Transpose(x, p))[i]``; a part with another ``p`` is transposed once more."""
-    for (_, value, axis, sizes), parts in splits(view):
-        found: dict[int, tuple[tuple[int, ...], Ref]] = {}
-        for index, part in parts.items():
-            for op, node, _ in view.users(part):
-                if op == "Transpose":
-                    found.setdefault(index, (permutation_of(node), node))
-        if len(found) < len(sizes):
-            continue
-        perm, count = Counter(p for p, _ in found.values()).most_common(1)[0]
-        if count < 2:
-            continue
-        made = again(transpose(value, perm), perm.index(axis), sizes)
-        for index, (own, node) in found.items():
-            part = made.output(index)
-            yield node, part if own == perm else transpose(part, tuple(perm.index(i) for i in own))
+    return transpose(again(transpose(m.x, m.perm), m.axis, m.sizes).output(m.index), m.more)
 
 
 # --- past the sum with a bias on bytes ------------------------------------------------------------------------------------
 
-q, c, s, z, s2, z2, shape, low, high = variables("q c s z? s2 z2? shape low? high?")
-_biased = apply("QuantizeLinear", add(apply("DequantizeLinear", q, s, z).named("dq"), c), s2, z2).named("quantized")
-_clipped = apply("Clip", _biased, low, high)
+
+def requantised(quantized: Ref, dq: Ref, operands: tuple[Any, ...], value: Term, vector: Term) -> Term:
+    """``Q(DQ(value) + vector)`` by the scales and zero points among the operands."""
+    s, z, s2, z2 = operands
+    return like(quantized, "QuantizeLinear", add(like(dq, "DequantizeLinear", value, s, z), vector), s2, z2)
 
 
-def _check(m: Match) -> None:
-    """Raises `Unmet` unless unsigned bytes with one scale become others with one scale; signed ones have an unsigned twin."""
-    m.require(m.q.dtype is DType.UINT8 and m.root.dtype is DType.UINT8, "no unsigned bytes")
-    m.require(per_tensor(m.s, m.z) and per_tensor(m.s2, m.z2), "several scales")
-    m.require(unblocked(m.dq.attributes, m.quantized.attributes), "blocks or another precision")
+def filled(c: Ref, rank: int) -> tuple[Any, ...]:
+    """The extents of a bias beside a value of ``rank`` axes."""
+    return (1,) * (rank - c.rank) + tuple(c.shape)
 
 
-def _requantised(m: Match, value: Term, vector: Term) -> Term:
-    dequantized = like(m.dq, "DequantizeLinear", value, m.s, m.z)
-    return like(m.quantized, "QuantizeLinear", add(dequantized, vector), m.s2, m.z2)
+def moved_bias(c: Ref, perm: tuple[int, ...]) -> Term:
+    """The bias beside the transposed value; as a view where it varies over axes that keep their order."""
+    shape = filled(c, len(perm))
+    axes = [p for p in perm if shape[p] != 1]
+    if axes == sorted(axes):
+        return apply("Reshape", c, int64s(shape[p] for p in perm))
+    return transpose(apply("Reshape", c, int64s(shape)), perm)
 
 
-def _bias_sample(d: Sampler, extents: tuple[int, ...], vector: tuple[int, ...]) -> dict[str, Any]:
+def _bias_sample(d: Sampler, extents: tuple[int, ...], vector: tuple[int, ...], clipped: bool) -> dict[str, Any]:
+    """Bytes, a bias, and parameters: single ones, those of an axis, or those of one block, which leading axes of 1 make."""
     found: dict[str, Any] = {"q": d.integers(extents, "uint8"), "c": fixed(d.floats(vector))}
+    blocked = set(extents[:-1]) == {1}
     for name in ("", "2"):
-        found |= {f"s{name}": fixed(d.positive(d.choose(((), (1,))))), f"z{name}": fixed(d.integers((), "uint8"))}
-        found[f"z{name}"] = fixed(found[f"z{name}"].array.reshape(found[f"s{name}"].array.shape))
-    return found | {"dq": {}, "quantized": {}}
+        form = (1,) * len(extents) if blocked else d.choose(((), (), (), (1,), extents[-1:]))
+        found |= {f"s{name}": fixed(d.positive(form)), f"z{name}": fixed(d.integers(form, "uint8"))}
+    if clipped:
+        low, high = fixed(np.uint8(d.integer(0, 9))), fixed(np.uint8(d.integer(200, 255)))
+        found |= d.choose(({"low": low}, {"high": high}, {"low": low, "high": high}))
+    attributes = {"axis": len(extents) - 1, "block_size": extents[-1]} if blocked else {"axis": -1}
+    return found | {"dq": attributes, "quantized": attributes}
 
 
-def _viewed(d: Sampler) -> dict[str, Any]:
-    rows, heads, size = d.extents(3)
-    vector = (heads * size,) if d.chance(0.8) else d.broadcast_of((rows, heads * size))
+def _viewed(d: Sampler, *, clipped: bool) -> dict[str, Any]:
+    rows, heads, size = d.extents(3, ones=0)
+    rows = d.choose((0, 1, *(rows,) * 6))
+    vector = (heads * size,) if d.chance(0.8) else d.choose(((1,), (rows, heads * size)))
     target = d.choose(((rows, heads, size), (1, rows, heads, size), (rows, heads, size), (heads, rows, size)))
-    return {**_bias_sample(d, (rows, heads * size), vector), "shape": fixed(target, "int64")}
+    target = target if rows else (1, 0, heads, size)
+    found = _bias_sample(d, (rows, heads * size), vector, clipped)
+    return {**found, "shape": fixed(target, "int64"), "view": {"allowzero": 1} if rows == 0 else {}}
 
 
-def _viewed_biased(m: Match) -> Term:
-    """``Q(DQ(Reshape(q)) + Reshape(c))``"""
-    _check(m)
-    old, new = m.q.static_shape, m.root.static_shape
-    m.require(len(new) > 2 and math.prod(new) > 0, "no heads, or nothing")
-    m.require(math.prod(new[-2:]) == old[-1], "the view does not split the last axis")
-    m.require(m.c.static_shape == old[-1:], "no vector for the last axis")
-    return _requantised(m, apply("Reshape", m.q, int64s(new)), apply("Reshape", m.c, int64s(new[-2:])))
-
-
-@rule(
-    apply("Reshape", _biased, shape),
-    where=[constant("c")],
-    exactness=EXACT,
-    source=SOURCE,
-    sample=_viewed,
-)
-def view_heads_before_bias(m: Match) -> Term:
-    """``Reshape(Q(DQ(q) + c), [..., n, h]) == Q(DQ(Reshape(q)) + Reshape(c))`` where the view splits the last axis in two."""
-    return _viewed_biased(m)
-
-
-def _within(d: Sampler, found: dict[str, Any]) -> dict[str, Any]:
-    """What is drawn for a pattern without a Clip, and bounds, of which one may be absent."""
-    low, high = fixed(np.uint8(d.integer(0, 9))), fixed(np.uint8(d.integer(200, 255)))
-    return found | d.choose(({"low": low}, {"high": high}, {"low": low, "high": high}))
-
-
-@rule(
-    apply("Reshape", _clipped, shape),
-    where=[constant("c")],
-    exactness=EXACT,
-    source=SOURCE,
-    sample=lambda d: _within(d, _viewed(d)),
-)
-def view_heads_before_clipped_bias(m: Match) -> Term:
-    """``Reshape(Clip(Q(DQ(q) + c)), [..., n, h]) == Clip(Q(DQ(Reshape(q)) + Reshape(c)))``, as without the Clip."""
-    return apply("Clip", _viewed_biased(m), m.low, m.high)
-
-
-def _moved(d: Sampler) -> dict[str, Any]:
+def _moved(d: Sampler, *, clipped: bool) -> dict[str, Any]:
     extents = d.extents(3)
+    if d.chance(0.2):
+        extents = (1, 1, extents[-1])
     vector = extents[1:] if d.chance(0.8) else d.broadcast_of(extents)
-    return {**_bias_sample(d, extents, vector), "moved": {"perm": d.permutation(3)}}
+    if d.chance(0.1):  # the sum enlarges the bytes
+        vector = (2, *extents)
+    return {**_bias_sample(d, extents, vector, clipped), "moved": {"perm": d.permutation(max(3, len(vector)))}}
 
 
-def _moved_biased(m: Match) -> Term:
-    """``Q(DQ(Transpose(q)) + Transpose(c))``"""
-    _check(m)
-    m.require(m.q.static_shape == m.root.static_shape or m.q.rank == m.root.rank, "the sum enlarges the bytes")
-    m.require(m.c.rank >= 2 and m.c.rank <= m.q.rank, "a vector")
-    perm = permutation_of(m.moved)
-    filled = (1,) * (m.q.rank - m.c.rank) + m.c.static_shape
-    axes = [p for p in perm if filled[p] != 1]
-    vector: Term = apply("Reshape", m.c, int64s(tuple(filled[p] for p in perm)))
-    if axes != sorted(axes):
-        vector = transpose(apply("Reshape", m.c, int64s(filled)), perm)
-    return _requantised(m, transpose(m.q, perm), vector)
-
-
-@rule(
-    apply("Transpose", _biased).named("moved"),
-    where=[constant("c")],
-    exactness=EXACT,
+equation = Equations(
+    __name__,
     source=SOURCE,
-    sample=_moved,
+    functions={f.__name__: f for f in (requantised, filled, moved_bias, transpose, per_tensor, unblocked, int64s)}
+    | {"prod": math.prod},
 )
-def transpose_heads_before_bias(m: Match) -> Term:
-    """``Transpose(Q(DQ(q) + c)) == Q(DQ(Transpose(q)) + Transpose(c))`` for ``c`` that varies over two axes or more."""
-    return _moved_biased(m)
-
-
-@rule(
-    apply("Transpose", _clipped).named("moved"),
-    where=[constant("c")],
-    exactness=EXACT,
-    source=SOURCE,
-    sample=lambda d: _within(d, _moved(d)),
+BIASED = "QuantizeLinear(DequantizeLinear(q, s, *z, **dq) + c, s2, *z2, **quantized)"
+AGAIN = "requantised(quantized, dq, (s, z, s2, z2), {value}, {vector})"
+WHOLE = (
+    constant("c"),
+    kernels("q", DType.UINT8),
+    worthwhile("bytes without sign come out, which others have twins of: root.dtype is uint8"),
+    "one scale before: per_tensor(s, z)",
+    "one scale behind: per_tensor(s2, z2)",
+    "no blocks: unblocked(dq.attributes, quantized.attributes)",
 )
-def transpose_heads_before_clipped_bias(m: Match) -> Term:
-    """``Transpose(Clip(Q(DQ(q) + c))) == Clip(Q(DQ(Transpose(q)) + Transpose(c)))``, as without the Clip."""
-    return apply("Clip", _moved_biased(m), m.low, m.high)
+for name, around, clipped in (("bias", "{}", False), ("clipped_bias", "Clip({}, *low, *high)", True)):
+    inside = AGAIN.format(value="Reshape(q, int64s(root.shape))", vector="Reshape(c, int64s(root.shape[-2:]))")
+    equation(
+        f"view_heads_before_{name}",
+        f"Reshape({around.format(BIASED)}, shape, **view) == {around.format(inside)}",
+        *WHOLE,
+        worthwhile("heads: root.rank > 2"),
+        "all extents known, none of them 0: 0 not in root.static_shape",
+        "the view splits the last axis: prod(root.shape[-2:]) == q.shape[-1]",
+        "the bias is a vector for the last axis: c.shape == q.shape[-1:]",
+        sample=partial(_viewed, clipped=clipped),
+    )
+    inside = AGAIN.format(value="transpose(q, p)", vector="moved_bias(c, p)")
+    equation(
+        f"transpose_heads_before_{name}",
+        f"Transpose({around.format(BIASED)}, perm=p, **moved) == {around.format(inside)}",
+        *WHOLE,
+        "the sum has the axes of the bytes: q.rank == root.rank",
+        worthwhile("the bias is no vector: c.rank >= 2"),
+        sample=partial(_moved, clipped=clipped),
+    )

@@ -5,100 +5,74 @@ Attention may be computed the other way up: keys by queries, softmax along the r
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numpy as np
-
+from eqsat.conditions import kernels, varies, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Ref, Term, apply, rule, variables
-from eqsat.rules.terms import last_axes_exchanged, matmul, permutation_of, transpose
+from eqsat.rules.terms import last_axes_exchanged, transpose
 from eqsat.samples import Sampler
 
-x, y = variables("x y")
+
+def _stack(d: Sampler, side: str) -> dict[str, Any]:
+    """Stacks of matrices, of which one is transposed on the way in, or the product is."""
+    rows, inner, columns, batch, heads = d.extents(5)
+    lead = (batch, heads)[: d.integer(1, 2)]
+    shapes: dict[str, tuple[int, ...]] = {"x": (*lead, rows, inner), "y": (*lead, inner, columns)}
+    rank = len(lead) + 2
+    if d.chance(0.2):  # other axes are exchanged
+        perm = (*range(rank - 1)[::-1], rank - 1) if not side else tuple(range(rank))
+    else:
+        perm = last_axes_exchanged(rank)
+    if d.chance(0.15):  # another rank
+        other = {"x": "y", "y": "x", "": "y"}[side]
+        shapes[other] = shapes[other][1:]
+    elif not side and rank == 4 and d.chance(0.2):  # a vector
+        shapes["y"], perm = (inner,), last_axes_exchanged(3)
+    if side:
+        shapes[side] = tuple(shapes[side][i] for i in perm)
+    return {name: d.floats(shape) for name, shape in shapes.items()} | {"p": {"perm": perm}}
 
 
-def _stack(side: str) -> Any:
-    def draw(d: Sampler) -> dict[str, Any]:
-        rows, inner, columns, batch, heads = d.extents(5)
-        lead = (batch, heads)[: d.integer(1, 2)]
-        shapes = {"x": (*lead, rows, inner), "y": (*lead, inner, columns)}
-        rank = len(lead) + 2
-        perm: Any = last_axes_exchanged(rank) if d.chance(0.8) else tuple(range(rank))
-        shape = shapes[side]
-        shapes[side] = tuple(shape[i] for i in perm)
-        found: dict[str, Any] = {name: d.floats(shape) for name, shape in shapes.items()}
-        return found | {"p": {"perm": perm}}
-
-    return draw
-
-
-def _turned(m: Match, operand: Ref, other: Ref) -> None:
-    rank = operand.rank
-    m.require(rank >= 3 and other.rank == rank, "no stacks of matrices of one rank")
-    m.require(permutation_of(m.p) == last_axes_exchanged(rank), "not the last two axes are exchanged")
-    m.require(operand.dtype is DType.FLOAT and not m.x.is_constant and not m.y.is_constant, "no float32, or a constant")
-
-
-@rule(
-    matmul(x, apply("Transpose", y).named("p")),
+equation = Equations(
+    __name__,
     exactness=Exactness.ROUNDING,
-    source="(x y)' = y' x'",
-    sample=_stack("y"),
+    functions={"turned": last_axes_exchanged, "transpose": transpose},
 )
-def exchange_operands_of_product_by_transposed(m: Match) -> Term:
-    """``x @ y' == (y @ x')'`` for stacks of matrices."""
-    _turned(m, m.y, m.x)
-    perm = last_axes_exchanged(m.y.rank)
-    return transpose(matmul(m.y, transpose(m.x, perm)), perm)
 
-
-@rule(
-    matmul(apply("Transpose", x).named("p"), y),
-    exactness=Exactness.ROUNDING,
-    source="(x y)' = y' x'",
-    sample=_stack("x"),
-)
-def exchange_operands_of_transposed_product(m: Match) -> Term:
-    """``x' @ y == (y' @ x)'`` for stacks of matrices."""
-    _turned(m, m.x, m.y)
-    perm = last_axes_exchanged(m.x.rank)
-    return transpose(matmul(transpose(m.y, perm), m.x), perm)
-
-
-def _product(d: Sampler) -> dict[str, Any]:
-    found = _stack("x")(d)
-    x, y, perm = found["x"], found["y"], found["p"]["perm"]
-    return {"x": np.transpose(x, perm), "y": y, "p": {"perm": last_axes_exchanged(x.ndim) if d.chance(0.8) else perm}}
-
-
-@rule(
-    apply("Transpose", matmul(x, y)).named("p"),
-    exactness=Exactness.ROUNDING,
-    source="(x y)' = y' x'",
-    sample=_product,
-)
-def turn_product_instead_of_result(m: Match) -> Term:
-    """``(x @ y)' == y' @ x'`` for stacks of matrices."""
-    _turned(m, m.x, m.y)
-    perm = last_axes_exchanged(m.x.rank)
-    return matmul(transpose(m.y, perm), transpose(m.x, perm))
-
-
-def _moved(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(2, 4, ones=0.05))
-    return {"x": x, "p": {"perm": d.permutation(x.ndim)}, "softmax": {"axis": d.integer(-x.ndim, x.ndim - 1)}}
-
-
-@rule(
-    apply("Softmax", apply("Transpose", x).named("p")).named("softmax"),
-    exactness=Exactness.ROUNDING,
+for name, text, side in (
+    (
+        "exchange_operands_of_product_by_transposed",
+        "x @ Transpose(y, **p) == transpose(MatMul(y, transpose(x, turned(x.rank))), turned(x.rank))",
+        "y",
+    ),
+    (
+        "exchange_operands_of_transposed_product",
+        "Transpose(x, **p) @ y == transpose(MatMul(transpose(y, turned(y.rank)), x), turned(y.rank))",
+        "x",
+    ),
+    (
+        "turn_product_instead_of_result",
+        "Transpose(x @ y, **p) == transpose(y, turned(y.rank)) @ transpose(x, turned(x.rank))",
+        "",
+    ),
+):
+    equation(
+        name,
+        text,
+        varies("x", "y"),
+        kernels("x", DType.FLOAT),
+        worthwhile("stacks of matrices: x.rank >= 3"),
+        "of one rank: x.rank == y.rank",
+        "the last two axes are exchanged: p.attr('perm') == turned(p.rank)",
+        sample=partial(_stack, side=side),
+        source="(x y)' = y' x'",
+    )
+equation(
+    "transpose_behind_softmax",
+    "Softmax(Transpose(x, perm=p), axis=i) == transpose(Softmax(x, axis=p[i] - x.rank), p)",
+    varies("x"),
     source="softmax along an axis, wherever it is",
-    sample=_moved,
 )
-def transpose_behind_softmax(m: Match) -> Term:
-    """``Softmax(Transpose(x, p), axis) == Transpose(Softmax(x, p[axis]), p)``."""
-    m.require(not m.x.is_constant, "constant")
-    p = permutation_of(m.p)
-    axis = p[int(m.softmax.attr("axis", -1))]
-    return transpose(apply("Softmax", m.x, axis=axis - m.x.rank), p)

@@ -7,11 +7,10 @@ operators between a Transpose and those that undo it are rebuilt at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.terms import int64s, permutation_of, transpose
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -91,10 +90,10 @@ class _Transposer:
     def _operand(self, operand: Ref, perm: Permutation) -> Found | None:
         """An operand transposed after its shape is filled up with leading axes, as broadcasting does."""
         rank = len(perm)
+        if operand.type.shape is None or operand.rank > rank:
+            return None
         if operand.rank == rank:
             return self.transposed(operand, perm)
-        if operand.rank > rank:
-            return None
         if all(d == 1 for d in operand.shape):
             return operand, 0
         if not operand.is_constant:
@@ -103,83 +102,74 @@ class _Transposer:
         return transpose(filled, perm), 0
 
 
-def _draw_chain(d: Sampler, drawing: Drawing, shape: tuple[int, ...], perm: Permutation) -> str:
-    """A value computed elementwise from transposed inputs."""
-    moved = tuple(shape[p] for p in perm)
-    value = drawing.op("Transpose", drawing.value(d.floats(shape)), perm=perm)
-    for _ in range(d.integer(1, 3)):
-        kind = d.integer(0, 4)
-        if kind == 0:
-            value = drawing.op(d.choose(("Relu", "Neg", "Abs", "Floor")), value)
-        elif kind == 1:
-            low = drawing.value(fixed(d.choose((-1.0, 0.0)), "float32"))
-            value = drawing.op("Clip", value, low, drawing.value(fixed(1.0, "float32")))
-        elif kind == 2:
-            value = drawing.op(d.choose(("Add", "Mul")), drawing.value(fixed(d.floats(d.broadcast_of(moved)))), value)
-        else:
-            turned = perm if d.chance(0.8) else tuple(range(len(perm)))
-            source = d.floats(shape if turned == perm else moved)
-            other = drawing.op("Transpose", drawing.value(source), perm=turned)
-            value = drawing.op(d.choose(("Sub", "Max", "Mul")), value, other)
-    return value
-
-
-def _cancelling(d: Sampler) -> Instance:
+def _region(d: Sampler) -> Instance:
+    """A value computed elementwise from transposed inputs, and transposed back."""
     drawing = Drawing()
     shape = d.shape(2, 4)
     perm = d.permutation(len(shape))
-    value = _draw_chain(d, drawing, shape, perm)
-    undo = tuple(perm.index(i) for i in range(len(perm))) if d.chance(0.85) else perm
+    moved = tuple(shape[p] for p in perm)
+
+    def turned() -> str:
+        own = perm if d.chance(0.8) else tuple(range(len(perm)))
+        extents = shape if own == perm else moved
+        small = tuple(1 if d.chance(0.3) else n for n in extents) if d.chance(0.2) else extents
+        return drawing.op("Transpose", drawing.value(d.floats(small)), perm=own)
+
+    value = drawing.op("Transpose", drawing.value(d.floats(shape)), perm=perm)
+    for number in range(d.integer(1, 3)):
+        kind = d.integer(0 if number else 2, 4)
+        if kind == 0:
+            value = drawing.op(d.choose(("Relu", "Neg", "Abs", "Floor")), value)
+        elif kind == 1:
+            low, high = (drawing.value(fixed(bound, "float32")) for bound in (d.choose((-1.0, 0.0)), 1.0))
+            value = drawing.op("Clip", value, low, high)
+        elif kind == 2:
+            value = drawing.op(d.choose(("Add", "Mul")), drawing.value(fixed(d.floats(d.broadcast_of(moved)))), value)
+        else:
+            value = drawing.op(d.choose(("Sub", "Max", "Mul")), value, turned())
+    undo = _inverse(perm) if d.chance(0.85) else perm
     root = drawing.op("Transpose", value, perm=undo)
     return drawing.finish(root, *([value] if d.chance(0.3) else []))
 
 
-@group_rule(exactness=EXACT, source="elementwise operators commute with permutations", sample=_cancelling)
-def cancel_transposes_across_elementwise(view: GroupView) -> Iterator[Merge]:
-    """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region."""
+def _inverse(perm: Permutation) -> Permutation:
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+def _undone(view: GroupView) -> Iterator[Match]:
+    """Each transpose of an elementwise region of which all inputs are transposed the other way, and the region without."""
     transposer = _Transposer(view)
     for node, (value,) in view.nodes("Transpose"):
-        assert value is not None
-        try:
-            perm = permutation_of(node)
-            for inner in transposer.elementwise.get(value.handle, ()):
-                found = transposer.rebuilt(inner, perm)
-                if found is not None:
-                    yield node, found[0]
-                    break
-        except Unmet:
-            continue
+        regions = transposer.elementwise.get(value.handle, ()) if value is not None else ()
+        rebuilt = (transposer.rebuilt(region, permutation_of(node)) for region in regions)
+        found = next((found for found in rebuilt if found is not None), None)
+        if found is not None:
+            yield Match({"region": found[0]}, node)
 
 
-def _sinking(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape(2, 4)
-    perm = d.permutation(len(shape))
-    other = perm if d.chance(0.8) else tuple(range(len(perm)))
-    x = drawing.op("Transpose", drawing.value(d.floats(shape)), perm=perm)
-    second = shape if d.chance(0.7) else tuple(1 if d.chance(0.3) else n for n in shape)
-    if other != perm:
-        second = tuple(shape[p] for p in perm)
-    y = drawing.op("Transpose", drawing.value(d.floats(second)), perm=other)
-    return drawing.finish(drawing.op(d.choose(("Add", "Sub", "Mul", "Less", "Max")), x, y))
+@group_rule(find=_undone, exactness=EXACT, source="elementwise operators commute with permutations", sample=_region)
+def cancel_transposes_across_elementwise(m: Match) -> Term:
+    """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region."""
+    return m.region
 
 
-@group_rule(exactness=EXACT, source="elementwise operators commute with permutations", sample=_sinking)
-def sink_equal_transposes(view: GroupView) -> Iterator[Merge]:
-    """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""
+def _transposed_alike(view: GroupView) -> Iterator[Match]:
+    """Each elementwise operator of two transposes and more, all by one permutation, and its result without."""
     transposer = _Transposer(view)
-    for nodes in list(transposer.elementwise.values()):
-        for node in nodes:
-            _, root, inputs = node
-            moving = [i for i in inputs if i is not None and i.handle in transposer.sources and not i.is_constant]
-            if len({i.handle for i in moving}) < 2:
-                continue
-            try:
-                for _, perm in transposer.sources[moving[0].handle]:
-                    undo: Any = tuple(perm.index(i) for i in range(len(perm)))
-                    found = transposer.rebuilt(node, undo) if root.rank == len(perm) else None
-                    if found is not None and found[1] == 1:
-                        yield root, apply("Transpose", found[0], perm=perm)
-                        break
-            except Unmet:
-                continue
+    for node in [node for nodes in transposer.elementwise.values() for node in nodes]:
+        _, root, inputs = node
+        moving = [i for i in inputs if i is not None and i.handle in transposer.sources and not i.is_constant]
+        if len({i.handle for i in moving}) > 1 and root.type.shape is not None:
+            perms = [perm for _, perm in transposer.sources[moving[0].handle] if len(perm) == root.rank]
+            rebuilt = ((transposer.rebuilt(node, _inverse(perm)), perm) for perm in perms)
+            found = next(((f[0], perm) for f, perm in rebuilt if f is not None and f[1] == 1), None)
+            if found is not None:
+                yield Match({"region": found[0], "perm": found[1]}, root)
+
+
+@group_rule(
+    find=_transposed_alike, exactness=EXACT, source="elementwise operators commute with permutations", sample=_region
+)
+def sink_equal_transposes(m: Match) -> Term:
+    """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""
+    return apply("Transpose", m.region, perm=m.perm)
