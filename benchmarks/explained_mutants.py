@@ -8,7 +8,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ("a product with -1 is the quotient by it", "normalise_negation", "operator: Mul replaced by Div at root"),
     (
         "the operator takes a vector of one element for a number: the Reshape gives equal operands one spelling",
-        "quantise_(sigmoid|leaky_relu|concatenation)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
+        "quantise_(sigmoid|leakyrelu|concatenation)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
         "omission: Reshape left out at .*",
     ),
     (
@@ -19,7 +19,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         "what is cut off instead of rounded is less than one unit of the sums, far below a quantum",
         "add_bias_to_accumulator",
-        "omission: Round left out at 6.0",
+        r"(omission: Round left out|operator: Round replaced by Floor) at (0\.)?6\.0",
     ),
     (
         "what is cut off instead of rounded is less than a quarter of a quantum, which class LSB allows: a blind spot",
@@ -35,6 +35,16 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "the operand as it was before",
         "remove_expand_before_matmul|sink_expand_behind_elementwise",
         r"variable: operand replaced by expand(ed)? at 0(\.0)?",
+    ),
+    (
+        "the sum of rows is brought to its shape behind, whatever axes of 1 the vector has",
+        "add_vector_to_rows",
+        "omission: Reshape left out at 0.1",
+    ),
+    (
+        "a Reshape of the list of extents has no type that could be merged: the mutant does not fire",
+        "dequantize_rows",
+        "operands: Reshape with its first two operands swapped at root",
     ),
     (
         "of one element the mean is the element itself",
@@ -54,8 +64,13 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "the two summands of a fused sum commute",
-        "normalise_sum|add_and_normalise.*",
+        "(layer|rms)_norm_of_.*sum|.*sum_before_.*_norm|add_and_normalise.*",
         "operands: com.microsoft::Skip.* with its first two operands swapped at .*",
+    ),
+    (
+        "the sum does not depend on how its norm is scaled and shifted",
+        ".*sum_before_.*_norm",
+        r"attribute: .*\.epsilon .*|(sign|variable): operand .* at 0\.[23]",
     ),
     (
         "a bias of the keys adds one number to a row of scores, which softmax removes",

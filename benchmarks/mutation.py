@@ -84,7 +84,7 @@ def without_conditions(rule: AnyRule) -> list[Outcome]:
     for dropped in rule.conditions:
         if not dropped.fact and not dropped.worthwhile:
             broken = replace(rule, conditions=tuple(c for c in rule.conditions if c is not dropped))
-            verdict = _verdict(broken, 60, 7)
+            verdict = _verdict(broken, 60 if rule.sample is not None else 120, 7)
             if (
                 verdict == "survived"
                 and (rule.name, dropped.name) in GROWTH

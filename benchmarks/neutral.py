@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.explained_conditions import GROWTH
+from eqsat.conditions import number
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import AnyRule, Rule, registered_rules
+from eqsat.rule_check.automatic import automatic_instance
 from eqsat.samples import Fixed, Instance, Sampler, draw_instance, fixed
 
 INSTANCES = 8
@@ -33,6 +36,15 @@ def grows(rule: Rule) -> bool:
 
 def _neutral(rule: Rule, seed: int) -> Instance:
     """An instance with neutral constants."""
+    if rule.sample is None:
+        stated = {name for condition in rule.conditions for name in condition.fact}
+        neutral = tuple(number(name, value) for name, value in NEUTRAL.items() if name in stated)
+        others = tuple(c for c in rule.conditions if (rule.name, c.name) not in GROWTH)
+        sampler, asked = Sampler(seed), replace(rule, conditions=(*others, *neutral))
+        while True:  # not all that is asked for is always drawn
+            instance = automatic_instance(asked, sampler)
+            if saturate(encode(instance.graph).egraph, [asked], Limits(iterations=1)).matches[rule.name]:
+                return instance
 
     def draw(d: Sampler) -> Mapping[str, Any]:
         assert rule.sample is not None

@@ -56,7 +56,7 @@ def only_miss(graph: Graph, rule: str, near: str) -> Miss:
 
 def test_scale_along_the_wrong_axis() -> None:
     miss = only_miss(scaled_product(normal(4, 1)), "fold_scale_into_matmul", "y")
-    assert miss.outcome == "right side"
+    assert miss.outcome == "condition"
     assert "[4, 1]" in miss.values["s"]
     assert "float32[6, 5]" in miss.values["w"]
 
@@ -81,7 +81,7 @@ def test_scale_that_is_no_constant() -> None:
 
 def test_padding_with_another_value() -> None:
     miss = only_miss(padded_conv(1.0, [0, 0, 1, 1, 0, 0, 1, 1]), "move_pad_into_conv", "y")
-    assert miss.outcome == "right side"
+    assert miss.outcome == "condition"
     assert miss.values["value"].endswith("= 1.0")
 
 
@@ -90,14 +90,14 @@ def test_padding_of_the_channels() -> None:
     x = b.input("x", "float32", (1, 2, 8, 8))
     padded = b.op("Pad", x, b.constant([0, 1, 0, 0, 0, 0, 0, 0], "int64"))
     graph = b.finish({"y": b.op("Conv", padded, b.constant(normal(4, 3, 3, 3)))})
-    assert "the batch or the channels are padded" in only_miss(graph, "move_pad_into_conv", "y").reason
+    assert "spatial axes alone are padded" in only_miss(graph, "move_pad_into_conv", "y").reason
 
 
 def test_pad_is_named_instead_of_the_conv() -> None:
     graph = padded_conv(1.0, [0, 0, 1, 1, 0, 0, 1, 1])
     pad = next(n for n in graph.nodes if n.op == "Pad").outputs[0]
     miss = only_miss(graph, "move_pad_into_conv", pad)
-    assert miss.outcome == "right side"
+    assert miss.outcome == "condition"
     assert miss.place == "y"
 
 
@@ -131,7 +131,7 @@ def test_conv_whose_output_is_read_twice_is_rewritten_beside_the_original() -> N
 def test_rule_that_fired_nowhere_is_explained_where_it_came_nearest() -> None:
     found = explain(scaled_product(normal(4, 1)), rule="fold_scale_into_matmul")
     assert not found.uses
-    assert found.misses[0].outcome == "right side"
+    assert found.misses[0].outcome == "condition"
     assert "nowhere, nearest:" in str(found)
 
 
@@ -169,7 +169,7 @@ def test_command_prints_text_and_json(tmp_path: Path) -> None:
     assert "the pattern matches, but: " in shown.stdout
     data = json.loads(CliRunner().invoke(app, [*arguments, "--json", "-"]).stdout)
     assert data["misses"][0]["rule"] == "fold_scale_into_matmul"
-    assert data["misses"][0]["values"].keys() == {"linear", "x", "w", "s"}
+    assert {"l", "x", "w", "s"} <= data["misses"][0]["values"].keys()
 
 
 def test_command_names_the_missing_rule(tmp_path: Path) -> None:

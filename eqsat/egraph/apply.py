@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
@@ -29,7 +30,7 @@ class RuleApplier:
         if ABSENT_INPUT in bound:
             return False  # the query in which that variable is absent matches, too
         numbers = tuple((find(row[c]), row[a]) for _, c, a in query.nodes)
-        root = find(row[0])
+        root = find(row[query.root_column])
         key = (rule.name, query.absent, root, bound, numbers)
         if key in self._seen:
             return False
@@ -89,17 +90,17 @@ class RuleApplier:
             ]
             own = egraph.nodes[handle].children
             premises.extend((a, b) for a, b in zip(own, targets[::step], strict=True) if a != b)
-        return found[0], tuple(premises)
+        return found[query.root], tuple(premises)
 
     def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
         """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
         egraph = self._egraph
         view = EGraphView(egraph)
-        looks = [Look(view) for _ in rules]
+        looks = [Look(view, rule.conditions, partial(self._count, rule.name)) for rule in rules]
         found = [
             (rule.name, ref, term, look)
             for rule, look in zip(rules, looks, strict=True)
-            for ref, term in rule.merges(look, lambda reason, name=rule.name: self._count(name, reason))
+            for ref, term in rule.merges(look, partial(self._count, rule.name))
         ]
         changed = False
         for name, ref, term, look in found:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
-from eqsat.rewrite import GroupView, Ref
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, unmet
 
 Inputs = tuple[Ref | None, ...]
 
@@ -14,6 +15,11 @@ Inputs = tuple[Ref | None, ...]
 def view_of(egraph: EGraph) -> GroupView:
     """The e-graph as it is now, as group rules see it."""
     return EGraphView(egraph)
+
+
+def _match(names: Mapping[str, Any]) -> Match:
+    root: Any = names.get("root")  # conditions of a group ask for what they name, and mostly for no value of the whole
+    return Match(names, root)
 
 
 class EGraphView:
@@ -49,6 +55,9 @@ class EGraphView:
             if node.opaque is None:
                 yield (node.key, *self._node(handle))
 
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        return unmet(conditions, _match(names)) is None
+
     def _node(self, handle: int) -> tuple[Ref, Inputs]:
         found = self._nodes.get(handle)
         if found is None:
@@ -69,10 +78,12 @@ class EGraphView:
 
 
 class Look:
-    """A view of the e-graph that remembers what it showed, for one rule."""
+    """A view of the e-graph for one rule: it knows which conditions the rule has, and remembers what it showed."""
 
-    def __init__(self, view: EGraphView) -> None:
+    def __init__(self, view: EGraphView, conditions: Sequence[Condition], count: Callable[[Unmet], None]) -> None:
         self._view = view
+        self._conditions = conditions
+        self._count = count
         self._ops: set[str] = set()
         self._spelled: set[int] = set()
         self._read: set[int] = set()
@@ -88,6 +99,13 @@ class Look:
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, Inputs]]:
         self._read.add(ref.handle)
         return self._view.users(ref)
+
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        own = [c for c in conditions if c in self._conditions]
+        reason = unmet(own, _match(names))
+        if reason is not None:
+            self._count(reason)
+        return reason is None
 
     def shown(self, cls: int) -> Iterator[int]:
         """The e-nodes of a class that the rule has seen."""

@@ -21,10 +21,10 @@ ABSENT_INPUT = 0
 class Query:
     """Conjunction of facts over egglog variables, and the columns that a match reports.
 
-    ``columns[0]`` is the root. A column is an e-class or, where `is_attribute_column` says so, the number of attributes.
-    ``enodes`` are the e-nodes of the pattern, the root first. ``bindings`` maps each variable to its column; ``nodes`` maps
-    each named node to (column of its class, column of its attributes). ``absent`` names the optional variables that this
-    query takes as absent.
+    A column is an e-class or, where `is_attribute_column` says so, the number of attributes. ``enodes`` are the e-nodes of the
+    pattern, of which the ``root`` equals the right side: the first one, or the one that is called so. ``bindings`` maps each
+    variable to its column; ``nodes`` maps each named node to (column of its class, column of its attributes). ``absent`` names
+    the optional variables that this query takes as absent.
     """
 
     facts: tuple[str, ...]
@@ -34,6 +34,12 @@ class Query:
     absent: tuple[str, ...]
     constructors: tuple[str, ...]
     enodes: tuple[Spot, ...] = ()
+    root: int = 0
+
+    @property
+    def root_column(self) -> int:
+        """The column of the value that is equal to the right side."""
+        return self.columns.index(f"e{self.root}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class _Compiler:
             self._absent,
             tuple(dict.fromkeys(self._constructors)),
             tuple(self._spot(*spot) for spot in self._spots),
+            next((int(self._columns[column][1:]) for name, column, _ in self._nodes if name == "root"), 0),
         )
 
     def _spot(self, op: str, domain: str, outputs: int, attributes: str | int, children: tuple[str, ...]) -> Spot:
@@ -127,7 +134,9 @@ class _Compiler:
         places = tuple(None if c == "(N 0)" else self._columns.index(c) for c in children)
         return Spot(op, domain, outputs, column, places, tuple(int(c[1:]) if c[0] == "e" else None for c in children))
 
-    def _term(self, term: Term) -> str:
+    def _term(self, term: Term | None) -> str:
+        if term is None:
+            return "(N 0)"
         if isinstance(term, Variable):
             if term.name in self._absent:
                 return "(N 0)"
@@ -153,7 +162,7 @@ class _Compiler:
         if term.name:
             self._nodes.append((term.name, column, len(self._columns) - 1))
         args = list(term.args)
-        while args and isinstance(args[-1], Variable) and args[-1].name in self._absent:
+        while args and (args[-1] is None or (isinstance(args[-1], Variable) and args[-1].name in self._absent)):
             args.pop()
         children = [self._term(a) for a in args]
         domain, op = split_key(term.op)

@@ -6,7 +6,8 @@
 
 Both sides are written as Python expressions. On the left, a pattern:
 
-- ``x`` is any value; ``*b`` an optional input, which may be absent; the same name twice is the same value twice.
+- ``x`` is any value; ``*b`` an optional input, which may be absent, ``None`` one that is; the same name twice is the same value
+  twice.
 - ``0``, ``-1`` or ``1/2`` is a constant all elements of which are that number; ``about(sqrt(1/2))`` that number rounded to its
   type.
 - ``+ - * / @ **`` and ``<`` are operators; others are called by name, those of another domain by ``com.microsoft.Gelu(x)``.
@@ -14,9 +15,10 @@ Both sides are written as Python expressions. On the left, a pattern:
   An attribute that is not mentioned has its default. ``Split(x, outputs=2)[0]`` is the first of two outputs.
 - ``(t := Relu(x))`` calls a node ``t``.
 
-On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; attributes
-and the arguments of functions (lower case) are Python expressions over what the left side has named, so
-``perm=compose(p, q)`` computes an attribute.
+On the right, the term that is equal: a number takes the element type of the result, ``number(a, x.dtype)`` another; ``None`` is
+an absent input or attribute; attributes and the arguments of functions (lower case) are Python expressions over what the left
+side has named, so ``perm=compose(p, q)`` computes an attribute, ``**a`` hands on those of the node ``a`` and ``**changed(a)``
+those of a mapping.
 
 ``shorthands`` say in short what the equations of a room are full of: with ``{"Q(x)": ("QuantizeLinear(x, s, *z, **n)",
 "quantized(n, x, s, z)")}`` a ``Q(Relu(x))`` is the former on the left side and the latter on the right one.
@@ -55,13 +57,15 @@ def equation(
     outside: str = "",
     functions: Functions | None = None,
     shorthands: Shorthands | None = None,
+    read_by: str = "",
 ) -> Rule:
     """Registers the rule that ``text`` states, from left to right; with ``reverse`` the one from right to left, too.
 
     ``where``: conditions for both, ``forward`` and ``backward`` for one of them. ``functions``: what the text calls in lower
-    case. ``shorthands``: what the text says in short. ``domain``: one whose operators make it pay. The other options are those of
-    `eqsat.rewrite.Rule`; the reverse spells out the operator of the right side where a target has no kernel for it. Raises
-    `RuleError` for what cannot be read: where in the text, and what to write.
+    case. ``shorthands``: what the text says in short. ``domain``: one whose operators make it pay. ``read_by``: what must read
+    the left side, which it calls ``root``: ``"Sqrt(root)"``. The other options are those of `eqsat.rewrite.Rule`; the reverse
+    spells out the operator of the right side where a target has no kernel for it. Raises `RuleError` for what cannot be read:
+    where in the text, and what to write.
     """
     stated: dict[str, Any] = {
         "exactness": exactness,
@@ -74,7 +78,7 @@ def equation(
     }
     there = Text(name, text, functions or {}, shorthands)
     left, right = there.sides()
-    made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes})
+    made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes}, read_by)
     if reverse:
         back = Text(reverse, text, functions or {}, shorthands)
         register(_rule(back, right, left, (*where, *backward), stated | {"legalizes": back.operator_key(right)}))
@@ -104,10 +108,26 @@ class Equations:
         return equation(name, text, *where, **{**self._common, **options})
 
 
+def spelled(op: str) -> str:
+    """How equations write an operator, given by its key."""
+    return op.replace("::", ".")
+
+
+def stated(names: str, *where: Condition | str, functions: Functions | None = None) -> tuple[Condition, ...]:
+    """Conditions, in words for example, on what a group rule calls ``names``, separated by spaces."""
+    text = Text("", "", functions or {})
+    return tuple(condition_in_words(text, names.split(), c) if isinstance(c, str) else c for c in where)
+
+
 def _rule(
-    text: Text, left: ast.expr, right: ast.expr, where: Sequence[Condition | str], stated: dict[str, Any]
+    text: Text,
+    left: ast.expr,
+    right: ast.expr,
+    where: Sequence[Condition | str],
+    stated: dict[str, Any],
+    read_by: str = "",
 ) -> Rule:
-    side = LeftSide(text, text.in_full(left, 0))
+    side = LeftSide(text, text.in_full(left, 0), text.parsed(read_by) if read_by else None)
     twice = sorted(side.bound & text.functions.keys())
     if twice:
         raise text.error(left, f"{twice[0]!r} is a function, too: give one of the two another name")
@@ -121,10 +141,10 @@ def _rule(
         build=right_side(text, side.bound, text.in_full(right, 1)),
         conditions=(*side.conditions, *asked),
         equation=equation,
-        doc=f"``{equation}``.",
+        doc=f"``{equation}``" + (f" where ``{read_by}`` reads it." if read_by else "."),
         attributes=side.attributes,
         **stated,
     )
 
 
-__all__ = ["Equations", "equation", "form", "named"]
+__all__ = ["Equations", "equation", "form", "named", "spelled", "stated"]

@@ -14,6 +14,8 @@ def hints_of(e: ast.expr, functions: Functions) -> list[Hint]:
     match e:
         case ast.BoolOp(ast.And(), parts):
             return [hint for part in parts for hint in hints_of(part, functions)]
+        case ast.Call(ast.Name("lies_along"), [ast.Name(name), *_]):
+            return [Hint(name, vector=True)]
         case ast.Attribute(ast.Name(name), "is_constant"):
             return [Hint(name, constant=True)]
         case ast.Compare(ast.Attribute(ast.Name(name), asked), [op], [other]):

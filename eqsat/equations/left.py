@@ -5,35 +5,44 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from eqsat.conditions import about, number
 from eqsat.equations.syntax import Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.operator import default_attribute
 from eqsat.ir.schema_operator import attributes_of_schema
-from eqsat.rewrite import Apply, AttributeOf, Condition, Hint, Match, Term, Variable
+from eqsat.rewrite import Apply, AttributeOf, Condition, Hint, Match, Variable
 
 
 class LeftSide:
-    """The pattern that a left side is, the names it gives (``bound``), and the conditions that its constants are."""
+    """The pattern that a left side is, the names it gives (``bound``), and the conditions that its constants are.
 
-    def __init__(self, text: Text, e: ast.expr) -> None:
+    With a ``reader`` the pattern is that, and the left side what it calls ``root``.
+    """
+
+    def __init__(self, text: Text, e: ast.expr, reader: ast.expr | None = None) -> None:
         self._text = text
+        self._read = None if reader is None else e
         self._nodes = 0
         self._seen: set[str] = set()
         self.bound: set[str] = set()
         self.attributes: dict[str, AttributeOf] = {}
         self.conditions: list[Condition] = []
-        pattern = self._pattern(e)
+        pattern = self._pattern(e if reader is None else reader)
         if not isinstance(pattern, Apply):
             raise text.error(e, "the left side is no operator")
         self.pattern = pattern
 
-    def _pattern(self, e: ast.expr, called: str = "") -> Term:
+    def _pattern(self, e: ast.expr, called: str = "") -> Any:
         match e:
+            case ast.Constant(None):
+                return None
             case ast.NamedExpr(ast.Name(name), inner):
                 self.bound.add(name)
                 return self._pattern(inner, name)
+            case ast.Name("root") if self._read is not None:
+                return self._pattern(self._read, "root")
             case ast.Name(name):
                 self.bound.add(name)
                 return Variable(name)

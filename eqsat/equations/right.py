@@ -10,8 +10,8 @@ from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, Condition, Literal, Match, Ref, RightSide, Term, Unmet, literal, present
+from eqsat.ir.operator import operator
+from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
 
 
 def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
@@ -24,7 +24,7 @@ def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
 def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     worthwhile = isinstance(words, WorthwhileWords)
-    name, _, expression = words.rpartition(": ")
+    name, _, expression = " ".join(words.split()).rpartition(": ")
     parsed = text.parsed(expression)
     holds = _function(text, bound, _Terms(text, bound).value(parsed))
     hints = tuple(hints_of(parsed, text.functions))
@@ -44,29 +44,28 @@ def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Matc
 
 
 def _environment(text: Text) -> dict[str, Any]:
-    return {"__builtins__": {}, **BUILTINS, **text.functions, "_term": _term, "_others": _others, "_number": _number}
+    return {"__builtins__": {}, **BUILTINS, **text.functions, "_term": _term, "_others": _others, "_number": literal}
 
 
 def _term(op: str, *args: Term | None, outputs: int = 1, **attributes: Any) -> Apply:
-    kept = {k: stored(v) for k, v in attributes.items()}
+    kept = {k: stored(v) for k, v in attributes.items() if v is not None}
     return Apply(op, present(*args), Attributes(kept) if kept else NO_ATTRIBUTES, "", outputs)
 
 
-def _number(value: float, dtype: DType) -> Literal:
-    """A number of the right side. Raises `Unmet` where nobody knows its element type."""
-    if dtype is DType.UNDEFINED:
-        raise Unmet("the element type is unknown")
-    return literal(value, dtype)
-
-
-def _others(node: Ref, given: tuple[str, ...]) -> Mapping[str, Any]:
-    """The attributes of a node but those that are given."""
-    return {k: v for k, v in node.attributes.items() if k not in given}
+def _others(of: Ref | Mapping[str, Any], given: tuple[str, ...]) -> Mapping[str, Any]:
+    """The attributes of a node, or those that a function gives, but for those that are given one by one."""
+    attributes: Mapping[str, Any] = of.attributes if isinstance(of, Ref) else of
+    return {k: v for k, v in attributes.items() if k not in given}
 
 
 def _call(function: str | ast.expr, args: list[ast.expr], keywords: list[ast.keyword] | None = None) -> ast.Call:
     called = ast.Name(function, ast.Load()) if isinstance(function, str) else function
     return ast.Call(called, args, keywords or [])
+
+
+def _key(e: ast.Attribute) -> str:
+    """The key that an operator of another domain would have."""
+    return f"{ast.unparse(e.value)}::{e.attr}"
 
 
 class _Terms:
@@ -81,7 +80,7 @@ class _Terms:
         match e:
             case ast.Starred(inner):
                 return self.term(inner)
-            case ast.Name():
+            case ast.Name() | ast.Constant(None):
                 return self.value(e)
             case ast.IfExp(test, body, orelse):
                 return ast.IfExp(self.value(test), self.term(body), self.term(orelse))
@@ -116,9 +115,7 @@ class _Values(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = node.func.id if isinstance(node.func, ast.Name) else ""
-        is_method = isinstance(node.func, ast.Attribute) and not ast.unparse(node.func.value).startswith(
-            ("com.", "eqsat")
-        )
+        is_method = isinstance(node.func, ast.Attribute) and operator(_key(node.func)) is None
         is_plain = is_method or called in self._text.functions or called in BUILTINS or called in self._bound
         return self.generic_visit(node) if is_plain else self._terms.term(node)
 

@@ -22,7 +22,8 @@ Functions = Mapping[str, Any]
 """What attributes and conditions may be computed with, by name."""
 
 BUILTINS: Functions = {
-    f.__name__: f for f in (abs, all, any, bool, float, int, len, list, max, min, range, set, sorted, sum, tuple)
+    f.__name__: f
+    for f in (abs, all, any, bool, float, int, isinstance, len, list, max, min, range, set, sorted, sum, tuple)
 }
 NUMBERS: Functions = {"pi": math.pi, "sqrt": math.sqrt, "inf": math.inf}
 KNOWN: Functions = {

@@ -6,7 +6,7 @@ meaning once: how to build its outputs from operators of the default domain. Typ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,7 @@ def define_composite(
     evaluate: Evaluate | None = None,
     flops: Flops | None = None,
     commutative: bool = False,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
     traits: Traits = NO_TRAITS,
 ) -> Operator:
     """Registers an operator that means what ``expand`` builds.
@@ -80,6 +81,7 @@ def define_composite(
         flops=flops or work_of_parts,
         commutative=commutative,
         expand=expand,
+        defaults=defaults,
         traits=traits,
         counts_parts=flops is None,
     )

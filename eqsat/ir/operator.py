@@ -108,9 +108,10 @@ class Operator:
     implementation gives the same bits, so folding a constant through it changes nothing (data movement, integers,
     comparisons, single IEEE operations). ``deterministic``: same inputs, same outputs; otherwise two equal nodes are two
     values. ``commutative``: the first two inputs may be exchanged. ``expand``: builds the same value from operators of the
-    default domain, for files that may not use this one (`eqsat.ir.composite`). ``defaults``: attributes whose default depends
-    on the rank of the result, and how. ``traits``: what else is true of it. ``counts_parts``: ``flops`` builds the parts, so it
-    gets the types as they are: numbers in place of symbols may contradict one another inside.
+    default domain, for files that may not use this one (`eqsat.ir.composite`). ``defaults``: of attributes, those that
+    no schema states: a value, or a function of the rank of the result. ``traits``: what else is true of it. ``counts_parts``:
+    ``flops`` builds the parts, so it gets the types as they are: numbers in place of symbols may contradict one another
+    inside.
     """
 
     name: str
@@ -122,7 +123,7 @@ class Operator:
     commutative: bool = False
     deterministic: bool = True
     expand: Expand | None = None
-    defaults: Mapping[str, Callable[[int], Any]] = field(default_factory=dict[str, Callable[[int], Any]])
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     traits: Traits = NO_TRAITS
     counts_parts: bool = False
 
@@ -157,7 +158,7 @@ def define(
     commutative: bool = False,
     deterministic: bool = True,
     expand: Expand | None = None,
-    defaults: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
+    defaults: Mapping[str, Any] = MappingProxyType({}),
     traits: Traits = NO_TRAITS,
     counts_parts: bool = False,
 ) -> Operator:
@@ -227,11 +228,14 @@ def traits_of(key: str, attributes: Attributes | None = None) -> Traits:
 
 
 @cache
-def operators_with(fact: Callable[[Operator], object]) -> tuple[str, ...]:
-    """The operators of the default domain of which ``fact`` is true, sorted: ``operators_with(lambda op: op.traits.moves)``."""
+def operators_with(fact: Callable[[Operator], object], *, domains: bool = False) -> tuple[str, ...]:
+    """The operators of the default domain of which ``fact`` is true, sorted: ``operators_with(lambda op: op.traits.moves)``.
+
+    ``domains``: those of all other domains, too.
+    """
     from eqsat.ir.operators.by_schema import TRAITS
 
-    names = (*(key for key in defined_operators() if "::" not in key), *TRAITS)
+    names = (*(key for key in defined_operators() if domains or "::" not in key), *TRAITS)
     found = [definition for definition in map(operator, names) if definition is not None and fact(definition)]
     return tuple(sorted(definition.name for definition in found))
 
@@ -242,10 +246,10 @@ def default_attribute(key: str, name: str) -> Callable[[Any], Any]:
     from eqsat.ir.schema_operator import default_of_schema
 
     definition = operator(key)
-    by_rank = None if definition is None else definition.defaults.get(name)
-    if by_rank is not None:
-        return lambda node: by_rank(node.rank)
-    stated = default_of_schema(key, name)
+    own = None if definition is None else definition.defaults.get(name)
+    if callable(own):
+        return lambda node: own(node.rank)
+    stated = default_of_schema(key, name) if own is None else own
     return lambda node: stated
 
 

@@ -43,8 +43,8 @@ class ProductAxes:
 
     ``data``: the axis of the data over which is summed. ``inner``, ``outer``: the axes of the weights over which is summed, and
     along which the channels of the result lie, ``result`` in the result. With ``groups`` the channels of data and result fall
-    into as many runs, each of which has to do with its own weights only: the weights have an axis of all channels, and one as
-    long as a run; ``outer`` is the former if ``grouped_inside``, else ``inner`` is.
+    into as many runs, each of which has to do with its own weights only: the weights have an axis of all channels, and behind
+    it one as long as a run; ``outer`` is the former if ``grouped_inside``, else ``inner`` is.
     """
 
     data: int
@@ -57,7 +57,8 @@ class ProductAxes:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A sum of products of elements of two inputs: a matrix product, or a convolution if ``slides``.
+    """A sum of products of elements of two inputs: a matrix product, or a convolution if ``slides``, with windows of the result,
+    not of the data, if ``scatters``.
 
     ``data``, ``weights``, ``bias``: which inputs these are; the bias is added to every position of a channel. ``axes``: where the
     channels lie, by the attributes, for operands that are no vectors. An operator that is such a sum and nothing more is affine
@@ -68,6 +69,7 @@ class Product:
     weights: int = 1
     bias: int | None = None
     slides: bool = False
+    scatters: bool = False
     axes: Callable[[Attributes], ProductAxes] | None = None
 
 

@@ -8,7 +8,7 @@ rules/README.md has examples. This package knows the IR only; `eqsat.egraph` com
 """
 
 from eqsat.rewrite.families import for_each_operator
-from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match
+from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match, unmet
 from eqsat.rewrite.rules import (
     AnyRule,
     Finder,
@@ -76,6 +76,7 @@ __all__ = [
     "registered_rules",
     "rule",
     "select_rules",
+    "unmet",
     "unregister",
     "variables",
 ]

@@ -18,7 +18,7 @@ class _Family:
     stated: set[str] = field(default_factory=set[str])
 
     def complete(self) -> None:
-        names = operators_with(self.fact)
+        names = operators_with(self.fact, domains=True)
         self.stated.intersection_update(names)
         for name in names:
             if name not in self.stated:

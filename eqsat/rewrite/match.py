@@ -29,7 +29,7 @@ class Match:
     """What the names of a pattern matched.
 
     ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute; what a
-    group rule has found may be anything. ``root`` is the value of the whole.
+    group rule has found may be anything. ``root`` is the value of the whole, or of the node that is called so.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Match:
     ) -> None:
         self._bindings = bindings
         self._attributes = attributes
-        self.root = root
+        self.root = bindings.get("root") or root
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -77,8 +77,8 @@ class Hint:
     """What a condition asks of the value bound to ``name``: what a random instance draws for it, most of the time.
 
     A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
-    a node the value of an attribute. ``whole``: the value has the shape of the result; ``single``: it has one element; ``ranks``:
-    numbers of axes that it may have.
+    a node the value of an attribute. ``whole``: the value has the shape of the result; ``vector``: it varies along one axis of
+    what stands beside it at most; ``single``: it has one element; ``ranks``: numbers of axes that it may have.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Hint:
     attribute: tuple[str, Any] | None = None
     whole: bool = False
     single: bool = False
+    vector: bool = False
     ranks: frozenset[int] = frozenset()
 
 
@@ -106,3 +107,14 @@ class Condition:
     fact: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
     worthwhile: bool = False
+
+
+def unmet(conditions: Iterable[Condition], match: Match) -> Unmet | None:
+    """Why the first of the conditions that does not hold does not; ``None`` where all do."""
+    try:
+        for condition in conditions:
+            if not condition.holds(match):
+                return Unmet(condition.name)
+    except Unmet as reason:
+        return reason
+    return None

@@ -64,6 +64,10 @@ class GroupView(Protocol):
         """Every e-node that reads ``ref``: operator, class, inputs."""
         ...
 
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
+        ...
+
 
 Merge = tuple[Ref, Term]
 GroupSide = Callable[[GroupView], Iterable[Merge]]
@@ -171,8 +175,8 @@ def group_rule(
     """Registers a rule over groups of nodes (N-way merging).
 
     What ``find`` finds takes the place of a pattern, and the decorated function makes the right side of a match; without
-    ``find`` it is a generator of merges. ``sample`` draws a random graph with such a group; without it instances of the ``forms``
-    are drawn.
+    ``find`` it is a generator of merges, which asks for the conditions ``where`` itself (`GroupView.meets`). ``sample`` draws a
+    random graph with such a group; without it instances of the ``forms`` are drawn.
     """
 
     def decorate(build: Callable[[Any], Any]) -> GroupRule:

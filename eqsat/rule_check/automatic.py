@@ -21,11 +21,11 @@ from eqsat.ir.interpret import run
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType
-from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable
+from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable, present
 from eqsat.rule_check import movement_operands, quantised_operands  # noqa: F401  # registers their plans
 from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
-from eqsat.samples import Applied, Drawing, Instance, Sampler, Value, fixed
+from eqsat.samples import Applied, Drawing, Fixed, Instance, Sampler, Value, fixed
 
 _THEMES = ("float32",) * 7 + ("float16", "float64", "int64", "int32", "int8", "uint8", "bool")
 _FILLS = (0.0, 1.0, 1.0, -1.0, 2.0, 0.5)
@@ -40,6 +40,12 @@ _BOUNDED = (
     ("Erf", -1, 1),
 )
 """Operators whose results are within bounds."""
+
+_LARGE = 0.4
+"""Part of the instances of products whose constants overflow among themselves, though the result need not."""
+
+_SIZES = ("products", "products", "sums", "sums of products", "infinite")
+"""Of what they overflow."""
 
 _HINT_DROPPED = 0.2
 """Part of the instances in which one thing that the conditions ask for is not drawn."""
@@ -71,6 +77,24 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
             yield None  # the operators do not accept what was drawn: another draw
         else:
             yield instance
+
+
+def _operators(term: Term) -> set[str]:
+    """The operators of a pattern."""
+    return {term.op, *(op for a in term.args for op in _operators(a))} if isinstance(term, Apply) else set()
+
+
+def _weighs(op: str) -> bool:
+    """Whether an operator is a product, a normalisation or a mean of windows."""
+    traits = traits_of(op)
+    return bool(traits.product or traits.rows or (traits.spatial and traits.affine))
+
+
+def _required(term: Term) -> set[str]:
+    """The variables of a pattern that are not optional."""
+    if isinstance(term, Apply):
+        return {name for a in term.args for name in _required(a)}
+    return {term.name} if isinstance(term, Variable) and not term.optional else set()
 
 
 def _check_types(graph: Graph) -> None:
@@ -106,6 +130,12 @@ class _Instantiation:
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
         self._infinite = rule.exactness is Exactness.EXACT
+        weighs = not self._infinite and any(map(_weighs, _operators(rule.pattern)))
+        self._normalises = any(traits_of(op).rows for op in _operators(rule.pattern))
+        self._large = sampler.choose(_SIZES) if weighs and sampler.chance(_LARGE) else ""
+        self._magnitudes = sampler.choose(((1e20, 1e25), (3e37,)))
+        names = sorted(v for v in constants if v in _required(rule.pattern))
+        self._huge = set(sampler.rng.permutation(names)[: sampler.choose((1, 2, 2))].tolist())
         self._symbolic = frozenset(sampler.subset(range(1, 8), 0.4) if sampler.chance(0.2) else ())
 
     def instance(self, pattern: Apply) -> Instance:
@@ -137,18 +167,18 @@ class _Instantiation:
         attributes |= dict(h.attribute for h in self._hints if h.attribute and h.name == term.name)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
-        absent = [self._is_absent(a) for a in term.args]
-        terms = term.args[: max((i + 1 for i, gone in enumerate(absent) if not gone), default=0)]
+        terms = list(present(*(None if self._is_absent(a) else a for a in term.args)))
         operands = self._plan(term.op, wanted, attributes, terms)
         if term.op == "Split" and len(terms) > 1:
             attributes.pop("num_outputs", None)
-        given = zip(terms, operands, absent, strict=False)
-        inputs = [None if gone else self._input(a, operand) for a, operand, gone in given]
+        inputs: list[str | None] = []
+        for a, operand in zip(terms, operands, strict=True):
+            inputs.append(None if a is None else self._input(a, self._aligned(a, operand, inputs)))
         made = self._drawing.op(term.op, *inputs, outputs=term.outputs, **attributes)
         self._nodes[term] = (made,) if term.outputs == 1 else made
         return self._nodes[term]
 
-    def _plan(self, op: str, wanted: Shape, attributes: dict[str, Any], terms: Sequence[Term]) -> list[Operand]:
+    def _plan(self, op: str, wanted: Shape, attributes: dict[str, Any], terms: Sequence[Term | None]) -> list[Operand]:
         """Operands of an operator, drawn again where they are not what the conditions ask for. A value that is quantised is there
         first: scales fit it."""
         value = terms[0] if terms and traits_of(op).quantises else None
@@ -169,7 +199,7 @@ class _Instantiation:
                 found[1] = replace(found[1], value=(scale * (finite.max(initial=0.0) or 1.0) / 64).astype(scale.dtype))
         return found
 
-    def _is_asked_for(self, term: Term, drawn: np.ndarray | None) -> bool:
+    def _is_asked_for(self, term: Term | None, drawn: np.ndarray | None) -> bool:
         if not isinstance(term, Variable) or drawn is None or not drawn.size:
             return True
         asked = [h for h in self._hints if h.name == term.name]
@@ -185,25 +215,43 @@ class _Instantiation:
         instance = self._drawing.finish(self._values(term, wanted)[0])
         return np.asarray(run(instance.graph, instance.feeds)[instance.root], np.float64)
 
-    def _is_absent(self, term: Term) -> bool:
+    def _is_absent(self, term: Term | None) -> bool:
         if isinstance(term, Variable) and term.optional and term.name not in self._variables and self._d.chance(0.25):
             self._variables[term.name] = None
-        return isinstance(term, Variable) and self._variables.get(term.name, "") is None
+        return term is None or (isinstance(term, Variable) and self._variables.get(term.name, "") is None)
 
-    def _known(self, term: Term) -> Shape | None:
+    def _known(self, term: Term | None) -> Shape | None:
         """The shape of a variable that is drawn already."""
         name = self._variables.get(term.name) if isinstance(term, Variable) else None
-        type = None if name is None else self._drawing.builder.type_of(name)
+        return None if name is None else self._shape_of(name)
+
+    def _shape_of(self, name: str) -> Shape | None:
+        type = self._drawing.builder.type_of(name)
         if not isinstance(type, TensorType) or type.shape is None:
             return None
         return tuple(d if isinstance(d, int) else int(d[1:]) for d in type.shape)  # a symbol is named by its extent
+
+    def _aligned(self, term: Term, operand: Operand, drawn: Sequence[str | None]) -> Operand:
+        """The operand, as a vector along some axis of what is drawn already if a condition asks for one."""
+        d = self._d
+        beside = self._shape_of(drawn[0]) if drawn and drawn[0] else None
+        if not isinstance(term, Variable) or not beside:
+            return operand
+        if not any(hint.vector for hint in self._hints if hint.name == term.name):
+            return operand
+        axis = d.integer(0, len(beside) - 1)
+        full = tuple(n if i == axis else 1 for i, n in enumerate(beside))
+        return Operand(d.choose(((), (1,), (1,) * len(beside))) if d.chance(0.2) else full[d.integer(0, axis) :])
 
     def _input(self, term: Term, operand: Operand) -> str | None:
         if isinstance(term, Apply):
             return self._values(term, operand.shape)[0]
         assert isinstance(term, Variable)
         if term.name not in self._variables:
-            self._variables[term.name] = self._drawing.value(self._draw(term.name, operand), self._symbolic)
+            drawn = self._draw(term.name, operand)
+            if self._large and operand.kind == "data":
+                drawn = self._enlarged(term, operand, drawn)
+            self._variables[term.name] = self._drawing.value(drawn, self._symbolic)
         return self._variables[term.name]
 
     def _draw(self, name: str, operand: Operand) -> Value:
@@ -228,13 +276,16 @@ class _Instantiation:
         array = self._array(name, operand)
         for hint in asked:
             if hint.value is not None:
-                array = np.full(self._form_of_number(operand.shape), hint.value).astype(self._dtype.numpy)
+                with np.errstate(invalid="ignore"):
+                    array = np.full(self._form_of_number(operand.shape), hint.value).astype(self._dtype.numpy)
         if name in self._constants or any(hint.constant for hint in asked):
             low, high = max([h.low for h in asked], default=-math.inf), min([h.high for h in asked], default=math.inf)
             if self._dtype.is_float:
                 with np.errstate(over="ignore"):
                     array = np.clip(array.astype(np.float64), low, high).astype(array.dtype)
             return fixed(array)
+        if self._large:
+            return array
         within = [o for o, low, high in _BOUNDED if all(h.low <= low and high <= h.high for h in asked)]
         bounded = any(h.low > -math.inf or h.high < math.inf for h in asked) or (
             operand.kind == "data" and d.chance(0.15)
@@ -242,6 +293,34 @@ class _Instantiation:
         if bounded and within and self._dtype.is_float:
             return Applied(d.choose(within), array)
         return d.either(array, 0.8 if self._special else 0.15)
+
+    def _enlarged(self, term: Variable, operand: Operand, value: Value) -> Value:
+        """Constants so large that they overflow among themselves: their products, their sums, or their sums of products."""
+        if isinstance(value, Applied) or self._dtype is not DType.FLOAT:
+            return value
+        array = np.clip(value.array if isinstance(value, Fixed) else value, -9, 9)
+        is_constant = isinstance(value, Fixed)
+        match self._large:
+            case "products" if term.name in self._huge:
+                size = self._d.choose(self._magnitudes if len(self._huge) > 1 else (3e37,))
+                signs = self._d.rng.choice([-1, 1], array.shape)
+                array = (signs * self._d.rng.uniform(5, 9, array.shape) * size).astype(np.float32)
+            case "products":
+                array = array * np.float32(1e-3 if term.name in self._constants else 1e-30)
+            case "sums" if is_constant:
+                array = np.full_like(array, 2.5e38)
+            case "sums" if all(name is None for name in self._variables.values()):
+                array = np.clip(array, -2, 2) * np.float32(4e37)
+            case "sums" if self._normalises:  # so that they are taken back
+                array = np.full_like(array, -2e38)
+            case "sums of products":
+                size = 5e18 / operand.terms if operand.terms else 1e20 if is_constant else -5e19
+                array = np.full_like(array, size)
+            case "infinite" if is_constant:
+                array = np.full_like(array, np.inf)
+            case _:
+                pass
+        return fixed(array) if is_constant else array
 
     def _form_of_number(self, shape: Shape) -> Shape:
         """The shape of a constant of equal elements: mostly one element, at times enough of them to enlarge the result."""
@@ -252,7 +331,8 @@ class _Instantiation:
     def _array(self, name: str, operand: Operand) -> np.ndarray:
         d, shape = self._d, operand.shape
         compared = any(h.low > -math.inf or h.high < math.inf for h in self._hints if h.name == name)
-        if name in self._constants and operand.kind == "data" and d.chance(0.9 if compared else 0.5):
+        uniform = operand.kind == "data" and not operand.whole
+        if name in self._constants and uniform and d.chance(0.9 if compared else 0.5):
             special = self._infinite and self._dtype.is_float and d.chance(0.2)
             found = d.choose(_SPECIAL if special else _NUMBERS)
             return np.full(self._form_of_number(shape), found).astype(self._dtype.numpy)

@@ -120,24 +120,3 @@ def _greatest(
     axis = attributes.setdefault("axis", _some_axis(d, shape))
     attributes |= {"largest": d.integer(0, 1), "sorted": int(d.chance(0.9))}
     return [Operand(shape), indices([d.integer(0, shape[axis])])]
-
-
-@plan("MaxPool", "AveragePool")
-def _pool(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
-    """At times with a border as wide as the window, so that the first windows cover nothing else."""
-    shape = known[0] or (wanted if len(wanted) > 2 else d.extents(4))
-    spatial = len(shape) - 2
-    kernel = (3, 2, 2)[:spatial]
-    pads = [d.integer(0, 1) for _ in range(2 * spatial)]
-    pads[0] = 3 if d.chance(0.1) else pads[0]
-    strides = [d.integer(1, 2), *[1] * (spatial - 1)]
-    attributes |= {"kernel_shape": kernel, "pads": tuple(pads), "strides": tuple(strides)}
-    if d.chance(0.2):
-        attributes["ceil_mode"] = 1
-    if known[0] is None:
-        borders = zip(pads, pads[spatial:], strict=False)
-        sizes = zip(shape[2:], strides, kernel, borders, strict=True)
-        shape = (*shape[:2], *(max((n - 1) * step + k - sum(border), k) for n, step, k, border in sizes))
-    return [Operand(shape)]

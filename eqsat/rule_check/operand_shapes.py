@@ -7,37 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from eqsat.ir.operator import Kind, operator, traits_of
+from eqsat.ir.operators.onnxruntime_products import FUSED_CONV, FUSED_MATMUL
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.traits import Rows
 from eqsat.samples import Sampler
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
-
-    ``kind``: ``data`` (of the instance's element type), ``large`` (so, too, and at times of large numbers), ``other`` (of another
-    one), ``bool``, ``positive``, ``fixed`` (then ``value`` is a constant), or ``drawn`` (then it is mostly none).
-    """
-
-    shape: Shape
-    kind: str = "data"
-    value: np.ndarray | None = None
-
-
-def indices(values: Sequence[int]) -> Operand:
-    """A constant vector of int64, as shapes, axes and bounds are given."""
-    array = np.asarray(values, np.int64)
-    return Operand(array.shape, "fixed", array)
-
+from eqsat.samples.products import Operand, Shape, indices, plan_product, plan_windows
 
 Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], list[Operand]]
 """(sampler, wanted shape, number of operands, attributes, shapes already known) -> operands."""
@@ -61,7 +38,12 @@ def plan_operands(
     """Operands of ``op`` whose result has, if possible, the shape ``wanted``."""
     if op in _PLANS:
         return _PLANS[op](d, wanted, count, attributes, known)
-    if traits_of(op).reduces:
+    traits = traits_of(op)
+    if traits.product is not None and traits.product.axes is not None:
+        return plan_product(traits, d, wanted, count, attributes, known)
+    if traits.spatial:
+        return plan_windows(op, d, wanted, known, attributes)
+    if traits.reduces:
         return _reduce(op, d, wanted, count, attributes, known)
     definition = operator(op)
     if definition is not None and definition.kind is Kind.ELEMENTWISE:
@@ -83,8 +65,8 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
     return [Operand(s, "bool" if i in traits_of(op).truths else "data") for i, s in enumerate(shapes)]
 
 
-@plan("MatMul", "MatMulInteger")
-def _matmul(
+@plan(FUSED_MATMUL)
+def _fused_matmul(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     wanted = wanted if len(wanted) > 1 else d.shape(2, 3)
@@ -97,19 +79,11 @@ def _matmul(
         right = (*(() if d.chance() else batch), inner, wanted[-1])
         if d.chance(0.15):  # a stack of matrices, at times behind a vector
             left, right = (left if known[0] or d.chance() else (inner,)), (d.integer(2, 3), inner, wanted[-1])
-    return [Operand(left), Operand(right)]
-
-
-@plan("Gemm")
-def _gemm(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
-    rows, columns = wanted if len(wanted) == 2 else d.extents(2)
-    inner = d.integer(2, 6)
-    a = (inner, rows) if attributes.get("transA") else (rows, inner)
-    b = (columns, inner) if attributes.get("transB") else (inner, columns)
-    planned = [a, b, d.broadcast_of((rows, columns))][:count]
-    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
+    flags = (attributes.get("transA"), attributes.get("transB"))
+    turned = [
+        s if k or not flag else (*s[:-2], *s[:-3:-1]) for s, k, flag in zip((left, right), known, flags, strict=True)
+    ]
+    return [Operand(s) for s in turned]
 
 
 @plan("Transpose")
@@ -128,8 +102,8 @@ def _transpose(
     return [Operand(tuple(shape))]
 
 
-@plan("Conv")
-def _conv(
+@plan(FUSED_CONV)
+def _fused_conv(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     group = attributes.get("group", 1)
@@ -142,9 +116,9 @@ def _conv(
         kernel = tuple(d.integer(1, 3) for _ in wanted[2:])
         out = wanted[1] * group
         x = (wanted[0], d.integer(2, 4) * group, *(s + k - 1 for s, k in zip(wanted[2:], kernel, strict=True)))
-    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,)][:count]
-    kinds = ("data", "data", "large")
-    return [Operand(k or s, kind) for k, s, kind in zip(known, planned, kinds, strict=False)]
+    result = (x[0], out, *(s - k + 1 for s, k in zip(x[2:], kernel, strict=True)))
+    planned = [x, (out, max(x[1] // group, 1), *kernel), (out,), result][:count]
+    return [Operand(k or s) for k, s in zip(known, planned, strict=True)]
 
 
 @plan("LayerNormalization", "RMSNormalization")
@@ -152,7 +126,8 @@ def _normalised(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
-    return [Operand(shape), *(Operand(k or shape[-1:]) for k in known[1:])]
+    axis = attributes.setdefault("axis", d.choose((-1, -1, -2)))
+    return [Operand(shape), *(Operand(k or shape[axis:]) for k in known[1:])]
 
 
 @plan("BatchNormalization")
@@ -267,11 +242,16 @@ def _gather(
 def _pad(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    shape = known[0] or wanted
-    most = d.choose((0, 2))
-    if d.chance(0.1):
-        attributes.setdefault("mode", "edge")
-    return [Operand(shape), indices([d.integer(0, most) for _ in range(2 * len(shape))]), Operand(())][:count]
+    """Mostly of spatial axes, at times with less than nothing."""
+    rank = len(known[0] or wanted)
+    anywhere = d.chance(0.12)
+    pads = [d.integer(0, 1) if i % max(rank, 1) > 1 or anywhere else 0 for i in range(2 * rank)]
+    if rank and d.chance(0.1):
+        pads[d.integer(0, 2 * rank - 1)] = -1
+    shape = known[0] or tuple(max(n - pads[i] - pads[i + rank], 1) for i, n in enumerate(wanted))
+    axes = d.permutation(rank) if count > 3 else range(rank)
+    both = [pads[a + side] for side in (0, rank) for a in axes]
+    return [Operand(shape), indices(both), Operand(()), indices(axes)][:count]
 
 
 @plan("CastLike")
@@ -302,14 +282,22 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
     """Attributes of an operator: mostly the defaults, at times others; required ones always."""
     if op == "Cast":
         return {"to": d.choose([1, 6, 7, 10, 11])}
-    if op == "Gemm":
-        return {"transA": d.integer(0, 1), "transB": d.integer(0, 1), "alpha": d.choose([1.0, 0.5])}
+    if op in ("Gemm", FUSED_MATMUL):
+        factors = {"alpha": d.choose([1.0, 1.0, 0.5, 3.0])}
+        factors |= {"beta": d.choose([1.0, 1.0, 0.5])} if op == "Gemm" else {}
+        return factors | {name: 1 for name in ("transA", "transB") if d.chance(0.4)}
+    if op == FUSED_CONV and d.chance(0.3):
+        return {"activation": "Tanh"}
     if traits_of(op).reduces or traits_of(op).folds:
         return {"keepdims": d.choose((1, 1, 1, 0))}
     if traits_of(op).rows is Rows.ALONG:
         return {"axis": d.choose([-1, -1, 0])}
-    if op == "Conv" and d.chance(0.3):
+    if "group" in (attributes_of_schema(op) or {}) and d.chance(0.3):
         return {"group": 2}
+    if op == "Pad":
+        return {"mode": d.choose(("edge", "reflect"))} if d.chance(0.25) else {}
+    if op == "BatchNormalization":
+        return {"epsilon": d.choose((1e-5, 0.5)), "training_mode": int(d.chance(0.15))}
     if op == "Gather":
         return {"axis": d.choose([0, -1])}
     if op == "Gelu":

@@ -274,7 +274,9 @@ class _Builder:
             found = self._nodes[term] = (made,) if term.outputs == 1 else made
         return found
 
-    def _argument(self, term: Term) -> str | None:
+    def _argument(self, term: Term | None) -> str | None:
+        if term is None:
+            return None
         if not isinstance(term, Variable):
             return self._values(term)[0]
         if term.name not in self._variables:

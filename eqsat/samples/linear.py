@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.samples import Fixed, Sampler, fixed
+from eqsat.errors import EqsatError
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import traits_of
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples.products import plan_product
 
 
 def shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -20,40 +24,6 @@ def shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
     axis %= len(shape)
     full = tuple(n if i == axis else 1 for i, n in enumerate(shape))
     return full[d.integer(0, axis) :]
-
-
-def kept_shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """A shape mostly along an axis that broadcasts with ``shape`` without enlarging it."""
-    found = shape_along(d, shape, axis)
-    return found if np.broadcast_shapes(found, tuple(shape)) == tuple(shape) else d.broadcast_of(tuple(shape))
-
-
-def extremes(d: Sampler) -> tuple[np.float32, np.float32, np.float32]:
-    """Factors for input, weights and scale: mostly ones, else such that weights times scale alone overflow."""
-    found = (1e-30, 1e20, 1e25) if d.chance(0.1) else (1.0, 1.0, 1.0)
-    return np.float32(found[0]), np.float32(found[1]), np.float32(found[2])
-
-
-def or_integers(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
-    """The drawn variables, at times as integers other than 0, which a rule for floats must leave alone."""
-    return {name: _as_integers(value) for name, value in drawn.items()} if d.chance(0.08) else drawn
-
-
-def _as_integers(value: Any) -> Any:
-    if isinstance(value, Fixed):
-        return fixed(_as_integers(value.array))
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        near = np.clip(np.rint(value), -99, 99).astype(np.int32)
-        return np.where(near == 0, np.int32(1), near)
-    return value
-
-
-def overflowing_bias(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
-    """The drawn ``x``, ``w``, ``b`` and ``c``, at times so large that ``b + c`` overflows where the whole sum does not."""
-    if d.chance(0.8) or drawn.get("b") is None:
-        return drawn
-    large = {name: fixed(np.full_like(drawn[name].array, 2.5e38)) for name in ("b", "c")}
-    return drawn | large | {"x": np.clip(drawn["x"], -2, 2) * np.float32(4e37)}
 
 
 def convolution(d: Sampler, *, transposed: bool = False, square: bool = False) -> dict[str, Any]:
@@ -87,20 +57,36 @@ def convolution(d: Sampler, *, transposed: bool = False, square: bool = False) -
 
 
 def _result(x: np.ndarray, w: np.ndarray, attributes: dict[str, Any], transposed: bool) -> tuple[int, ...]:
-    from eqsat.ir.graph import Attributes
     from eqsat.ir.interpret import evaluate_operator
 
     op = "ConvTranspose" if transposed else "Conv"
     return evaluate_operator(op, Attributes(attributes), (x, w))[0].shape
 
 
-def gemm(d: Sampler, *, factors: bool = False) -> dict[str, Any]:
-    """Operands, maybe a bias and the attributes of a Gemm, and the shape of its result."""
-    m, k, n = d.extents(3, ones=0.15) if d.chance(0.85) else (d.integer(2, 4),) * 3  # square: operands of one type
-    attributes: dict[str, Any] = {name: 1 for name in ("transA", "transB") if d.chance(0.4)}
-    if factors and d.chance(0.7):
-        attributes |= {name: d.choose((0.5, 3.0, -1.25)) for name in ("alpha", "beta")}
-    x = d.floats((k, m) if attributes.get("transA") else (m, k))
-    w = d.floats((n, k) if attributes.get("transB") else (k, n))
-    b = d.floats(d.broadcast_of((m, n))) if d.chance(0.7) else None
-    return {"x": x, "w": w, "b": b, "attributes": attributes, "result": (m, n)}
+def products_of_one_value(d: Sampler, op: str) -> Instance:
+    """Products of one value by weights that mostly differ in the number of channels alone; some scaled or with a bias."""
+    drawing, traits = Drawing(), traits_of(op)
+    assert traits.product is not None
+    assert traits.product.axes is not None
+    attributes: dict[str, Any] = {"group": 2} if traits.product.slides and d.chance(0.3) else {}
+    operands = plan_product(traits, d, d.shape(2, 4), 2, attributes, [None, None])
+    outer = traits.product.axes(Attributes(attributes)).outer
+    x = drawing.value(d.floats(operands[0].shape))
+    values: list[str] = []
+    for _ in range(d.integer(2, 4)):
+        shape, own = list(operands[1].shape), dict(attributes)
+        if d.chance(0.15):
+            shape = list(plan_product(traits, d, (), 2, own, [operands[0].shape, None])[1].shape)
+        elif len(shape) > 1:
+            shape[outer] *= d.integer(1, 3)
+        symbolic = shape[outer:][:1] if len(shape) > 1 and d.chance(0.15) else ()
+        weights = drawing.value(d.either(d.floats(shape), 0.7), symbolic)
+        channels = shape[outer] if len(shape) > 1 else 1
+        bias = [drawing.value(d.either(d.floats((channels,))))] if traits.product.bias and d.chance(0.6) else []
+        try:
+            values.append(drawing.op(op, x, weights, *bias, **own))
+        except EqsatError:  # windows larger than the data, or vectors
+            continue
+        if d.chance(0.15):
+            values.append(drawing.op("Mul", values[-1], drawing.value(fixed(d.floats((1,))))))
+    return drawing.finish(*(values or [drawing.op("Identity", x)]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import view_of
-from eqsat.rewrite import GroupRule, GroupView, Ref
+from eqsat.rewrite import Condition, GroupRule, GroupView, Ref
 from eqsat.why.nearest import Miss
 from eqsat.why.places import Places
 
@@ -32,6 +33,9 @@ class _Recorder:
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
         return self._view.users(ref)
+
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        return self._view.meets(conditions, **names)
 
 
 def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Miss:

@@ -22,7 +22,7 @@ class Miss:
     ``outcome``: ``holds`` (pattern and conditions do: the rule fired, or told nothing new), ``condition`` (the pattern
     matches, a condition fails), ``right side`` (the right side does not apply), ``pattern`` (a part of the left side is not
     there). ``matched`` of ``operators`` operators of the pattern were found. ``values``: what the variables and named nodes
-    matched, so far as they did.
+    matched, so far as they did. ``held``: how many of the conditions held before one did not.
     """
 
     rule: str
@@ -32,12 +32,13 @@ class Miss:
     operators: int
     reason: str
     values: Mapping[str, str] = field(default_factory=dict)
+    held: int = 0
 
     @property
-    def rank(self) -> tuple[int, float]:
+    def rank(self) -> tuple[int, float, int]:
         """Nearer misses are greater."""
         order = ("pattern", "condition", "right side", "holds")
-        return order.index(self.outcome), self.matched / self.operators
+        return order.index(self.outcome), self.matched / self.operators, self.held
 
     def __str__(self) -> str:
         if self.outcome == "holds":
@@ -102,7 +103,7 @@ class NearestMiss:
     def _judge(self, rule: Rule, root: int, state: _State) -> Miss:
         """A complete match: which condition fails, if any."""
         match = self._match(rule, state, root)
-        outcome, reason = "holds", ""
+        outcome, reason, held = "holds", "", 0
         try:
             for condition in rule.conditions:
                 outcome, reason = "condition", f"condition {condition.name!r} does not hold"
@@ -112,6 +113,7 @@ class NearestMiss:
                     holds, reason = False, f"condition {condition.name!r} cannot be established: {unmet}"
                 if not holds:
                     break
+                held += 1
             else:
                 outcome, reason = "right side", "the rule offers nothing here"
                 if rule.build(match) is not None:
@@ -119,7 +121,7 @@ class NearestMiss:
         except Unmet as unmet:
             reason = str(unmet)
         size = _size(rule.pattern)
-        return Miss(rule.name, self._name(root), outcome, size, size, reason, self._values(rule, state))
+        return Miss(rule.name, self._name(root), outcome, size, size, reason, self._values(rule, state), held)
 
     def _match(self, rule: Rule, state: _State, root: int) -> Match:
         egraph = self._egraph

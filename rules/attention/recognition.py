@@ -166,12 +166,13 @@ class _Factors:
         return made and any(op not in ("Mul", "Div") for op, _ in self._reader.view.spellings(value))
 
 
-def check_operands(scores: Scores, p: Ref, v: Ref) -> None:
+def check_operands(scores: Scores, p: Ref, v: Ref, *, wide: bool) -> None:
     """Raises `Unmet` unless keys and values have as many heads as the queries or one for all, and one batch.
 
-    ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then.
+    ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then. ``wide``: values are in
+    float32, though queries and keys are not.
     """
-    if not v.dtype is scores.q.dtype is scores.k.dtype:
+    if scores.q.dtype is not scores.k.dtype or v.dtype not in (scores.q.dtype, *([DType.FLOAT] if wide else [])):
         raise Unmet("queries, keys and values of different types")
     check_batches(scores, p, v)
 
@@ -238,7 +239,9 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
     core = _Core(scores.lead)
     for step in scores.steps:
         core = core.after(step, reader)
-    if tuple(step.op for step in found.steps) != (("Narrow",) if core.widened else ()) or scores.product != "MatMul":
+    wide = core.widened and not found.steps  # from the scores on all is in float32
+    narrowed = ("Narrow",) if core.widened and not wide else ()
+    if tuple(step.op for step in found.steps) != narrowed or scores.product != "MatMul":
         raise Unmet("steps on the probabilities")
     q, left = factors.taken_out(scores.q)
     k, right = factors.taken_out(scores.k)
@@ -247,7 +250,7 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
             q, left = scores.q, 1.0
         elif right < 0:
             k, right = scores.k, 1.0
-    check_operands(scores, p, v)
+    check_operands(scores, p, v, wide=wide)
     scale = core.scale * left * right
     if not 1e-30 < abs(scale) < 1e30:
         raise Unmet("a scale out of range")
@@ -257,12 +260,14 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
         if each.dtype is not scores.q.dtype:
             raise Unmet("factors in another precision than the queries")
         q = apply(step.op, q, regrouped(each, each.shape, step.lead, scores.q.shape[:-2]))
+    if wide:
+        q, k = (apply("Cast", x, to=int(DType.FLOAT)) for x in (q, k))
     queries = grouped(scores.q, scores.lead, q)
     operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores, k), values_of(v, scores)]
     attributes: dict[str, Any] = {"scale": float(np.float32(abs(scale)))}
     if core.cap:
         attributes["softcap"] = float(np.float32(core.cap))
-    if core.widened:
+    if core.widened and not wide:
         attributes["softmax_precision"] = int(DType.FLOAT)
     if core.mask is None:
         yield apply("Attention", *operands, **attributes)

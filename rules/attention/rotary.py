@@ -267,15 +267,22 @@ class _Reader:
             if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
                 if x.shape == (*shape[:-1], size) and not interleaved:
                     return x
-            elif _is_function(op, len(inputs)) or (op in ("Reshape", "Unsqueeze") and x.shape[-1:] == shape[-1:]):
+            elif _is_function(op, len(inputs)) or (_keeps_features(op) and x.shape[-1:] == shape[-1:]):
                 try:
                     inner = self.half(x, interleaved, depth - 1)
                 except Unmet:
                     continue
                 if _is_function(op, len(inputs)):
                     return apply(op, inner)
+                if op == "Cast":
+                    return apply(op, inner, to=int(value.dtype))
                 return viewed(inner, (*x.shape[:-1], size), (*shape[:-1], size), x)
         raise Unmet("the halves of a factor may differ")
+
+
+def _keeps_features(op: str) -> bool:
+    """Whether an operator may convert elements, or change other axes than the last."""
+    return op in ("Reshape", "Unsqueeze") or op == "Cast"
 
 
 def _is_function(op: str, inputs: int) -> bool:

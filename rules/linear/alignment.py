@@ -1,7 +1,4 @@
-"""Constants that lie along one axis of a value, and the conditions and terms that fold them into weights.
-
-Broadcasting aligns shapes at the *last* axis: a vector of C elements next to ``[N, C, H, W]`` lies along W, whatever C is.
-"""
+"""Constants that lie along one axis of a value, and the conditions and terms that fold them into weights."""
 
 from __future__ import annotations
 
@@ -18,13 +15,16 @@ FLOATS = frozenset((DType.FLOAT16, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
 
 
-def floating(*names: str) -> Condition:
-    """The values bound to ``names`` are of one binary floating-point type of 16, 32 or 64 bits."""
+def lies_along(vector: Ref, value: Ref, axis: int) -> bool:
+    """Whether ``vector`` broadcasts with ``value`` to the shape of ``value``, and varies along ``axis`` at most.
 
-    def holds(m: Match) -> bool:
-        return m[names[0]].dtype in FLOATS and len({m[n].dtype for n in names if m[n] is not None}) == 1
-
-    return Condition(f"{', '.join(names)} of one float type", holds)
+    Broadcasting aligns shapes at the *last* axis: a vector of C elements next to ``[N, C, H, W]`` lies along W, whatever C is.
+    """
+    shape, rank = vector.static_shape, value.rank
+    if len(shape) > rank:
+        return False
+    axes = enumerate(shape, rank - len(shape))
+    return all(d == 1 or (axis in (i, i - rank) and d == value.shape[i]) for i, d in axes)
 
 
 def elements_along(vector: Ref, value: Ref, axis: int) -> int:
@@ -33,13 +33,9 @@ def elements_along(vector: Ref, value: Ref, axis: int) -> int:
     Raises `Unmet` if it has another extent above 1, or would enlarge ``value``: a scalar may have fewer axes than
     ``value``, but not more.
     """
-    shape, rank = vector.static_shape, value.rank
-    if len(shape) > rank:
-        raise Unmet("the constant has more axes than the value")
-    for i, d in enumerate(shape, rank - len(shape)):
-        if d != 1 and (i != axis % rank or d != value.shape[i]):
-            raise Unmet(f"the constant does not lie along axis {axis % rank}")
-    return math.prod(shape)
+    if not lies_along(vector, value, axis):
+        raise Unmet(f"the constant does not lie along axis {axis % value.rank}")
+    return math.prod(vector.static_shape)
 
 
 def reshaped(value: Ref, shape: Sequence[int]) -> Term:

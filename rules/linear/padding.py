@@ -1,22 +1,21 @@
-"""A Pad in front of a window operator becomes part of the operator's own padding."""
+"""A Pad in front of a window operator becomes part of the operator's own padding.
+
+window(Pad(x, value), pads) == window(x, pads + pad)     of spatial axes, where the operator's own border holds that value
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import condition
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, present, rule, variables
-from eqsat.rules.terms import condition
-from eqsat.samples import Sampler, fixed
-
-x, pads, value, axes, w, b, zero, wzero = variables("x pads value? axes? w b? zero? wzero?")
-
-SOURCE = "definition of the operator's padding"
-
-PAD = apply("Pad", x, pads, value, axes).named("pad")
+from eqsat.ir.graph import Attributes
+from eqsat.ir.types import DType
+from eqsat.rewrite import Condition, Hint, Match, Ref
 
 
 def covers_data(attributes: Mapping[str, Any]) -> bool:
@@ -29,216 +28,98 @@ def covers_data(attributes: Mapping[str, Any]) -> bool:
 narrow_border = Condition("every window covers data", lambda m: covers_data(m.window.attributes))
 
 
-@condition("constant padding")
-def constant_mode(m: Match) -> bool:
-    return m.pad.attr("mode", "constant") == "constant"
-
-
-@condition("explicit padding of the window")
-def explicit(m: Match) -> bool:
-    return m.window.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID", "")
-
-
-@condition("no window beyond the padded input")
-def floor_mode(m: Match) -> bool:
-    return m.window.attr("ceil_mode", 0) == 0
-
-
-def _pad_value(m: Match) -> Any:
-    """The number that fills the border. Raises `Unmet` if it is not known."""
-    return np.zeros((), m.x.dtype.numpy) if m.value is None else m.value.value.reshape(())
-
-
-def _border(m: Match) -> tuple[int, ...]:
-    """Padding of the spatial axes, all beginnings first. Raises `Unmet` for another axis or a negative pad."""
-    rank = m.pad.rank
-    chosen = range(rank) if m.axes is None else [int(a) % rank for a in m.axes.value.reshape(-1)]
-    given = [int(p) for p in m.pads.value.reshape(-1)]
-    if min(given, default=0) < 0:
-        raise Unmet("a pad is negative")
+def borders(pads: Ref, axes: Ref | None, rank: int) -> list[int]:
+    """How much a Pad adds to each axis, all beginnings first."""
+    chosen = range(rank) if axes is None else [int(a) % rank for a in axes.value.reshape(-1)]
     both = [0] * (2 * rank)
-    for i, axis in enumerate(chosen):
-        both[axis], both[axis + rank] = given[i], given[i + len(chosen)]
-    if any(both[axis] for axis in (0, 1, rank, rank + 1)):
-        raise Unmet("the batch or the channels are padded")
-    return (*both[2:rank], *both[rank + 2 :])
+    for i, pad in enumerate(map(int, pads.value.reshape(-1))):
+        both[chosen[i % len(chosen)] + (rank if i >= len(chosen) else 0)] = pad
+    return both
 
 
-def _own_pads(m: Match, border: tuple[int, ...]) -> tuple[int, ...]:
-    """The window's own pads; zero where there are none and where ``auto_pad`` is VALID."""
-    if m.window.attr("auto_pad", "NOTSET") == "VALID":
-        return (0,) * len(border)
-    return tuple(m.window.attr("pads", ())) or (0,) * len(border)
+def spatial(border: Sequence[int]) -> tuple[int, ...]:
+    """The part of it that is about spatial axes."""
+    rank = len(border) // 2
+    return (*border[2:rank], *border[rank + 2 :])
 
 
-def _padded(m: Match, **changes: Any) -> Any:
-    """The window's attributes with the border of the Pad added to its own."""
-    border = _border(m)
-    total = tuple(a + b for a, b in zip(_own_pads(m, border), border, strict=True))
-    return m.window.attributes.updated(pads=total, auto_pad=None, **changes)
+def padded(node: Ref, border: Sequence[int], **changes: Any) -> Attributes:
+    """The attributes of a window operator with a border added to its own."""
+    extra = spatial(border)
+    stated = node.attr("auto_pad", "NOTSET") != "VALID" and tuple(node.attr("pads", ()))
+    total = tuple(a + b for a, b in zip(stated or (0,) * len(extra), extra, strict=True))
+    return node.attributes.updated(pads=total, auto_pad=None, **changes)
 
 
-def _pad_sample(d: Sampler, value: Any, dtype: str = "float32") -> dict[str, Any]:
-    """A Pad, mostly of spatial axes, in front of something with a kernel of 3."""
-    rank = d.choose((3, 4))
-    shape = (*d.extents(2), *(d.integer(4, 6) for _ in range(rank - 2)))
-    spatial = [int(d.integer(0, 2)) for _ in range(2 * rank - 4)]
-    both = [0, 0, *spatial[: rank - 2], 0, 0, *spatial[rank - 2 :]]
-    if d.chance(0.15):
-        both[d.integer(0, 2 * rank - 1)] += d.choose((1, -1))
-    array = d.floats(shape) if dtype == "float32" else d.integers(shape, dtype)
-    if d.chance(0.2):
-        array = np.abs(array)
-    found: dict[str, Any] = {"x": array, "pads": fixed(both, "int64"), "pad": {}}
-    if d.chance(0.3):
-        order = d.rng.permutation(rank)
-        found["axes"] = fixed(order, "int64")
-        found["pads"] = fixed([both[a] for a in order] + [both[a + rank] for a in order], "int64")
-    if value is not None:
-        found["value"] = fixed(np.asarray(value, dtype))
-    if d.chance(0.15):
-        found["pad"] = {"mode": "edge" if min(both) < 0 else d.choose(("edge", "reflect"))}
-    return found
+def fill(value: Ref | None) -> float:
+    """The number that fills the border: NaN where it is not known."""
+    if value is None:
+        return 0.0
+    low, high = value.interval
+    return low if low == high else np.nan
 
 
-def _window_sample(d: Sampler, rank: int, *, dilated: bool = True) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"kernel_shape": (3,) * (rank - 2)}
-    if d.chance(0.4):
-        attributes["pads"] = tuple(d.integer(0, 1) for _ in range(2 * rank - 4))
-    elif d.chance(0.4):
-        attributes["auto_pad"] = d.choose(("VALID", "SAME_UPPER"))
-    if d.chance(0.3):
-        attributes["strides"] = (2,) * (rank - 2)
-    if dilated and d.chance(0.2):
-        attributes["dilations"] = (2,) * (rank - 2)
-        attributes.pop("auto_pad", None)
-        attributes["pads"] = (1,) * (2 * rank - 4)
-    return attributes
+def least(dtype: DType) -> float:
+    """The least number of an element type, infinities included."""
+    return -np.inf if dtype.is_float else float(np.iinfo(dtype.numpy).min)
 
 
-def _conv_sample(d: Sampler) -> dict[str, Any]:
-    found = _pad_sample(d, d.choose((None, 0.0, -0.0, 0.0, 1.5)))
-    shape = found["x"].shape
-    channels = _padded_extent(found, 1)
-    found["w"] = d.either(d.floats((3, channels, *(3,) * (len(shape) - 2))))
-    found["window"] = _window_sample(d, len(shape))
-    return found | ({"b": d.floats((3,))} if d.chance() else {})
+@condition("the border is zero", Hint("value", value=0.0))
+def of_zeros(m: Match) -> bool:
+    return fill(m.value) == 0
 
 
-def _padded_extent(drawn: dict[str, Any], axis: int) -> int:
-    rank = drawn["x"].ndim
-    order = list(drawn["axes"].array) if "axes" in drawn else list(range(rank))
-    i = order.index(axis)
-    return drawn["x"].shape[axis] + int(drawn["pads"].array[i] + drawn["pads"].array[i + rank])
+@condition("no element is less than the border", Hint("value", value=-np.inf))
+def below_all(m: Match) -> bool:
+    return fill(m.value) == least(m.x.dtype) or m.x.low >= fill(m.value)
 
 
-def _integer_conv_sample(d: Sampler) -> dict[str, Any]:
-    dtype = d.choose(("int8", "uint8"))
-    point = d.choose((None, 0, 3, 7))
-    found = _pad_sample(d, d.choose((None, point, point, 3)), dtype)
-    shape = found["x"].shape
-    found["w"] = d.integers((3, _padded_extent(found, 1), *(3,) * (len(shape) - 2)), "int8")
-    found["window"] = _window_sample(d, len(shape))
-    if point is not None:
-        found["zero"] = fixed(np.asarray(point, dtype))
-        if d.chance(0.3):
-            found["wzero"] = fixed(np.asarray(-2, "int8"))
-    return found
-
-
-def _with_ceil_mode(d: Sampler, drawn: dict[str, Any]) -> dict[str, Any]:
-    """At times with windows that may begin behind the input; where the border is a Pad, they count."""
-    if d.chance(0.25):
-        window = drawn["window"]
-        window |= {"ceil_mode": 1, "strides": (2,) * len(window["kernel_shape"])}
-    return drawn
-
-
-def _average_sample(d: Sampler) -> dict[str, Any]:
-    found = _pad_sample(d, d.choose((None, 0.0, 0.0, 0.0, -1.0)))
-    found["window"] = _window_sample(d, found["x"].ndim, dilated=False)
-    if d.chance():
-        found["window"]["count_include_pad"] = 1
-    return _with_ceil_mode(d, found)
-
-
-def _max_sample(d: Sampler) -> dict[str, Any]:
-    found = _pad_sample(d, d.choose((*(-np.inf,) * 5, 0.0, None, -3.0)))
-    found["window"] = _window_sample(d, found["x"].ndim)
-    if d.chance():
-        found["x"] = fixed(found["x"])
-    return _with_ceil_mode(d, found)
-
-
-@rule(
-    apply("Conv", PAD, w, b).named("window"),
-    where=[constant_mode, explicit],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_conv_sample,
+@condition(
+    "the border is the zero point",
+    Hint("x", dtypes=frozenset((DType.INT8, DType.UINT8))),
+    Hint("value", value=3),
+    Hint("zero", value=3),
 )
-def move_pad_into_conv(m: Match) -> Term:
-    """``Conv(Pad(x, 0), w, b) == Conv(x, w, b, pads + pad)`` for a Pad of spatial axes."""
-    m.require(_pad_value(m) == 0, "the border is not zero")
-    args = (m.x, m.w) if m.b is None else (m.x, m.w, m.b)
-    return Apply("Conv", args, _padded(m))
+def of_zero_points(m: Match) -> bool:
+    return fill(m.value) == fill(m.zero)
 
 
-@rule(
-    apply("ConvInteger", PAD, w, zero, wzero).named("window"),
-    where=[constant_mode, explicit],
+equation = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source="definition of the operator's padding",
+    functions={f.__name__: f for f in (borders, spatial, padded, covers_data)},
+)
+PAD = "(p := Pad(x, pads, *value, *axes, mode='constant'))"
+BORDER = "borders(pads, axes, p.rank)"
+ADDED = (
+    "no pad is negative: min(borders(pads, axes, p.rank)) >= 0",
+    "spatial axes alone are padded: sum(spatial(borders(pads, axes, p.rank))) == sum(borders(pads, axes, p.rank))",
+    "explicit padding of the window: n.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID', '')",
+)
+
+equation("move_pad_into_conv", f"Conv({PAD}, w, *b, **n) == Conv(x, w, b, **padded(n, {BORDER}))", *ADDED, of_zeros)
+equation(
+    "move_pad_into_integer_conv",
+    f"ConvInteger({PAD}, w, *zero, *wzero, **n) == ConvInteger(x, w, zero, wzero, **padded(n, {BORDER}))",
+    *ADDED,
+    of_zero_points,
     exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_integer_conv_sample,
 )
-def move_pad_into_integer_conv(m: Match) -> Term:
-    """``ConvInteger(Pad(x, zero), w, zero) == ConvInteger(x, w, zero, pads + pad)``: the border is the zero point."""
-    point = 0 if m.zero is None else _single(m.zero)
-    m.require(_pad_value(m) == point, "the border is not the zero point")
-    return Apply("ConvInteger", present(m.x, m.w, m.zero, m.wzero), _padded(m))
-
-
-def _single(point: Ref) -> Any:
-    if point.value.size != 1:
-        raise Unmet("the zero point is not one number")
-    return point.value.reshape(())
-
-
-@condition("the window's own border is counted")
-def counts_border(m: Match) -> bool:
-    return m.window.attr("count_include_pad", 0) == 1 or not any(m.window.attr("pads", ()))
-
-
-@rule(
-    apply("AveragePool", PAD).named("window"),
-    where=[constant_mode, explicit, floor_mode, counts_border],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    sample=_average_sample,
+equation(
+    "move_pad_into_average_pool",
+    f"AveragePool({PAD}, ceil_mode=0, **n) == AveragePool(x, **padded(n, {BORDER}, count_include_pad=1))",
+    *ADDED,
+    "the window's own border is counted: n.attr('count_include_pad', 0) == 1 or not any(n.attr('pads', ()))",
+    of_zeros,
+    f"every window covers data: covers_data(padded(n, {BORDER}))",
 )
-def move_pad_into_average_pool(m: Match) -> Term:
-    """``AveragePool(Pad(x, 0)) == AveragePool(x, pads + pad, count_include_pad=1)`` if the pool ignores no own border."""
-    m.require(_pad_value(m) == 0, "the border is not zero")
-    attributes = _padded(m, count_include_pad=1)
-    m.require(covers_data(attributes), "a window may cover nothing but border")
-    return Apply("AveragePool", (m.x,), attributes)
-
-
-@rule(
-    apply("MaxPool", PAD).named("window"),
-    where=[constant_mode, explicit, floor_mode],
+equation(
+    "move_pad_into_max_pool",
+    f"MaxPool({PAD}, ceil_mode=0, **n) == MaxPool(x, **padded(n, {BORDER}))",
+    *ADDED,
+    below_all,
+    f"every window covers data: covers_data(padded(n, {BORDER}))",
     exactness=Exactness.EXACT,
     source="the border of MaxPool never wins",
-    sample=_max_sample,
 )
-def move_pad_into_max_pool(m: Match) -> Term:
-    """``MaxPool(Pad(x, v)) == MaxPool(x, pads + pad)`` if ``v`` is the least number or no element of ``x`` is less.
-
-    Every window covers an element of ``x``: a border as wide as the kernel is refused.
-    """
-    fill = float(_pad_value(m))
-    least = -np.inf if m.x.dtype.is_float else float(np.iinfo(m.x.dtype.numpy).min)
-    m.require(fill == least or m.x.interval[0] >= fill, "an element may be less than the border")
-    attributes = _padded(m)
-    m.require(covers_data(attributes), "a window may cover nothing but border")
-    return Apply("MaxPool", (m.x,), attributes)

@@ -6,22 +6,22 @@ The scale varies along one axis at most, and the axis is followed: permuted, reg
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from eqsat.conditions import worthwhile
+from eqsat.equations import stated
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, Literal, Ref, Term, Unmet, apply, literal
-from eqsat.rules.linear.alignment import FLOATS, largest, limit, reshaped
+from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, apply, literal
+from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, reshaped
 from eqsat.rules.terms import div, int64s, mul, permutation_of
 from eqsat.rules.views.movement import slice_ranges
 
 MOVEMENT = ("Transpose", "Reshape", "Slice", "Pad", "Concat")
 """By operator, not by trait: those of which this module knows how an axis passes them."""
 BOUNDED = ("Clip", "PRelu")
-
-Inputs = tuple[Ref | None, ...]
 
 
 class Node(NamedTuple):
@@ -30,28 +30,121 @@ class Node(NamedTuple):
     op: str
     ref: Ref
     x: Ref
-    rest: Inputs
+    rest: tuple[Ref | None, ...]
 
     def of(self, value: Term, *rest: Any) -> Apply:
         """The operator on another value."""
         args: Any = (value, *(rest or self.rest))
         return Apply(self.op, args, self.ref.attributes)
 
+    @property
+    def operands(self) -> tuple[Ref, ...]:
+        """The values that a scale of the result would have to enter."""
+        rest = self.rest if self.op == "Concat" else ()
+        return (self.x, *(r for r in rest if r is not None))
 
-def _require(holds: object, reason: str) -> None:
-    if not holds:
-        raise Unmet(reason)
+    @property
+    def joined(self) -> int:
+        """The axis of a Concat."""
+        return int(self.ref.attr("axis")) % self.ref.rank
 
 
-def _varying_axis(scale: Ref, value: Ref) -> int | None:
-    """The axis of ``value`` along which ``scale`` varies, ``None`` for one number. Raises `Unmet` where it is no such scale."""
-    _require(scale.dtype in FLOATS and scale.dtype is value.dtype and math.isfinite(largest(scale)), "no finite floats")
-    shape, rank = scale.static_shape, value.rank
-    _require(len(shape) <= rank and 0 not in shape, "the scale has more axes than the value, or no element")
-    axes = [i for i, extent in enumerate(shape, rank - len(shape)) if extent != 1]
-    _require(len(axes) <= 1, "the scale varies along several axes")
-    _require(all(value.shape[i] == shape[i - rank] for i in axes), "the scale enlarges the value")
-    return axes[0] if axes else None
+# --- what has to hold ----------------------------------------------------------------------------------------------------
+
+
+def is_vector(scale: Ref, value: Ref) -> bool:
+    """Whether a scale varies along one axis of a value at most, and does not enlarge it."""
+    return any(lies_along(scale, value, axis) for axis in range(max(value.rank, 1))) and 0 not in scale.static_shape
+
+
+def _varying(scale: Ref, rank: int) -> int | None:
+    """The axis along which a vector varies, of a value of ``rank`` axes; ``None`` for one number."""
+    return next((i for i, d in enumerate(scale.static_shape, rank - scale.rank) if d != 1), None)
+
+
+def carried(node: Node, axis: int, back: bool) -> int | None:
+    """The axis of the operand that is ``axis`` of the result, or, unless ``back``, the other way round; ``None`` if none is."""
+    source, target = (node.ref, node.x) if back else (node.x, node.ref)
+    if node.op == "Transpose":
+        perm = permutation_of(node.ref)
+        return perm[axis] if back else perm.index(axis)
+    if node.op == "Reshape":
+        behind = _size(source.shape[axis + 1 :])
+        found = (
+            i for i, d in enumerate(target.shape) if d == source.shape[axis] and _size(target.shape[i + 1 :]) == behind
+        )
+        return None if behind is None else next(found, None)
+    cut = node.op == "Slice" and axis in _sliced_axes(node)
+    return axis if not cut and source.shape[axis] == target.shape[axis] else None
+
+
+def keeps(node: Node, scale: Ref, back: bool) -> bool:
+    """Whether the axis along which the scale varies is one behind the operator, or before it, too."""
+    axis = _varying(scale, (node.ref if back else node.x).rank)
+    return node.op == "Concat" or axis is None or carried(node, axis, back) is not None
+
+
+def _size(extents: Sequence[Dim]) -> int | None:
+    """The product of the extents, ``None`` if one is unknown."""
+    known = [d for d in extents if isinstance(d, int)]
+    return math.prod(known) if len(known) == len(extents) else None
+
+
+def has_border_of_zeros(node: Node) -> bool:
+    """Whether a Pad adds zeros, and takes nothing away."""
+    pads, value = (*node.rest, None)[:2]
+    zero = value is None or value.interval == (0, 0)
+    return node.ref.attr("mode", "constant") == "constant" and zero and pads is not None and pads.low >= 0
+
+
+def _sliced_axes(node: Node) -> set[int]:
+    starts, ends, axes, steps = (*node.rest, None, None)[:4]
+    assert starts is not None
+    assert ends is not None
+    ranges = slice_ranges(node.x, starts, ends, axes, steps)
+    return {axis for axis, taken in ranges.items() if len(taken) != node.x.shape[axis]}
+
+
+def bounds_stay_finite(node: Node, scale: Ref) -> bool:
+    """Whether the bounds of a Clip are constants that may be multiplied and divided by the scale."""
+    factor = max(largest(scale), 1 / scale.low)
+    return all(b is None or (b.is_constant and largest(b) * factor < limit(b)) for b in node.rest)
+
+
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (is_vector, keeps, has_border_of_zeros, bounds_stay_finite, largest)
+} | {"FLOATS": FLOATS, "inf": math.inf}
+SCALES = stated(
+    "scale value",
+    worthwhile("scale and value are of one float type: scale.dtype in FLOATS and scale.dtype is value.dtype"),
+    "the scale lies along one axis: is_vector(scale, value)",
+    functions=FUNCTIONS,
+)
+MOVES = stated(
+    "node scale back",
+    "the scale is finite: largest(scale) < inf",
+    "the operator keeps the axis: keeps(node, scale, back)",
+    "a border is of zeros: node.op != 'Pad' or has_border_of_zeros(node)",
+    functions=FUNCTIONS,
+)
+BOUNDS = stated(
+    "node scale back",
+    "the scale is positive: scale.low > 0",
+    "a Clip takes one number: node.op != 'Clip' or scale.type.size == 1",
+    worthwhile("the bounds of a Clip stay finite: node.op != 'Clip' or bounds_stay_finite(node, scale)"),
+    functions=FUNCTIONS,
+)
+
+
+def passes(view: GroupView, node: Node, scale: Ref, *, back: bool) -> bool:
+    """Whether a scale of the result is one of the operand, too, or, unless ``back``, the other way round."""
+    own = BOUNDS if node.op in BOUNDED else MOVES
+    return view.meets(SCALES, scale=scale, value=node.ref if back else node.x) and view.meets(
+        own, node=node, scale=scale, back=back
+    )
+
+
+# --- one operator --------------------------------------------------------------------------------------------------------
 
 
 def _along(scale: Ref, rank: int, axis: int | None) -> Term:
@@ -63,139 +156,57 @@ def _along(scale: Ref, rank: int, axis: int | None) -> Term:
 def _moved_scale(node: Node, scale: Ref, *, back: bool) -> Term:
     """``scale`` of the result as one of the operand, or, unless ``back``, the other way round."""
     source, target = (node.ref, node.x) if back else (node.x, node.ref)
-    axis = _varying_axis(scale, source)
-    if node.op == "Pad":
-        _require(_has_border_of_zeros(node), "the border is not zero, or negative")
-    if axis is None:
-        return _along(scale, target.rank, None)
-    if node.op == "Transpose":
-        perm = permutation_of(node.ref)
-        axis = perm[axis] if back else perm.index(axis)
-    elif node.op == "Reshape":
-        axis = _regrouped(source, target, axis)
-    else:
-        _require(node.op != "Slice" or axis not in _sliced_axes(node), "the scale varies along a sliced axis")
-        _require(source.shape[axis] == target.shape[axis], "the scale varies along a padded axis")
-    return _along(scale, target.rank, axis)
-
-
-def _regrouped(source: Ref, target: Ref, axis: int) -> int:
-    """The axis of ``target`` that holds the same elements as ``axis`` of ``source``."""
-    behind = _size(source.shape[axis + 1 :])
-    _require(behind is not None, "a trailing extent is unknown")
-    for found, extent in enumerate(target.shape):
-        if extent == source.shape[axis] and _size(target.shape[found + 1 :]) == behind:
-            return found
-    raise Unmet("the axis is merged or split")
-
-
-def _size(extents: tuple[Dim, ...]) -> int | None:
-    """The product of the extents, ``None`` if one is unknown."""
-    known = [d for d in extents if isinstance(d, int)]
-    return math.prod(known) if len(known) == len(extents) else None
-
-
-def _has_border_of_zeros(node: Node) -> bool:
-    pads, value = (*node.rest, None)[:2]
-    assert pads is not None
-    zero = value is None or value.interval == (0, 0)
-    return node.ref.attr("mode", "constant") == "constant" and zero and pads.interval[0] >= 0
-
-
-def _sliced_axes(node: Node) -> set[int]:
-    starts, ends, axes, steps = (*node.rest, None, None)[:4]
-    assert starts is not None
-    assert ends is not None
-    ranges = slice_ranges(node.x, starts, ends, axes, steps)
-    return {axis for axis, taken in ranges.items() if len(taken) != node.x.shape[axis]}
-
-
-# --- one operator --------------------------------------------------------------------------------------------------------
+    axis = _varying(scale, source.rank)
+    return _along(scale, target.rank, None if axis is None else carried(node, axis, back))
 
 
 def scaled_operand(node: Node, scale: Ref) -> Term:
-    """``op(x, ...) * scale`` as the operator on a scaled ``x``. Raises `Unmet` where the scale does not pass."""
+    """``op(x, ...) * scale`` as the operator on a scaled ``x``."""
     if node.op == "Concat":
         return Apply("Concat", tuple(_scaled_parts(node, scale)), node.ref.attributes)
-    factor = _moved_scale(node, scale, back=True)
-    if node.op not in BOUNDED:
-        return node.of(mul(node.x, factor))
-    _require_positive(node, scale)
-    return node.of(mul(node.x, factor), *_bounds(node, scale, mul))
+    return node.of(mul(node.x, _moved_scale(node, scale, back=True)), *_bounds(node, scale, mul))
 
 
-def scaled_result(node: Node, x: Ref, scale: Ref) -> Term:
-    """The operator on ``x * scale`` as a scaled one on ``x``. Raises `Unmet` where the scale does not pass."""
-    node = node._replace(x=x)
-    factor = _moved_scale(node, scale, back=False)
-    if node.op not in BOUNDED:
-        return mul(node.of(x), factor)
-    _require_positive(node, scale)
-    return mul(node.of(x, *_bounds(node, scale, div)), factor)
-
-
-def _require_positive(node: Node, scale: Ref) -> None:
-    _require(scale.interval[0] > 0, "the scale is not positive")
-    _require(node.op != "Clip" or math.prod(scale.static_shape) == 1, "a bound for each channel")
+def scaled_result(node: Node, scale: Ref) -> Term:
+    """The operator on ``x * scale`` as a scaled one on ``x``."""
+    return mul(node.of(node.x, *_bounds(node, scale, div)), _moved_scale(node, scale, back=False))
 
 
 def _bounds(node: Node, scale: Ref, move: Any) -> Iterator[Term | None]:
-    """The bounds of a Clip multiplied or divided by ``scale``; the slope of a PRelu."""
+    """The further operands: bounds of a Clip are multiplied or divided by ``scale``."""
     for bound in node.rest:
-        if node.op == "PRelu" or bound is None:
-            yield bound
-            continue
-        factor = max(largest(scale), 1 / scale.interval[0])
-        _require(bound.is_constant and largest(bound) * factor < limit(bound), "a bound is unknown or overflows")
-        yield move(bound, _along(scale, 0, None))
+        yield move(bound, _along(scale, 0, None)) if node.op == "Clip" and bound is not None else bound
 
 
 def _scaled_parts(node: Node, scale: Ref) -> Iterator[Term]:
-    parts = [p for p in (node.x, *node.rest) if p is not None]
-    axis, joined, rank = _varying_axis(scale, node.ref), _joined_axis(node), node.ref.rank
+    axis, rank, end = _varying(scale, node.ref.rank), node.ref.rank, 0
     factor = _along(scale, rank, axis)
-    end = 0
-    for part in parts:
-        if axis != joined:
+    for part in node.operands:
+        if axis is None or axis != node.joined:
             yield mul(part, factor)
             continue
-        start, end = end, end + _extent(part, joined)
-        yield mul(part, apply("Slice", factor, int64s((start,)), int64s((end,)), int64s((joined,))))
+        start, end = end, end + part.static_shape[axis]
+        yield mul(part, apply("Slice", factor, int64s((start,)), int64s((end,)), int64s((axis,))))
 
 
-def _joined_axis(node: Node) -> int:
-    return int(node.ref.attr("axis")) % node.ref.rank
-
-
-def scaled_concat(node: Node, factors: Mapping[int, list[tuple[Ref, Ref]]]) -> Term:
-    """A Concat of which some operands are scaled as one of operands that are not, times the scales side by side."""
-    axis, rank = _joined_axis(node), node.ref.rank
+def scaled_concat(view: GroupView, node: Node, factors: Mapping[int, list[tuple[Ref, Ref]]]) -> Term | None:
+    """A Concat of which some operands are scaled as one of operands that are not, times the scales side by side; ``None`` where
+    none is scaled along the joined axis.
+    """
+    axis, rank = node.joined, node.ref.rank
     parts: list[Term] = []
     scales: list[Term] = []
-    for part in (node.x, *node.rest):
-        assert part is not None
-        found = [(x, s) for x, s in factors.get(part.handle, ()) if _is_along(s, x, axis)]
-        extent = _extent(part, axis)
+    for part in node.operands:
+        extent = part.static_shape[axis]
         ones = literal(np.ones([extent if i == axis else 1 for i in range(rank)], part.dtype.numpy))
-        x, scale = found[0] if found else (part, None)
+        found = (
+            (x, s)
+            for x, s in factors.get(part.handle, ())
+            if view.meets(SCALES, scale=s, value=x) and _varying(s, rank) in (None, axis)
+        )
+        x, scale = next(found, (part, None))
         parts.append(x)
-        scales.append(ones if scale is None else mul(ones, _along(scale, rank, _varying_axis(scale, x))))
-    _require(any(not isinstance(s, Literal) for s in scales), "no operand is scaled along the joined axis")
+        scales.append(ones if scale is None else mul(ones, _along(scale, rank, _varying(scale, rank))))
+    if all(isinstance(s, Literal) for s in scales):
+        return None
     return mul(Apply("Concat", tuple(parts), node.ref.attributes), apply("Concat", *scales, axis=axis))
-
-
-def _extent(value: Ref, axis: int) -> int:
-    found = value.shape[axis]
-    if not isinstance(found, int):
-        raise Unmet("an extent is unknown")
-    return found
-
-
-def _is_along(scale: Ref, value: Ref, axis: int) -> bool:
-    try:
-        return _varying_axis(scale, value) in (None, axis)
-    except Unmet:
-        return False
-
-
-__all__ = ["BOUNDED", "MOVEMENT", "Node", "scaled_concat", "scaled_operand", "scaled_result"]

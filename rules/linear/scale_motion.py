@@ -1,4 +1,4 @@
-"""A constant scale passes rectifiers (if positive), pools and sums on its way to the weights that absorb it.
+"""A constant scale passes what is positively homogeneous, and sums, on its way to the weights that absorb it.
 
 Both directions are offered: forwards to the operator that follows, backwards to the one before. Each passes one operator at a
 time and adds one product at most, which is chosen only where it meets weights.
@@ -7,116 +7,90 @@ time and adds one product at most, which is chosen only where it meets weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, varies, worthwhile
+from eqsat.equations import Equations, spelled, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Rule, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.linear.alignment import FLOATS, elements_along, floating, largest, not_all
-from eqsat.rules.terms import add, condition, constant, mul
+from eqsat.ir.traits import whatever
+from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule
+from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
+from eqsat.rules.linear.folding import is_linear
+from eqsat.rules.terms import add, mul
 from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.linear import kept_shape_along
-
-x, s = variables("x s")
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
 
 
-def _passable(op: Operator) -> bool:
-    """Pools and rectifiers. Neg and Abs have rules of their own; reductions drop axes."""
+def smallest(s: Ref) -> float:
+    """The least magnitude of an element."""
+    if s.low <= 0 <= s.high:
+        return float(np.abs(s.value.astype(np.float64)).min(initial=np.inf))
+    return min(abs(s.low), abs(s.high))
+
+
+def _quotient(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    scale = d.scale(d.broadcast_with(shape)) * np.float32(d.choose((1, 1, 1, 1e-39)))
+    if d.chance(0.1):
+        return {"x": d.integers(shape, "int32", -9, 9), "s": fixed(3, "int32")}
+    return {"x": d.floats(shape, wild=True), "s": fixed(scale)}
+
+
+FUNCTIONS = {"lies_along": lies_along, "largest": largest, "FLOATS": FLOATS, "inf": math.inf, "traits_of": traits_of}
+FUNCTIONS |= {"smallest": smallest, "limit": limit, "normal": lambda s: float(np.finfo(s.dtype.numpy).smallest_normal)}
+equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
+
+equation(
+    "divide_by_constant_as_multiplication",
+    "x / s == x * (1 / s)",
+    constant("s"),
+    varies("x"),
+    "x.dtype in FLOATS",
+    "no reciprocal overflows: smallest(s) > 1 / limit(s)",
+    "no reciprocal is subnormal: largest(s) < 1 / normal(s)",
+    exactness=Exactness.ROUNDING,
+    source="definition of the reciprocal",
+    sample=_quotient,
+)
+
+
+def is_passable(op: Operator) -> bool:
+    """Whether a scale passes it by a rule of its own: pools and functions of single elements that rise.
+
+    Neg and Abs have rules of their own; reductions drop axes.
+    """
     return op.traits.homogeneous and op.traits.rising and (op.traits.operands == 1 or op.traits.spatial)
 
 
-PASSABLE = {op: Exactness.EXACT if traits_of(op).sources else Exactness.ROUNDING for op in operators_with(_passable)}
-"""Operators with ``op(x * s) == op(x) * s`` for a positive ``s``, and how exactly it holds: rounding is monotone."""
-
-LINEAR = tuple(op for op in PASSABLE if traits_of(op).affine)
-"""Those of them for which ``s`` may have any sign."""
-
-PRODUCTS = operators_with(lambda op: op.traits.product and op.traits.affine)
-"""Operators that are linear in weights."""
-
-
-def _is_positive(value: Ref) -> bool:
-    low, high = value.interval
-    return low > 0 and math.isfinite(high)
-
-
-@condition("s positive and finite")
-def _positive(m: Match) -> bool:
-    return _is_positive(m.s)
-
-
-@condition("s finite")
-def _finite(m: Match) -> bool:
-    return math.isfinite(largest(m.s))
-
-
-def _require_channels(m: Match, op: str, value: Ref) -> None:
-    """Windows span the spatial axes, along which ``s`` must not vary."""
-    if traits_of(op).spatial:
-        m.require(value.rank >= 3, "the value has no spatial axes")
-        elements_along(m.s, value, 1)
-
-
-def _sample(op: str) -> Callable[[Sampler], dict[str, Any]]:
-    def draw(d: Sampler) -> dict[str, Any]:
-        if not op.endswith("Pool"):
-            x = d.floats(d.shape(), infinite=d.chance(0.2))
-            scale = d.scale(d.broadcast_with(x.shape))
-            found = {"x": x, "s": d.either(scale, 0.9), "n": {"alpha": 0.25} if op == "LeakyRelu" else {}}
-            return found | _wrapping(d, x.shape, "int32") if d.chance(0.1) else found
-        batch, channels = d.extents(2)
-        x = d.floats((batch, channels, d.integer(3, 5), d.integer(4, 6)))
-        scale = d.scale(kept_shape_along(d, x.shape, 1))
-        if d.chance(0.1):
-            scale = np.where(scale == 1, scale, np.float32(np.inf))
-        attributes: dict[str, Any] = {}
-        if not op.startswith("Global"):
-            attributes = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-        if d.chance(0.1):
-            return _wrapping(d, x.shape, "int8") | {"n": attributes}
-        return {"x": x, "s": d.either(scale, 0.9), "n": attributes}
-
-    return draw
-
-
-def _wrapping(d: Sampler, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    """Integers of which products leave the range, and come back with another sign."""
-    return {"x": d.integers(shape, dtype), "s": fixed(3, dtype)}
-
-
-def _define(op: str, exactness: Exactness) -> tuple[Rule, Rule]:
-    """The two rules of one operator."""
-    sign, words = (_finite, "a finite") if op in LINEAR else (_positive, "a positive")
-    conditions = [constant("s"), floating("x", "s"), not_all("s", 1), sign]
-    options: dict[str, Any] = {"where": conditions, "exactness": exactness, "source": SOURCE}
-
-    def behind(m: Match) -> Term:
-        _require_channels(m, op, m.x)
-        return mul(Apply(op, (m.x,), m.n.attributes), m.s)
-
-    behind.__name__ = f"move_scale_behind_{op.lower()}"
-    behind.__doc__ = f"""``{op}(x * s) == {op}(x) * s`` for {words} ``s``{_ALONG if op.endswith("Pool") else ""}."""
-    first = rule(apply(op, mul(x, s)).named("n"), sample=_sample(op), **options)(behind)
-
-    def before(m: Match) -> Term:
-        _require_channels(m, op, m.n)
-        return Apply(op, (mul(m.x, m.s),), m.n.attributes)
-
-    before.__name__ = f"move_scale_before_{op.lower()}"
-    before.__doc__ = f"""``{op}(x) * s == {op}(x * s)`` for {words} ``s``{_ALONG if op.endswith("Pool") else ""}."""
-    second = rule(mul(apply(op, x).named("n"), s), sample=_sample(op), **options)(before)
-    return first, second
-
-
-_ALONG = " along the channels"
-
-for _op, _exactness in PASSABLE.items():
-    _define(_op, _exactness)
+@for_each_operator(is_passable)
+def pass_scales(key: str) -> None:
+    """``f(x * s) == f(x) * s`` for a positive ``s``, of any sign where ``f`` is affine; exact where ``f`` chooses elements."""
+    f, traits = spelled(key), traits_of(key)
+    sign = "s finite: largest(s) < inf" if traits.affine else "s positive and finite: s.low > 0 and s.high < inf"
+    along = "s lies along the channels: lies_along(s, x, 1)"
+    limited = "so with these attributes: traits_of(op).holds(n.attributes)"
+    for name, text in (
+        ("behind", f"{f}(x * s, **n) == {f}(x, **n) * s"),
+        ("before", f"{f}(x, **n) * s == {f}(x * s, **n)"),
+    ):
+        equation(
+            f"move_scale_{name}_{f.lower().replace('.', '_')}",
+            text,
+            constant("s"),
+            varies("x"),
+            "x.dtype in FLOATS",
+            not_all("s", 1),
+            sign,
+            *([along] if traits.spatial else []),
+            *([limited] if traits.holds is not whatever else []),
+            exactness=Exactness.EXACT if traits.sources else Exactness.ROUNDING,
+            functions=FUNCTIONS | {"op": key},
+        )
 
 
 # --- sums ----------------------------------------------------------------------------------------------------------------
@@ -126,18 +100,27 @@ def absorbing(view: GroupView) -> set[int]:
     """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
     found = {
         node.handle
-        for op in PRODUCTS
+        for op in operators_with(is_linear)
         for node, inputs in view.nodes(op)
         if inputs[1] is not None and inputs[1].is_constant
     }
     size = -1
     while size < len(found):
         size = len(found)
-        for op in ("Add", *(p for p in PASSABLE if traits_of(p).operands)):
+        for op in ("Add", *(p for p in operators_with(is_passable) if traits_of(p).operands)):
             for node, inputs in view.nodes(op):
                 if all(i is not None and (i.handle in found or (op == "Add" and i.is_constant)) for i in inputs):
                     found.add(node.handle)
     return found
+
+
+def factors(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
+    """Products with one constant operand that are another value: the product, the other operand, the constant."""
+    for node, (p, q) in view.nodes("Mul"):
+        if p is not None and q is not None and p.is_constant != q.is_constant:
+            value, scale = (q, p) if p.is_constant else (p, q)
+            if value.handle != node.handle:
+                yield node, value, scale
 
 
 def _draw_sum(d: Sampler) -> Instance:
@@ -148,11 +131,23 @@ def _draw_sum(d: Sampler) -> Instance:
         part = drawing.op("MatMul", drawing.value(d.floats((m, k))), drawing.value(d.either(d.floats((k, n)), 0.9)))
         parts.append(drawing.op("Relu", part) if d.chance() else part)
     total = drawing.op("Add", *parts)
-    scale = d.either(d.scale(d.broadcast_with((m, n))), 0.9)
+    scale = d.scale(d.broadcast_with((m, n)))
+    scale = d.either(np.full_like(scale, np.inf) if d.chance(0.1) else scale, 0.9)
     return drawing.finish(drawing.op("Mul", total, drawing.value(scale)), *d.subset(parts, 0.2))
 
 
-@group_rule(exactness=Exactness.ROUNDING, source="distributivity; TVM FoldScaleAxis", sample=_draw_sum)
+DISTRIBUTED = stated(
+    "s",
+    "s finite: largest(s) < inf",
+    worthwhile("s positive: s.low > 0"),
+    worthwhile("s.dtype in FLOATS"),
+    functions=FUNCTIONS,
+)
+
+
+@group_rule(
+    where=DISTRIBUTED, exactness=Exactness.ROUNDING, source="distributivity; TVM FoldScaleAxis", sample=_draw_sum
+)
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""
     reached = absorbing(view)
@@ -160,16 +155,10 @@ def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     for node, (p, q) in view.nodes("Add"):
         if p is not None and q is not None and p.handle in reached and q.handle in reached:
             sums.setdefault(node.handle, []).append((p, q))
-    for node, (p, q) in view.nodes("Mul"):
-        if p is None or q is None or p.is_constant == q.is_constant:
-            continue
-        value, scale = (q, p) if p.is_constant else (p, q)
+    for node, value, scale in factors(view):
         for a, b in sums.get(value.handle, ()):
-            try:
-                if value.handle != node.handle and scale.dtype in FLOATS and _is_positive(scale):
-                    yield node, add(mul(a, scale), mul(b, scale))
-            except Unmet:
-                continue
+            if view.meets(DISTRIBUTED, s=scale):
+                yield node, add(mul(a, scale), mul(b, scale))
 
 
-__all__ = ["PASSABLE", "absorbing", "distribute_scale_over_absorbing_sum"]
+__all__ = ["absorbing", "distribute_scale_over_absorbing_sum", "factors", "is_passable", "pass_scales"]

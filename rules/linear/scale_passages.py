@@ -6,21 +6,32 @@ Silent where no weights are in sight: before the operator for the way back, behi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import traits_of
+from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import GroupView, Merge, Ref, Unmet, group_rule
-from eqsat.rules.linear.scale_carrying import BOUNDED, MOVEMENT, Node, scaled_concat, scaled_operand, scaled_result
-from eqsat.rules.linear.scale_motion import PASSABLE, PRODUCTS, absorbing
+from eqsat.rewrite import Condition, GroupView, Merge, Ref, Unmet, group_rule
+from eqsat.rules.linear.folding import is_linear
+from eqsat.rules.linear.scale_carrying import (
+    BOUNDED,
+    BOUNDS,
+    MOVEMENT,
+    MOVES,
+    SCALES,
+    Node,
+    passes,
+    scaled_concat,
+    scaled_operand,
+    scaled_result,
+)
+from eqsat.rules.linear.scale_motion import absorbing, factors, is_passable
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-SOURCE = "each element is scaled by itself"
-PASSED_ON = MOVEMENT
 PASSED_BACK = tuple(op for op in MOVEMENT if op != "Slice")
 """Before a Slice more elements would be scaled, in another product than the one that other readers need."""
 
@@ -28,35 +39,30 @@ PASSED_BACK = tuple(op for op in MOVEMENT if op != "Slice")
 # --- where weights are in sight ------------------------------------------------------------------------------------------
 
 
-def _nodes(view: GroupView, ops: tuple[str, ...]) -> Iterator[Node]:
+def _nodes(view: GroupView, ops: Sequence[str]) -> Iterator[Node]:
     for op in ops:
         for ref, (x, *rest) in view.nodes(op):
             if x is not None and not ref.is_constant:
                 yield Node(op, ref, x, tuple(rest))
 
 
-def _operands(node: Node) -> list[Ref]:
-    """The values that a scale of the result would have to enter."""
-    rest = node.rest if node.op == "Concat" else ()
-    return [node.x, *(r for r in rest if r is not None)]
-
-
 def _before_weights(view: GroupView) -> set[int]:
     """Classes that a linear operator with constant weights reads, with no more than what a scale may pass in between."""
-    found = {node.x.handle for node in _nodes(view, PRODUCTS) if node.rest[0] is not None and node.rest[0].is_constant}
-    return _closure(view, found, PASSED_ON, lambda node: ([node.ref], _operands(node)))
+    linear = _nodes(view, operators_with(is_linear))
+    found = {node.x.handle for node in linear if node.rest[0] is not None and node.rest[0].is_constant}
+    return _closure(view, found, MOVEMENT, lambda node: ((node.ref,), node.operands))
 
 
 def _behind_weights(view: GroupView) -> set[int]:
     """Classes that a linear operator with constant weights gives, with no more than what a scale may pass in between."""
-    return _closure(view, absorbing(view), PASSED_BACK, lambda node: (_operands(node), [node.ref]))
+    return _closure(view, absorbing(view), PASSED_BACK, lambda node: (node.operands, (node.ref,)))
 
 
 def _closure(
-    view: GroupView, found: set[int], ops: tuple[str, ...], step: Callable[[Node], tuple[list[Ref], list[Ref]]]
+    view: GroupView, found: set[int], ops: Sequence[str], step: Callable[[Node], tuple[Sequence[Ref], Sequence[Ref]]]
 ) -> set[int]:
     """``found`` and what is reached from it: ``step`` gives the classes that an operator needs, and those that it adds."""
-    steps = [step(node) for node in _nodes(view, (*ops, *BOUNDED, *PASSABLE))]
+    steps = [step(node) for node in _nodes(view, (*ops, *BOUNDED, *operators_with(is_passable)))]
     size = -1
     while size < len(found):
         size = len(found)
@@ -66,26 +72,17 @@ def _closure(
     return found
 
 
-def _factors(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
-    """Products with one constant operand: the product, the other operand, the constant."""
-    for node, (p, q) in view.nodes("Mul"):
-        if p is not None and q is not None and p.is_constant != q.is_constant:
-            value, scale = (q, p) if p.is_constant else (p, q)
-            if value.handle != node.handle:
-                yield node, value, scale
-
-
-def _back(view: GroupView, ops: tuple[str, ...]) -> Iterator[Merge]:
+def _back(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:
     """Scaled results of ``ops`` with weights in sight before them, with the scale before the operator."""
     reached = _behind_weights(view)
     passable: dict[int, list[Node]] = {}
     for node in _nodes(view, ops):
-        if all(o.handle in reached for o in _operands(node)):
+        if all(o.handle in reached for o in node.operands):
             passable.setdefault(node.ref.handle, []).append(node)
-    for product, value, scale in _factors(view):
+    for product, value, scale in factors(view):
         for node in passable.get(value.handle, ()):
             try:
-                if _may_pay(view, value, scale, product):
+                if _may_pay(view, value, scale, product) and passes(view, node, scale, back=True):
                     yield product, scaled_operand(node, scale)
             except Unmet:
                 continue
@@ -106,21 +103,24 @@ def _may_pay(view: GroupView, value: Ref, scale: Ref, product: Ref) -> bool:
     return number_only and len(readers) == sum(1 for _ in view.users(value))
 
 
-def _on(view: GroupView, ops: tuple[str, ...]) -> Iterator[Merge]:
+def _on(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:
     """Operators ``ops`` on scaled operands with weights in sight behind them, with the scale behind the operator."""
     reached = _before_weights(view)
-    factors: dict[int, list[tuple[Ref, Ref]]] = {}
-    for product, value, scale in _factors(view):
-        factors.setdefault(product.handle, []).append((value, scale))
+    scaled: dict[int, list[tuple[Ref, Ref]]] = {}
+    for product, value, scale in factors(view):
+        scaled.setdefault(product.handle, []).append((value, scale))
     for node in _nodes(view, ops):
-        if node.ref.handle not in reached or not any(o.handle in factors for o in _operands(node)):
+        if node.ref.handle not in reached or not any(o.handle in scaled for o in node.operands):
             continue
         try:
             if node.op == "Concat":
-                yield node.ref, scaled_concat(node, factors)
+                found = scaled_concat(view, node, scaled)
+                yield from () if found is None else ((node.ref, found),)
                 continue
-            for x, scale in factors[node.x.handle]:
-                yield node.ref, scaled_result(node, x, scale)
+            for x, scale in scaled[node.x.handle]:
+                of_x = node._replace(x=x)
+                if passes(view, of_x, scale, back=False):
+                    yield node.ref, scaled_result(of_x, scale)
         except Unmet:
             continue
 
@@ -150,7 +150,7 @@ def _applied(d: Sampler, drawing: Drawing, op: str, value: str) -> str:
         return drawing.op(op, value, *(drawing.value(fixed([v], "int64")) for v in (start, shape[axis], axis)))
     if op == "Pad":
         pads = [d.integer(-1, 1) * (i % 3 == axis and shape[axis] > 2) for i in range(6)]
-        border = [drawing.value(fixed(d.choose((0.0, 0.0, 1.5)), "float32"))] if d.chance(0.7) else []
+        border = [drawing.value(fixed(d.choose((0.0, 1.5)), "float32"))] if d.chance(0.7) else []
         return drawing.op(op, value, drawing.value(fixed(pads, "int64")), *border)
     if op == "Concat":
         other = tuple(d.integer(1, 3) if i == axis else n for i, n in enumerate(shape))
@@ -167,15 +167,15 @@ def _applied(d: Sampler, drawing: Drawing, op: str, value: str) -> str:
     return drawing.op(op, value, drawing.value(d.either(d.floats(d.broadcast_of(shape)))))
 
 
-def _scaled(d: Sampler, drawing: Drawing, value: str, *, enlarging: bool) -> str:
+def _scaled(d: Sampler, drawing: Drawing, value: str, op: str, *, enlarging: bool) -> str:
     """A product by a scale: mostly along one axis; at times a number, infinite, along several axes, or enlarging."""
     shape = _shape_of(drawing, value)
-    if d.chance(0.3):
+    if d.chance(0.4):
         scale = d.scale(d.choose(((), (1,), d.broadcast_with(shape) if enlarging else d.broadcast_of(shape))))
     else:
         axis = d.integer(0, len(shape) - 1)
         scale = d.scale(tuple(n if i == axis else 1 for i, n in enumerate(shape))[d.integer(0, axis) :])
-    scale = np.full_like(scale, np.inf) if d.chance(0.05) else scale
+    scale = np.full_like(scale, np.inf) if d.chance(0.3 if op == "Pad" else 0.05) else scale
     return drawing.op("Mul", value, drawing.value(d.either(scale, 0.9)))
 
 
@@ -184,23 +184,23 @@ def _multiplied(d: Sampler, drawing: Drawing, value: str, columns: int) -> str:
     return drawing.op("MatMul", value, drawing.value(d.either(weights, 0.9)))
 
 
-def _draw_back(d: Sampler, ops: tuple[str, ...]) -> Instance:
-    drawing = Drawing()
+def _draw_back(d: Sampler, ops: Sequence[str]) -> Instance:
+    drawing, op = Drawing(), d.choose(ops)
     product = _multiplied(d, drawing, drawing.value(d.floats(d.extents(3))), d.integer(2, 4))
-    passed = _applied(d, drawing, d.choose(ops), product)
-    return drawing.finish(_scaled(d, drawing, passed, enlarging=True), *d.subset((product, passed), 0.2))
+    passed = _applied(d, drawing, op, product)
+    return drawing.finish(_scaled(d, drawing, passed, op, enlarging=True), *d.subset((product, passed), 0.2))
 
 
-def _draw_on(d: Sampler, ops: tuple[str, ...]) -> Instance:
-    drawing = Drawing()
+def _draw_on(d: Sampler, ops: Sequence[str]) -> Instance:
+    drawing, op = Drawing(), d.choose(ops)
     shape = d.extents(3)
     value = drawing.value(d.floats(shape))
     if d.chance(0.1):  # the scale enlarges what it scales
         value = drawing.value(d.floats((1, *shape[1:])))
         scaled = drawing.op("Mul", value, drawing.value(fixed(d.scale((shape[0], 1, 1)))))
     else:
-        scaled = _scaled(d, drawing, value, enlarging=False)
-    passed = _applied(d, drawing, d.choose(ops), scaled)
+        scaled = _scaled(d, drawing, value, op, enlarging=False)
+    passed = _applied(d, drawing, op, scaled)
     read = drawing.op("Relu", passed) if d.chance(0.3) else passed
     return drawing.finish(_multiplied(d, drawing, read, d.integer(2, 4)), *d.subset((scaled, passed), 0.2))
 
@@ -209,22 +209,25 @@ def _draw_on(d: Sampler, ops: tuple[str, ...]) -> Instance:
 
 
 def _define(
-    words: str, before_ops: tuple[str, ...], behind_ops: tuple[str, ...], exactness: Exactness, ending: str
+    words: str, back: Sequence[str], on: Sequence[str], where: Sequence[Condition], exactness: Exactness, ending: str
 ) -> None:
-    def before(view: GroupView) -> Iterator[Merge]:
-        return _back(view, before_ops)
+    """The rules of both directions, for operators before which, and behind which, a scale may come to stand."""
+    ways = (
+        ("before", "f(x) * s == f(x * s')", _back, back, _draw_back),
+        ("behind", "f(x * s) == f(x) * s'", _on, on, _draw_on),
+    )
+    for side, equation, merges, ops, draw in ways:
 
-    before.__name__ = f"move_scale_before_{words}"
-    before.__doc__ = f"""``f(x) * s == f(x * s')`` {ending}, where weights before ``f`` absorb the scale."""
-    group_rule(exactness=exactness, source=SOURCE, sample=partial(_draw_back, ops=before_ops))(before)
+        def rule(view: GroupView, merges: Any = merges, ops: Sequence[str] = ops) -> Iterator[Merge]:
+            return merges(view, ops)
 
-    def behind(view: GroupView) -> Iterator[Merge]:
-        return _on(view, behind_ops)
-
-    behind.__name__ = f"move_scale_behind_{words}"
-    behind.__doc__ = f"""``f(x * s) == f(x) * s'`` {ending}, where weights behind ``f`` absorb the scale."""
-    group_rule(exactness=exactness, source=SOURCE, sample=partial(_draw_on, ops=behind_ops))(behind)
+        rule.__name__ = f"move_scale_{side}_{words}"
+        rule.__doc__ = f"""``{equation}`` {ending}, where weights {side} ``f`` absorb the scale."""
+        source = "each element is scaled by itself"
+        group_rule(where=where, exactness=exactness, source=source, sample=partial(draw, ops=ops))(rule)
 
 
-_define("movement", PASSED_BACK, PASSED_ON, Exactness.EXACT, "for an ``f`` that moves elements")
-_define("bounds", BOUNDED, BOUNDED, Exactness.ROUNDING, "for a positive ``s`` and ``f`` Clip or PRelu")
+_define("movement", PASSED_BACK, MOVEMENT, [*SCALES, *MOVES], Exactness.EXACT, "for an ``f`` that moves elements")
+_define(
+    "bounds", BOUNDED, BOUNDED, [*SCALES, *BOUNDS], Exactness.ROUNDING, "for a positive ``s`` and ``f`` Clip or PRelu"
+)

@@ -3,13 +3,15 @@
     act(Gemm(a, b, c)) == FusedGemm(a, b, c)                      and MatMul, Conv             `products`
     Gelu(x + b) == BiasGelu(x, b)                                 activations                  `activations`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms                        `norms`
-    Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads in rows                `attention`, `group_attention`
-    LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `embedding`
+    Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads in rows                `attention`
+    LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `norms`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`
     Q(D(a) + D(b)) == QLinearAdd(a, b)                            and relatives                `quantised`
     table[q] == Gather(table, q)                                  functions of bytes           `lookup`, `columns`
     Q(D(q) + mask)                                                masks of quantised scores    `masks`
 
-What these kernels promise is not written down anywhere; conditions cite the kernel's source or an experiment.
+What these kernels promise is not written down anywhere; conditions cite the kernel's source or an experiment. A condition that
+is only about what a kernel takes says so: the equation holds without it. What all equations on bytes ask of scales and zero
+points is in `parameters`.
 """

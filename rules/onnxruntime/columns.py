@@ -7,58 +7,51 @@ product computes, whatever their scales. It takes two kernels, and more time tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
+from eqsat.conditions import worthwhile
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
-from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, Regions, is_pointwise
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions, is_pointwise
 from eqsat.rules.terms import heads_and_rows_exchanged, int64s, permutation_of, transpose
 from eqsat.rules.views.splits import again, splits
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
-SOURCE = "a function of a byte has 256 values"
 TABLE_BYTES = 1 << 20
-_LEAST = 3
-"""Operators of a region at least: a table takes two kernels."""
-
 _ROOTS = ("QuantizeLinear", "Clip")
 
 
-class _Columns:
+class _Columns(Regions):
     """Values of unsigned bytes that are functions of other ones by column, and the tables of these functions."""
 
     def __init__(self, view: GroupView) -> None:
-        self._regions = Regions(view, by_column=True)
+        super().__init__(view, by_column=True)
         self._roots: dict[int, dict[int, Ref]] = {}
-        self._sources: dict[int, Ref] = {}
+        self.sources: dict[int, Ref] = {}
         for op in _ROOTS:
             for node, inputs in view.nodes(op):
                 if node.is_constant or not is_pointwise(op, node, inputs, by_column=True):
                     continue
-                source = self._regions.source(node)
+                source = self.source(node)
                 if source is None or source.handle == node.handle or not _is_table_of(source, node):
                     continue
                 if not _is_clipped_behind_movement(view, node):
-                    self._sources.setdefault(source.handle, source)
+                    self.sources.setdefault(source.handle, source)
                     self._roots.setdefault(source.handle, {}).setdefault(node.handle, node)
 
-    def sources(self) -> Iterable[Ref]:
-        return tuple(self._sources.values())
-
-    def farthest(self, source: int, least: int = 1) -> Ref | None:
-        """The function of ``source`` with most operators, at least ``least``."""
-        found = [(self._regions.steps(root), -root.handle, root) for root in self._roots.get(source, {}).values()]
-        best = max(found, default=None)
-        return None if best is None or best[0] < least else best[-1]
+    def farthest(self, source: Ref) -> Ref | None:
+        """The function of ``source`` with most operators."""
+        roots = self._roots.get(source.handle, {}).values()
+        return max(roots, key=lambda root: (self.steps(root), -root.handle), default=None)
 
     def table(self, root: Ref) -> np.ndarray:
-        """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known, or where a
-        rounding on the way may move the result by more than one quantum."""
-        return np.broadcast_to(self._regions.columns(root), (ENTRIES, root.static_shape[-1]))
+        """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known."""
+        return np.broadcast_to(self.columns(root), (ENTRIES, root.static_shape[-1]))
 
 
 def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
@@ -70,12 +63,10 @@ def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
 
 def _is_table_of(source: Ref, node: Ref) -> bool:
     """Whether bytes are unsigned before and after, with rows and columns, and a table for the columns is not too large."""
-    try:
-        extents = source.static_shape
-    except Unmet:
-        return False
     unsigned = source.dtype is DType.UINT8 and node.dtype is DType.UINT8
-    return unsigned and len(extents) >= 2 and 0 < extents[-1] * ENTRIES <= TABLE_BYTES
+    return (
+        source.type.is_static and unsigned and source.rank >= 2 and 0 < source.static_shape[-1] * ENTRIES <= TABLE_BYTES
+    )
 
 
 def read_columns(table: np.ndarray, value: Ref) -> Term:
@@ -147,83 +138,7 @@ def _laid_out(d: Sampler) -> Instance:
     return drawing.finish(*outputs)
 
 
-@group_rule(
-    exactness=Exactness.LSB,
-    source=SOURCE,
-    sample=lambda d: d.choose((_whole, _parts, _laid_out))(d),
-    domain=DOMAIN,
-)
-def look_up_functions_of_columns(view: GroupView) -> Iterator[Merge]:
-    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with a column of the table for each index of the last axis, and
-    ``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on that axis.
-
-    ``f`` is any region of sums, products and bounds on each element, whose constants are numbers or vectors along the last
-    axis. Parts that are laid out by heads next are laid out before. Results at rounding ties may be off by one quantum; not
-    where a rounding on the way may move them by more.
-    """
-    columns = _Columns(view)
-    read = {node.handle for node, _ in view.nodes("GatherElements")}
-    single = {node.handle for op in ("QLinearAdd", "QLinearMul") for node, _ in view.nodes(f"{DOMAIN}::{op}")}
-    yield from _of_values(columns, _side_by_side(view), read | single)
-    yield from _of_parts(columns, view, read)
-
-
-def _of_values(columns: _Columns, joined: set[int], few: set[int]) -> Iterator[Merge]:
-    """Functions of values that are not ``joined`` with others, unless a ``few`` kernels compute them already."""
-    for source in columns.sources():
-        root = None if source.handle in joined else columns.farthest(source.handle, _LEAST)
-        if root is None or root.handle in few:
-            continue
-        try:
-            yield root, read_columns(columns.table(root), source)
-        except Unmet:
-            continue
-
-
-def _side_by_side(view: GroupView) -> set[int]:
-    """Products of one value by constants: they become one product, whose parts have a table together."""
-    of_value: dict[int, set[int]] = {}
-    for node, inputs in view.nodes("QLinearMatMul"):
-        if inputs[0] is not None and inputs[3] is not None and inputs[3].is_constant:
-            of_value.setdefault(inputs[0].handle, set()).add(node.handle)
-    return {handle for found in of_value.values() if len(found) > 1 for handle in found}
-
-
-def _of_parts(columns: _Columns, view: GroupView, read: set[int]) -> Iterator[Merge]:
-    """Functions of all parts of a value as those of the value, unless ``read`` from a table already."""
-    cuts = [
-        (value, sizes, tuple(parts[i] for i in range(len(sizes))))
-        for (_, value, axis, sizes), parts in splits(view)
-        if axis == value.rank - 1 and len(parts) == len(sizes)
-    ]
-    done = {p.handle for (_, value, _, _), parts in splits(view) if value.handle in read for p in parts.values()}
-    whole: dict[tuple[int, ...], list[Ref]] = {}
-    for value, _, parts in cuts:
-        whole.setdefault(tuple(p.handle for p in parts), []).append(value)
-    for value, sizes, parts in cuts:
-        found = [columns.farthest(p.handle) for p in parts]
-        roots = [root for root in found if root is not None]
-        if len(roots) < len(parts) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
-            continue
-        joined = whole.get(tuple(r.handle for r in roots), [])
-        tabulated = next((v for v in joined if v.handle in read), None)
-        if tabulated is not None:  # values with the same parts are the same
-            yield from ((v, tabulated) for v in joined if v.handle != tabulated.handle and v.type == tabulated.type)
-            continue
-        heads = _heads(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
-        results = roots if heads is None else heads.in_order()
-        if all(r.handle in done for r in results):
-            continue
-        try:
-            table = np.concatenate([columns.table(root) for root in roots], axis=1)
-        except Unmet:
-            continue
-        if heads is not None:
-            yield from _of_heads(heads, table, value)
-            continue
-        made = again(read_columns(table, value), value.rank - 1, sizes)
-        for index, root in enumerate(roots):
-            yield root, made.output(index)
+# --- values, and all parts of a value
 
 
 @dataclass(frozen=True)
@@ -235,10 +150,6 @@ class _Heads:
     perm: tuple[int, ...]
     counts: tuple[int, ...]
     laid: tuple[tuple[tuple[Ref, tuple[int, ...]], ...], ...]
-
-    def in_order(self) -> list[Ref]:
-        """The results that are laid out by ``perm`` itself."""
-        return [node for found in self.laid for node, own in found if own == self.perm]
 
 
 def _heads(view: GroupView, roots: Sequence[Ref], sizes: Sequence[int]) -> _Heads | None:
@@ -266,15 +177,122 @@ def _heads(view: GroupView, roots: Sequence[Ref], sizes: Sequence[int]) -> _Head
     return _Heads((*lead, rows, sum(counts), size), perm, counts, tuple(laid))
 
 
-def _of_heads(heads: _Heads, table: np.ndarray, value: Ref) -> Iterator[Merge]:
-    """The same with the bytes of ``value`` laid out by heads first, and a table for each head."""
-    *lead, _, count, size = heads.viewed
-    entries = table.reshape(*lead, ENTRIES, count, size).transpose(heads.perm)
-    moved = transpose(apply("Reshape", value, int64s(heads.viewed)), heads.perm)
-    indices = apply("Cast", moved, to=int(DType.INT32))
-    found = apply("GatherElements", literal(np.ascontiguousarray(entries)), indices, axis=len(lead) + 1)
-    made = again(found, len(lead), heads.counts)
-    for index, results in enumerate(heads.laid):
-        part = made.output(index)
-        for node, perm in results:
-            yield node, transpose(part, tuple(heads.perm.index(axis) for axis in perm))
+@dataclass(frozen=True)
+class _Parts:
+    """A value, cut along its last axis into parts of ``sizes``, each with a function ``roots``, laid out by ``heads`` if so."""
+
+    columns: _Columns
+    value: Ref
+    sizes: tuple[int, ...]
+    roots: tuple[Ref, ...]
+    heads: _Heads | None
+
+    @cached_property
+    def together(self) -> Apply:
+        """All functions, of all parts."""
+        table = np.concatenate([self.columns.table(root) for root in self.roots], axis=1)
+        if self.heads is None:
+            return again(read_columns(table, self.value), self.value.rank - 1, self.sizes)
+        *lead, _, count, size = self.heads.viewed
+        entries = table.reshape(*lead, ENTRIES, count, size).transpose(self.heads.perm)
+        moved = transpose(apply("Reshape", self.value, int64s(self.heads.viewed)), self.heads.perm)
+        indices = apply("Cast", moved, to=int(DType.INT32))
+        found = apply("GatherElements", literal(np.ascontiguousarray(entries)), indices, axis=len(lead) + 1)
+        return again(found, len(lead), self.heads.counts)
+
+    def part(self, index: int, order: tuple[int, ...]) -> Term:
+        return transpose(self.together.output(index), order)
+
+    def results(self) -> list[tuple[Ref, int, tuple[int, ...]]]:
+        """Each result, the part that it is computed from, and the order of axes in which it reads `together`."""
+        if self.heads is None:
+            return [(root, index, tuple(range(root.rank))) for index, root in enumerate(self.roots)]
+        perm = self.heads.perm
+        laid = enumerate(self.heads.laid)
+        return [(node, i, tuple(perm.index(axis) for axis in own)) for i, found in laid for node, own in found]
+
+
+def _side_by_side(view: GroupView) -> set[int]:
+    """Products of one value by constants: they become one product, whose parts have a table together."""
+    of_value: dict[int, set[int]] = {}
+    for node, inputs in view.nodes("QLinearMatMul"):
+        if inputs[0] is not None and inputs[3] is not None and inputs[3].is_constant:
+            of_value.setdefault(inputs[0].handle, set()).add(node.handle)
+    return {handle for found in of_value.values() if len(found) > 1 for handle in found}
+
+
+def _found(view: GroupView) -> Iterator[Match]:
+    """What may be read from a table: ``roots`` are the functions in it, ``make`` the term, ``steps`` its operators; whether the
+    source will be ``joined`` with others, and a few kernels compute the result already (``computed``)."""
+    columns = _Columns(view)
+    read = {node.handle for node, _ in view.nodes("GatherElements")}
+    few = {node.handle for op in ("QLinearAdd", "QLinearMul") for node, _ in view.nodes(f"{DOMAIN}::{op}")}
+    joined = _side_by_side(view)
+    for source in columns.sources.values():
+        root = columns.farthest(source)
+        if root is not None:
+            make = partial(lambda source, root: read_columns(columns.table(root), source), source, root)
+            stands = {"joined": source.handle in joined, "computed": root.handle in read | few}
+            yield Match(
+                {"roots": (root,), "make": make, "steps": columns.steps(root), "columns": columns, **stands}, root
+            )
+    yield from _of_parts(view, columns, read)
+
+
+def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Match]:
+    """Functions of all parts of a value as those of the value; values with the parts of one that is ``read`` from a table."""
+    found = [
+        (value, sizes, tuple(parts[i] for i in range(len(sizes))))
+        for (_, value, axis, sizes), parts in splits(view)
+        if axis == value.rank - 1 and len(parts) == len(sizes)
+    ]
+    done = {p.handle for value, _, parts in found if value.handle in read for p in parts}
+    whole: dict[tuple[int, ...], list[Ref]] = {}
+    for value, _, parts in found:
+        whole.setdefault(tuple(p.handle for p in parts), []).append(value)
+    shared = {"columns": columns, "steps": math.inf, "joined": False}
+    for value, sizes, parts in found:
+        roots = [root for root in map(columns.farthest, parts) if root is not None]
+        if len(roots) < len(parts) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
+            continue
+        same = whole.get(tuple(r.handle for r in roots), [])
+        tabulated = next((v for v in same if v.handle in read), None)
+        if tabulated is not None:  # values with the same parts are the same
+            for v in same:
+                if v.handle != tabulated.handle and v.type == tabulated.type:
+                    yield Match({**shared, "roots": (), "make": partial(lambda v: v, tabulated), "computed": False}, v)
+            continue
+        heads = _heads(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
+        together = _Parts(columns, value, sizes, tuple(roots), heads)
+        results = together.results()
+        computed = all(node.handle in done for node, _, order in results if order == tuple(range(len(order))))
+        for node, index, order in results:
+            make = partial(together.part, index, order)
+            yield Match({**shared, "roots": tuple(roots), "make": make, "computed": computed}, node)
+
+
+@group_rule(
+    find=_found,
+    where=[
+        worthwhile(Condition("no product beside others of one value", lambda m: not m.joined)),
+        worthwhile(Condition("not computed by a few kernels already", lambda m: not m.computed)),
+        worthwhile(Condition("3 operators at least", lambda m: m.steps >= 3)),
+        Condition(
+            "no rounding on the way moves a result by more than one quantum",
+            lambda m: all(m.columns.is_stable(root) for root in m.roots),
+        ),
+    ],
+    exactness=Exactness.LSB,
+    source=SOURCE,
+    sample=lambda d: d.choose((_whole, _parts, _laid_out))(d),
+    domain=DOMAIN,
+)
+def look_up_functions_of_columns(m: Match) -> Term:
+    """``Q(f(D(q))) == GatherElements(table, Cast(q))`` with a column of the table for each index of the last axis, and
+    ``(f(p1), f(p2), ...) == Split(GatherElements(table, Cast(v)))`` where ``(p1, p2, ...) == Split(v)`` on that axis.
+
+    ``f`` is any region of sums, products and bounds on each element, whose constants are numbers or vectors along the last
+    axis. Parts that are laid out by heads next are laid out before. Results at rounding ties may be off by one quantum; not
+    where a rounding on the way may move them by more.
+    """
+    return m.make()

@@ -3,25 +3,26 @@
 That is a bias behind a quantised product: dequantise, add, quantise are three kernels that each write what the next reads. The
 kernel of QLinearConv with channels last computes ``(q - zero) * weight + bias`` in integers and requantises, for each channel:
 one pass over the bytes. A bias is no whole number of steps; but the weight is free, and among those of 8 bits one is looked for
-with which all 256 results of the column are what they were.
+with which all 256 results of the column are what they were in float32.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantization import requantize
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.onnxruntime.heads import CONVOLUTION
-from eqsat.rules.onnxruntime.quantised import DOMAIN, number
+from eqsat.rewrite import Ref, Term, apply
+from eqsat.rules.onnxruntime.parameters import dequantized, functions, quantized, single_parameters
 from eqsat.rules.quantised.byte_tables import dequantised_bytes, every_byte, quantised
-from eqsat.rules.quantised.pairs import per_tensor, positive, unblocked
 from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
 
@@ -30,71 +31,6 @@ _WEIGHTS = (*range(127, 15, -1), *range(255, 127, -1))
 weights without a zero point takes half the time of the one for unsigned weights."""
 
 _EXACT_FLOATS = 1 << 24
-a, sa, sy, za, zy, bias = variables("a sa sy za zy bias")
-
-
-def _drawn(d: Sampler) -> dict[str, Any]:
-    shape = d.shape(2, 4)
-    kind = "uint8" if d.chance(0.9) else "int8"
-    step = d.positive(()) / np.float32(8)
-    extent = d.choose(((shape[-1],), (shape[-1],), (1, shape[-1]), (), d.broadcast_with(shape)))
-    return {
-        "a": d.integers(shape, kind),
-        "sa": fixed(step),
-        "za": fixed(d.integers((), kind, 20, 120)),
-        "left": {},
-        "bias": d.either(d.floats(extent), 0.95),
-        "sy": fixed(step * np.float32(d.choose((0.4, 1.0, 1.3, 3.0)))),
-        "zy": fixed(d.integers((), kind, 20, 120)),
-        "quantized": {},
-    }
-
-
-@rule(
-    apply("QuantizeLinear", apply("Add", apply("DequantizeLinear", a, sa, za).named("left"), bias), sy, zy).named(
-        "quantized"
-    ),
-    exactness=Exactness.LSB,
-    quanta=1,
-    source="a function of a byte has 256 values",
-    sample=_drawn,
-    domain=DOMAIN,
-)
-def convolve_biased_columns(m: Match) -> Term:
-    """``Q(DQ(a) + bias) == QLinearConv(a, w, B, channels_last=1)`` with a weight and a bias for each index of the last axis.
-
-    The weights are such that all 256 results of each column are the same in float32; without such weights it does not fire.
-    """
-    numbers = (m.sa, m.za, m.sy, m.zy)
-    m.require(m.a.dtype is DType.UINT8 and m.root.dtype is DType.UINT8, "other integers")
-    m.require(unblocked(m.left.attributes, m.quantized.attributes) and per_tensor(*numbers), "no single scales")
-    m.require(all(v.is_constant for v in (*numbers, m.bias)) and positive(m.sa) and positive(m.sy), "unknown scales")
-    extents = m.a.static_shape
-    m.require(len(extents) >= 2 and math.prod(extents) > 0, "a vector, or nothing at all")
-    columns = extents[-1]
-    m.require(m.bias.static_shape[-1:] == (columns,) and m.bias.value.size == columns, "no bias for each column")
-    m.require(m.root.static_shape == extents, "enlarged by the bias")
-    found = _kernels(*(v.value for v in (m.sa, m.za, m.sy, m.zy, m.bias)))
-    m.require(found is not None, "no weights with the same results")
-    assert found is not None
-    image = extents if len(extents) == 3 else (1, math.prod(extents[:-1]), columns)
-    value: Term = m.a if image == extents else apply("Reshape", m.a, int64s(image))
-    convolved = apply(
-        CONVOLUTION,
-        value,
-        number(m.sa, DType.FLOAT),
-        number(m.za, DType.UINT8),
-        literal(found.weights.reshape(columns, 1, 1)),
-        literal(found.scales),
-        literal(np.zeros(columns, found.weights.dtype)),
-        number(m.sy, DType.FLOAT),
-        number(m.zy, DType.UINT8),
-        literal(found.biases),
-        channels_last=1,
-        group=columns,
-        kernel_shape=(1,),
-    )
-    return convolved if image == extents else apply("Reshape", convolved, int64s(extents))
 
 
 @dataclass(frozen=True)
@@ -106,16 +42,27 @@ class _Kernels:
     scales: np.ndarray
     biases: np.ndarray
 
+    @property
+    def stack(self) -> np.ndarray:
+        """A kernel of one element for each column."""
+        return self.weights.reshape(-1, 1, 1)
+
+    @property
+    def points(self) -> np.ndarray:
+        """Zero points of the weights."""
+        return np.zeros_like(self.weights)
+
     def narrow(self) -> _Kernels:
         """The same with signed weights where all fit."""
         fits = int(self.weights.max()) <= np.iinfo(np.int8).max
         return replace(self, weights=self.weights.astype(np.int8)) if fits else self
 
 
-def _kernels(sa: np.ndarray, za: np.ndarray, sy: np.ndarray, zy: np.ndarray, bias: np.ndarray) -> _Kernels | None:
-    """Those of a convolution with the results of dequantising bytes, adding ``bias`` and quantising; ``None`` if a column has
+@lru_cache(64)
+def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | None:
+    """Those of a convolution with the results of dequantising bytes, adding a bias and quantising; ``None`` if a column has
     none."""
-    sa, za, sy, zy, bias = sa.reshape(()), za.reshape(()), sy.reshape(()), zy.reshape(()), bias.reshape(-1)
+    sa, za, sy, zy, bias = map(np.asarray, (sa, za, sy, zy, np.frombuffer(elements, np.float32)))
     every = every_byte(DType.UINT8).reshape(-1, 1)
     wanted = quantised(dequantised_bytes(DType.UINT8, sa, za) + bias, sy, zy)
     steps = every.astype(np.int64) - int(za)
@@ -150,3 +97,61 @@ def _multiplier(total: np.ndarray, wanted: np.ndarray, zero: int) -> np.ndarray:
         least = np.where(total > 0, low / total, np.where(total < 0, high / total, -np.inf)).max(axis=0)
         most = np.where(total > 0, high / total, np.where(total < 0, low / total, np.inf)).min(axis=0)
     return (least + most) / 2
+
+
+def kernels_of(c: Ref, *parameters: Ref) -> _Kernels | None:
+    """Those for a bias ``c`` for each column and the parameters ``sa``, ``za``, ``sy``, ``zy``."""
+    numbers: list[Any] = [p.value.reshape(())[()] for p in parameters]
+    return _kernels(*numbers, c.value.astype(np.float32).tobytes())
+
+
+def image(x: Ref) -> Term:
+    """``x`` with three axes, of which the last one stays."""
+    return x if x.rank == 3 else apply("Reshape", x, int64s((1, math.prod(x.static_shape[:-1]), x.static_shape[-1])))
+
+
+def in_place(term: Term, x: Ref) -> Term:
+    """What was computed from `image` in the shape of ``x``."""
+    return term if x.rank == 3 else apply("Reshape", term, int64s(x.static_shape))
+
+
+def _drawn(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(1, 4)
+    kind = "uint8" if d.chance(0.8) else "int8"
+    step = d.positive(()) / np.float32(8)
+    extent = d.choose(
+        ((shape[-1],), (shape[-1],), (1, shape[-1]), (1, 1, 1, 1, shape[-1]), (), d.broadcast_with(shape))
+    )
+    one = () if d.chance(0.9) else shape[1:2]
+    return {
+        "a": d.integers(shape, kind),
+        "sa": fixed(np.full(one, step)),
+        "za": fixed(d.integers(one, kind, 20, 120)),
+        "c": d.either(d.floats(extent) * np.float32(1 if d.chance(0.9) else 1e6), 0.95),
+        "sy": fixed(step * np.float32(d.choose((0.4, 1.0, 1.3, 3.0)))),
+        "zy": fixed(d.integers((), kind if d.chance(0.95) else "int8", 20, 120)),
+    }
+
+
+equation = Equations(
+    __name__, domain="com.microsoft", functions=functions | {f.__name__: f for f in (kernels_of, image, in_place)}
+)
+FOUND = "kernels_of(c, sa, za, sy, zy)"
+equation(
+    "convolve_biased_columns",
+    quantized(f"{dequantized('a')} + c").replace(" *z", " z")
+    + f""" == in_place(com.microsoft.QLinearConv(
+        image(a), scalar(sa), scalar(za), number({FOUND}.stack), number({FOUND}.scales), number({FOUND}.points), scalar(sy),
+        scalar(zy), number({FOUND}.biases), channels_last=1, group=a.shape[-1], kernel_shape=(1,)), a)""",
+    *single_parameters("a"),
+    constant("c"),
+    "unsigned bytes: a.dtype is uint8 and root.dtype is uint8",
+    worthwhile("known extents, none 0: a.type.size"),
+    "a bias for each column, and no others: c.shape[-1:] == a.shape[-1:] and c.type.size == a.shape[-1]",
+    "the bias enlarges nothing: root.shape == a.shape",
+    f"weights with the same results: {FOUND}",
+    exactness=Exactness.LSB,
+    quanta=1,
+    source="a function of a byte has 256 values",
+    sample=_drawn,
+)

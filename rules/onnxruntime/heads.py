@@ -3,6 +3,9 @@
 The kernel of QLinearMatMul broadcasts over a batch of matrices: with the weights cut into those of each head, it writes heads
 one after the other, which saves a view and a transpose. The convolution with channels last sums over heads on its way: it
 reads heads one after the other, and multiplies what a view and a transpose would have put side by side.
+
+    Transpose(View(a @ w)) == a @ heads(w)                    also where a table is read behind the product
+    View(Transpose(a)) @ w == QLinearConv(a, kernels(w))
 """
 
 from __future__ import annotations
@@ -12,170 +15,198 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.onnxruntime.quantised import DOMAIN, number
-from eqsat.rules.quantised.pairs import per_tensor
-from eqsat.rules.terms import constant, heads_and_rows_exchanged, int64s, permutation_of, transpose
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import Equations
+from eqsat.ir.types import DType, Shape
+from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rules.onnxruntime.parameters import functions
+from eqsat.rules.terms import heads_and_rows_exchanged, int64s, transpose
 from eqsat.samples import Sampler, fixed
 
-SOURCE = "block matrices"
-CONVOLUTION = f"{DOMAIN}::QLinearConv"
-a, sa, za, w, sw, zw, sy, zy, shape, before, table = variables("a sa za w sw zw sy zy shape before table")
+PRODUCT = "QLinearMatMul(a, sa, za, w, sw, zw, sy, zy)"
 
-_product = apply("QLinearMatMul", a, sa, za, w, sw, zw, sy, zy)
+
+def reshaped(x: Ref, *extents: Any) -> Term:
+    return apply("Reshape", x, int64s(extents))
+
+
+def exchanged(rank: int) -> tuple[int, ...]:
+    """The permutation that exchanges heads and rows; none of fewer than three axes."""
+    return heads_and_rows_exchanged(rank) if rank >= 3 else ()
+
+
+def cuts_heads(view: Ref, a: Ref, w: Ref) -> bool:
+    """Whether a view (..., rows, heads, size) of ``a @ w`` cuts its columns into heads, and its rows as they are."""
+    *lead, heads, size = view.static_shape
+    return (heads * size,) == w.shape[1:] and math.prod(lead) == math.prod(a.static_shape[:-1])
+
+
+def _broadcasts(a: Ref, view: Ref) -> bool:
+    """Whether the rows of ``a`` are those of the view, up to leading axes of one element."""
+    *batch, rows, _, _ = view.static_shape
+    lead = a.static_shape[:-1]
+    return lead == (rows,) or (*(1 for _ in batch), rows)[-len(lead) :] == lead
+
+
+def rows_of(a: Ref, view: Ref) -> Term:
+    """``a`` beside weights of several heads."""
+    *batch, rows, _, _ = view.static_shape
+    return a if _broadcasts(a, view) else reshaped(a, *batch, 1, rows, a.static_shape[-1])
+
+
+def _leading(a: Ref, view: Ref) -> Shape:
+    return (1,) * (view.rank - 3) if _broadcasts(a, view) else ()
+
+
+def heads_of(w: Ref, a: Ref, view: Ref) -> Term:
+    """The weights of each head, in matrices of their own."""
+    ones = _leading(a, view)
+    return transpose(reshaped(w, *ones, w.static_shape[0], *view.static_shape[-2:]), exchanged(len(ones) + 3))
+
+
+def for_heads(parameter: Ref, a: Ref, view: Ref) -> Term:
+    """A scale or zero point of the columns for those of each head."""
+    heads, size = view.static_shape[-2:]
+    return parameter if parameter.type.size == 1 else reshaped(parameter, *_leading(a, view), heads, 1, size)
+
+
+def tables_of(table: Ref, view: Ref) -> Term:
+    """The columns of a table as those of each head."""
+    whole = reshaped(table, *view.static_shape[:-3], table.static_shape[-2], *view.static_shape[-2:])
+    return transpose(whole, exchanged(view.rank))
+
+
+def as_many_tables(table: Ref, view: Ref) -> bool:
+    """Whether there is a table for each matrix of heads."""
+    return math.prod(table.static_shape[:-2]) == math.prod(view.static_shape[:-3])
+
+
+def joins_heads(view: Ref, a: Ref) -> bool:
+    """Whether the last axis of a view of (..., rows, heads, size) is that of heads and size."""
+    return view.static_shape[-1] == a.static_shape[1] * a.static_shape[3]
+
+
+def kernels_of(w: Ref, a: Ref) -> Term:
+    """A kernel (heads, 1) for each column of ``w``, which has a row for each head and place in it."""
+    _, heads, _, size = a.static_shape
+    return transpose(reshaped(w, heads, 1, size, w.static_shape[1]), (3, 2, 0, 1))
+
+
+def points(zero: Ref, scale: Ref) -> Term:
+    """One zero point, as many times as there are scales."""
+    return literal(np.full(() if scale.type.size == 1 else scale.static_shape, int(zero.low), zero.dtype.numpy))
+
+
+helpers = (
+    exchanged,
+    cuts_heads,
+    rows_of,
+    heads_of,
+    for_heads,
+    tables_of,
+    as_many_tables,
+    joins_heads,
+    kernels_of,
+    points,
+    int64s,
+)
+equation = Equations(
+    __name__, domain="com.microsoft", source="block matrices", functions=functions | {f.__name__: f for f in helpers}
+)
 
 
 def _weights(d: Sampler, inner: int, columns: int) -> dict[str, Any]:
-    extent = (columns,) if d.chance(0.7) else ()
-    zeros = (columns,) if d.chance(0.5) else ()
+    zeros = (columns,) if d.chance() else ()
     return {
         "sa": fixed(d.positive(())),
         "za": fixed(d.integers((), "uint8")),
         "w": d.either(d.integers((inner, columns), "int8"), 0.95),
-        "sw": fixed(d.positive(extent)),
+        "sw": fixed(d.positive((columns,) if d.chance(0.7) else ())),
         "zw": fixed(d.integers(zeros, "int8", -2, 2) if d.chance() else np.full(zeros, d.integer(-2, 2), np.int8)),
         "sy": fixed(d.positive(()) * np.float32(64)),
         "zy": fixed(d.integers((), "uint8")),
     }
 
 
-def _heads(d: Sampler) -> dict[str, Any]:
+def _written(d: Sampler) -> dict[str, Any]:
+    """A product viewed by heads, or otherwise, and behind a table with a column for each, or several tables."""
     rows, inner, heads, size, batch = d.extents(5)
     lead = d.choose(((rows,), (1, rows), (batch, rows)))
-    found = {"a": d.integers((*lead, inner), "uint8"), **_weights(d, inner, heads * size)}
     viewed = (*(lead if len(lead) > 1 or d.chance() else (1, *lead)), heads, size)
-    rank = len(viewed)
-    perm = heads_and_rows_exchanged(rank)
+    perm = exchanged(len(viewed))
     if d.chance(0.1):
-        viewed = (heads, rows * math.prod(lead[:-1]), size)
-        perm = (1, 0, 2)
-    return {**found, "shape": fixed(viewed, "int64"), "moved": {"perm": perm if d.chance(0.9) else d.permutation(rank)}}
-
-
-def _by_heads(m: Match, viewed: tuple[int, ...], perm: tuple[int, ...]) -> Term:
-    """The product that writes ``viewed`` (..., rows, heads, size), its rows and heads exchanged. Raises `Unmet`."""
-    rank = len(viewed)
-    m.require(rank >= 3 and perm == heads_and_rows_exchanged(rank), "other axes are exchanged")
-    *batch, rows, heads, size = viewed
-    lead = m.a.static_shape[:-1]
-    m.require(m.w.rank == 2 and len(lead) > 0, "a vector, or several matrices")
-    inner, columns = m.w.static_shape
-    m.require(columns == heads * size and math.prod((*batch, rows)) == math.prod(lead), "the view cuts something else")
-    m.require(all(v.rank <= 1 for v in (m.sw, m.zw)), "scales of rows")
-    ones = (1,) * len(batch)
-    value: Term = m.a
-    if tuple(lead) != (rows,) and (*ones, rows)[-len(lead) :] != tuple(lead):
-        value, ones = apply("Reshape", m.a, int64s((*batch, 1, rows, inner))), ()
-    cut = apply("Reshape", m.w, int64s((*ones, inner, heads, size)))
-    weights = transpose(cut, heads_and_rows_exchanged(len(ones) + 3))
-    scale, zero = (v if per_tensor(v) else apply("Reshape", v, int64s((*ones, heads, 1, size))) for v in (m.sw, m.zw))
-    return apply("QLinearMatMul", value, m.sa, m.za, weights, scale, zero, m.sy, m.zy)
-
-
-@rule(
-    apply("Transpose", apply("Reshape", _product, shape).named("viewed")).named("moved"),
-    where=[constant("w", "sw", "zw")],
-    exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_heads,
-    domain=DOMAIN,
-)
-def write_heads_from_product(m: Match) -> Term:
-    """``Transpose(Reshape(QLinearMatMul(a, w), [..., rows, heads, size])) == QLinearMatMul(a, w of each head)``."""
-    return _by_heads(m, m.viewed.static_shape, permutation_of(m.moved))
-
-
-def _looked_up(d: Sampler) -> dict[str, Any]:
-    rows, inner, heads, size = d.extents(4)
-    lead = d.choose(((rows,), (1, rows), (1, rows)))
-    viewed = (*lead, heads, size)
-    rank = len(viewed)
-    entries = d.integers((*lead[:-1], 256, heads * size), "uint8")
-    return {
+        viewed, perm = (heads, math.prod(lead), size), (1, 0, 2)
+    elif d.chance(0.2):
+        viewed, perm = (1, math.prod(lead), heads, size), (0, 2, 1, 3)
+    found = {
         "a": d.integers((*lead, inner), "uint8"),
         **_weights(d, inner, heads * size),
-        "table": fixed(entries),
         "shape": fixed(viewed, "int64"),
-        "cast": {"to": int(DType.INT32)},
-        "read": {"axis": rank - 3},
-        "moved": {"perm": heads_and_rows_exchanged(rank) if d.chance(0.9) else d.permutation(rank)},
     }
+    axis = len(lead) - 1 if d.chance(0.8) else len(lead)
+    columns = heads * size if axis < len(lead) or d.chance() else 256
+    table = d.integers((*lead[:-1], 256, columns), "uint8")
+    found |= {"table": fixed(table), "c": {"to": int(DType.INT32)}, "g": {"axis": axis}}
+    return found | {"m": {"perm": perm if d.chance(0.9) else d.permutation(len(viewed))}}
 
 
-@rule(
-    apply(
-        "Transpose",
-        apply(
-            "Reshape",
-            apply("GatherElements", table, apply("Cast", _product).named("cast")).named("read"),
-            shape,
-        ).named("viewed"),
-    ).named("moved"),
-    where=[constant("w", "sw", "zw", "table")],
-    exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_looked_up,
-    domain=DOMAIN,
+WRITTEN = (
+    constant("w", "sw", "zw"),
+    "rows and heads are exchanged: p == exchanged(v.rank)",
+    "the view cuts columns into heads: cuts_heads(v, a, w)",
 )
-def write_heads_from_table(m: Match) -> Term:
-    """``Transpose(Reshape(GatherElements(t, Cast(QLinearMatMul(a, w))))) == GatherElements(t', Cast(QLinearMatMul(a, w')))``
-    for a table with a column for each of the product; ``t'`` and ``w'`` are those of each head."""
-    viewed, perm = m.viewed.static_shape, permutation_of(m.moved)
-    entries = m.table.static_shape
-    m.require(m.table.rank == m.cast.rank and m.read.attr("axis", 0) % m.table.rank == m.table.rank - 2, "other axes")
-    m.require(math.prod(entries[:-2]) == 1 and math.prod(viewed[:-3]) == 1, "several tables")
-    m.require(entries[-1] == m.w.static_shape[-1] and m.cast.dtype is DType.INT32, "no column for each")
-    product = _by_heads(m, viewed, perm)
-    whole = transpose(apply("Reshape", m.table, int64s((*viewed[:-3], entries[-2], *viewed[-2:]))), perm)
-    return apply("GatherElements", whole, apply("Cast", product, to=int(DType.INT32)), axis=len(viewed) - 2)
+OF_HEADS = "QLinearMatMul(rows_of(a, v), sa, za, heads_of(w, a, v), for_heads(sw, a, v), for_heads(zw, a, v), sy, zy)"
+equation(
+    "write_heads_from_product",
+    f"(m := Transpose(Reshape({PRODUCT}, shape, **v), perm=p)) == {OF_HEADS}",
+    *WRITTEN,
+    sample=_written,
+)
+equation(
+    "write_heads_from_table",
+    f"""(m := Transpose(Reshape((g := GatherElements(table, Cast({PRODUCT}, to=t, **c), axis=x)), shape, **v), perm=p))
+        == GatherElements(tables_of(table, v), Cast({OF_HEADS}, to=t), axis=v.rank - 2)""",
+    *WRITTEN,
+    constant("table"),
+    "a column for each of the product: x % c.rank == c.rank - 2 and table.shape[-1] == w.shape[-1]",
+    "a table for each of the heads that are exchanged: as_many_tables(table, v)",
+    sample=_written,
+)
 
 
-def _joined(d: Sampler) -> dict[str, Any]:
+def _read(d: Sampler) -> dict[str, Any]:
     batch, heads, rows, size, columns = d.extents(5)
     found = {"a": d.integers((batch, heads, rows, size), "uint8"), **_weights(d, heads * size, columns)}
+    if d.chance(0.1):
+        found |= {"zy": fixed(d.integers((), "int8"))}
     viewed = d.choose(((batch, rows, heads * size), (batch * rows, heads * size)))
+    if d.chance(0.1):
+        found["sa"] = fixed(d.positive((batch * rows,)))
+        viewed = (batch * rows, heads * size)
+    elif d.chance(0.1):
+        found["w"] = fixed(d.integers((1, heads * size, columns), "int8"))
     perm = (0, 2, 1, 3)
     if d.chance(0.1):
         perm, viewed = (0, 1, 2, 3), (batch * rows, heads * size)
-    return {**found, "moved": {"perm": perm}, "shape": fixed(viewed, "int64")}
+    if d.chance(0.1) and rows * heads * size != heads * size:
+        found |= _weights(d, rows * heads * size, columns)
+        viewed = (batch, rows * heads * size)
+    return {**found, "m": {"perm": perm}, "shape": fixed(viewed, "int64")}
 
 
-@rule(
-    apply(
-        "QLinearMatMul",
-        apply("Reshape", apply("Transpose", a).named("moved"), shape).named("viewed"),
-        sa,
-        za,
-        w,
-        sw,
-        zw,
-        sy,
-        zy,
-    ),
-    where=[constant("w", "sw", "zw")],
-    exactness=Exactness.EXACT,
-    source=SOURCE,
-    sample=_joined,
-    domain=DOMAIN,
+equation(
+    "read_heads_in_convolution",
+    """QLinearMatMul(Reshape((m := Transpose(a, perm=p)), shape, **v), sa, za, w, sw, zw, sy, zy)
+       == Reshape(com.microsoft.QLinearConv(a, scalar(sa), scalar(za), kernels_of(w, a), column(sw), points(zw, sw),
+                                            scalar(sy), scalar(zy), channels_last=1, kernel_shape=(a.shape[1], 1)),
+                  int64s(root.static_shape))""",
+    constant("w", "sw", "zw"),
+    "rows and heads are exchanged: p == (0, 2, 1, 3)",
+    worthwhile("kernels for unsigned by signed bytes: a.dtype is uint8 and root.dtype is uint8 and w.dtype is int8"),
+    "one matrix of weights: w.rank == 2",
+    "the view joins heads: joins_heads(v, a)",
+    "one scale on the left, and of the result: per_tensor(sa, za, sy, zy)",
+    "one zero point of the weights: zw.low == zw.high",
+    worthwhile("known extents: root.type.is_static"),
+    sample=_read,
 )
-def read_heads_in_convolution(m: Match) -> Term:
-    """``QLinearMatMul(Reshape(Transpose(a, (0, 2, 1, 3))), w) == Reshape(QLinearConv(a, w', channels_last=1))`` for ``a``
-    (batch, heads, rows, size), an image of heads by rows, of which a kernel (heads, 1) covers all heads."""
-    m.require(m.a.rank == 4 and permutation_of(m.moved) == (0, 2, 1, 3), "no heads, or other axes are exchanged")
-    m.require(m.a.dtype is DType.UINT8 and m.root.dtype is DType.UINT8 and m.w.dtype is DType.INT8, "other integers")
-    _, heads, _, size = m.a.static_shape
-    m.require(m.w.rank == 2 and m.viewed.static_shape[-1] == heads * size, "the view joins something else")
-    m.require(all(v.rank <= 1 for v in (m.sa, m.za, m.sw, m.zw, m.sy, m.zy)), "scales of rows")
-    low, high = m.zw.interval
-    m.require(low == high, "several zero points of the weights")
-    columns = m.w.static_shape[1]
-    kernels = transpose(apply("Reshape", m.w, int64s((heads, 1, size, columns))), (3, 2, 0, 1))
-    scale = number(m.sw, DType.FLOAT) if per_tensor(m.sw) else m.sw
-    zero = literal(np.full(() if per_tensor(m.sw) else (columns,), int(low), np.int8))
-    numbers = [number(v, v.dtype) for v in (m.sa, m.za, m.sy, m.zy)]
-    found = apply(
-        CONVOLUTION, m.a, *numbers[:2], kernels, scale, zero, *numbers[2:], channels_last=1, kernel_shape=(heads, 1)
-    )
-    return apply("Reshape", found, int64s(m.root.static_shape))

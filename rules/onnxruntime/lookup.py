@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from eqsat.conditions import condition, worthwhile
 from eqsat.exactness import Exactness
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.quantised.byte_tables import FACTORS, every_byte, is_stable
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
 from eqsat.rules.terms import int64s
@@ -24,6 +25,7 @@ from eqsat.rules.views.transposes import is_elementwise
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 DOMAIN = "com.microsoft"
+SOURCE = "a function of a byte has 256 values"
 ENTRIES = 256
 _QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
 _POINTWISE = frozenset((*operators_with(is_elementwise), *_QUANTISATION, "Reshape", RECENTER)) - {
@@ -39,8 +41,6 @@ def _by_column(op: Operator) -> bool:
 
 
 _BY_COLUMN = frozenset((*_QUANTISATION, *operators_with(_by_column)))
-_LARGEST = 32
-"""Operators of a region at most."""
 
 Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
@@ -61,6 +61,7 @@ class Regions:
                 if is_pointwise(op, node, inputs, by_column=by_column):
                     self._nodes.setdefault(node.handle, []).append((op, node, inputs))
         self._found: dict[int, tuple[Ref, Node | None] | None] = {}
+        self._stable: dict[int, bool] = {}
 
     def source(self, value: Ref) -> Ref | None:
         """The bytes farthest back that ``value`` is a function of; ``None`` if there are none."""
@@ -74,7 +75,7 @@ class Regions:
         for op, node, inputs in self._nodes.get(value.handle, ()):
             if op == RECENTER and value.dtype is DType.UINT8:
                 continue  # it goes both ways: signed integers are functions of unsigned ones
-            sources = [self.source(i) for i in inputs if i is not None and not i.is_constant]
+            sources = [self.source(i) for i in _variable(inputs)]
             first = sources[0] if sources else None
             if first is not None and all(s is not None and s.handle == first.handle for s in sources):
                 return first, (op, node, inputs)
@@ -86,44 +87,23 @@ class Regions:
         waiting = [value]
         while waiting:
             found = self._found.get(waiting.pop().handle)
-            if found is None or found[1] is None or found[1][1].handle in seen:
-                continue
-            _, node, inputs = found[1]
-            seen.add(node.handle)
-            waiting += [i for i in inputs if i is not None and not i.is_constant]
+            if found is not None and found[1] is not None and found[1][1].handle not in seen:
+                seen.add(found[1][1].handle)
+                waiting += _variable(found[1][2])
         return len(seen)
-
-    def table(self, value: Ref) -> tuple[Term, int]:
-        """``value`` for each byte of its source, in the order of their bits, and the operators between the two."""
-        built: dict[int, Term] = {}
-        term = self._build(value, built)
-        return term, len(built) - 1
-
-    def _build(self, value: Ref, built: dict[int, Term]) -> Term:
-        if value.is_constant:
-            return value if value.rank == 0 else apply("Reshape", value, int64s(()))
-        if value.handle not in built:
-            found = self._found[value.handle]
-            assert found is not None
-            source, node = found
-            if node is None:
-                built[value.handle] = literal(every_byte(source.dtype))
-            else:
-                op, root, inputs = node
-                operands = inputs[:1] if op == "Reshape" else inputs
-                args = tuple(None if i is None else self._build(i, built) for i in operands)
-                built[value.handle] = args[0] if op == "Reshape" else Apply(op, args, root.attributes)  # type: ignore[assignment, arg-type]
-        return built[value.handle]
 
     def columns(self, value: Ref) -> np.ndarray:
         """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns).
 
-        Raises `Unmet` where a rounding of the floats on the way may move it by more than one quantum.
+        Raises `Unmet` where a vector on the way is too long to be known.
         """
-        tables = [self._evaluated(value, {}, factor) for factor in FACTORS]
-        if not is_stable(tables):
-            raise Unmet("a rounding on the way may move the result by more than one quantum")
-        return tables[0]
+        return self._evaluated(value, {}, FACTORS[0])
+
+    def is_stable(self, value: Ref) -> bool:
+        """Whether no rounding of the floats on the way may move ``value`` by more than one quantum."""
+        if value.handle not in self._stable:
+            self._stable[value.handle] = is_stable([self._evaluated(value, {}, factor) for factor in FACTORS])
+        return self._stable[value.handle]
 
     def _evaluated(self, value: Ref, done: dict[int, np.ndarray], factor: float) -> np.ndarray:
         """``value`` for each byte of its source, all floats on the way times ``factor``."""
@@ -146,6 +126,10 @@ class Regions:
         return done[value.handle]
 
 
+def _variable(inputs: tuple[Ref | None, ...]) -> list[Ref]:
+    return [i for i in inputs if i is not None and not i.is_constant]
+
+
 def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_column: bool = False) -> bool:
     """Whether each element of the result depends on that of the variable operands and on numbers only, or, ``by_column``, on
     numbers and those of vectors along the last axis."""
@@ -158,21 +142,17 @@ def is_pointwise(op: str, node: Ref, inputs: tuple[Ref | None, ...], *, by_colum
             return False
         vectors = by_column and broadcasts
         for i in others:
-            if i is None:
-                continue
-            if not (_is_number(i) or (vectors and _is_vector(i, node)) if i.is_constant else broadcasts):
+            if i is not None and not (
+                i.type.size == 1 or (vectors and _is_vector(i, node)) if i.is_constant else broadcasts
+            ):
                 return False
-        return all(i is None or i.is_constant or i.static_shape == node.static_shape for i in inputs)
+        return all(i.static_shape == node.static_shape for i in _variable(inputs))
     except Unmet:
         return False
 
 
 def _is_signed(*values: Ref) -> bool:
     return any(v.type.dtype is DType.INT8 for v in values)
-
-
-def _is_number(value: Ref) -> bool:
-    return math.prod(value.static_shape) == 1
 
 
 def _is_vector(value: Ref, node: Ref) -> bool:
@@ -204,38 +184,49 @@ def _drawn(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("QuantizeLinear", x, *parameters))
 
 
+def _functions(view: GroupView) -> Iterator[Match]:
+    """What is quantised and a function of the bytes ``source``, with what reads it."""
+    regions = Regions(view)
+    found: dict[int, Ref] = {}
+    for node, inputs in view.nodes("QuantizeLinear"):
+        if not node.is_constant and is_pointwise("QuantizeLinear", node, inputs):
+            found.setdefault(node.handle, node)
+    for node in found.values():
+        source = regions.source(node)
+        if source is not None and source.handle != node.handle:
+            readers = {op for op, _, _ in view.users(node)}
+            yield Match({"regions": regions, "source": source, "readers": readers}, node)
+
+
+@condition("no rounding on the way moves the result by more than one quantum")
+def stable(m: Match) -> bool:
+    return m.regions.is_stable(m.root)
+
+
 @group_rule(
+    find=_functions,
+    where=[
+        worthwhile(
+            Condition("not all readers are in a larger region", lambda m: not m.readers or not m.readers <= _WITHIN)
+        ),
+        worthwhile(Condition("3 to 32 operators", lambda m: 3 <= m.regions.steps(m.root) <= 32)),
+        worthwhile(
+            Condition("rows as long as a table", lambda m: m.source.rank > 0 and m.source.static_shape[-1] >= ENTRIES)
+        ),
+        stable,
+    ],
     exactness=Exactness.LSB,
-    source="a function of a byte has 256 values",
+    source=SOURCE,
     sample=_drawn,
     domain=DOMAIN,
 )
-def look_up_functions_of_bytes(view: GroupView) -> Iterator[Merge]:
-    """``Q(f(DQ(q))) == GatherElements(table, Cast(q))`` with ``table = Q(f(DQ([0, ..., 255])))``, the same for every row.
+def look_up_functions_of_bytes(m: Match) -> Term:
+    """``Q(f(D(q))) == GatherElements(table, Cast(q))`` with ``table = Q(f(D([0, ..., 255])))``, the same for every row.
 
     ``f`` is any region of operators on each element. Results at rounding ties may be off by one quantum, where the runtime's
-    functions round otherwise than ours; not where a rounding on the way may move them by more. Rows are at least as long as the
-    table.
+    functions round otherwise than ours; not where a rounding on the way may move them by more.
     """
-    regions = Regions(view)
-    done: set[int] = set()
-    for node, inputs in view.nodes("QuantizeLinear"):
-        if node.handle in done or node.is_constant or not is_pointwise("QuantizeLinear", node, inputs):
-            continue
-        done.add(node.handle)
-        source = regions.source(node)
-        readers = {op for op, _, _ in view.users(node)}
-        if source is None or source.handle == node.handle or (readers and readers <= _WITHIN):
-            continue  # a larger region holds it
-        table, size = regions.table(node)
-        extents = source.static_shape
-        if not 3 <= size <= _LARGEST or not extents or extents[-1] < ENTRIES:
-            continue
-        try:
-            regions.columns(node)
-        except Unmet:
-            continue
-        least = np.full((*extents[:-1], ENTRIES), np.iinfo(node.dtype.numpy).min, node.dtype.numpy)
-        rows = apply("Max", table, literal(least))  # Expand, but folded into one constant
-        found = apply("GatherElements", rows, apply("Cast", source, to=int(DType.INT32)), axis=-1)
-        yield node, found if node.static_shape == extents else apply("Reshape", found, int64s(node.static_shape))
+    extents = m.source.static_shape
+    table = np.broadcast_to(m.regions.columns(m.root).reshape(-1), (*extents[:-1], ENTRIES))
+    found = apply("GatherElements", literal(table), apply("Cast", m.source, to=int(DType.INT32)), axis=-1)
+    return found if m.root.static_shape == extents else apply("Reshape", found, int64s(m.root.static_shape))

@@ -1,43 +1,133 @@
 """Masks of quantised scores, for ONNX Runtime: added to bytes, alone, or as the bias of a product.
 
 A mask is 0 where a score counts, and far below all scores elsewhere. Where the sum is quantised again, the second only says
-that the result is the least byte; a mask of bytes says that, too, and one kernel on bytes adds it. Where the steps of the sum are
-so large that no score is one, the mask is all that is left.
+that the result is the least byte; a mask of bytes says that, too, and one kernel on bytes adds it. Of a number beyond all sums
+any level will do by which the results saturate; one that is near is 128 steps. Where the steps of the sum are so large that no
+score is one, as where a quantiser took the largest value of a float for a score, the mask is all that is left.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Term, apply, literal, rule, variables
-from eqsat.rules.onnxruntime.integer import TO_FLOAT
-from eqsat.rules.onnxruntime.quantised import DOMAIN, SOURCE, number, quantized
+from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rules.onnxruntime.parameters import (
+    SOURCE,
+    dequantized,
+    functions,
+    known_parameters,
+    quantized,
+    single_parameters,
+)
 from eqsat.rules.quantised.byte_tables import FACTORS, dequantised_bytes, quantised
-from eqsat.rules.quantised.pairs import BYTES, per_tensor, positive, unblocked
-from eqsat.rules.terms import add, int64s
+from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
 
 _STEPS = (1.0, 2.0, 4.0, 8.0)
 """Steps of a mask of bytes that are tried, in quanta of the result: the kernel adds up zero points by them, which it rounds."""
 
-_WIDEST = 512
+WIDEST = 512
 """Columns of an identity by which it may be worth while to multiply."""
 
-a, sa, sy, za, zy, condition, kept, masked, c = variables("a sa sy za? zy? condition kept masked c")
-left = apply("DequantizeLinear", a, sa, za).named("left")
+
+class Sums(NamedTuple):
+    """All bytes of a type by one scale and zero point, to which a number is added, quantised by another scale."""
+
+    dtype: DType
+    sa: np.ndarray
+    za: np.ndarray | None
+    sy: np.ndarray
+    zy: np.ndarray | None
+
+    def with_number(self, addend: np.floating) -> np.ndarray:
+        with np.errstate(over="ignore"):  # what is far below zero may overflow
+            return quantised(dequantised_bytes(self.dtype, self.sa, self.za) + addend, self.sy, self.zy)
+
+    def alone(self, addend: np.floating) -> np.ndarray | None:
+        """The quantised sum with a number if it is the same for all bytes, ties aside."""
+        info, zero = np.iinfo(self.dtype.numpy), 0 if self.zy is None else int(self.zy)
+        values = dequantised_bytes(self.dtype, self.sa, self.za).astype(np.float64)
+        exact = (values + np.float64(addend)) / np.float64(self.sy)
+        sums = self.with_number(addend)
+        near = [np.clip(np.rint(exact * f) + zero, info.min, info.max) for f in FACTORS]
+        return sums[0, 0] if all((n == sums[0, 0]).all() for n in (sums, *near)) else None
+
+
+class Mask(NamedTuple):
+    """Bytes with a scale and a zero point that do to bytes what two numbers do."""
+
+    step: np.float32
+    zero: np.ndarray
+    levels: list[np.ndarray]
+
+
+def _mask(sums: Sums, *numbers: np.floating) -> Mask | None:
+    """The mask by which all sums with bytes are what they are with ``numbers``; ``None`` if there is none."""
+    info, quantum = np.iinfo(sums.dtype.numpy), np.float64(sums.sy)
+    zero = 0 if sums.dtype is DType.INT8 else 128
+    wanted = [sums.with_number(x) for x in numbers]
+    for step in (*(quantum * factor for factor in _STEPS), *(abs(np.float64(x)) / 128 for x in numbers)):
+        if not 0 < step <= quantum * _STEPS[-1] or not np.isfinite(np.float32(step)):
+            continue
+        steps = [np.rint(np.float64(x) / step) for x in numbers]
+        levels = [np.clip(k, int(info.min) - zero, int(info.max) - zero) for k in steps if not np.isnan(k)]
+        with np.errstate(over="ignore"):
+            found = [sums.with_number(np.float32(step) * np.float32(k)) for k in levels]
+        if len(found) == len(wanted) and all(map(np.array_equal, wanted, found)):
+            bytes_ = [np.array(int(n), sums.dtype.numpy) for n in (zero, *(zero + k for k in levels))]
+            return Mask(np.float32(step), bytes_[0], bytes_[1:])
+    return None
+
+
+@lru_cache(256)
+def _of_two(dtype: DType, *numbers: Any) -> tuple[Mask | None, list[np.ndarray | None]]:
+    arrays: list[Any] = [None if n is None else np.asarray(n) for n in numbers]
+    *parameters, kept, masked = arrays
+    sums = Sums(dtype, *parameters)
+    return _mask(sums, kept, masked), [sums.alone(x) for x in (kept, masked)]
+
+
+def _numbers(values: tuple[Ref | None, ...]) -> list[Any]:
+    return [None if v is None else v.value.reshape(())[()] for v in values]
+
+
+def mask(y: Ref, *values: Ref | None) -> Mask | None:
+    """The mask for bytes of the type of ``y``: parameters of the scores and of their sum, and the two numbers."""
+    return _of_two(y.dtype, *_numbers(values))[0]
+
+
+def alone(y: Ref, *values: Ref | None) -> list[Any]:
+    """The sums with each of the two numbers, ``None`` where they depend on the byte."""
+    return _of_two(y.dtype, *_numbers(values))[1]
+
+
+def expanded(value: Term, c: Ref, like: Ref) -> Term:
+    """A choice by ``c`` in the shape of ``like``."""
+    return value if c.shape == like.shape else apply("Expand", value, int64s(like.static_shape))
+
+
+def identity(x: Ref) -> Term:
+    return literal(np.eye(x.static_shape[-1], dtype=np.int8))
+
+
+def row(c: Ref) -> Term:
+    """A vector of the elements of ``c``."""
+    return c if c.rank == 1 else apply("Reshape", c, int64s((-1,)))
 
 
 def _drawn_scores(d: Sampler, dtype: str) -> dict[str, Any]:
     shape = d.shape(2, 4)
-    step = d.positive(()) / np.float32(8)
-    found: dict[str, Any] = {"a": d.integers(shape, dtype), "sa": fixed(step), "left": {}}
+    one = d.choose(((), (1,))) if d.chance(0.9) else shape[1:2]
+    found: dict[str, Any] = {"a": d.integers(shape, dtype), "sa": fixed(d.positive(one) / np.float32(8))}
     if d.chance(0.8) or dtype == "int8":
-        found["za"] = fixed(d.integers(d.choose(((), (1,))), dtype, 0, 100))
+        found["za"] = fixed(d.integers(one, dtype, 0, 100))
     return found
 
 
@@ -52,155 +142,78 @@ def _drawn(d: Sampler) -> dict[str, Any]:
     ]
     if d.chance():
         numbers.reverse()
-    for name, value in zip(("kept", "masked"), numbers, strict=True):
-        found[name] = fixed(np.full(d.choose(((), (), (1,))), value, np.float32))
+    for name, value in zip("kl", numbers, strict=True):
+        found[name] = fixed(np.full(d.choose(((), (), (1,))) if d.chance(0.95) else (1,) * 5, value, np.float32))
     if d.chance(0.1):
-        found["kept"] = fixed(d.floats(extent))
-    found["sy"] = fixed(found["sa"].array * np.float32(d.choose((0.3, 1.0, 1.4, 20.0, 1e3))))
+        found["k"] = fixed(d.floats(extent))
+    found["sy"] = fixed(found["sa"].array.max() * np.float32(d.choose((0.3, 1.0, 1.4, 20.0, 1e3))))
     if d.chance(0.2):  # the mask was quantised, too, with a step of which 127 or 128 are not finite
         lowest = np.finfo(np.float32).min
-        found |= {"masked": fixed(lowest), "sy": fixed(-lowest / np.float32(d.choose((127.0, 100.0, 40.0))))}
-    found["zy"] = fixed(d.integers((), dtype, 0, 100))
-    return found | {"condition": d.booleans(extent), "quantized": {}}
+        found |= {"l": fixed(lowest), "sy": fixed(-lowest / np.float32(d.choose((127.0, 100.0, 40.0))))}
+    found["zy"] = fixed(d.integers((), dtype if d.chance(0.8) else "uint8", 0, 100))
+    return found | {"c": d.booleans(extent), "q": {"precision": int(DType.FLOAT16)} if d.chance(0.1) else {}}
 
 
-_masked = quantized(apply("Add", left, apply("Where", condition, kept, masked)))
-
-
-def _check(m: Match) -> DType:
-    """The type of the bytes and of their quantised sums with one of two numbers. Raises `Unmet`."""
-    dtype = m.root.dtype
-    numbers = [v for v in (m.sa, m.sy, m.za, m.zy, m.kept, m.masked) if v is not None]
-    m.require(dtype in BYTES and m.a.dtype is dtype, "not one 8-bit type")
-    m.require(unblocked(m.left.attributes, m.quantized.attributes) and per_tensor(*numbers), "no single numbers")
-    m.require(all(v.is_constant for v in numbers) and positive(m.sa) and positive(m.sy), "unknown scales or numbers")
-    m.require(max(m.kept.rank, m.masked.rank) <= m.condition.rank, "a choice of more axes")
-    return dtype
-
-
-@rule(
-    _masked,
+helpers = (mask, alone, expanded, identity, row)
+equation = Equations(
+    __name__, domain="com.microsoft", functions=functions | {f.__name__: f for f in helpers} | {"WIDEST": WIDEST}
+)
+SUM = quantized(f"{dequantized('a')} + Where(c, k, l)")
+VALUES = "root, sa, za, sy, zy, k, l"
+CHOSEN = (
+    *single_parameters("a"),
+    constant("k", "l"),
+    worthwhile("kernels for bytes of one type: root.dtype in BYTES and a.dtype is root.dtype"),
+    "one of two numbers: per_tensor(k, l)",
+)
+equation(
+    "add_mask_to_bytes",
+    f"""{SUM} == com.microsoft.QLinearAdd(a, scalar(sa), scalar(za, root.dtype),
+        Where(c, number(mask({VALUES}).levels[0]), number(mask({VALUES}).levels[1])), number(mask({VALUES}).step),
+        number(mask({VALUES}).zero), scalar(sy), scalar(zy, root.dtype))""",
+    *CHOSEN,
+    "numbers that add no axes: max(k.rank, l.rank) <= c.rank",
+    f"bytes with the same sums: mask({VALUES})",
     exactness=Exactness.LSB,
     quanta=1,
     source=SOURCE,
     sample=_drawn,
-    domain=DOMAIN,
 )
-def add_mask_to_bytes(m: Match) -> Term:
-    """``Q(DQ(a) + Where(c, 0, x)) == QLinearAdd(a, Where(c, zero, level))`` for a number beyond all sums, or near.
-
-    Also the other way round. Of one beyond, any level will do by which the results saturate; one that is near is 128 steps. All
-    256 results are the same in float32, for both numbers.
-    """
-    dtype = _check(m)
-    found = _mask(m, dtype)
-    m.require(found is not None, "no bytes with the same sums")
-    assert found is not None
-    step, zero, levels = found
-    integers = [literal(np.array(zero + k, dtype.numpy)) for k in levels]
-    mask = apply("Where", m.condition, *integers)
-    quantum = (number(m.sy, DType.FLOAT), number(m.zy, dtype))
-    scores = (m.a, number(m.sa, DType.FLOAT), number(m.za, dtype))
-    return apply(f"{DOMAIN}::QLinearAdd", *scores, mask, literal(step), literal(np.array(zero, dtype.numpy)), *quantum)
-
-
-@rule(
-    _masked,
-    exactness=Exactness.EXACT,
+equation(
+    "drop_bytes_beside_mask",
+    f"{SUM} == expanded(Where(c, number(alone({VALUES})[0]), number(alone({VALUES})[1])), c, root)",
+    *CHOSEN,
+    f"sums that do not depend on the bytes: None not in alone({VALUES})",
     source="a function of a byte has 256 values",
     sample=_drawn,
-    domain=DOMAIN,
 )
-def drop_bytes_beside_mask(m: Match) -> Term:
-    """``Q(DQ(a) + Where(c, k, l)) == Expand(Where(c, Q(k), Q(l)))`` where all 256 results are the same, for both numbers.
-
-    So it is where a quantiser took the largest value of a float for a score: the step of the sums, a part of 1e38, leaves nothing
-    of scores, and what they are computed from is not needed.
-    """
-    dtype = _check(m)
-    alone = _mask_alone(m, dtype)
-    m.require(alone is not None, "results that depend on the byte")
-    assert alone is not None
-    extents = m.root.static_shape
-    mask = apply("Where", m.condition, *alone)
-    return mask if m.condition.shape == extents else apply("Expand", mask, int64s(extents))
-
-
-def _mask_alone(m: Match, dtype: DType) -> list[Term] | None:
-    """The quantised sums where the condition holds and where not, if they are the same for all bytes, ties aside."""
-    info = np.iinfo(dtype.numpy)
-    quantum, zero = np.float64(m.sy.value.reshape(())), 0 if m.zy is None else int(m.zy.value.reshape(()))
-    results = []
-    for value in (m.kept, m.masked):
-        addend = value.value.reshape(())
-        exact = (_scores(m, dtype).astype(np.float64) + np.float64(addend)) / quantum
-        near = [np.clip(np.rint(exact * f) + zero, info.min, info.max) for f in FACTORS]
-        sums = _sums(m, dtype, addend)
-        if not all((n == sums[0, 0]).all() for n in (sums, *near)):
-            return None
-        results.append(literal(sums[0, 0]))
-    return results
-
-
-def _mask(m: Match, dtype: DType) -> tuple[np.float32, int, list[int]] | None:
-    """Scale and zero point of a mask of bytes, and its integers, less the zero point, where the condition holds and where not,
-    by which all sums with bytes are what they were; ``None`` if there are none."""
-    info = np.iinfo(dtype.numpy)
-    zero = 0 if dtype is DType.INT8 else 128
-    numbers = [v.value.reshape(()) for v in (m.kept, m.masked)]
-    wanted = [_sums(m, dtype, x) for x in numbers]
-    quantum = np.float64(m.sy.value.reshape(()))
-    exact = [abs(np.float64(x)) / 128 for x in numbers]
-    for step in (*(quantum * factor for factor in _STEPS), *exact):
-        if not 0 < step <= quantum * _STEPS[-1] or not np.isfinite(np.float32(step)):
-            continue
-        steps = [np.rint(np.float64(x) / step) for x in numbers]
-        levels = [int(np.clip(k, int(info.min) - zero, int(info.max) - zero)) for k in steps if not np.isnan(k)]
-        with np.errstate(over="ignore"):
-            sums = [_sums(m, dtype, np.float32(step) * np.float32(k)) for k in levels]
-        if len(sums) == len(wanted) and all(map(np.array_equal, wanted, sums)):
-            return np.float32(step), zero, levels
-    return None
-
-
-def _scores(m: Match, dtype: DType) -> np.ndarray:
-    """Each byte, dequantised."""
-    return dequantised_bytes(dtype, m.sa.value, None if m.za is None else m.za.value)
-
-
-def _sums(m: Match, dtype: DType, addend: np.floating) -> np.ndarray:
-    """Each byte, dequantised, plus a number, quantised."""
-    with np.errstate(over="ignore"):  # what is far below zero may overflow
-        return quantised(_scores(m, dtype) + addend, m.sy.value, None if m.zy is None else m.zy.value)
 
 
 def _rows(d: Sampler) -> dict[str, Any]:
     found = _drawn_scores(d, "uint8" if d.chance(0.9) else "int8")
     shape = found["a"].shape
-    extent = d.choose((shape[-1:], (1, shape[-1]), (1,) * (len(shape) - 1) + shape[-1:], (), d.broadcast_with(shape)))
+    row = shape[-1:]
+    extent = d.choose(
+        (row, (1, *row), (1,) * (len(shape) - 1) + row, (1,) * len(shape) + row, (), d.broadcast_with(shape))
+    )
     return found | {"c": d.floats(extent) if d.chance(0.9) else fixed(d.floats(extent))}
 
 
-@rule(
-    add(left, c),
+equation(  # one kernel, at the price of a product: for masks of attention scores; constants have better places
+    "add_row_by_product",
+    f"""{dequantized("a")} + c
+        == com.microsoft.MatMulIntegerToFloat(a, identity(a), scalar(sa), number(1, float32), scalar(za), number(0, int8),
+                                              row(c))""",
+    kernels("root", DType.FLOAT),
+    *known_parameters("a"),
+    varies("c"),
+    worthwhile("kernels for unsigned bytes: a.dtype is uint8"),
+    "one scale and zero point: per_tensor(sa, za)",
+    worthwhile("kernels for matrices: a.rank >= 2"),
+    "an extent for each column, and no others: c.shape[-1:] == a.shape[-1:] and c.type.size == a.shape[-1]",
+    "c enlarges nothing: root.shape == a.shape",
+    worthwhile("few columns: 0 < a.shape[-1] <= WIDEST"),
     exactness=Exactness.ROUNDING,
     source="the identity is neutral to products",
     sample=_rows,
-    domain=DOMAIN,
 )
-def add_row_by_product(m: Match) -> Term:
-    """``DQ(a) + c == MatMulIntegerToFloat(a, identity, bias=c)`` for unsigned bytes and ``c`` with a value for each column.
-
-    One kernel, at the price of a product: for masks of attention scores. Constants have better places.
-    """
-    m.require(m.a.dtype is DType.UINT8 and m.root.dtype is DType.FLOAT, "no unsigned bytes, or no float32")
-    m.require(unblocked(m.left.attributes) and per_tensor(m.sa, m.za), "several scales")
-    m.require(positive(m.sa) and (m.za is None or m.za.is_constant), "an unknown scale or zero point")
-    extents = m.a.static_shape
-    m.require(len(extents) >= 2 and 0 < extents[-1] <= _WIDEST, "no matrix, or a large one")
-    m.require(not m.c.is_constant and m.c.static_shape[-1:] == extents[-1:], "no value for each column, or known ones")
-    m.require(math.prod(m.c.static_shape) == extents[-1] and m.root.static_shape == extents, "more than a row")
-    row = m.c if m.c.rank == 1 else apply("Reshape", m.c, int64s(extents[-1:]))
-    one, none = literal(np.float32(1)), literal(np.int8(0))
-    identity = literal(np.eye(extents[-1], dtype=np.int8))
-    return apply(TO_FLOAT, m.a, identity, number(m.sa, DType.FLOAT), one, number(m.za, DType.UINT8), none, row)

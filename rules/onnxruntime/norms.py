@@ -1,92 +1,138 @@
-"""A norm of a sum as one operator that also gives the sum: SkipLayerNormalization and its simplified form."""
+"""A norm of a sum as one operator: SkipLayerNormalization and its simplified form, which also give the sum, and the first layer
+of a language model, EmbedLayerNormalization, whose sum is of rows of tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
+import numpy as np
+
+from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Merge, Ref, Unmet, apply, group_rule
-from eqsat.samples import Drawing, Instance, Sampler
-
-DOMAIN = "com.microsoft"
-SOURCE = "contrib operators of ONNX Runtime"
-Operands = tuple[Ref | None, ...]
-
-FUSED = {
-    "LayerNormalization": f"{DOMAIN}::SkipLayerNormalization",
-    "RMSNormalization": f"{DOMAIN}::SkipSimplifiedLayerNormalization",
-}
+from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rules.linear.alignment import reshaped
+from eqsat.rules.onnxruntime.parameters import lies_along
+from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
-def _normed_sum(d: Sampler) -> Instance:
-    drawing = Drawing()
+def row_numbers(table: Ref, ids: Ref) -> Term:
+    """Ids that do not count from the end, as the kernel wants them: looked up where they may, which makes them int32, too."""
+    if ids.low < 0:
+        return apply("Gather", literal(np.arange(table.static_shape[0], dtype=np.int32)), ids, axis=0)
+    return ids if ids.dtype is DType.INT32 else apply("Cast", ids, to=int(DType.INT32))
+
+
+def positions(p: Ref) -> Term:
+    """Vectors for each position, as a matrix."""
+    return reshaped(p, p.static_shape[-2:])
+
+
+def shift(b: Ref | None, g: Ref) -> Term:
+    """What a norm adds, stated."""
+    return literal(np.zeros(g.static_shape, np.float32)) if b is None else b
+
+
+equation = Equations(
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.ROUNDING,
+    source="contrib operators of ONNX Runtime",
+    functions={f.__name__: f for f in (lies_along, row_numbers, positions, shift)},
+)
+
+
+def _norm(d: Sampler, shape: tuple[int, ...], *, shifts: bool) -> dict[str, Any]:
+    """Gain, shift and attributes of a norm of values of a shape, over two axes at times."""
+    axis = d.choose((-1, len(shape) - 1, -2))
+    row = shape[-2:] if axis == -2 and d.chance(0.3) else shape[-1:]
+    found: dict[str, Any] = {"g": d.floats(row), "n": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
+    return found | ({"b": d.floats(row)} if shifts and d.chance() else {})
+
+
+def _sum(d: Sampler, *, shifts: bool) -> dict[str, Any]:
     shape = d.shape(2, 4, ones=0.05)
-    row = shape[-1:]
-    summands = [shape if d.chance(0.9) else d.broadcast_of(shape) for _ in range(2)]
-    parts = [drawing.value(d.floats(s)) for s in summands]
-    if d.chance():
-        parts[d.integer(0, 1)] = drawing.op("Add", parts[0], drawing.value(d.either(d.floats(row))))
-    total = drawing.op("Add", *parts)
-    if summands != [shape, shape]:
-        total = drawing.op("Add", total, drawing.value(d.floats(shape)))
-    op = d.choose(tuple(FUSED))
-    beta = [drawing.value(d.floats(row))] if op == "LayerNormalization" and d.chance() else []
-    axis = d.choose((-1, len(shape) - 1, -1, -2))
-    if axis == -2:
-        row = shape[-2:]
-        beta = []
-    normed = drawing.op(op, total, drawing.value(d.floats(row)), *beta, axis=axis, epsilon=d.choose((1e-5, 0.5)))
-    return drawing.finish(normed, total)
+    x, y, c = (s if d.chance(0.9) else d.broadcast_of(s) for s in (shape, shape, shape[-1:]))
+    found = {"x": d.floats(x), "y": d.floats(y), "c": d.either(d.floats(c), 0.9)}
+    return found | _norm(d, np.broadcast_shapes(x, y, c), shifts=shifts)
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=SOURCE, sample=_normed_sum, domain=DOMAIN)
-def normalise_sum(view: GroupView) -> Iterator[Merge]:
-    """``LayerNormalization(x + skip) == SkipLayerNormalization(x, skip)``, whose fourth output is ``x + skip``; likewise
-    ``RMSNormalization``, and with a vector among the summands: ``(x + bias) + skip``.
-    """
-    sums: dict[int, list[tuple[Ref, Ref]]] = {}
-    for node, (a, b) in view.nodes("Add"):
-        if a is not None and b is not None:
-            sums.setdefault(node.handle, []).append((a, b))
-    for op, fused in FUSED.items():
-        for node, inputs in view.nodes(op):
-            data, gamma, beta = (*inputs, None)[:3]
-            if data is None or gamma is None or data.handle not in sums:
-                continue
-            try:
-                if not over_last_axis(node, data, gamma, beta):
-                    continue
-                found = [s for pair in sums[data.handle] for s in _summands(data, pair, sums)]
-            except Unmet:
-                continue
-            for x, skip, bias in found:
-                norm = (gamma, beta, bias) if op == "LayerNormalization" else (gamma, bias)
-                term = apply(fused, x, skip, *norm, outputs=4, epsilon=node.attr("epsilon", 1e-5))
-                yield node, term.output(0)
-                yield data, term.output(3)
+for op, given, fused, norm in (
+    ("LayerNormalization", "g, *b", "SkipLayerNormalization", "g, b"),
+    ("RMSNormalization", "g", "SkipSimplifiedLayerNormalization", "g"),
+):
+    shifts = "b" in given
+    reader = f"{op}({{}}, {given}, axis=i, epsilon=e, **n)"
+    norm_of_rows = ("over the last axis: i in (-1, y.rank - 1)", "in single precision: n.attr('stash_type', 1) == 1")
+    for total, bias, name in (("x + y", "", "sum"), ("(x + c) + y", ", c", "biased_sum")):
+        skip = f"com.microsoft.{fused}(x, y, {norm}{bias}, epsilon=e, outputs=4)"
+        beside = [constant("c"), worthwhile("kernels for a bias along it: lies_along(c, y)")]
+        where = [
+            kernels("x", DType.FLOAT),
+            varies("x", "y"),
+            "summands of one type: x.type == y.type",
+            "two or three axes: y.rank in (2, 3)",
+            worthwhile(f"kernels for vectors along it: lies_along(g, y){' and lies_along(b, y)' * shifts}"),
+            *(beside if bias else [worthwhile("in order: x.handle <= y.handle")]),
+        ]
+        kind, sample = op.lower().removesuffix("normalization"), partial(_sum, shifts=shifts)
+        equation(f"{kind}_norm_of_{name}", f"{reader.format(total)} == {skip}[0]", *norm_of_rows, *where, sample=sample)
+        equation(
+            f"{name}_before_{kind}_norm",
+            f"{total} == {skip}[3]",
+            *map(worthwhile, norm_of_rows),
+            *where,
+            read_by=reader.format("root"),
+            sample=sample,
+        )
+
+# --- embeddings
 
 
-def over_last_axis(node: Ref, data: Ref, gamma: Ref, beta: Ref | None) -> bool:
-    """Whether ``node`` is a norm of float32 over the last axis with vectors, as the kernels compute it."""
-    vectors = all(v is None or (v.rank == 1 and v.static_shape[0] == data.shape[-1]) for v in (gamma, beta))
-    plain = node.attr("axis", -1) in (-1, data.rank - 1) and node.attr("stash_type", 1) == 1
-    return vectors and plain and data.rank in (2, 3) and data.dtype is DType.FLOAT and not node.is_constant
+def _embedded(d: Sampler) -> dict[str, Any]:
+    """Rows of two tables, with ids from the end too, beside a vector for each position; columns of the first one at times."""
+    square = d.chance(0.2)
+    batch, length, width = (d.integer(2, 4),) * 3 if square else d.extents(3)
+    shape = d.choose(((1, length, width), (1, length, width), (length, width), (1, 1, width)))
+    found: dict[str, Any] = {"p": d.either(d.floats(shape), 0.95), **_norm(d, (batch, length, width), shifts=True)}
+    if d.chance(0.2):
+        found[SYMBOLIC] = (batch,)
+    for table, ids in (("w", "i"), ("t", "j")):
+        rows, columns = d.integer(2, 5), square and d.chance()
+        numbers = d.integers((batch, length), d.choose(("int64", "int32")), -rows, rows - 1)
+        if d.chance(0.3):
+            numbers = abs(numbers) % rows
+        found |= {
+            table: fixed(d.floats((batch, rows) if columns else (rows, width))),
+            f"l{table}": {"axis": int(columns)},
+        }
+        found[ids] = fixed(numbers) if d.chance(0.2) else numbers
+    return found
 
 
-def _summands(
-    data: Ref, pair: tuple[Ref, Ref], sums: dict[int, list[tuple[Ref, Ref]]]
-) -> Iterator[tuple[Ref, Ref, Ref | None]]:
-    """``(x, skip, bias)`` with ``x + bias + skip`` equal to ``data``; both orders of ``pair`` are spellings of their own."""
-    x, skip = pair
-    if skip.type != data.type or skip.is_constant or x.is_constant:
-        return
-    inner = [(a, b) for a, b in sums.get(x.handle, ()) if _is_row(b, data) and a.type == data.type]
-    if inner:
-        yield (*inner[0][:1], skip, inner[0][1])
-    elif x.type == data.type and x.handle <= skip.handle:
-        yield x, skip, None
-
-
-def _is_row(value: Ref, data: Ref) -> bool:
-    return value.is_constant and value.rank == 1 and value.static_shape[0] == data.shape[-1]
+WORDS, SEGMENTS = "(lw := Gather(w, i, axis=0))", "(lt := Gather(t, j, axis=0))"
+for name, total, second in (
+    ("words", f"{WORDS} + p", ("None", "None")),
+    ("words_and_segments", f"({WORDS} + {SEGMENTS}) + p", ("row_numbers(t, j)", "t")),
+    ("words_before_segments", f"({WORDS} + p) + {SEGMENTS}", ("row_numbers(t, j)", "t")),
+):
+    two = second[1] == "t"
+    equation(
+        f"normalise_embeddings_of_{name}",
+        f"""LayerNormalization({total}, g, *b, axis=k, epsilon=e, **n) == com.microsoft.EmbedLayerNormalization(
+            row_numbers(w, i), {second[0]}, w, positions(p), {second[1]}, g, shift(b, g), epsilon=e, outputs=2)[0]""",
+        kernels("w", DType.FLOAT),
+        constant("w", "p", *["t"] * two),
+        f"sequences of known length: root.rank == 3 and root.type.is_static and i.type.is_static{' and j.type.is_static' * two}",
+        worthwhile(
+            f"kernels for ids of each position: i.shape == root.shape[:2]{' and j.shape == root.shape[:2]' * two}"
+        ),
+        worthwhile("kernels for a vector for each position: p.shape in (root.shape[1:], (1, *root.shape[1:]))"),
+        "over the last axis: k in (-1, root.rank - 1)",
+        "in single precision: n.attr('stash_type', 1) == 1",
+        worthwhile("kernels for vectors along it: lies_along(g, root) and lies_along(b, root)"),
+        sample=_embedded,
+    )

@@ -1,76 +1,77 @@
-"""Operators on 8-bit integers as ONNX Runtime has kernels: QLinearAdd and its relatives.
+"""Operators on 8-bit integers as ONNX Runtime has kernels: ``Q(f(D(a), D(b))) == QLinear<f>(a, b)``.
 
-Dequantise, operate, quantise becomes one kernel. What it means is just that; but it multiplies by the quotient of the scales,
-or looks up a table, so at rounding ties it may be off by one quantum. QLinearSoftmax is one kernel, but takes more time than
-the three that it stands for. QLinearWhere has no rule: its kernel (1.31) reads beyond an operand that is a single number.
+What such an operator means is just that; but it multiplies by the quotient of the scales, or looks up a table, so at rounding
+ties it may be off by one quantum. QLinearSoftmax is one kernel, but takes more time than the three that it stands for.
+QLinearWhere has no rule: its kernel (1.31) reads beyond an operand that is a single number.
+
+QLinearSoftmax adds up exponentials of differences to the largest byte, from a table of floats whose largest entry is
+``e**-5 / length`` of the largest float; they stay finite times the quanta in 1, of which it takes the next lower whole number.
+The sum of up to 4096 floats is within 2**-12, less than a tenth of a quantum. Where a dequantised value overflows and the softmax
+is NaN, which has no quantised value, the kernel gives what the bytes say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from eqsat.conditions import condition, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.graph import Attributes
-from eqsat.ir.types import DType
-from eqsat.rewrite import (
-    Apply,
-    GroupView,
-    Match,
-    Merge,
-    Ref,
-    Term,
-    Unmet,
-    apply,
-    group_rule,
-    literal,
-    rule,
-    variables,
+from eqsat.ir.operator import traits_of
+from eqsat.ir.operators.onnxruntime_quantised import OPERANDS
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.onnxruntime.parameters import (
+    SOURCE,
+    are_scales,
+    dequantized,
+    functions,
+    quantized,
+    scalar,
+    single_parameters,
 )
-from eqsat.rules.quantised.pairs import BYTES, per_tensor, positive, unblocked
+from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
 from eqsat.rules.quantised.recentring import recenter, recentred
 from eqsat.rules.terms import int64s
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.quantised import ties
 
-DOMAIN = "com.microsoft"
-SOURCE = "contrib operators of ONNX Runtime"
-a, b, sa, sb, sy, za, zb, zy = variables("a b sa sb sy za? zb? zy?")
-_byte_rule = partial(rule, exactness=Exactness.LSB, quanta=1, source=SOURCE, domain=DOMAIN)
-left = apply("DequantizeLinear", a, sa, za).named("left")
-right = apply("DequantizeLinear", b, sb, zb).named("right")
+_SHORT_OF = 2.0**-14
+"""By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
 
 
-def quantized(term: Any) -> Apply:
-    """Pattern: a value by the scale ``sy`` and the zero point ``zy``."""
-    return apply("QuantizeLinear", term, sy, zy).named("quantized")
+def is_byte(x: Ref, y: Ref) -> bool:
+    """Whether the integers ``x`` are bytes of the type of the result ``y``; constants may be of the other one."""
+    return y.dtype in BYTES and (x.dtype is y.dtype or (x.is_constant and x.dtype in BYTES))
 
 
-def number(value: Ref | None, dtype: DType) -> Term:
-    """A scale or zero point as the kernels want it, of rank 0; an absent zero point is a zero of ``dtype``."""
-    if value is None:
-        return literal(0, dtype)
-    return value if value.rank == 0 else apply("Reshape", value, int64s(()))
+def bytes_of(x: Ref, y: Ref) -> Term:
+    """The integers ``x`` in the type of ``y``: those of the other one are moved by 128, as their zero point is."""
+    return x if x.dtype is y.dtype else recenter(x)
 
 
-def _byte_type(m: Match, *operands: str) -> DType:
-    """The one 8-bit type of the operands and the result; constants may be of the other. Raises `Unmet`."""
-    dtype = m.root.dtype
-    alike = all(m[n].dtype is dtype or (m[n].is_constant and m[n].dtype in BYTES) for n in operands)
-    m.require(dtype in BYTES and alike, "not one 8-bit type")
-    nodes = [m.quantized, *(m[{"a": "left", "b": "right"}[n]] for n in operands)]
-    m.require(unblocked(*(n.attributes for n in nodes)), "blocks or another precision")
-    zeros, scales = ([m[f"{kind}{n}"] for n in (*operands, "y")] for kind in "zs")
-    m.require(all(positive(s) and s.dtype is DType.FLOAT for s in scales) and per_tensor(*scales), "no single scales")
-    m.require(per_tensor(*zeros) and all(z is None or z.is_constant for z in zeros), "several zero points, or unknown")
-    return dtype
+def zero_of(x: Ref, s: Ref, z: Ref | None, y: Ref) -> Term:
+    """The zero point of `bytes_of`."""
+    if x.dtype is y.dtype:
+        return scalar(z, y.dtype)
+    moved = recentred(z, x.dtype, s)
+    return moved if s.rank == 0 else apply("Reshape", moved, int64s(()))
 
 
-def _drawn(d: Sampler, dtype: str, index: str) -> dict[str, Any]:
-    extent = d.choose(((), (1,)))
+def quanta(s: Ref) -> np.float32:
+    """Quanta in 1."""
+    return np.float32(1) / np.float32(s.value.reshape(()))
+
+
+def length(x: Ref) -> int:
+    """Extent of the last axis, 0 if it is not known."""
+    return x.shape[-1] if x.shape and isinstance(x.shape[-1], int) else 0
+
+
+def _drawn(d: Sampler, dtype: str, index: str, shape: tuple[int, ...] = ()) -> dict[str, Any]:
+    extent = d.choose(((), (1,))) if d.chance(0.95) else shape[1:2]
     info = np.iinfo(dtype)
     finer = 128 if index == "y" and d.chance(0.3) else 8  # a small step of the result shows a wrong zero point
     found: dict[str, Any] = {f"s{index}": fixed(d.positive(extent) / np.float32(finer))}
@@ -81,125 +82,94 @@ def _drawn(d: Sampler, dtype: str, index: str) -> dict[str, Any]:
     return found
 
 
-def _operands(d: Sampler, *shapes: tuple[int, ...]) -> dict[str, Any]:
+def _operands(d: Sampler, op: str) -> dict[str, Any]:
     dtype = d.choose(("int8", "uint8"))
-    found = _drawn(d, dtype, "y")
-    for name, shape in zip("ab", shapes, strict=False):
-        own = d.choose(("int8", "uint8")) if name == "b" and d.chance(0.4) else dtype
-        integers = d.integers(shape, own)
-        found |= {name: integers if own == dtype else fixed(integers), **_drawn(d, own, name)}
-    return found | {"left": {}, "right": {}, "quantized": {}}
+    shape = (*d.extents(2), d.integer(3, 5), d.integer(3, 5)) if op.endswith("Pool") else d.shape()
+    found = _drawn(d, dtype if d.chance(0.95) else "int16", "y", shape)
+    for name, own_shape in (("a", shape), ("b", d.broadcast_with(shape)))[: OPERANDS[op]]:
+        own = d.choose(("int8", "uint8")) if d.chance(0.4 if name == "b" else 0.2) else dtype
+        integers = d.integers(own_shape, own)
+        found |= {
+            name: integers if own == dtype or d.chance() else fixed(integers),
+            **_drawn(d, own, name, own_shape),
+        }
+    return found
 
 
-def _pair(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    return _operands(d, shape, d.broadcast_with(shape))
-
-
-def _image(d: Sampler) -> dict[str, Any]:
-    shape = (*d.extents(2), d.integer(3, 5), d.integer(3, 5))
+def _pooled(d: Sampler) -> dict[str, Any]:
     pool = {"kernel_shape": (2, 3), "strides": (1, 2), "pads": (0, 1, 1, 1), "count_include_pad": d.integer(0, 1)}
-    return {**_operands(d, shape), "pool": pool if d.chance(0.8) else {**pool, "ceil_mode": 1}}
+    other: dict[str, Any] = d.choose(({"ceil_mode": 1}, {"dilations": (2, 1)}, {"auto_pad": "SAME_UPPER"}))
+    if "auto_pad" in other:
+        del pool["pads"]
+    return {**_operands(d, "AveragePool"), "n": pool | (other if d.chance(0.3) else {})}
 
 
-def _whole(d: Sampler) -> dict[str, Any]:
-    return {**_operands(d, d.shape()), "leaky": {"alpha": d.choose((0.01, 0.5, 0.1))}}
-
-
-def _binary(m: Match, op: str) -> Term:
-    dtype = _byte_type(m, "a", "b")
-    ordered = m.b.is_constant if m.a.is_constant or m.b.is_constant else m.a.handle <= m.b.handle
-    m.require(ordered, "the other way round")
-    operands = (*_operand(m.a, m.sa, m.za, dtype), *_operand(m.b, m.sb, m.zb, dtype))
-    return apply(f"{DOMAIN}::{op}", *operands, number(m.sy, dtype), number(m.zy, dtype))
-
-
-def _operand(value: Ref, scale: Ref, zero: Ref | None, dtype: DType) -> tuple[Term, Term, Term]:
-    """Integers of type ``dtype``, scale, zero point: constants of the other 8-bit type are moved by 128."""
-    if value.dtype is dtype:
-        return value, number(scale, dtype), number(zero, dtype)
-    moved = recentred(zero, value.dtype, scale)
-    return recenter(value), number(scale, dtype), moved if scale.rank == 0 else apply("Reshape", moved, int64s(()))
-
-
-def _unary(m: Match, op: str, attributes: Attributes) -> Term:
-    dtype = _byte_type(m, "a")
-    operands = (m.a, number(m.sa, dtype), number(m.za, dtype), number(m.sy, dtype), number(m.zy, dtype))
-    return Apply(f"{DOMAIN}::{op}", operands, attributes)
-
-
-@_byte_rule(quantized(apply("Add", left, right)), sample=_pair)
-def quantise_sum(m: Match) -> Term:
-    """``Q(DQ(a) + DQ(b)) == QLinearAdd(a, b)``."""
-    return _binary(m, "QLinearAdd")
-
-
-@_byte_rule(quantized(apply("Mul", left, right)), sample=_pair)
-def quantise_product(m: Match) -> Term:
-    """``Q(DQ(a) * DQ(b)) == QLinearMul(a, b)``."""
-    return _binary(m, "QLinearMul")
-
-
-@_byte_rule(quantized(apply("Sigmoid", left)), sample=_whole)
-def quantise_sigmoid(m: Match) -> Term:
-    """``Q(Sigmoid(DQ(a))) == QLinearSigmoid(a)``."""
-    return _unary(m, "QLinearSigmoid", Attributes({}))
-
-
-@_byte_rule(quantized(apply("LeakyRelu", left).named("leaky")), sample=_whole)
-def quantise_leaky_relu(m: Match) -> Term:
-    """``Q(LeakyRelu(DQ(a))) == QLinearLeakyRelu(a)``."""
-    return _unary(m, "QLinearLeakyRelu", m.leaky.attributes)
-
-
-@_byte_rule(quantized(apply("GlobalAveragePool", left)), sample=_image)
-def quantise_global_average_pool(m: Match) -> Term:
-    """``Q(GlobalAveragePool(DQ(a))) == QLinearGlobalAveragePool(a)``."""
-    return _unary(m, "QLinearGlobalAveragePool", Attributes({}))
-
-
-@_byte_rule(quantized(apply("AveragePool", left).named("pool")), sample=_image)
-def quantise_average_pool(m: Match) -> Term:
-    """``Q(AveragePool(DQ(a))) == QLinearAveragePool(a)`` for windows without holes that end inside the padded input."""
-    attributes = m.pool.attributes
-    m.require(m.a.rank == 4 and not attributes.get("ceil_mode", 0), "no image, or windows beyond the border")
-    m.require(all(d == 1 for d in attributes.get("dilations", ())), "windows with holes")
-    m.require(attributes.get("auto_pad", "NOTSET") == "NOTSET", "implicit pads")
-    kept = {k: v for k, v in attributes.items() if k in ("kernel_shape", "strides", "pads", "count_include_pad")}
-    return _unary(m, "QLinearAveragePool", Attributes(kept))
-
-
-def _scores(d: Sampler) -> dict[str, Any]:
-    dtype = d.choose(("uint8", "int8"))
-    found = {**_drawn(d, dtype, "a"), **_drawn(d, dtype, "y")}
+def _probabilities(d: Sampler) -> dict[str, Any]:
+    found = _operands(d, "Softmax")
     steps = d.choose((1 / 256, 1 / 255, 1 / 128, 0.007874016, 0.1))
-    found |= {"a": d.integers(d.shape(), dtype), "sy": fixed(np.float32(steps).reshape(found["sy"].array.shape))}
-    return found | {"left": {}, "quantized": {}, "soft": {"axis": d.choose((-1, -1, -1, 0))}}
+    found["sy"] = fixed(np.full(found["sy"].array.shape, steps, np.float32))
+    return found | {"n": {"axis": d.choose((-1, -1, -1, 0))}}
 
 
-_SHORT_OF = 2.0**-14
-"""By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
+equation = Equations(
+    __name__,
+    domain="com.microsoft",
+    exactness=Exactness.LSB,
+    quanta=1,
+    source=SOURCE,
+    functions=functions | {f.__name__: f for f in (is_byte, bytes_of, zero_of, quanta, length)},
+)
+IN_ORDER = worthwhile("in order: b.is_constant if a.is_constant or b.is_constant else a.handle <= b.handle")
 
 
-@_byte_rule(quantized(apply("Softmax", left).named("soft")), sample=_scores)
-def quantise_softmax(m: Match) -> Term:
-    """``Q(Softmax(DQ(a))) == QLinearSoftmax(a)`` over the last axis; signed bytes must hold 1, which the kernel does not bound.
+def quantise(op: str, *where: str, given: str = "", kept: str = "", sample: Any = None) -> None:
+    """States the equation for an operator, ``given`` attributes of which the kernel has as ``kept``."""
+    operands = "ab"[: OPERANDS[op]]
+    values = ", ".join(map(dequantized, operands))
+    integers = "".join(f"bytes_of({i}, root), scalar(s{i}), zero_of({i}, s{i}, z{i}, root), " for i in operands)
+    equation(
+        f"quantise_{op.lower()}",
+        f"""{quantized(f"{op}({values}, {given})")}
+            == com.microsoft.QLinear{op}({integers}scalar(sy), scalar(zy, root.dtype), {kept})""",
+        *single_parameters(operands),
+        worthwhile(f"kernels for bytes of one type: {' and '.join(f'is_byte({i}, root)' for i in operands)}"),
+        *where,
+        *[IN_ORDER] * (len(operands) == 2),
+        sample=sample or (lambda d: _operands(d, op)),
+    )
 
-    The kernel adds up exponentials of differences to the largest byte, from a table of floats whose largest entry is
-    ``e**-5 / length`` of the largest float; they stay finite times the quanta in 1, of which it takes the next lower whole
-    number. The sum of up to 4096 floats is within 2**-12, less than a tenth of a quantum. Where a dequantised value overflows
-    and the softmax is NaN, which has no quantised value, the kernel gives what the bytes say.
-    """
-    dtype = _byte_type(m, "a")
-    m.require(m.soft.attr("axis", -1) in (-1, m.a.rank - 1), "another axis than the last")
-    length = m.a.static_shape[-1]
-    quanta = np.float32(1) / np.float32(m.sy.value.reshape(()))
-    m.require(1 <= quanta <= 128 * length and 2 <= length <= 4096, "floats may overflow, or their sum is too long")
-    m.require(quanta - np.floor(quanta) <= _SHORT_OF, "no whole number of quanta")
-    zero = 0 if m.zy is None else int(m.zy.value.reshape(()))
-    m.require(dtype is DType.UINT8 or quanta + zero <= 127, "1 is beyond the signed bytes")
-    operands = (m.a, number(m.sa, dtype), number(m.za, dtype), number(m.sy, dtype), number(m.zy, dtype))
-    return apply(f"{DOMAIN}::QLinearSoftmax", *operands, axis=-1, opset=13)
+
+POOL = "kernel_shape=k, strides=s, pads=p, count_include_pad=c"
+quantise(
+    "AveragePool",
+    worthwhile("kernels for images: a.rank == 4"),
+    "windows without holes: all(i == 1 for i in h or ())",
+    given=f"{POOL}, ceil_mode=0, auto_pad='NOTSET', dilations=h, **n",
+    kept=POOL,
+    sample=_pooled,
+)
+quantise(
+    "Softmax",
+    "the last axis: i in (-1, a.rank - 1)",
+    "a sum of few floats: 2 <= length(a) <= 4096",
+    "floats that stay finite: 1 <= quanta(sy) <= 128 * length(a)",
+    f"whole quanta: quanta(sy) % 1 <= {_SHORT_OF}",
+    "signed bytes hold 1: root.dtype is uint8 or quanta(sy) + (0 if zy is None else zy.high) <= 127",
+    given="axis=i, **n",
+    kept="axis=-1, opset=13",
+    sample=_probabilities,
+)
+quantise(
+    "LeakyRelu",
+    given="alpha=alpha, **n",
+    kept="alpha=alpha",
+    sample=lambda d: {**_operands(d, "LeakyRelu"), "n": {"alpha": d.choose((0.01, 0.5, 0.1))}},
+)
+for _op in OPERANDS:
+    if traits_of(_op).rows is None and _op not in ("AveragePool", "LeakyRelu"):
+        quantise(_op)
+
+# --- Concat, of any number of parts
 
 
 def _joined(d: Sampler) -> Instance:
@@ -210,10 +180,11 @@ def _joined(d: Sampler) -> Instance:
     parts = []
     for _ in range(d.integer(2, 4)):
         own = tuple(d.integer(1, 4) if i == axis else extent for i, extent in enumerate(shape))
-        drawn = _drawn(d, dtype, "a")
+        kind = dtype if d.chance(0.95) else "int16"
+        drawn = _drawn(d, kind, "a", own)
         zero = drawing.value(drawn["za"]) if "za" in drawn else None
         parts.append(
-            drawing.op("DequantizeLinear", drawing.value(d.integers(own, dtype)), drawing.value(drawn["sa"]), zero)
+            drawing.op("DequantizeLinear", drawing.value(d.integers(own, kind)), drawing.value(drawn["sa"]), zero)
             if d.chance(0.95)
             else drawing.value(ties(d, own, {"scale": np.float32(1)}))
         )
@@ -223,46 +194,64 @@ def _joined(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("QuantizeLinear", joined, drawing.value(drawn["sy"]), zero))
 
 
-@group_rule(exactness=Exactness.LSB, source=SOURCE, sample=_joined, domain=DOMAIN)
-def quantise_concatenation(view: GroupView) -> Iterator[Merge]:
-    """``Q(Concat(DQ(a), DQ(b), ...)) == QLinearConcat(a, b, ...)``."""
-    integers: dict[int, list[tuple[Ref, tuple[Ref | None, ...]]]] = {}
+class Quantised(NamedTuple):
+    """A node that quantises or dequantises: what goes in, and by which parameters."""
+
+    node: Ref
+    value: Ref
+    scale: Ref
+    zero: Ref | None = None
+
+
+def _concatenations(view: GroupView) -> Iterator[Match]:
+    """What is quantised behind a Concat of dequantised parts; of each the first integers, of the result's type if some are."""
+    parts: dict[int, list[Quantised]] = {}
     for node, inputs in view.nodes("DequantizeLinear"):
-        integers.setdefault(node.handle, []).append((node, inputs))
-    joined: dict[int, tuple[Ref, tuple[Ref | None, ...]]] = {}
+        parts.setdefault(node.handle, []).append(Quantised(node, *inputs))  # type: ignore[arg-type]
+    joined: dict[int, tuple[Ref, list[list[Quantised]]]] = {}
     for node, inputs in view.nodes("Concat"):
-        if all(i is not None and i.handle in integers for i in inputs):
-            joined.setdefault(node.handle, (node, inputs))
+        if all(i is not None and i.handle in parts for i in inputs):
+            joined.setdefault(node.handle, (node, [parts[i.handle] for i in inputs if i is not None]))
     for node, inputs in view.nodes("QuantizeLinear"):
-        found = joined.get(inputs[0].handle) if inputs[0] else None
-        if found is None:
-            continue
-        concat, parts = found
-        try:
-            dtype = node.dtype
-            operands = [*_parameters(node, inputs, dtype)]
-            for part in parts:
-                assert part is not None
-                choices = [(n, i) for n, i in integers[part.handle] if _dtype(i[0]) is dtype]
-                if not choices:
-                    raise Unmet("not one 8-bit type")
-                own, given = choices[0]
-                operands += [given[0], *_parameters(own, given, dtype)]
-            axis = int(concat.attr("axis")) % concat.rank
-        except Unmet:
-            continue
-        yield node, apply(f"{DOMAIN}::QLinearConcat", *operands, axis=axis)
+        if inputs[0] is not None and inputs[0].handle in joined:
+            whole = Quantised(node, *inputs)  # type: ignore[arg-type]
+            concat, spelled = joined[inputs[0].handle]
+            chosen = [min(p, key=lambda q: q.value.dtype is not node.dtype) for p in spelled]
+            yield Match({"concat": concat, "parts": chosen, "all": (whole, *chosen)}, node)
 
 
-def _dtype(value: Ref | None) -> DType | None:
-    return None if value is None else value.dtype
+@condition("bytes of one type")
+def one_type(m: Match) -> bool:
+    return m.root.dtype in BYTES and all(p.value.dtype is m.root.dtype for p in m.parts)
 
 
-def _parameters(node: Ref, inputs: tuple[Ref | None, ...], dtype: DType) -> tuple[Term, Term]:
-    """Scale and zero point of a quantisation, of rank 0. Raises `Unmet` unless each is one number."""
-    _, scale, zero = (*inputs, None)[:3]
-    if scale is None or not positive(scale) or scale.dtype is not DType.FLOAT or not per_tensor(scale, zero):
-        raise Unmet("no single positive scale")
-    if dtype not in BYTES or not unblocked(node.attributes) or (zero is not None and not zero.is_constant):
-        raise Unmet("no 8-bit type, or blocks, or an unknown zero point")
-    return number(scale, dtype), number(zero, dtype)
+@worthwhile
+@condition("kernels without blocks, or another precision")
+def undivided(m: Match) -> bool:
+    return unblocked(*(q.node.attributes for q in m["all"]))
+
+
+@worthwhile
+@condition("kernels for positive scales of float32, known zero points")
+def known(m: Match) -> bool:
+    return all(are_scales(q.scale) and (q.zero is None or q.zero.is_constant) for q in m["all"])
+
+
+@condition("one scale and zero point each")
+def single(m: Match) -> bool:
+    return all(per_tensor(q.scale, q.zero) for q in m["all"])
+
+
+@group_rule(
+    find=_concatenations,
+    where=[one_type, undivided, known, single],
+    exactness=Exactness.LSB,
+    source=SOURCE,
+    sample=_joined,
+    domain="com.microsoft",
+)
+def quantise_concatenation(m: Match) -> Term:
+    """``Q(Concat(D(a), D(b), ...)) == QLinearConcat(a, b, ...)``."""
+    whole, *parts = [(scalar(q.scale), scalar(q.zero, m.root.dtype)) for q in m["all"]]
+    operands = [term for part, own in zip(m.parts, parts, strict=True) for term in (part.value, *own)]
+    return apply("com.microsoft::QLinearConcat", *whole, *operands, axis=m.concat.attr("axis") % m.concat.rank)

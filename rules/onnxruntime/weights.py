@@ -1,4 +1,8 @@
-"""Products with weights of 4 bits, as ONNX Runtime has a kernel: MatMulNBits."""
+"""Products with weights of 4 bits, as ONNX Runtime has a kernel: MatMulNBits.
+
+The weights stay in 4 bits until they are multiplied; at run time, ONNX Runtime dequantises all of them first otherwise. The
+kernel reads them column by column, and integers with a sign 8 larger.
+"""
 
 from __future__ import annotations
 
@@ -7,65 +11,33 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from eqsat.conditions import constant, kernels, worthwhile
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Match, Term, apply, literal, rule, variables
+from eqsat.rewrite import Ref, Term, literal
 from eqsat.samples import Sampler, fixed
 
-DOMAIN = "com.microsoft"
-KEY = f"{DOMAIN}::MatMulNBits"
-_LEAST_BLOCK = 16
-x, w, s, z = variables("x w s z?")
+
+def blocks_of(w: Ref, block: int) -> Term:
+    """Integers of 4 bits in bytes: (columns, blocks, bytes)."""
+    inner, columns = w.static_shape
+    return literal(_packed(_unsigned(w.elements).T.reshape(columns, inner // block, block)))
 
 
-def _draw(d: Sampler) -> dict[str, Any]:
-    """Weights of 4 bits in blocks along the rows; now and then along the columns, or in blocks the kernel does not take."""
-    rows, columns, count = d.extents(3)
-    block = d.choose((16, 16, 32, 64, 24, 8))
-    batch = d.shape(1, 2)
-    kind = d.choose(("int4", "uint4"))
-    axis, shape = d.choose(((0, (count * block, columns)),) * 4 + ((1, (columns, count * block)),))
-    least = -8 if kind == "int4" else 0
-    dtype = ml_dtypes.int4 if kind == "int4" else ml_dtypes.uint4
-    scales = (count, columns) if axis == 0 else (columns, count)
-    found: dict[str, Any] = {
-        "x": d.floats((*batch, rows, shape[0])),
-        "w": fixed(d.rng.integers(least, least + 16, shape).astype(dtype)),
-        "s": fixed(d.positive(scales)),
-        "dequantized": {"axis": axis, "block_size": block},
-    }
-    if d.chance():
-        found["z"] = fixed(d.rng.integers(least, least + 16, scales).astype(dtype))
-    return found
+def points_of(z: Ref | None, w: Ref, block: int) -> Term:
+    """Zero points in bytes: (columns, bytes)."""
+    inner, columns = w.static_shape
+    points = np.zeros((inner // block, columns), w.dtype.numpy) if z is None else z.elements
+    return literal(_packed(_unsigned(points).T))
 
 
-@rule(
-    apply("MatMul", x, apply("DequantizeLinear", w, s, z).named("dequantized")),
-    exactness=Exactness.ROUNDING,
-    source="contrib operators of ONNX Runtime; Frantar et al. 2022",
-    sample=_draw,
-    domain=DOMAIN,
-)
-def multiply_by_weights_of_four_bits(m: Match) -> Term:
-    """``x @ DQ(w, s, z, block_size=n) == MatMulNBits(x, pack(w), s', pack(z'))``, where ``s'`` and ``z'`` go column by column and
-    integers with a sign are 8 larger.
+def scales_of(s: Ref) -> Term:
+    return literal(np.ascontiguousarray(s.elements.T))
 
-    The weights stay in 4 bits until they are multiplied; at run time, ONNX Runtime dequantises all of them first otherwise.
-    """
-    m.require(m.w.dtype in (DType.INT4, DType.UINT4) and m.w.rank == 2, "no matrix of 4 bits")
-    m.require(m.x.dtype is DType.FLOAT and m.s.dtype is DType.FLOAT and m.x.rank >= 2, "no float32, or a vector")
-    inner, columns = m.w.static_shape
-    block = m.dequantized.attr("block_size", 0)
-    m.require(m.dequantized.attr("axis", 1) % 2 == 0, "the blocks do not lie along the rows")
-    m.require(block >= _LEAST_BLOCK and block & (block - 1) == 0 and inner % block == 0, "blocks of another size")
-    shift = 8 if m.w.dtype is DType.INT4 else 0
-    points = np.zeros((inner // block, columns), np.uint8) if m.z is None else m.z.elements.astype(np.int8)
-    integers = (m.w.elements.astype(np.int8) + shift).astype(np.uint8).T
-    blocks = _packed(integers.reshape(columns, inner // block, block))
-    zeros = _packed((points + shift).astype(np.uint8).T)
-    scales = np.ascontiguousarray(m.s.elements.T)
-    operands = (literal(blocks), literal(scales), literal(zeros))
-    return apply(KEY, m.x, *operands, K=inner, N=columns, bits=4, block_size=block, accuracy_level=0)
+
+def _unsigned(integers: np.ndarray) -> np.ndarray:
+    return (integers.astype(np.int8) + (8 if integers.dtype == ml_dtypes.int4 else 0)).astype(np.uint8)
 
 
 def _packed(integers: np.ndarray) -> np.ndarray:
@@ -73,3 +45,42 @@ def _packed(integers: np.ndarray) -> np.ndarray:
     odd = integers.shape[-1] % 2
     even = np.pad(integers, [(0, 0)] * (integers.ndim - 1) + [(0, odd)])
     return even[..., 0::2] | (even[..., 1::2] << 4)
+
+
+def _draw(d: Sampler) -> dict[str, Any]:
+    """Weights of 4 bits in blocks along the rows; now and then along the columns, or in blocks the kernel does not take."""
+    rows, columns, count = d.extents(3)
+    block = d.choose((16, 16, 32, 64, 24, 8))
+    kind = d.choose(("int4", "uint4", "int4", "uint4", "int8"))
+    least = -8 if kind == "int4" else 0
+    dtype = {"int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4, "int8": np.int8}[kind]
+    axis, shape = d.choose(((0, (count * block, columns)),) * 4 + ((1, (columns * block, count * block)),))
+    scales = (count, columns) if axis == 0 else (columns * block, count)
+    found: dict[str, Any] = {
+        "x": d.floats((*d.shape(1, 2), rows, shape[0])),
+        "w": fixed(d.rng.integers(least, least + (16 if kind != "int8" else 99), shape).astype(dtype)),
+        "s": fixed(d.positive(scales)),
+        "n": {"axis": axis, "block_size": block},
+    }
+    return found | ({"z": fixed(d.rng.integers(least, least + 16, scales).astype(dtype))} if d.chance() else {})
+
+
+equation = Equations(
+    __name__, domain="com.microsoft", functions={f.__name__: f for f in (blocks_of, points_of, scales_of)}
+)
+equation(
+    "multiply_by_weights_of_four_bits",
+    """x @ DequantizeLinear(w, s, *z, axis=i, block_size=b, **n)
+       == com.microsoft.MatMulNBits(x, blocks_of(w, b), scales_of(s), points_of(z, w, b),
+                                    K=w.shape[0], N=w.shape[1], bits=4, block_size=b, accuracy_level=0)""",
+    kernels("x", DType.FLOAT),
+    kernels("s", DType.FLOAT),
+    constant("w", "s", "z"),
+    "a matrix of 4 bits: w.dtype in (int4, uint4) and w.rank == 2",
+    worthwhile("kernels for matrices: x.rank >= 2"),
+    "blocks along the rows: i % 2 == 0",
+    worthwhile("kernels for blocks of 16, 32, 64 and so on: b >= 16 and b & (b - 1) == 0 and w.shape[0] % b == 0"),
+    exactness=Exactness.ROUNDING,
+    source="contrib operators of ONNX Runtime; Frantar et al. 2022",
+    sample=_draw,
+)

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
-
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Unmet, apply, group_rule, literal
-from eqsat.rules.linear.alignment import spread
-from eqsat.rules.parallel.products import split_last
-from eqsat.samples import Drawing, Sampler, fixed
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.linear.alignment import lies_along, spread
+from eqsat.rules.terms import int64s
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.linear import shape_along
 
-Parts = tuple[Ref, list[int], list[Ref], int]
-"""Value that is cut, extents of the parts, the parts in order, axis counted from the front."""
+
+class Cut(NamedTuple):
+    """A Split: the value that is cut, extents of the parts, the parts in order, axis counted from the front."""
+
+    value: Ref
+    sizes: tuple[int, ...]
+    parts: tuple[Ref, ...]
+    axis: int
+
+    def parts_of(self, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
+        """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
+        split = apply("Split", whole, int64s(self.sizes), outputs=len(self.sizes), axis=self.axis)
+        yield from ((reader, split.output(index)) for index, reader in enumerate(readers))
 
 
-def _cuts(view: GroupView) -> Iterator[Parts]:
+def _cuts(view: GroupView) -> Iterator[Cut]:
     """Every Split whose sizes are known and whose parts all exist."""
     for split, inputs in view.nodes("Split"):
-        value = inputs[0]
-        sizes = inputs[1] if len(inputs) > 1 else None
+        value, sizes = (*inputs, None)[:2]
         if value is None or sizes is None:
             continue
-        by_index: dict[int, Ref] = {}
-        for op, user, _ in view.users(split):
-            if op == PROJECTION:
-                by_index[int(user.attr("index"))] = user
+        parts = {int(user.attr("index")): user for op, user, _ in view.users(split) if op == PROJECTION}
         try:
-            extents = [int(n) for n in sizes.value.reshape(-1)]
-            axis = split.attr("axis", 0) % value.rank
+            extents = tuple(int(n) for n in sizes.value.reshape(-1))
+            if len(parts) == len(extents) > 1:
+                yield Cut(
+                    value, extents, tuple(parts[i] for i in range(len(parts))), split.attr("axis", 0) % value.rank
+                )
         except Unmet:
             continue
-        if len(by_index) == len(extents) > 1:
-            yield value, extents, [by_index[i] for i in range(len(extents))], axis
 
 
-def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Any:
+def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
     """A Split, mostly along the last axis, with the same operator behind most parts."""
     drawing = Drawing()
     rank = d.integer(1, 3)
@@ -50,44 +57,39 @@ def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Any:
     axis = rank - 1 if last and d.chance(0.85) else d.integer(0, rank - 1)
     shape = [*d.extents(rank)]
     shape[axis] = sum(sizes)
-    value = drawing.value(d.floats(shape))
-    parts = drawing.op(
-        "Split", value, drawing.value(fixed(sizes, "int64")), outputs=len(sizes), axis=d.choose((axis, axis - rank))
-    )
+    names = drawing.value(d.floats(shape)), drawing.value(fixed(sizes, "int64"))
+    parts = drawing.op("Split", *names, outputs=len(sizes), axis=d.choose((axis, axis - rank)))
     common = d.choose(ops)
-    results = [
-        _behind(d, drawing, d.choose(ops) if d.chance(0.1) else common, p, (*shape[:axis], n, *shape[axis + 1 :]))
-        for p, n in zip(parts, sizes, strict=True)
-    ]
+    results = []
+    for part, n in zip(parts, sizes, strict=True):
+        op = d.choose(ops) if d.chance(0.1) else common
+        beside = shape_along(d, (*shape[:axis], n, *shape[axis + 1 :]), -1)
+        operands = [part] if traits_of(op).operands == 1 else [part, drawing.value(d.either(d.floats(beside), 0.95))]
+        results.append(drawing.op(op, *(operands if d.chance() else operands[::-1])))
     return drawing.finish(*results, *d.subset(parts, 0.2))
 
 
-def _behind(d: Sampler, drawing: Drawing, op: str, part: str, shape: Sequence[int]) -> str:
-    if traits_of(op).operands == 1:
-        return drawing.op(op, part)
-    operand = drawing.value(d.either(d.floats(shape_along(d, shape, -1)), 0.95))
-    return drawing.op(op, *((part, operand) if d.chance() else (operand, part)))
+# --- one function of each part
+
+FUNCTIONS = "a function of single elements does not see its neighbours"
 
 
 @group_rule(
     exactness=Exactness.EXACT,
-    source="a function of single elements does not see its neighbours",
+    source=FUNCTIONS,
     sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
 )
 def merge_activations_of_one_split(view: GroupView) -> Iterator[Merge]:
     """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements."""
-    for value, sizes, parts, axis in _cuts(view):
-        readers = [_unary_readers(view, part) for part in parts]
-        for key in readers[0]:
-            op, attributes = key
-            if all(key in found for found in readers):
-                inner = Apply(op, (value,), attributes)
-                split = apply("Split", inner, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
-                for index, found in enumerate(readers):
-                    yield found[key], split.output(index)
+    for cut in _cuts(view):
+        readers = [_functions(view, part) for part in cut.parts]
+        for op, attributes in readers[0]:
+            found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
+            if len(found) == len(readers):
+                yield from cut.parts_of(Apply(op, (cut.value,), attributes), found)
 
 
-def _unary_readers(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
+def _functions(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
     found: dict[tuple[str, Attributes], Ref] = {}
     for op, user, inputs in view.users(part):
         if len(inputs) == 1 and traits_of(op).operands == 1 and not traits_of(op).converts:
@@ -95,7 +97,17 @@ def _unary_readers(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], R
     return found
 
 
+# --- constants beside each part
+
+LAST = stated("cut", "cut along the last axis: cut.axis == cut.value.rank - 1")
+BESIDE = (
+    worthwhile(constant("c")),
+    *stated("c part", "c lies along the last axis: lies_along(c, part, -1)", functions={"lies_along": lies_along}),
+)
+
+
 @group_rule(
+    where=[*LAST, *BESIDE],
     exactness=Exactness.EXACT,
     source="addition of single elements",
     sample=partial(_sample, ops=("Add",), last=True),
@@ -109,6 +121,7 @@ def merge_biases_of_one_split(view: GroupView) -> Iterator[Merge]:
 
 
 @group_rule(
+    where=[*LAST, *BESIDE],
     exactness=Exactness.EXACT,
     source="multiplication of single elements",
     sample=partial(_sample, ops=("Mul",), last=True),
@@ -122,50 +135,43 @@ def merge_scales_of_one_split(view: GroupView) -> Iterator[Merge]:
 
 
 def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
-    for value, sizes, parts, axis in _cuts(view):
-        if axis != value.rank - 1:
-            continue
-        found = [_constant_reader(view, op, part, size) for part, size in zip(parts, sizes, strict=True)]
-        if any(pair is None for pair in found):
-            continue
-        pairs = [pair for pair in found if pair is not None]
-        vectors = [spread(operand, size) for (_, operand), size in zip(pairs, sizes, strict=True)]
-        split = split_last(apply(op, value, apply("Concat", *vectors, axis=0)), value.rank, sizes)
-        for index, (reader, _) in enumerate(pairs):
-            yield reader, split.output(index)
+    for cut in _cuts(view):
+        pairs = [_with_constant(view, op, part) for part in cut.parts] if view.meets(LAST, cut=cut) else []
+        found = [pair for pair in pairs if pair is not None]
+        if pairs and len(found) == len(pairs):
+            vectors = (spread(c, size) for (_, c), size in zip(found, cut.sizes, strict=True))
+            whole = apply(op, cut.value, apply("Concat", *vectors, axis=0))
+            yield from cut.parts_of(whole, [reader for reader, _ in found])
 
 
-def _constant_reader(view: GroupView, op: str, part: Ref, size: int) -> tuple[Ref, Ref] | None:
+def _with_constant(view: GroupView, op: str, part: Ref) -> tuple[Ref, Ref] | None:
     """The oldest ``op`` of ``part`` and a constant along its last axis, with that constant; a neutral one last of all."""
     neutral: tuple[Ref, Ref] | None = None
     for name, user, inputs in view.users(part):
-        if name != op or len(inputs) != 2:
-            continue
-        for own, other in (inputs, inputs[::-1]):
-            if own is not None and other is not None and own.handle == part.handle and _lies_last(other, part, size):
+        for own, c in (inputs, inputs[::-1]) if name == op else ():
+            if own is not None and c is not None and own.handle == part.handle and view.meets(BESIDE, c=c, part=part):
                 if user.handle != part.handle:
-                    return user, other
-                neutral = neutral or (user, other)
+                    return user, c
+                neutral = neutral or (user, c)
     return neutral
 
 
-def _lies_last(operand: Ref, part: Ref, size: int) -> bool:
-    """Whether ``operand`` is constant, has one element or ``size`` along the last axis, and does not enlarge ``part``."""
-    if not operand.is_constant or not operand.type.is_static or operand.rank > part.rank:
-        return False
-    extents = operand.static_shape
-    return math.prod(extents[:-1]) == 1 and math.prod(extents) in (1, size)
+# --- one function of each pair of parts
+
+ALIKE = stated("a b", "of one type: a.value.type == b.value.type", "cut alike: (a.sizes, a.axis) == (b.sizes, b.axis)")
 
 
-def _pairs_sample(d: Sampler) -> Any:
+def _pairs_sample(d: Sampler) -> Instance:
     """Two or three Splits, mostly alike, with the same operator behind most pairs of parts."""
     drawing = Drawing()
     sizes = [d.integer(1, 3) for _ in range(d.integer(2, 3))]
-    rows = d.integer(2, 4)
+    rows = 1 if d.chance(0.1) else d.integer(2, 4)
     cuts = []
     for _ in range(d.integer(2, 3)):
         own = list(sizes) if d.chance(0.8) else sizes[::-1]
         shape = (1 if d.chance(0.1) else rows, sum(own))
+        if len(cuts) == 1 and rows == 1:  # the axis that is cut meets another one
+            shape = (2, sum(own), 1)
         names = drawing.value(d.floats(shape)), drawing.value(fixed(own, "int64"))
         cuts.append((own, drawing.op("Split", *names, outputs=len(own), axis=1)))
     op = d.choose(("Add", "Sub", "Mul"))
@@ -178,47 +184,33 @@ def _pairs_sample(d: Sampler) -> Any:
     return drawing.finish(*results, *d.subset((*first, *second), 0.1), *([] if results else first))
 
 
-@group_rule(
-    exactness=Exactness.EXACT,
-    source="a function of single elements does not see its neighbours",
-    sample=_pairs_sample,
-)
+@group_rule(where=ALIKE, exactness=Exactness.EXACT, source=FUNCTIONS, sample=_pairs_sample)
 def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
     """``(f(p1, q1), f(p2, q2), ...) == Split(f(v, u))`` where ``(p1, ...) == Split(v)`` and ``(q1, ...) == Split(u)``.
 
     Both values have the same shape and are cut alike, so no part is broadcast.
     """
-    cuts = list(_cuts(view))
-    of_part: dict[int, list[int]] = {}
-    for number, (_, _, parts, _) in enumerate(cuts):
-        of_part.setdefault(parts[0].handle, []).append(number)
-    for value, sizes, parts, axis in cuts:
-        for op, _, inputs in view.users(parts[0]):
+    beginning: dict[int, list[Cut]] = {}
+    for cut in _cuts(view):
+        beginning.setdefault(cut.parts[0].handle, []).append(cut)
+    for cut in (c for cuts in beginning.values() for c in cuts):
+        for op, _, inputs in view.users(cut.parts[0]):
             if traits_of(op).operands < 2 or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 continue
-            if inputs[0].handle != parts[0].handle:
-                continue
-            for number in of_part.get(inputs[1].handle, ()):
-                other, sizes2, parts2, axis2 = cuts[number]
-                if (sizes, axis, value.type) != (sizes2, axis2, other.type):
-                    continue
-                readers = [_pair_reader(view, op, p, q) for p, q in zip(parts, parts2, strict=True)]
-                if any(reader is None for reader in readers):
-                    continue
-                inner = apply(op, value, other)
-                split = apply("Split", inner, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=axis)
-                for index, reader in enumerate(readers):
-                    assert reader is not None
-                    yield reader, split.output(index)
+            for other in beginning.get(inputs[1].handle, ()) if inputs[0].handle == cut.parts[0].handle else ():
+                if view.meets(ALIKE, a=cut, b=other):
+                    found = [_reader(view, op, p, q) for p, q in zip(cut.parts, other.parts, strict=True)]
+                    readers = [reader for reader in found if reader is not None]
+                    if len(readers) == len(found):
+                        yield from cut.parts_of(apply(op, cut.value, other.value), readers)
 
 
-def _pair_reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:
+def _reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:
     """The oldest ``op`` of two parts, in this order unless it does not matter."""
     definition = operator(op)
     commutes = definition is not None and definition.commutative
     for name, user, inputs in view.users(left):
         handles = [i.handle for i in inputs if i is not None]
-        exchanged = commutes and handles == [right.handle, left.handle]
-        if name == op and (handles == [left.handle, right.handle] or exchanged):
+        if name == op and handles in ([left.handle, right.handle], [right.handle, left.handle][: 2 * commutes]):
             return user
     return None

@@ -7,69 +7,132 @@ alike moves before the Split (`eqsat.rules.parallel.epilogues`). A Gemm takes pa
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from eqsat.conditions import worthwhile
+from eqsat.equations import stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import traits_of
+from eqsat.ir.graph import Attributes
+from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.traits import Traits
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, apply, for_each_operator, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
-from eqsat.samples import Drawing, Sampler, fixed
+from eqsat.rules.linear.folding import axes_of, definition, has_bias_by_channel, is_of_matrices, is_unbiased
+from eqsat.rules.terms import int64s
+from eqsat.samples.linear import products_of_one_value
 
-SOURCE = "block matrices; TVM CombineParallelDense and pull request 14446"
-
-Branch = tuple[Ref, Ref, Ref]
-"""Left operand, matrix product, right operand."""
-
-
-def _sample(d: Sampler) -> Any:
-    """Products of one input by matrices, vectors, batches and other inputs' weights; some scaled, biased, or in a chain."""
-    drawing = Drawing()
-    m, k, batch = d.extents(3, ones=0.2)
-    x = drawing.value(d.floats(d.choose(((m, k), (batch, m, k), (k,)))))
-    shared = drawing.value(d.floats((k, k)))
-    values = []
-    for _ in range(d.integer(2, 4)):
-        n = d.integer(1, 4)
-        shape = d.choose(((k, n), (k, n), (k, n), (batch, k, n), (k,)))
-        weight = shared if d.chance(0.15) else drawing.value(d.either(d.floats(shape)))
-        values.append(drawing.op("MatMul", x, weight))
-        if d.chance(0.2):
-            values.append(drawing.op("Mul", values[-1], drawing.value(fixed(d.floats((1,))))))
-    if d.chance(0.3):
-        square = drawing.op("MatMul", drawing.value(d.floats((k, k))), drawing.value(d.floats((k, 3))))
-        values.append(drawing.op("MatMul", x, square))
-    return drawing.finish(*values)
+SOURCE = "block matrices; TVM CombineParallelDense, CombineParallelConv2D, pull request 14446; TASO"
+_WINDOW = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
+"""What attributes of convolutions are where they are absent."""
 
 
-@group_rule(exactness=Exactness.ROUNDING, source=SOURCE, sample=_sample)
-def merge_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
-    """``(x @ w1, x @ w2, ...) == Split(x @ Concat(w1, w2, ...))`` along the last axis, for any number of columns each.
+class Branch(NamedTuple):
+    """A product, or convolution, of a value."""
 
-    The right operands agree in all extents but the last. Left out are vectors, products of which only a scaled form is used
-    that is itself a product of ``x``, and operands computed from another product of the group.
-    """
-    products = Products(view, matmuls(view))
-    for group in products.groups(lambda branch: (branch[2].dtype, *branch[2].shape[:-1])):
-        if any(not products.is_cut(x, node) for x, node, _ in group):
-            yield from _merged(group)
+    x: Ref
+    node: Ref
+    w: Ref
+    bias: Ref | None = None
 
 
-def _merged(group: Sequence[Branch]) -> Iterator[Merge]:
-    x = group[0][0]
-    weights = tuple(w for _, _, w in group)
-    joined = apply("Concat", *weights, axis=weights[0].rank - 1)
-    split = split_last(apply("MatMul", x, joined), group[0][1].rank, [int(w.shape[-1]) for w in weights])
-    for index, (_, node, _) in enumerate(group):
-        yield node, split.output(index)
+MERGEABLE = stated(
+    "x node w outer",
+    worthwhile("of floats: x.dtype in FLOATS"),
+    worthwhile("not constant: not node.is_constant"),
+    "the number of channels is known: isinstance(w.shape[outer], int) and w.shape[outer] > 0",
+    functions={"FLOATS": FLOATS},
+)
+
+
+def products(view: GroupView, op: str) -> Iterator[Branch]:
+    """What a linear operator computes, of all that may be merged."""
+    for node, (x, w, *rest) in view.nodes(op):
+        if x is not None and w is not None:
+            outer = axes_of(definition(op))(node.attributes).outer
+            if view.meets(MERGEABLE, x=x, node=node, w=w, outer=outer):
+                yield Branch(x, node, w, rest[0] if rest else None)
+
+
+def parts_of(whole: Term, group: Sequence[Branch], sizes: Sequence[int], axis: int) -> Iterator[Merge]:
+    """The products of a group are the parts of ``whole``, of so many elements along ``axis``."""
+    split = apply("Split", whole, int64s(sizes), outputs=len(sizes), axis=axis)
+    yield from ((branch.node, split.output(index)) for index, branch in enumerate(group))
 
 
 def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
     """``value`` of ``rank`` axes, cut along its last axis."""
-    return apply("Split", value, literal(np.array(sizes, np.int64)), outputs=len(sizes), axis=rank - 1)
+    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=rank - 1)
+
+
+def joined_biases(group: Sequence[Branch], sizes: Sequence[int]) -> tuple[Term, ...]:
+    """The biases, so many elements each, in a row, an absent one as zeros; none if all are absent."""
+    if all(branch.bias is None for branch in group):
+        return ()
+    biases = ((b.bias, literal(np.zeros(n, b.w.dtype.numpy))) for b, n in zip(group, sizes, strict=True))
+    return (apply("Concat", *(zeros if bias is None else bias for bias, zeros in biases), axis=0),)
+
+
+def plain(attributes: Attributes) -> dict[str, Any]:
+    """Attributes without those that are as if they were absent, or follow from the weights."""
+
+    def says_nothing(name: str, value: Any) -> bool:
+        if name in _WINDOW:
+            return all(n == _WINDOW[name] for n in value)
+        return name == "kernel_shape" or (name, value) in (("group", 1), ("auto_pad", "NOTSET"), ("auto_pad", "VALID"))
+
+    return {name: value for name, value in attributes.items() if not says_nothing(name, value)}
+
+
+# --- products of one value side by side
+
+ALIKE = stated("axes", "channels in one group: axes.groups == 1")
+NO_VECTORS = stated("x w", "of no vectors: x.rank >= 2 and w.rank >= 2")
+
+
+def stands_beside(op: Operator) -> bool:
+    """Whether products by it stand side by side: it is linear, and a bias, if it has one, is a number for each channel."""
+    return is_unbiased(op) or has_bias_by_channel(op)
+
+
+@for_each_operator(stands_beside)
+def merge_products(op: str) -> None:
+    """``L(x, A, a), L(x, B, b) == Split(L(x, Concat(A, B), Concat(a, b)))``"""
+    spelled = op.lower().replace("::", "_")
+
+    def merge(view: GroupView) -> Iterator[Merge]:
+        axes_by = axes_of(definition(op))
+
+        def key(branch: Branch) -> Hashable:
+            axes, w = axes_by(branch.node.attributes), branch.w
+            if not view.meets(ALIKE, axes=axes) or not view.meets(NO_VECTORS, x=branch.x, w=w):
+                return None
+            outer = axes.outer % w.rank
+            return w.dtype, *w.shape[:outer], None, *w.shape[outer + 1 :], Attributes(plain(branch.node.attributes))
+
+        found = Products(view, products(view, op))
+        for group in found.groups(key):
+            if not all(found.is_cut(b.x, b.node) for b in group):
+                first = group[0]
+                axes = axes_by(first.node.attributes)
+                sizes = [int(b.w.shape[axes.outer]) for b in group]
+                weights = apply("Concat", *(b.w for b in group), axis=axes.outer % first.w.rank)
+                whole = Apply(op, (first.x, weights, *joined_biases(group, sizes)), first.node.attributes)
+                yield from parts_of(whole, group, sizes, axes.result % first.node.rank)
+
+    merge.__name__ = f"merge_{spelled}s_of_one_input"
+    merge.__doc__ = f"""``({op}(x, w1), {op}(x, w2), ...) == Split({op}(x, Concat(w1, w2, ...)))`` along the channels put out.
+
+    The weights agree in all other extents, the operators in their attributes; an absent bias is zero. Left out are vectors,
+    products of which only a scaled form is used that is itself a product of ``x``, and weights computed from another product of
+    the group.
+    """
+    where = [*MERGEABLE, *ALIKE, *(NO_VECTORS if is_of_matrices(definition(op)) else ())]
+    group_rule(where=where, exactness=Exactness.ROUNDING, source=SOURCE, sample=partial(products_of_one_value, op=op))(
+        merge
+    )
 
 
 def _resizes(traits: Traits) -> bool:
@@ -88,8 +151,8 @@ class Products:
     def __init__(self, view: GroupView, branches: Iterable[Branch]) -> None:
         self._view = view
         self._of: dict[int, dict[int, Branch]] = {}
-        for x, node, w in branches:
-            self._of.setdefault(x.handle, {}).setdefault(node.handle, (x, node, w))
+        for branch in branches:
+            self._of.setdefault(branch.x.handle, {}).setdefault(branch.node.handle, branch)
         self._made_from: dict[int, dict[int, Ref]] = {}
         self._origins_of: dict[int, set[int]] = {}
 
@@ -131,7 +194,7 @@ class Products:
         taken: set[int] = set()
         for branch in branches.values():
             if not self._is_superseded(branches, branch):
-                origins = self._origins(branch[2])
+                origins = self._origins(branch.w)
                 if not origins & taken:
                     taken |= origins
                     yield branch
@@ -164,8 +227,8 @@ class Products:
 
     def _is_superseded(self, branches: dict[int, Branch], branch: Branch) -> bool:
         """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead."""
-        _, node, weight = branch
-        forms = {h for h, (_, _, w) in branches.items() if h != node.handle and weight.handle in self._origins(w)}
+        node, weight = branch.node, branch.w
+        forms = {h for h, b in branches.items() if h != node.handle and weight.handle in self._origins(b.w)}
 
         def elsewhere(op: str, reader: Ref) -> bool:
             if reader.handle in forms:
@@ -180,34 +243,15 @@ class Products:
 
     def _independent(self, group: list[Branch]) -> list[Branch]:
         """The group without the right operands that are computed from one of its products."""
-        computed = [w for _, _, w in group if not w.is_constant]
+        computed = [branch.w for branch in group if not branch.w.is_constant]
         if not computed or len(group) < 2:
             return group
-        reached = computed_from(self._view, computed, {node.handle for _, node, _ in group})
-        return [branch for branch in group if branch[2].handle not in reached]
+        reached = computed_from(self._view, computed, {branch.node.handle for branch in group})
+        return [branch for branch in group if branch.w.handle not in reached]
 
 
 def _same_size(a: Ref, b: Ref) -> bool:
     return a.type.is_static and b.type.is_static and a.type.size == b.type.size
-
-
-def matmuls(view: GroupView) -> Iterator[Branch]:
-    """The matrix products that may be merged with others."""
-    for node, inputs in view.nodes("MatMul"):
-        x, w = inputs[0], inputs[1]
-        if x is not None and w is not None and _is_candidate(x, w, node):
-            yield x, node, w
-
-
-def _is_candidate(x: Ref, w: Ref, node: Ref) -> bool:
-    """Whether a product of matrices of floats with a known number of columns."""
-    try:
-        matrix = x.rank >= 2 and w.rank >= 2
-        return (
-            matrix and x.dtype in FLOATS and isinstance(w.shape[-1], int) and w.shape[-1] > 0 and not node.is_constant
-        )
-    except Unmet:
-        return False
 
 
 def computed_from(view: GroupView, targets: Sequence[Ref], sources: set[int]) -> set[int]:

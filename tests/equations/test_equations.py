@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.conditions import same_type, worthwhile
+from eqsat.conditions import constant, finite, same_type, worthwhile
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
 from eqsat.equations import equation, form, named
@@ -101,6 +101,59 @@ def test_conditions_are_named_by_their_words() -> None:
     rule = stated("Relu(x) == x", "x is not negative: x.low >= 0")
     assert [c.name for c in rule.conditions] == ["x is not negative"]
     assert [c.name for c in stated("Relu(x) == x", "x.low >= 0").conditions] == ["x.low >= 0"]
+
+
+def test_the_left_side_may_be_what_another_operator_reads() -> None:
+    rule = stated("x + 0 == x", same_type("x"), read_by="Sqrt(root)")
+    zero = np.zeros((2, 3), np.float32)
+    assert not fires(rule, graph_of("Add", zero))
+    b = GraphBuilder()
+    total = b.op("Add", b.input("x", "float32", (2, 3)), b.constant(zero))
+    graph = b.finish({"y": b.op("Sqrt", total)})
+    encoding = encode(graph)
+    assert saturate(encoding.egraph, [rule]).matches[rule.name]
+    find = encoding.egraph.find
+    assert find(encoding.handles[total]) == find(encoding.handles["x"])
+    assert find(encoding.handles[graph.nodes[-1].outputs[0]]) != find(encoding.handles["x"])
+
+
+def test_none_is_an_absent_input_or_attribute() -> None:
+    bounded = stated("Clip(x, None, *b) == (x if b is None else Min(x, b))")
+    upper = np.float32(1)
+    assert fires(bounded, graph_of("Clip"))
+    assert not fires(bounded, graph_of("Clip", upper))
+    b = GraphBuilder()
+    graph = b.finish({"y": b.op("Clip", b.input("x", "float32", (2, 3)), None, b.constant(upper))})
+    assert fires(bounded, graph)
+    assert not try_rule(stated("Softmax(x) == Softmax(x, axis=None)"), 10).failures
+
+
+def test_conditions_that_only_pay_are_marked_in_words() -> None:
+    (pays,) = stated("Relu(x) == x", worthwhile("it varies: not x.is_constant")).conditions
+    assert (pays.name, pays.worthwhile) == ("it varies", True)
+
+
+def test_attributes_are_handed_on_from_what_a_function_gives() -> None:
+    rule = stated("Softmax(x, **n) == Softmax(Abs(x), **turned(n))", functions={"turned": lambda n: {"axis": 0}})
+    encoding = encode(graph_of("Softmax", axis=1))
+    saturate(encoding.egraph, [rule])
+    assert {n.attributes.get("axis") for n in encoding.egraph.nodes if n.op == "Softmax"} == {0, 1}
+
+
+@pytest.mark.parametrize(("where", "refuted"), [((), True), ((finite("w", "s"),), False)])
+def test_constants_of_products_are_drawn_so_large_that_they_overflow(where: tuple[Any, ...], refuted: bool) -> None:
+    number = "s is a number: s.type.size == 1 and s.rank == 0"
+    rule = stated("(x @ w) * s == x @ (w * s)", constant("w", "s"), number, *where, exactness=Exactness.ROUNDING)
+    assert bool(try_rule(rule, 120).failures) is refuted
+
+
+def test_what_has_to_lie_along_an_axis_is_drawn_along_one() -> None:
+    along = "s lies along the columns: lies_along(s, p, -1)"
+    functions = {"lies_along": lambda s, p, axis: s.type.size == 1 or s.shape == p.shape[axis:]}
+    text, where = "(p := x @ w) * s == x @ (w * s)", (constant("w", "s"), finite("w", "s"), "w.rank == 2")
+    trial = try_rule(stated(text, *where, along, exactness=Exactness.ROUNDING, functions=functions), 80)
+    assert not trial.failures
+    assert trial.witnesses >= 8
 
 
 def test_reverse_spells_the_operator_out() -> None:

@@ -61,7 +61,7 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Reshape", ("b", 4), [-1, 4]), "float32[b, 4]"),
     (_apply("Reshape", ("b", 4), [-1]), "float32[4*b]"),
     (_apply("Reshape", ("b", 4), [2, -1]), "float32[2, 2*b]"),
-    (_apply("Reshape", ("b", 3), [2, -1]), "float32[2, ?]"),
+    (_apply("Reshape", ("b", 3), [2, -1]), "float32[2, b + floordiv(b, 2)]"),
     (_apply("Reshape", ("b", 4), INTS), "float32[?, ?, ?]"),
     (_apply("Reshape", ("b", 4), tensor_type("int64", ("k",))), "float32"),
     (_apply("Reshape", (0, 4), [0, 4], allowzero=1), "float32[0, 4]"),

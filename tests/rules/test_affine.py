@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from graph_checks import counts, optimized, proved_equal
 
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import saturate
 from eqsat.ir.build import GraphBuilder
+from eqsat.rewrite import find_rule
 
 rng = np.random.default_rng(11)
 
@@ -267,6 +270,34 @@ def test_shift_before_dense_layer_joins_its_bias() -> None:
     b = GraphBuilder()
     x = b.op("Add", b.input("x", "float32", (2, 4)), b.constant(array(4)))
     assert counts(optimized(b.finish({"y": b.op("MatMul", x, b.constant(array(4, 5)))}))) == {"Gemm": 1}
+
+
+OVERFLOWING: dict[str, Callable[[GraphBuilder, float], str]] = {
+    "fold_scale_before_shift_into_following_conv": lambda b, large: b.op(
+        "Conv",
+        b.op(
+            "Add",
+            b.op("Mul", b.input("x", "float32", (1, 4, 5, 5)), b.constant(np.float32(1e-3))),
+            b.constant(np.float32(large)),
+        ),
+        b.constant(array(6, 4, 3, 3)),
+    ),
+    "shift_shifted_layer_normalization": lambda b, large: b.op(
+        "Add",
+        b.op("LayerNormalization", b.input("x", "float32", (3, 4)), *(b.constant(np.full(4, large, "float32")),) * 2),
+        b.constant(np.full(4, large, "float32")),
+    ),
+    "fold_factors_of_gemm": lambda b, large: b.op(
+        "Gemm", b.input("x", "float32", (3, 4)), b.constant(np.full((4, 5), large, "float32")), alpha=2.0
+    ),
+}
+
+
+@pytest.mark.parametrize(("large", "fires"), [(1.0, True), (2.5e38, False)])
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_constants_that_would_overflow_in_the_weights_stay(name: str, large: float, fires: bool) -> None:
+    encoding = encode(graph_of(lambda b: OVERFLOWING[name](b, large)))
+    assert bool(saturate(encoding.egraph, [find_rule(name)]).matches[name]) == fires
 
 
 def test_neutral_constants_do_not_run_for_ever() -> None:

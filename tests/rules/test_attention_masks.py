@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_graphs import LOWEST, B, N, S, Steps, T, core, ints, number, plus, scaled
+from attention_graphs import LOWEST, B, H, N, S, Steps, T, W, core, ints, number, plus, scaled
 
 import eqsat
 from eqsat.backends.onnx_file import to_model
@@ -373,6 +373,28 @@ def test_softmax_in_float32_is_a_precision(name: str) -> None:
 
 def test_everything_in_float16() -> None:
     node = attention_in(core(dtype="float16"), tolerance=4e-3)
+    assert node is not None
+    assert "softmax_precision" not in node.attributes
+
+
+def test_a_computed_mask_of_the_lowest_float16_keeps_its_rows_of_means() -> None:
+    """Kernels that compute in float32 would see the scores of a row in which all is forbidden."""
+
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        zero, low = (b.constant(np.float16(n)) for n in (0.0, -65504.0))
+        return b.op("Add", s, b.op("Where", truth(b), zero, low))
+
+    report = eqsat.optimize(core(steps, dtype="float16"), verify=False, form="flat").report
+    assert "Attention" not in report.operators_after
+
+
+def test_values_in_float32_take_queries_and_keys_there() -> None:
+    b = GraphBuilder()
+    q, k = (b.input(name, "float16", (B, N, n, H)) for name, n in (("q", S), ("k", T)))
+    v = b.input("v", "float32", (B, N, T, W))
+    scores = b.op("Cast", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), to=1)
+    chances = b.op("Softmax", b.op("Add", scores, b.constant(np.where(EARLIER, 0, -1e9).astype(np.float32))))
+    node = attention_in(b.finish({"y": b.op("MatMul", chances, v)}), tolerance=4e-3)
     assert node is not None
     assert "softmax_precision" not in node.attributes
 

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from graph_checks import counts, optimized, proved_equal
 
+from eqsat.egraph.encode import encode
+from eqsat.egraph.saturate import saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.rewrite import find_rule
 
 rng = np.random.default_rng(5)
 
@@ -49,6 +52,21 @@ def test_normalisations_that_differ_in_gains_become_one_and_so_do_the_products(o
 @pytest.mark.parametrize("how", [{"epsilons": (1e-5, 1e-3)}, {"axis": -2}])
 def test_other_normalisations_keep_their_gains(how: dict[str, Any]) -> None:
     assert counts(optimized(two_branches("LayerNormalization", **how)))["LayerNormalization"] == 2
+
+
+@pytest.mark.parametrize(("large", "folds"), [(1.0, True), (1e19, False)])
+def test_shifts_whose_products_overflow_stay_in_their_normalisation(large: float, folds: bool) -> None:
+    """Each product of shift and weights is finite, their sum is not."""
+    b = GraphBuilder()
+    x, ones = b.input("x", "float32", (5, 8)), np.ones(8, np.float32)
+    outputs: dict[str, str] = {}
+    for name, gain in (("u", 1.0), ("v", 2.0)):
+        parts = [b.constant(ones * np.float32(v)) for v in (gain, large)]
+        normed = b.op("LayerNormalization", x, *parts)
+        outputs[name] = b.op("MatMul", normed, b.constant(np.full((8, 6), large * 10, np.float32)))
+    encoding = encode(b.finish(outputs))
+    name = "fold_gains_into_following_matmuls"
+    assert bool(saturate(encoding.egraph, [find_rule(name)]).matches[name]) == folds
 
 
 def test_one_normalisation_keeps_its_gain() -> None:

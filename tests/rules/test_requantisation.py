@@ -50,19 +50,19 @@ ROWS: list[tuple[str, bool, dict[str, str], dict[str, int], set[str]]] = [
     ("Concat", False, RUNTIME, {"com.microsoft::QLinearConcat": 1}, {"quantise_concatenation"}),
     ("Concat", False, OWN, {TABLE: 2, "Concat": 1}, {"move_quantize_before_concat", "tabulate_function_of_bytes"}),
     ("Add", False, FLAT, {DQ: 2, "Add": 1, Q: 1}, set()),
-    ("Add", False, RUNTIME, {"com.microsoft::QLinearAdd": 1}, {"quantise_sum"}),
+    ("Add", False, RUNTIME, {"com.microsoft::QLinearAdd": 1}, {"quantise_add"}),
     ("Add", False, OWN, {DQ: 2, "Add": 1, Q: 1}, set()),
     ("Mul", False, FLAT, {DQ: 2, "Mul": 1, Q: 1}, set()),
-    ("Mul", False, RUNTIME, {"com.microsoft::QLinearMul": 1}, {"quantise_product"}),
+    ("Mul", False, RUNTIME, {"com.microsoft::QLinearMul": 1}, {"quantise_mul"}),
     ("AveragePool", False, FLAT, {DQ: 1, "AveragePool": 1, Q: 1}, set()),
-    ("AveragePool", False, RUNTIME, {"com.microsoft::QLinearAveragePool": 1}, {"quantise_average_pool"}),
+    ("AveragePool", False, RUNTIME, {"com.microsoft::QLinearAveragePool": 1}, {"quantise_averagepool"}),
     ("GlobalAveragePool", False, FLAT, {DQ: 1, "GlobalAveragePool": 1, Q: 1}, set()),
     (
         "GlobalAveragePool",
         False,
         RUNTIME,
         {"com.microsoft::QLinearGlobalAveragePool": 1},
-        {"quantise_global_average_pool"},
+        {"quantise_globalaveragepool"},
     ),
 ]
 

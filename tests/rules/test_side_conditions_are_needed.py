@@ -24,8 +24,9 @@ def _name(case: tuple[AnyRule, Condition]) -> tuple[str, str]:
 
 
 def drop(rule: AnyRule, condition: Condition) -> Trial:
+    instances = INSTANCES if rule.sample is not None else 2 * INSTANCES
     try:
-        return try_rule(without(rule, condition), INSTANCES, seed=7, stop_at_failure=True)
+        return try_rule(without(rule, condition), instances, seed=7, stop_at_failure=True)
     except SampleError:
         raise
     except Exception as error:  # the right side relied on the condition

@@ -13,7 +13,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Evaluate
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
 from eqsat.ir.operators.elementwise import define_elementwise, function, narrow, wide
-from eqsat.ir.traits import Traits
+from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
 
 GELU = function(continuous=True, bounds=(-0.1701, math.inf), structure="gelu")
@@ -130,7 +130,7 @@ def _never_falls(attributes: Attributes) -> bool:
 _POSITIVE = (0.0, math.inf)
 _RISES = {"rising": True, "continuous": True}
 _kept = function(sources=(0,), or_zero=True, rising=True, idempotent=True, holds=_never_falls)
-_rectified = replace(_kept, continuous=True, homogeneous=True, bounds=_POSITIVE)
+_rectified = replace(_kept, continuous=True, homogeneous=True, bounds=_POSITIVE, holds=whatever)
 _leaking = function(homogeneous=True, holds=_never_falls, **_RISES)
 _sigmoid = function(bounds=(0.0, 1.0), value=lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, **_RISES)
 _smooth = function(continuous=True)

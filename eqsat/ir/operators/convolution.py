@@ -165,7 +165,7 @@ define(
     evaluate=_conv,
     kind=Kind.ANCHOR,
     flops=_conv_flops,
-    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), keeps_whole=True),
+    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), vectors=(2,), keeps_whole=True),
 )
 define(
     "ConvInteger",

@@ -17,6 +17,7 @@ from eqsat.ir.types import TensorType, Type
 NAME = "GroupQueryAttention"
 _INPUTS = 14
 _SCORES = 10
+_BLOCK = 8
 
 
 def _length(b: GraphBuilder, value: str | None, axis: int, rank: int) -> int:
@@ -50,6 +51,11 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     new, before = _length(b, keys, 1, 3), _length(b, past_keys, 2, 4)
     if _length(b, query, 1, 3) != new:
         raise ShapeError(f"{NAME} takes as many queries as new keys")
+    batch, _, width = b.type_of(query).shape
+    if isinstance(width, int) and width // attributes["num_heads"] % _BLOCK:
+        raise ShapeError(f"{NAME} takes heads whose size is a multiple of {_BLOCK}")
+    if before and new != 1 and batch != 1 and isinstance(batch, int):
+        raise ShapeError(f"{NAME} with stored keys takes one sequence, or one query of each")
     _check_lengths(b, lengths, longest, before + new)
     stored = (past_keys, past_values) if past_keys else ()
     operands = [query, keys, values, given[_SCORES], *stored]

@@ -39,13 +39,13 @@ def _activated(b: GraphBuilder, value: str, name: str, parameters: Sequence[floa
 
 
 def _transposed(b: GraphBuilder, value: str, wanted: Any) -> str:
-    if not wanted:
-        return value
     found = b.type_of(value)
-    if not isinstance(found, TensorType) or found.shape is None or len(found.shape) < 2:
-        raise ShapeError("FusedMatMul: a transposed operand must be known to have at least two axes")
-    rank = len(found.shape)
-    return b.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
+    rank = len(found.shape) if isinstance(found, TensorType) and found.shape is not None else None
+    if (rank is None and wanted) or (rank is not None and rank < 2):
+        raise ShapeError(
+            f"FusedMatMul: operands have at least two axes, those of a transposed one are known; got {found}"
+        )
+    return b.op("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2)) if rank and wanted else value
 
 
 def _fused_matmul(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
@@ -72,6 +72,9 @@ def _fused_conv(b: Any, attributes: Attributes, inputs: Sequence[str | None]) ->
     only_attributes("FusedConv", attributes, *CONV, "activation", "activation_params")
     value = b.op("Conv", *inputs[:3], **{k: v for k, v in attributes.items() if k in CONV})
     if len(inputs) > 3 and inputs[3]:
+        found, added = b.type_of(value), b.type_of(inputs[3])
+        if found.is_static and added.is_static and found != added:
+            raise ShapeError(f"FusedConv: the sum of {found} and {added} is not covered by the definition")
         value = b.op("Add", value, inputs[3])
     if not attributes.get("activation", ""):
         return [value]
@@ -79,6 +82,7 @@ def _fused_conv(b: Any, attributes: Attributes, inputs: Sequence[str | None]) ->
     return [_activated(b, value, str(attributes["activation"]), parameters)]
 
 
-define_composite("com.microsoft::FusedMatMul", _fused_matmul, Kind.ANCHOR)
-define_composite("com.microsoft::FusedGemm", _fused_gemm, Kind.ANCHOR)
-define_composite("com.microsoft::FusedConv", _fused_conv, Kind.ANCHOR)
+FUSED_MATMUL, FUSED_GEMM, FUSED_CONV = (f"com.microsoft::{name}" for name in ("FusedMatMul", "FusedGemm", "FusedConv"))
+define_composite(FUSED_MATMUL, _fused_matmul, Kind.ANCHOR, defaults={"alpha": 1.0, "transA": 0, "transB": 0})
+define_composite(FUSED_GEMM, _fused_gemm, Kind.ANCHOR)
+define_composite(FUSED_CONV, _fused_conv, Kind.ANCHOR, defaults={"activation": ""})

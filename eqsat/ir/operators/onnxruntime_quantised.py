@@ -19,6 +19,11 @@ from eqsat.ir.traits import Traits
 from eqsat.ir.types import TensorType
 
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+OPERANDS = {
+    **dict.fromkeys(("Add", "Mul"), 2),
+    **dict.fromkeys(("Sigmoid", "LeakyRelu", "AveragePool", "GlobalAveragePool", "Softmax"), 1),
+}
+"""Float operators ``f`` with a kernel ``QLinear<f>`` on bytes, and how many operands that dequantises."""
 
 
 def _number(b: GraphBuilder, value: str | None, axes: int) -> None:

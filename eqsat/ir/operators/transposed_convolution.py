@@ -128,5 +128,10 @@ define(
     evaluate=_evaluate,
     kind=Kind.ANCHOR,
     flops=_flops,
-    traits=Traits(product=Product(bias=2, slides=True, axes=_axes), affine=(0, 1, 2), keeps_whole=True),
+    traits=Traits(
+        product=Product(bias=2, slides=True, scatters=True, axes=_axes),
+        affine=(0, 1, 2),
+        vectors=(2,),
+        keeps_whole=True,
+    ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir.extents import differ, product, quotient
+from eqsat.ir.extents import differ, floor_divide, product, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
@@ -64,7 +64,7 @@ def _rest(app: Application, shape: Shape, others: list[Dim], target: list[Dim]) 
         return found
     if isinstance(above, int) and isinstance(below, int) and below:
         raise app.fail(f"{format_shape(shape)} has {above} elements, no multiple of target {format_shape(target)}")
-    return fresh_symbol()
+    return floor_divide(above, below) if below != 0 else fresh_symbol()
 
 
 def _check_size(app: Application, shape: Shape, result: list[Dim], target: list[Dim]) -> None:

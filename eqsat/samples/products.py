@@ -1,0 +1,110 @@
+"""Shapes of the operands of products, convolutions and pools, from what their traits say of channels and windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.ir.graph import Attributes
+from eqsat.ir.schema_operator import attributes_of_schema
+from eqsat.ir.traits import Traits
+from eqsat.samples import Sampler
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What to draw for an operand: a shape, and either fixed elements or a kind of elements.
+
+    ``kind``: ``data`` (of the instance's element type), ``other`` (of another one), ``bool``, ``positive``, or ``fixed`` (then
+    ``value`` is a constant). ``whole``: one number in place of the shape would not do. ``terms``: of weights, how
+    many products are summed up.
+    """
+
+    shape: Shape
+    kind: str = "data"
+    value: np.ndarray | None = None
+    whole: bool = False
+    terms: int = 0
+
+
+def indices(values: Sequence[int]) -> Operand:
+    """A constant vector of int64, as shapes, axes and bounds are given."""
+    array = np.asarray(values, np.int64)
+    return Operand(array.shape, "fixed", array)
+
+
+def plan_product(
+    traits: Traits, d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> list[Operand]:
+    """Data, weights and further operands, each with its channels where the operator's traits say."""
+    product = traits.product
+    assert product is not None
+    assert product.axes is not None
+    axes = product.axes(Attributes(attributes))
+    data = known[product.data]
+    stacks = axes.data < 0  # an operator of matrices, or of stacks of them
+    rank = len(data) if data else max(len(wanted), 2) if stacks else d.choose((3, 4)) if product.slides else 2
+    wanted = wanted if len(wanted) == rank else d.extents(rank)
+    weights, terms = known[product.weights], 0
+    inner = data[axes.data] if data else weights[axes.inner] if weights else axes.groups * d.integer(2, 5)
+    outer = weights[axes.outer] if weights else wanted[axes.result] * axes.groups
+    kernel = tuple(d.integer(1, 3) for _ in range(rank - 2)) if product.slides else ()
+    if data is None:
+        rows = [n for i, n in enumerate(wanted) if i != axes.result % rank]
+        rows = rows[:1] + [n + k - 1 for n, k in zip(rows[1:], kernel, strict=True)] if kernel else rows
+        rows.insert(axes.data % rank, inner)
+        data = tuple(rows)
+    if weights is None:
+        runs = [0, 0]
+        runs[axes.inner], runs[axes.outer] = inner, outer
+        runs[axes.inner if axes.grouped_inside else axes.outer] //= axes.groups
+        weights, terms = (*runs, *kernel), runs[axes.inner] * math.prod(kernel)
+        kind = d.rng.random() if stacks else 1.0
+        if kind < 0.35:  # a stack of matrices, at times behind a vector
+            weights = (*(data[:-2] if rank > 2 and d.chance(0.7) else (d.integer(2, 3),)), *weights)
+            data = data if known[product.data] or d.chance(0.7) else (inner,)
+        elif kind < 0.45:
+            weights = (inner,)
+    by_channel = product.bias in traits.vectors
+    bias = (outer,) if by_channel else d.broadcast_of((*wanted[:-1], outer))
+    parts = {product.data: Operand(data), product.weights: Operand(weights, whole=True, terms=terms)}
+    parts[product.bias or 0] = Operand(bias, whole=by_channel) if product.bias else parts[0]
+    planned = [parts.get(i, Operand(())) for i in range(count)]
+    if product.slides:
+        attributes |= _window(d, rank - 2)
+    return [o if k is None else replace(o, shape=k) for o, k in zip(planned, known, strict=True)]
+
+
+def _window(d: Sampler, rank: int) -> dict[str, Any]:
+    """Attributes of what slides a window over axes, ``rank`` of them."""
+    found: dict[str, Any] = {}
+    if d.chance(0.4):
+        found["pads"] = tuple(d.integer(0, 1) for _ in range(2 * rank))
+    elif d.chance(0.4):
+        found["auto_pad"] = d.choose(("VALID", "SAME_UPPER"))
+    if d.chance(0.3):
+        found["strides"] = tuple(d.integer(1, 2) for _ in range(rank))
+    if d.chance(0.2):
+        found["dilations"] = tuple(d.integer(1, 2) for _ in range(rank))
+    return found
+
+
+def plan_windows(
+    op: str, d: Sampler, wanted: Shape, known: Sequence[Shape | None], attributes: dict[str, Any]
+) -> list[Operand]:
+    """What an operator slides windows over, channel by channel, and what it has of each channel."""
+    shape = known[0] or (wanted if len(wanted) > 2 else d.extents(d.integer(3, 4), 0))
+    stated = attributes_of_schema(op) or {}
+    if "kernel_shape" in stated:
+        attributes |= {"kernel_shape": (d.choose((2, 3)),) * (len(shape) - 2)} | _window(d, len(shape) - 2)
+        if d.chance(0.3):
+            attributes |= {"ceil_mode": 1, "strides": (2,) * (len(shape) - 2)}
+    if "count_include_pad" in stated and d.chance():
+        attributes["count_include_pad"] = 1
+    return [Operand(shape), *(Operand(k or shape[1:2]) for k in known[1:])]

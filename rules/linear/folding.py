@@ -1,0 +1,278 @@
+"""Constants on either side of a linear operator, along its channels, fold into its weights and its bias.
+
+``L(x, w, b)`` sums products of ``x`` and ``w`` and says where the channels lie that it sums over, and those that it puts out
+(`Traits.product`). Who else reads the value without the constant keeps it: an equation adds a spelling and removes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.equations import Equations, spelled
+from eqsat.exactness import Exactness
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.operator import Operator, operator
+from eqsat.ir.traits import Product, ProductAxes, whatever
+from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
+from eqsat.rules.linear.alignment import (
+    FLOATS,
+    finite_product,
+    finite_sum,
+    largest,
+    lies_along,
+    limit,
+    lined_up,
+    reshaped,
+    reshaped_term,
+    spread,
+)
+from eqsat.rules.terms import add, int64s, mul
+
+FLOAT = kernels("x", *sorted(FLOATS))
+
+
+def is_linear(op: Operator) -> bool:
+    """Whether it is affine in data, weights and bias, its inputs in this order, and says where the channels lie, whatever its
+    attributes are."""
+    product = op.traits.product
+    if product is None or product.axes is None or product.bias not in (None, 2) or op.traits.holds is not whatever:
+        return False
+    return (product.data, product.weights) == (0, 1) and {0, 1} <= set(op.traits.affine)
+
+
+def is_unbiased(op: Operator) -> bool:
+    """Whether it is linear and has no bias of its own."""
+    return is_linear(op) and _product(op).bias is None
+
+
+def has_bias_by_channel(op: Operator) -> bool:
+    """Whether it is linear and its bias one number for each channel."""
+    return is_linear(op) and _product(op).bias in op.traits.vectors
+
+
+def slides(op: Operator) -> bool:
+    """Whether it is a convolution."""
+    return is_linear(op) and _product(op).slides
+
+
+def takes_shifts(op: Operator) -> bool:
+    """Whether each element of the result is a sum over all weights of its channel, borders aside."""
+    return is_linear(op) and not _product(op).scatters
+
+
+def is_of_matrices(op: Operator) -> bool:
+    """Whether it takes stacks of matrices, and vectors, of which its traits do not speak."""
+    return axes_of(op)(NO_ATTRIBUTES).data < 0
+
+
+def definition(key: str) -> Operator:
+    """The definition of an operator that has one."""
+    found = operator(key)
+    assert found is not None
+    return found
+
+
+def _product(op: Operator) -> Product:
+    assert op.traits.product is not None
+    return op.traits.product
+
+
+def axes_of(op: Operator) -> Callable[[Attributes], ProductAxes]:
+    """Where its channels lie, by its attributes."""
+    found = _product(op).axes
+    assert found is not None
+    return found
+
+
+# --- constants in weights and biases -------------------------------------------------------------------------------------
+
+
+def scaled(w: Ref, s: Ref, axis: int, axes: ProductAxes) -> Term:
+    """The weights times a scale along their ``axis``; where that runs within each group the scale varies with the group."""
+    shape, size = w.static_shape, math.prod(s.static_shape)
+    behind = (1,) * (len(shape) - 1 - axis % len(shape))
+    whole = axes.outer if axes.grouped_inside else axes.inner
+    if size == 1 or axes.groups == 1 or axis == whole:
+        return mul(w, reshaped(s, (size, *behind)))
+    runs = (*shape[:whole], axes.groups, shape[whole] // axes.groups, *shape[whole + 1 :])
+    factor = [1] * len(runs)
+    factor[whole], factor[axis + 1] = axes.groups, size // axes.groups
+    return reshaped_term(mul(reshaped(w, runs), reshaped(s, factor)), shape)
+
+
+def times(b: Ref | None, s: Ref) -> Term | None:
+    """A bias times a scale of as many elements, or of one."""
+    return None if b is None else mul(b, reshaped(s, (math.prod(s.static_shape),)))
+
+
+def outputs(w: Ref, axes: ProductAxes) -> int:
+    """The number of channels that are put out."""
+    return w.static_shape[axes.outer] * (1 if axes.grouped_inside else axes.groups)
+
+
+def plus(b: Ref | None, c: Ref, channels: int) -> Term:
+    """A bias plus a constant along the channels that are put out, as a vector."""
+    return spread(c, channels) if b is None else add(b, lined_up(c))
+
+
+def plus_all(b: Ref | None, one: Term, channels: int) -> Term:
+    """A bias plus one element of each channel, as a vector."""
+    vector = reshaped_term(one, (channels,))
+    return vector if b is None else add(b, vector)
+
+
+def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
+    """As much of a constant ``c`` along the channels of ``x`` as the operator makes one element of each channel of."""
+    channels = w.static_shape[axes.inner] * (axes.groups if axes.grouped_inside else 1)
+    if axes.data == -1:
+        return spread(c, channels)
+    kernel = w.static_shape[2:]
+    window = [(k - 1) * d + 1 for k, d in zip(kernel, node.attr("dilations", (1,) * len(kernel)), strict=True)]
+    shape = [1] * x.rank
+    shape[2:] = window
+    shape[axes.data] = channels
+    vector = reshaped(c, [math.prod(c.static_shape) if i == axes.data else 1 for i in range(x.rank)])
+    return apply("Expand", vector, int64s(shape))
+
+
+def bound(c: Ref, w: Ref, b: Ref | None) -> float:
+    """What no sum of products of elements, and the bias, exceeds."""
+    return largest(c) * largest(w) * math.prod(w.static_shape) + (0.0 if b is None else largest(b))
+
+
+def padded(node: Ref) -> bool:
+    """Whether windows may reach beyond the data."""
+    auto_pad = node.attr("auto_pad", "NOTSET")
+    return auto_pad != "VALID" and (auto_pad != "NOTSET" or any(node.attr("pads", ())))
+
+
+functions: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (lies_along, scaled, times, outputs, plus, plus_all, patch, padded, bound, largest, limit)
+}
+
+# --- the equations -------------------------------------------------------------------------------------------------------
+
+_equation = Equations(
+    __name__, exactness=Exactness.ROUNDING, source="linearity; TVM BackwardFoldScaleAxis, ForwardFoldScaleAxis"
+)
+ANOTHER = worthwhile("the result is another value: root.handle != l.handle")
+MATRIX = "the weights are no vector: w.rank >= 2"
+FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
+
+
+def state(op: Operator, name: str, text: str, *where: Condition | str) -> None:
+    """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias."""
+    own: dict[str, Any] = {"axes": lambda node: axes_of(op)(node.attributes)}
+    if is_unbiased(op):
+        text, own["b"] = text.replace(", *b", ""), None
+    _equation(
+        f"{name}_{spelled(op.name).lower().replace('.', '_')}",
+        text.replace("L(", f"{spelled(op.name)}("),
+        *where,
+        functions=functions | own,
+    )
+
+
+@for_each_operator(is_linear)
+def fold_scales(key: str) -> None:
+    """A scale along the channels that are put out, or summed over, enters the weights."""
+    op = definition(key)
+    bias = () if is_unbiased(op) else ("b",)
+    state(
+        op,
+        "fold_scale_into",
+        "L(x, w, *b, **l) * s == L(x, scaled(w, s, axes(l).outer, axes(l)), times(b, s), **l)",
+        constant("s", "w", *bias),
+        FLOAT,
+        finite_product("s", "w", *bias),
+        ANOTHER,
+        "it lies along what is put out: lies_along(s, l, axes(l).result)",
+        *([MATRIX] if is_of_matrices(op) else []),
+    )
+    state(
+        op,
+        "fold_scale_into_following",
+        "L((p := x * s), w, *b, **l) == L(x, scaled(w, s, axes(l).inner, axes(l)), b, **l)",
+        constant("s", "w"),
+        FLOAT,
+        finite_product("s", "w"),
+        FOLDED,
+        "it lies along what is summed over: lies_along(s, x, axes(l).data)",
+    )
+
+
+@for_each_operator(is_unbiased)
+def fold_scale_into_biased(key: str) -> None:
+    """Likewise a scale behind the sum with a bias that is no input of the operator."""
+    op = definition(key)
+    state(
+        op,
+        "fold_scale_into_biased",
+        "(p := L(x, w, **l) + c) * s == L(x, scaled(w, s, axes(l).outer, axes(l)), **l) + c * s",
+        constant("s", "w", "c"),
+        FLOAT,
+        finite_product("s", "w", "c"),
+        varies("x"),
+        worthwhile("the result is another value: root.handle != p.handle"),
+        "it lies along what is put out: lies_along(s, l, axes(l).result)",
+        *([MATRIX] if is_of_matrices(op) else []),
+    )
+
+
+@for_each_operator(slides)
+def fold_scale_before_shift(key: str) -> None:
+    """Under padding, too, where the shift has to stay before the operator."""
+    op = definition(key)
+    state(
+        op,
+        "fold_scale_before_shift_into_following",
+        "L((p := x * s) + c, w, *b, **l) == L(x + c / s, scaled(w, s, axes(l).inner, axes(l)), b, **l)",
+        constant("s", "w", "c"),
+        FLOAT,
+        finite_product("s", "w"),
+        "s of one sign: s.low > 0 or s.high < 0",
+        "c / s finite: largest(c) / min(abs(s.low), abs(s.high)) < limit(c)",
+        FOLDED,
+        "the scale lies along what is summed over: lies_along(s, x, axes(l).data)",
+        worthwhile("the shift lies along what is summed over: lies_along(c, x, axes(l).data)"),
+    )
+
+
+@for_each_operator(takes_shifts)
+def move_shifts(key: str) -> None:
+    """A shift of what is summed over is one of what is put out: without padding, as border pixels see fewer shifted elements."""
+    op = definition(key)
+    passed = "L(patch(c, x, w, axes(l), l), w, **l)"
+    into_bias = has_bias_by_channel(op)
+    behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
+    state(
+        op,
+        "move_shift_behind",
+        f"L((p := x + c), w, *b, **l) == {f'L(x, w, {behind}, **l)' if into_bias else f'L(x, w, b, **l) + {passed}'}",
+        constant("c", "w", *(["b"] if into_bias else [])),
+        FLOAT,
+        f"the sum of c * w finite: bound(c, w, {'b' if into_bias else 'None'}) < limit(w)",
+        FOLDED,
+        "it lies along what is summed over: lies_along(c, x, axes(l).data)",
+        *(["no padding: not padded(l)"] if slides(op) else []),
+        *(["a matrix: w.rank == 2"] if is_of_matrices(op) else []),
+    )
+
+
+@for_each_operator(has_bias_by_channel)
+def add_constants(key: str) -> None:
+    """A constant along the channels enters the bias."""
+    op = definition(key)
+    state(
+        op,
+        "add_constant_to_bias_of",
+        "L(x, w, *b, **l) + c == L(x, w, plus(b, c, outputs(w, axes(l))), **l)",
+        constant("b", "c"),
+        FLOAT,
+        finite_sum("c", "b"),
+        ANOTHER,
+        "it lies along what is put out: lies_along(c, l, axes(l).result)",
+    )

@@ -1,0 +1,106 @@
+"""Gemm is a product, a sum, two factors and two transposes: what enters it, and what it is spelled out."""
+
+from __future__ import annotations
+
+from eqsat.conditions import constant, kernels, varies, worthwhile
+from eqsat.equations import Equations
+from eqsat.exactness import Exactness
+from eqsat.rewrite import Ref, Term, literal
+from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit
+from eqsat.rules.terms import mul, transpose
+
+FLOAT = kernels("x", *sorted(FLOATS))
+
+
+def enlarges(c: Ref, result: Ref) -> bool:
+    """Whether the result may be larger for ``c``: an axis more, or an extent that is neither 1 nor that of the result."""
+    beside = result.shape[result.rank - c.rank :] if c.rank <= result.rank else ()
+    return c.rank > result.rank or any(d not in (1, e) for d, e in zip(c.shape, beside, strict=True))
+
+
+def turned(x: Ref, flag: int) -> Term:
+    """A matrix, transposed if the flag says so."""
+    return transpose(x, (1, 0)) if flag else x
+
+
+def scaled(value: Ref | None, factor: float) -> Term | None:
+    """A constant times a factor; the constant itself where that is 1."""
+    return value if value is None or factor == 1.0 else mul(value, literal(factor, value.dtype))
+
+
+def overflows(value: Ref | None, factor: float) -> bool:
+    """Whether a constant times a factor may be no number of its type."""
+    return value is not None and factor != 1.0 and largest(value) * abs(factor) >= limit(value)
+
+
+functions = {f.__name__: f for f in (enlarges, turned, scaled, overflows)}
+
+# --- products, factors and sums
+
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm", functions=functions)
+equation(
+    "add_to_matmul_as_gemm",
+    "(m := x @ w) + c == Gemm(x, w, c)",
+    FLOAT,
+    "x is a matrix: x.rank == 2",
+    "w is a matrix: w.rank == 2",
+    "c does not enlarge the product: not enlarges(c, m)",
+)
+equation(
+    "gemm_as_matmul_and_add",
+    """Gemm(x, w, *b, alpha=1.0, beta=f, transA=s, transB=t)
+       == (turned(x, s) @ turned(w, t) if b is None else turned(x, s) @ turned(w, t) + b)""",
+    "beta is 1: b is None or f == 1",
+)
+equation(
+    "fold_factors_of_gemm",
+    "Gemm(x, w, *b, alpha=e, beta=f, **g) == Gemm(x, scaled(w, e), scaled(b, f), **g.attributes.updated(alpha=None, beta=None))",
+    constant("w", "b"),
+    FLOAT,
+    worthwhile("a factor is not 1: e != 1 or (b is not None and f != 1)"),
+    "the scaled constants are finite: not (overflows(w, e) or overflows(b, f))",
+)
+equation(
+    "add_constant_to_bias_of_gemm",
+    "Gemm(x, w, *b, beta=f, **g) + c == Gemm(x, w, (c if b is None else b + c), **g.attributes.updated(beta=None))",
+    constant("b", "c"),
+    FLOAT,
+    finite_sum("c", "b"),
+    worthwhile("the sum is another value: root.handle != g.handle"),
+    "beta is 1: b is None or f == 1",
+    "c does not enlarge the product: not enlarges(c, g)",
+)
+
+# --- transposes
+
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="(x y)' = y' x'")
+equation(
+    "move_left_transpose_into_matmul",
+    "Transpose(x, perm=(1, 0)) @ y == Gemm(x, y, transA=1)",
+    FLOAT,
+    "y.rank == 2",
+    varies("x"),
+)
+equation(
+    "move_right_transpose_into_matmul",
+    "x @ Transpose(y, perm=(1, 0)) == Gemm(x, y, transB=1)",
+    FLOAT,
+    "x.rank == 2",
+    varies("y"),
+)
+equation(
+    "move_transpose_of_matmul_inside",
+    "Transpose(x @ y, perm=(1, 0)) == Gemm(y, x, transA=1, transB=1)",
+    FLOAT,
+    "x.rank == 2",
+)
+equation(
+    "move_left_transpose_into_gemm",
+    "Gemm(Transpose(x, perm=(1, 0)), y, *c, transA=t, **g) == Gemm(x, y, c, transA=1 - t, **g)",
+    varies("x"),
+)
+equation(
+    "move_right_transpose_into_gemm",
+    "Gemm(x, Transpose(y, perm=(1, 0)), *c, transB=t, **g) == Gemm(x, y, c, transB=1 - t, **g)",
+    varies("y"),
+)
