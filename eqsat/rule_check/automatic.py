@@ -130,7 +130,8 @@ class _Instantiation:
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
         self._infinite = rule.exactness is Exactness.EXACT
-        weighs = not self._infinite and any(map(_weighs, _operators(rule.pattern)))
+        quantises = any(traits_of(op).quantises for op in _operators(rule.pattern))  # bytes bound what is summed up
+        weighs = not self._infinite and not quantises and any(map(_weighs, _operators(rule.pattern)))
         self._normalises = any(traits_of(op).rows for op in _operators(rule.pattern))
         self._large = sampler.choose(_SIZES) if weighs and sampler.chance(_LARGE) else ""
         self._magnitudes = sampler.choose(((1e20, 1e25), (3e37,)))

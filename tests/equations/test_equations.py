@@ -240,7 +240,7 @@ def test_name_of_a_function_is_not_that_of_a_value() -> None:
 def test_form_is_a_term_that_instances_are_drawn_from() -> None:
     made = form("Relu(N(x))", "x.rank == 2", shorthands=SHORT)
     graph = automatic_instance(made, Sampler(0)).graph
-    assert [node.op for node in graph.nodes] == ["Neg", "Relu"]
+    assert [node.op for node in graph.nodes][-2:] == ["Neg", "Relu"]
     assert made.name not in {r.name for r in registered_rules()}
 
 
