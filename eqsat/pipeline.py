@@ -231,6 +231,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
+        missed=saturation.misses,
         cost_unit=model.unit,
         cost_before=selection.cost_before,
         cost_after=selection.cost,

@@ -45,9 +45,10 @@ class Report:
 
     Asked for: ``model``, ``target``, ``cost_model``, ``numerics``. Of the result: ``exactness``, the weakest class of the rules
     it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``, launches, views
-    aside; ``kernel_templates``; ``recognized`` structures; ``opaque``, operators passed through untouched;
-    ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price: ``cost_before`` and
-    ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative ``gap`` to it;
+    aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like a structure, and why it is none; ``opaque``,
+    operators passed through untouched; ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for.
+    Its price: ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the
+    relative ``gap`` to it;
     ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``, ``iterations``,
     ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the result by name;
     ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
@@ -89,6 +90,7 @@ class Report:
     verification: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
     bodies: dict[str, Any] = field(default_factory=dict)
+    missed: dict[str, dict[str, int]] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
@@ -136,6 +138,9 @@ class Report:
             a, b = self.operators_before.get(op, 0), self.operators_after.get(op, 0)
             if a != b:
                 lines.append(f"    {op:<24} {a:>6} -> {b}")
+        for structure, reasons in self.missed.items():
+            for reason, count in sorted(reasons.items()):
+                lines.append(f"  not fused  {count} x no {structure}: {reason}")
         if self.opaque:
             lines.append("  untouched  " + ", ".join(f"{k} x{v}" for k, v in self.opaque.items()))
         used = {name: counts for name, counts in self.rules.items() if counts["uses"]}

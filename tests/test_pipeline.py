@@ -62,6 +62,7 @@ KEYS = [
     "verification",
     "placement",
     "bodies",
+    "missed",
     "assumed",
     "predicted_s_before",
     "predicted_s_after",

@@ -21,6 +21,7 @@ class RuleApplier:
         self._egraph = egraph
         self._seen: set[tuple[object, ...]] = set()
         self.reasons: dict[tuple[str, str], int] = {}
+        self.misses: dict[tuple[str, int], str] = {}
 
     def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
         """Whether the rule held at this match and told the e-graph something new."""
@@ -102,6 +103,7 @@ class RuleApplier:
             for rule, look in zip(rules, looks, strict=True)
             for ref, term in rule.merges(look, partial(self._count, rule.name))
         ]
+        self.misses = {key: reason for look in looks for key, reason in look.misses.items()}
         changed = False
         for name, ref, term, look in found:
             handle = egraph.add_term(term, name)

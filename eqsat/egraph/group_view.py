@@ -58,6 +58,9 @@ class EGraphView:
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return unmet(conditions, _match(names)) is None
 
+    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+        """Nobody listens: see `Look`."""
+
     def _node(self, handle: int) -> tuple[Ref, Inputs]:
         found = self._nodes.get(handle)
         if found is None:
@@ -87,6 +90,7 @@ class Look:
         self._ops: set[str] = set()
         self._spelled: set[int] = set()
         self._read: set[int] = set()
+        self.misses: dict[tuple[str, int], str] = {}
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
         self._ops.add(op)
@@ -106,6 +110,9 @@ class Look:
         if reason is not None:
             self._count(reason)
         return reason is None
+
+    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+        self.misses[structure, ref.handle] = str(reason)
 
     def shown(self, cls: int) -> Iterator[int]:
         """The e-nodes of a class that the rule has seen."""

@@ -42,7 +42,8 @@ class Limits:
 class Saturation:
     """What happened: the reason for stopping, iterations run, and by rule the number of matches that changed something.
 
-    ``reasons``: (rule, why it did not apply) -> at how many matches.
+    ``reasons``: (rule, why it did not apply) -> at how many matches. ``misses``: structure -> why something that looks like it is
+    none -> how often, at the end.
     """
 
     stop_reason: StopReason
@@ -50,6 +51,7 @@ class Saturation:
     seconds: float
     matches: dict[str, int] = field(default_factory=dict)
     reasons: dict[tuple[str, str], int] = field(default_factory=dict)
+    misses: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def saturate(
@@ -74,7 +76,7 @@ def saturate(
     iteration = 0
 
     def done(reason: StopReason) -> Saturation:
-        return Saturation(reason, iteration, time.perf_counter() - start, matches, applier.reasons)
+        return Saturation(reason, iteration, time.perf_counter() - start, matches, applier.reasons, _counted(applier))
 
     def exceeded() -> StopReason | None:
         if time.perf_counter() > deadline:
@@ -123,3 +125,11 @@ def _resident_bytes() -> int:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _counted(applier: RuleApplier) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (structure, _), reason in applier.misses.items():
+        reasons = found.setdefault(structure, {})
+        reasons[reason] = reasons.get(reason, 0) + 1
+    return found

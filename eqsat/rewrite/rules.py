@@ -68,6 +68,10 @@ class GroupView(Protocol):
         """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
         ...
 
+    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+        """Says that ``ref`` looks like a structure that users ask for, but is none, and why."""
+        ...
+
 
 Merge = tuple[Ref, Term]
 GroupSide = Callable[[GroupView], Iterable[Merge]]

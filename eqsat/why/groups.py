@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import view_of
-from eqsat.rewrite import Condition, GroupRule, GroupView, Ref
+from eqsat.rewrite import Condition, GroupRule, GroupView, Ref, Unmet
 from eqsat.why.nearest import Miss
 from eqsat.why.places import Places
 
@@ -20,6 +20,7 @@ class _Recorder:
         self._view = view
         self.classes: set[int] = set()
         self.operators: dict[str, int] = {}
+        self.misses: dict[int, str] = {}
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, tuple[Ref | None, ...]]]:
         self.operators.setdefault(op, 0)
@@ -37,6 +38,9 @@ class _Recorder:
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return self._view.meets(conditions, **names)
 
+    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+        self.misses[ref.handle] = str(reason)
+
 
 def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Miss:
     """Whether a group rule offers a merge for the e-class of ``handle`` in the saturated e-graph; if not, what is known."""
@@ -49,6 +53,8 @@ def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Mi
         offered += 1
         if egraph.find(ref.handle) == cls:
             return Miss(rule.name, place, "holds", 1, 1, "")
+    if (told := recorder.misses.get(cls)) is not None:
+        return Miss(rule.name, place, "condition", 1, 1, told)
     stopped = "".join(f"; {count} x {reason}" for reason, count in missed.items())
     looked = ", ".join(f"{count} {op}" for op, count in recorder.operators.items()) or "no operator"
     if cls not in recorder.classes:

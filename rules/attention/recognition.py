@@ -229,8 +229,12 @@ def recognise_attention(view: GroupView) -> Iterator[Merge]:
             if found is not None:
                 for term in _spellings(reader, factors, found, p, v):
                     yield root, result_of(term, root, found.scores.lead)
-        except Unmet:
-            continue
+            elif any(reader.nodes(p, "Softmax")):
+                raise Unmet(
+                    "the steps before its softmax are not scales, a cap and masks of a product of queries and keys"
+                )
+        except Unmet as reason:
+            view.missed("attention", root, reason)
 
 
 def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
