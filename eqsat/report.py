@@ -45,7 +45,7 @@ class Report:
 
     Asked for: ``model``, ``target``, ``cost_model``, ``numerics``. Of the result: ``exactness``, the weakest class of the rules
     it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``, launches, views
-    aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like a structure, and why it is none; ``opaque``,
+    aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like one, and why it is none; ``opaque``,
     operators passed through untouched; ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for.
     Its price: ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the
     relative ``gap`` to it;

@@ -19,7 +19,7 @@ from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
 from eqsat.rules.attention.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
-from eqsat.rules.terms import int64s, permutation_of
+from eqsat.rules.terms import condition, int64s, permutation_of
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -196,8 +196,19 @@ def _draw_transposed(d: Sampler) -> dict[str, Any]:
     return {**found, "r": {"interleaved": 1} if d.chance(0.3) else {}}
 
 
+@condition("heads and sequence change places")
+def _swapped(m: Match) -> bool:
+    return m.x.rank == 4 and permutation_of(m.t) == SWAP
+
+
+@condition("a known number of heads")
+def _known_heads(m: Match) -> bool:
+    return isinstance(m.x.shape[2], int)
+
+
 @rule(
     apply("RotaryEmbedding", apply("Transpose", x).named("t"), c, s).named("r"),
+    where=[_swapped, _known_heads],
     exactness=Exactness.ROUNDING,
     source="ONNX RotaryEmbedding: inputs of three axes",
     sample=_draw_transposed,
@@ -205,7 +216,6 @@ def _draw_transposed(d: Sampler) -> dict[str, Any]:
 def embed_in_rows(m: Match) -> Term:
     """``RotaryEmbedding(Transpose(x, (0, 2, 1, 3)), c, s) == Transpose(RotaryEmbedding(x', c, s), (0, 2, 1, 3))`` with the heads
     of ``x'`` side by side in rows."""
-    m.require(m.x.rank == 4 and permutation_of(m.t) == SWAP, "heads and sequence do not change places")
     how: Any = {name: value for name, value in m.r.attributes.items() if name != "num_heads"}
     return apply("Transpose", _in_rows(m.x, m.c, m.s, **how), perm=SWAP)
 
