@@ -8,6 +8,7 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("clip_instead_of_min_of_max", "no bound is NaN"),
         ("compose_casts", "the second cast has one meaning"),
         ("move_dequantize_behind_topk", "in order"),
+        ("move_dequantize_behind_maxpool", "every window covers data"),
         ("move_quantize_before_maxpool", "every window covers data"),
         ("move_recentring_before_maxpool", "every window covers data"),
         ("topk_of_integers", "in order"),
@@ -95,6 +96,8 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("move_pad_into_max_pool", "ceil_mode is 0"),
         ("move_pad_into_max_pool", "mode is constant"),
         ("shift_shifted_layer_normalization", "g + c finite"),
+        ("move_scale_behind_movement", "the scale is finite"),
+        ("move_scale_behind_movement", "a border is of zeros"),
     }
 )
 """Instances that show the need are too rare: it is shown of another rule with the same condition, or by ``test_affine.py``,
@@ -152,10 +155,13 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
         ("drop_clip_behind_quantize", "scale constant, positive and normal"),
         ("move_dequantize_behind_topk", "no integer dequantises to infinity"),
         ("move_dequantize_behind_topk", "q of 8 bits"),
+        ("drop_small_addend_before_quantize", "floats that hold the integers"),
+        ("move_dequantize_behind_maxpool", "no blocks"),
         ("move_dequantize_behind_transpose", "no blocks"),
         ("multiply_integers_and_add", "one scale of the result"),
         ("multiply_integers_and_rows_of_bias", "one scale of the result"),
         ("multiply_integers_with_bias", "one scale of the result"),
+        ("recognise_dequantize_with_zero_point", "the scale varies over one axis at most"),
         ("recognise_quantize_with_zero_point", "a range of the type"),
     }
 )

@@ -47,6 +47,16 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "operands: Reshape with its first two operands swapped at root",
     ),
     (
+        "a view for other extents, or with other axes, has no type that could be merged: the mutant does not fire",
+        "normalise_(un)?squeeze|normalise_flatten|attend_in_rows",
+        "omission: (Un)?[Ss]queeze left out at root|operands: Concat with its first two operands swapped at 1",
+    ),
+    (
+        "unsigned weights without a zero point are too seldom among the instances",
+        "convolve_integers",
+        "constant: uint8 constant plus one in its first element at 5",
+    ),
+    (
         "of one element the mean is the element itself",
         "take_variance_(of_dropped_axes_)?in_two_passes",
         r"variable: operand replaced by .* at 0\.[01]\.0",

@@ -201,14 +201,9 @@ def _swapped(m: Match) -> bool:
     return m.x.rank == 4 and permutation_of(m.t) == SWAP
 
 
-@condition("a known number of heads")
-def _known_heads(m: Match) -> bool:
-    return isinstance(m.x.shape[2], int)
-
-
 @rule(
     apply("RotaryEmbedding", apply("Transpose", x).named("t"), c, s).named("r"),
-    where=[_swapped, _known_heads],
+    where=[_swapped],
     exactness=Exactness.ROUNDING,
     source="ONNX RotaryEmbedding: inputs of three axes",
     sample=_draw_transposed,

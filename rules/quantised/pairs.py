@@ -198,13 +198,14 @@ def _pair(d: Sampler) -> dict[str, Any]:
     if kind in numbers:
         first |= {"scale": np.full_like(first["scale"], numbers[kind])}
     if kind == "coarse":
-        first |= {"scale": first["scale"].astype(DType.FLOAT16.numpy)}
+        with np.errstate(over="ignore"):
+            first |= {"scale": first["scale"].astype(DType.FLOAT16.numpy)}
     second = dict(first)
     if kind == "scale":
         second["scale"] = first["scale"] * np.float32(d.choose((1.25, 1 + 1e-6, 1.0001, 1.0015, 0.9985, 1.003)))
     if kind == "zero":
         second["zero"] = first["zero"] + first["zero"].dtype.type(1)
-    if kind == "axis":
+    if kind == "axis" and "block_size" not in first["attributes"]:
         second["attributes"] = first["attributes"] | {"axis": 1 - first["attributes"]["axis"] % 2}
     if kind == "precise":
         second["attributes"] = first["attributes"] | {"precision": int(DType.FLOAT16)}
@@ -220,10 +221,13 @@ def _pair(d: Sampler) -> dict[str, Any]:
 def _nudged(d: Sampler) -> dict[str, Any]:
     found = _pair(d)
     shape = found["q"].shape
-    size = np.abs(found["s"].array).min() * d.choose((0.1, 0.3, 0.39, 0.5, 0.7, 2.0))
-    enlarges = d.chance(0.4) and found["s"].array.size == found["s2"].array.size == 1
+    enlarges = d.chance(0.5) and found["s"].array.size == found["s2"].array.size == 1
+    part = 0.1 if enlarges else d.choose((0.1, 0.3, 0.39, 0.5, 0.7, 2.0))
+    size = part * min(float(np.abs(found["s"].array).min()), 1e35)
     nudge = d.rng.uniform(-size, size, d.broadcast_with(shape) if enlarges else d.broadcast_of(shape))
-    return found | {"c": d.either(nudge.astype(found["s"].array.dtype), 0.9)}
+    with np.errstate(over="ignore"):
+        nudge = nudge.astype(found["s"].array.dtype)
+    return found | {"c": d.either(nudge, 0.9)}
 
 
 equation = Equations(__name__, functions=functions, shorthands=shorthands)
