@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import eqsat
+from eqsat.ir.build import GraphBuilder
 
 MODELS = [f"dynamic/{name}.{by}" for name in ("bert", "gpt2", "llama", "llama_decode") for by in ("dynamo", "legacy")]
 
@@ -108,3 +109,13 @@ def test_programs_are_priced_at_the_sizes_that_are_assumed(real_model: Models) -
 def test_sizes_of_unknown_symbols_are_refused(sizes: dict[str, int], real_model: Models) -> None:
     with pytest.raises(eqsat.OptionError, match="assume: "):
         eqsat.optimize(real_model("dynamic/bert.dynamo"), verify=False, assume=sizes)
+
+
+def test_report_says_why_something_is_no_attention() -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (2, 3, 5, 4)) for name in "qkv")
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    chances = b.op("Softmax", b.op("Sin", scores))
+    report = eqsat.optimize(b.finish({"y": b.op("MatMul", chances, v)}), verify=False).report
+    assert list(report.missed) == ["attention"]
+    assert "not fused  1 x no attention: the steps before its softmax are not scales" in str(report)

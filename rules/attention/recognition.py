@@ -10,6 +10,7 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product
+from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.attention.masks import LARGEST, Mask, added_mask, selecting_mask
@@ -224,6 +225,7 @@ def recognise_attention(view: GroupView) -> Iterator[Merge]:
     for root, (p, v) in view.nodes("MatMul"):
         assert p is not None
         assert v is not None
+        found: Probabilities | None = None
         try:
             found = reader.probabilities(p) if root.dtype in FLOATS else None
             if found is not None:
@@ -234,7 +236,14 @@ def recognise_attention(view: GroupView) -> Iterator[Merge]:
                     "the steps before its softmax are not scales, a cap and masks of a product of queries and keys"
                 )
         except Unmet as reason:
-            view.missed("attention", root, reason)
+            if not _is_quantised(found):
+                view.missed("attention", root, reason)
+
+
+def _is_quantised(found: Probabilities | None) -> bool:
+    """Whether there is quantisation inside: `attention.quantised` reads that, where a target has the operator."""
+    steps = () if found is None else (*found.scores.steps, *found.steps)
+    return any(traits_of(step.op).quantises for step in steps)
 
 
 def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
