@@ -86,7 +86,7 @@ def test_results_are_right_at_all_sizes(name: str, form: dict[str, str], real_mo
         feeds = _feeds(original, sizes)
         expected = original.run(None, feeds)
         for session in ours:
-            for a, b in zip(expected, session.run(None, feeds), strict=True):
+            for a, b in zip(map(np.asarray, expected), map(np.asarray, session.run(None, feeds)), strict=True):
                 np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(1.0, float(np.abs(a).max(initial=0))))
 
 

@@ -332,12 +332,12 @@ _WRITTEN: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
 def from_expression(text: str, names: frozenset[str]) -> Dim:
     """What the name of an extent says: exporters write expressions over the symbols ``names`` of a model's inputs.
 
-    Any other name is a symbol of its own, and so is an expression with one.
+    Any other name is a symbol of its own, and so is an expression with one. ``batch-size`` is a name if an input has it.
     """
-    if text in names:
+    if text in names and not set(text) & set("+*/( "):
         return symbol(text)
     try:
-        return _expression(ast.parse(text, mode="eval").body, names)
+        return _expression(ast.parse(text, mode="eval").body, names - {text})
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError):
         return symbol(text)
 

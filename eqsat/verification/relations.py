@@ -10,12 +10,12 @@ that node, else it is dropped.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from eqsat.ir.extents import substitute, symbols
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import TensorType
@@ -75,7 +75,7 @@ def symbols_of(graph: Graph) -> tuple[str, ...]:
         tensor = graph.type_of(name)
         if isinstance(tensor, TensorType):
             found.update(dict.fromkeys(d for d in tensor.shape or () if isinstance(d, str)))
-    return tuple(d for d in found if not _is_expression(d, found))
+    return tuple(d for d in found if symbols(d) == {d})
 
 
 def leading_symbols(graph: Graph) -> frozenset[str]:
@@ -96,18 +96,9 @@ def input_shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, tuple[int,
 
 
 def extent_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
-    """An extent as a number. A sum or product of known symbols is worked out; an unknown symbol becomes 4."""
-    if isinstance(dimension, int):
-        return dimension
-    if dimension in sizes:
-        return sizes[dimension]
-    total = 0
-    for term in dimension.split("+"):
-        factors = [sizes.get(w, int(w) if w.isdigit() else None) for w in map(str.strip, term.split("*"))]
-        if None in factors:
-            return 4
-        total += int(np.prod([f for f in factors if f is not None]))
-    return total
+    """An extent as a number. What is made of known symbols is worked out; with an unknown one it becomes 4."""
+    found = substitute(dimension, sizes)
+    return found if isinstance(found, int) else 4
 
 
 def relations_of(graph: Graph) -> Relations:
@@ -286,8 +277,3 @@ def _solutions(difference: Sum, order: Sequence[str]) -> Iterator[tuple[str, Sum
             value = Sum().plus(difference.with_(symbol, Sum()), -times)
             if value.number >= 0 and all(n > 0 for n in value.symbols.values()) and (value.symbols or value.number):
                 yield symbol, value
-
-
-def _is_expression(symbol: str, among: Mapping[str, None]) -> bool:
-    words = re.findall(r"[A-Za-z_]\w*", symbol)
-    return bool(words) and words != [symbol] and all(w in among for w in words)

@@ -121,6 +121,13 @@ def test_names_in_files_are_read_as_expressions_of_symbols_that_inputs_have(text
     assert from_expression(text, frozenset(("batch", "seq", "past", "batch-size"))) == found
 
 
+def test_an_input_may_have_an_expression_itself() -> None:
+    names = frozenset(("past", "seq", "past + seq", "other + seq"))
+    assert from_expression("past + seq", names) == "past + seq"
+    assert symbols(from_expression("past + seq", names)) == {"past", "seq"}
+    assert symbols(from_expression("other + seq", names)) == {"'other + seq'"}
+
+
 def test_names_that_read_as_something_else_are_quoted() -> None:
     assert symbol("seq_len.1") == "seq_len.1"
     for name in ("a b", "2", "a*b", "?1", "max(a)", "-n"):
