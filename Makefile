@@ -46,7 +46,7 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

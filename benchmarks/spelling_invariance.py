@@ -120,7 +120,7 @@ def _onnxscript_for_onnxruntime(model: Any) -> Counts:
 
 
 def _onnxsim(model: Any) -> Counts:
-    import onnxsim
+    import onnxsim  # pyright: ignore[reportMissingImports]  # optional
 
     return _counted(onnxsim.simplify(model)[0])
 
