@@ -71,11 +71,18 @@ def assuming(sizes: Mapping[str, int]) -> Iterator[None]:
         _assumed.reset(token)
 
 
+def leading_symbols(graph: Graph) -> frozenset[str]:
+    """Symbols that are the first extent of inputs of two axes or more, and no other extent: batches."""
+    shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
+    first = {shape[0] for shape in shapes if len(shape) > 1}
+    others = {d for shape in shapes for d in shape[1:]}
+    return frozenset(d for d in first - others if isinstance(d, str))
+
+
 def assumed_sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
     """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, and `TYPICAL_EXTENT`.
 
-    A batch is a leading extent of inputs with several axes, and no other extent. Raises `OptionError` for a symbol that no
-    input has, and an extent that is not positive.
+    Batches are the `leading_symbols`. Raises `OptionError` for a symbol that no input has, and an extent that is not positive.
     """
     shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
     known = dict.fromkeys(s for shape in shapes for d in shape for s in sorted(symbols(d)) if not s.startswith("?"))
@@ -84,7 +91,7 @@ def assumed_sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
             raise OptionError(f"assume: the model has no symbolic dimension {name!r}; {choices(name, known)}")
         if size <= 0:
             raise OptionError(f"assume: {name} = {size}: an extent is an integer of at least 1")
-    batches = {shape[0] for shape in shapes if len(shape) > 1} - {d for shape in shapes for d in shape[1:]}
+    batches = leading_symbols(graph)
     return {s: given.get(s, 1 if s in batches else TYPICAL_EXTENT) for s in known}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from eqsat.ir.extents import substitute, symbols
 from eqsat.ir.graph import Graph
+from eqsat.ir.nominal import leading_symbols
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import TensorType
 from eqsat.verification.extents import Sized, sized
@@ -76,14 +77,6 @@ def symbols_of(graph: Graph) -> tuple[str, ...]:
         if isinstance(tensor, TensorType):
             found.update(dict.fromkeys(d for d in tensor.shape or () if isinstance(d, str)))
     return tuple(d for d in found if symbols(d) == {d})
-
-
-def leading_symbols(graph: Graph) -> frozenset[str]:
-    """Symbols that are the first extent of inputs of two axes or more, and no other extent: batches."""
-    shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
-    first = {shape[0] for shape in shapes if len(shape) > 1}
-    others = {d for shape in shapes for d in shape[1:]}
-    return frozenset(d for d in first - others if isinstance(d, str))
 
 
 def input_shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

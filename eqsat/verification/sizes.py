@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from eqsat.ir.graph import Graph
+from eqsat.ir.nominal import leading_symbols
 from eqsat.verification.extents import sized
-from eqsat.verification.relations import input_shapes, leading_symbols, relations_of, symbols_of
+from eqsat.verification.relations import input_shapes, relations_of, symbols_of
 
 TRIAL_BYTES = 1 << 29
 """Extents are chosen so that the values alive at once are estimated to take no more than this, constants aside. (What a run

@@ -34,7 +34,7 @@ def _known_heads(m: Match) -> bool:
 
 
 @condition("heads and sequence change places")
-def _swapped(m: Match) -> bool:
+def heads_and_sequence_swapped(m: Match) -> bool:
     return permutation_of(m.t) == SWAP
 
 
@@ -55,7 +55,7 @@ def _transposed(d: Sampler) -> dict[str, Any]:
 
 @rule(
     apply("Transpose", apply("Attention", q, k, v, mask).named("a")).named("t"),
-    where=[_swapped, _known_heads],
+    where=[heads_and_sequence_swapped, _known_heads],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     sample=_transposed,

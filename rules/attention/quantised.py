@@ -14,6 +14,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.attention.layout import SWAP
 from eqsat.rules.attention.reading import Probabilities, Reader, Step
 from eqsat.rules.attention.recognition import batch_and_heads, check_batches, grouped, result_of
 from eqsat.rules.linear.alignment import regrouped
@@ -21,7 +22,6 @@ from eqsat.rules.terms import permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.attention import masked_by_window
 
-SWAP = (0, 2, 1, 3)
 _Edge = tuple[Ref, tuple[Step, ...]]
 _QUANTISED = ("DequantizeLinear", "QuantizeLinear")
 SOURCE = "the same operators in the same order"

@@ -18,8 +18,9 @@ from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
+from eqsat.rules.attention.layout import SWAP, heads_and_sequence_swapped
 from eqsat.rules.attention.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
-from eqsat.rules.terms import condition, int64s, permutation_of
+from eqsat.rules.terms import int64s
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -183,7 +184,6 @@ def embed_part_of_the_features(view: GroupView) -> Iterator[Merge]:
                 yield node, apply("RotaryEmbedding", whole, *caches, **attributes)
 
 
-SWAP = (0, 2, 1, 3)
 x, c, s = variables("x c s")
 
 
@@ -196,14 +196,9 @@ def _draw_transposed(d: Sampler) -> dict[str, Any]:
     return {**found, "r": {"interleaved": 1} if d.chance(0.3) else {}}
 
 
-@condition("heads and sequence change places")
-def _swapped(m: Match) -> bool:
-    return m.x.rank == 4 and permutation_of(m.t) == SWAP
-
-
 @rule(
     apply("RotaryEmbedding", apply("Transpose", x).named("t"), c, s).named("r"),
-    where=[_swapped],
+    where=[heads_and_sequence_swapped],
     exactness=Exactness.ROUNDING,
     source="ONNX RotaryEmbedding: inputs of three axes",
     sample=_draw_transposed,
@@ -272,22 +267,19 @@ class _Reader:
             if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
                 if x.shape == (*shape[:-1], size) and not interleaved:
                     return x
-            elif _is_function(op, len(inputs)) or (_keeps_features(op) and x.shape[-1:] == shape[-1:]):
-                try:
-                    inner = self.half(x, interleaved, depth - 1)
-                except Unmet:
-                    continue
-                if _is_function(op, len(inputs)):
-                    return apply(op, inner)
-                if op == "Cast":
-                    return apply(op, inner, to=int(value.dtype))
+                continue
+            computes = _is_function(op, len(inputs))
+            views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == shape[-1:]
+            if not (computes or views or op == "Cast"):
+                continue
+            try:
+                inner = self.half(x, interleaved, depth - 1)
+            except Unmet:
+                continue
+            if views:
                 return viewed(inner, (*x.shape[:-1], size), (*shape[:-1], size), x)
+            return apply(op, inner) if computes else apply(op, inner, to=int(value.dtype))
         raise Unmet("the halves of a factor may differ")
-
-
-def _keeps_features(op: str) -> bool:
-    """Whether an operator may convert elements, or change other axes than the last."""
-    return op in ("Reshape", "Unsqueeze") or op == "Cast"
 
 
 def _is_function(op: str, inputs: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -55,11 +56,17 @@ class Indices:
     """Values that count along axes, by class."""
 
     def __init__(self, view: GroupView) -> None:
+        self._view = view
         self._found: dict[int, Places | None] = {}
-        self.nodes: dict[int, list[Node]] = {}
+
+    @cached_property
+    def nodes(self) -> dict[int, list[Node]]:
+        """The operators read, by class. Most graphs have no look-up that asks for them."""
+        nodes: dict[int, list[Node]] = {}
         for op in (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat"):
-            for node, inputs in view.nodes(op):
-                self.nodes.setdefault(node.handle, []).append((op, node, inputs))
+            for node, inputs in self._view.nodes(op):
+                nodes.setdefault(node.handle, []).append((op, node, inputs))
+        return nodes
 
     def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:
         """``value`` as a sum of places, or ``None``."""
