@@ -23,11 +23,12 @@ from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
-from eqsat.fusion import fuse_program, program_of, select_joint
-from eqsat.fusion.sources import graph_of_program
+from eqsat.fusion import fuse_program
+from eqsat.fusion.program_graph import graph_of_program
 from eqsat.fusion.work import kernel_work
 from eqsat.growth import rule_scope
 from eqsat.ir.graph import Graph
+from eqsat.joint import program_of, select_joint
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select

@@ -22,14 +22,15 @@ from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import take_snapshot
 from eqsat.exactness import Exactness
-from eqsat.fusion import fuse_program, select_joint
+from eqsat.fusion import fuse_program
 from eqsat.fusion.cones import ConePrices, cone_of
-from eqsat.fusion.matching import Matcher
-from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
+from eqsat.fusion.program_graph import graph_of_program
 from eqsat.fusion.slices import with_slices
-from eqsat.fusion.sources import graph_of_program
+from eqsat.fusion.templates import Matcher
 from eqsat.growth import rule_scope
+from eqsat.joint import select_joint
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select

@@ -165,7 +165,7 @@ def close(a: Any, b: Any, rtol: float, atol: float) -> bool:
 def round_trip(model: onnx.ModelProto) -> onnx.ModelProto:
     """Reads and writes the model."""
     from eqsat.backends.onnx_file import to_model
-    from eqsat.frontends.onnx_model import load_onnx
+    from eqsat.frontends.onnx.model import load_onnx
 
     return to_model(load_onnx(model))
 
@@ -175,7 +175,7 @@ def at_opset(opset: int) -> Transform:
 
     def transform(model: onnx.ModelProto) -> onnx.ModelProto:
         from eqsat.backends.onnx_file import to_model
-        from eqsat.frontends.onnx_model import load_onnx
+        from eqsat.frontends.onnx.model import load_onnx
 
         graph = load_onnx(model)
         if any(node.opaque for node in graph.nodes):

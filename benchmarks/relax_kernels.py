@@ -25,8 +25,8 @@ import onnx
 
 import eqsat
 from eqsat.backends.onnx_file import to_model
+from eqsat.frontends.relax.library import from_onnx, relax
 from eqsat.relax import Executable, fused, kernel_count, optimize, to_module
-from eqsat.relax.library import from_onnx, relax
 from eqsat.verification.feeds import random_feeds
 
 NAMES = ("bert_base_b1s128", "nasrnn", "resnet50", "squeezenet")

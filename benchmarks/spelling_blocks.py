@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks import spellings, spellings_of_structures  # noqa: F401  (they register themselves)
 from benchmarks.respelling import respell
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.ir.versions_envelope import Envelope
 
 BATCH, ROWS, HEADS, SIZE = 2, 6, 3, 4
 WIDTH = HEADS * SIZE

@@ -35,7 +35,7 @@ start = time.perf_counter()
 _TOOLS = {
     "eqsat": """
 import eqsat, eqsat.rules, egglog.bindings, scipy.optimize, onnx, onnx.checker, onnx.shape_inference
-import eqsat.frontends.onnx_model, eqsat.backends.onnx_file, eqsat.ir.operators, onnxruntime
+import eqsat.frontends.onnx.model, eqsat.backends.onnx_file, eqsat.ir.operators, onnxruntime
 imported = time.perf_counter(); base = resident(); open("/proc/self/clear_refs", "w").write("5"); begin = time.perf_counter()
 result = eqsat.optimize(source, form="flat", verify=False)
 result.save(target)

@@ -14,10 +14,10 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import OutputError
 from eqsat.exactness import Exactness
-from eqsat.fusion import JointSelection, program_of, select_joint
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
+from eqsat.joint import JointSelection, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program

@@ -14,7 +14,7 @@ def load(
     """A graph from a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a `Graph` or an object of PyTorch (docs/torch.md)."""
     if isinstance(source, Graph):
         return source
-    from eqsat.frontends.onnx_model import load_onnx
+    from eqsat.frontends.onnx.model import load_onnx
 
     return load_onnx(readable(source, example_inputs, dynamic_shapes), dims=dims)
 

@@ -30,12 +30,14 @@ ALLOWED: dict[str, set[str]] = {
     "extract": {"errors"},
     "lower": BASE | {"ir", "rewrite", "egraph", "cost", "extract"},
     "fusion": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower"},
-    "placement": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower", "fusion", "backends", "extraction"},
+    "bounds": BASE | {"ir", "cost", "extract", "fusion"},
+    "joint": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower", "fusion", "bounds"},
+    "placement": BASE | {"ir", "rewrite", "egraph", "cost", "extract", "lower", "fusion", "joint", "backends", "extraction"},
     "verification": BASE | {"ir", "frontends", "backends", "lower"},
     "report": BASE | {"ir", "notebook"},
     "notebook": BASE | {"report"},
     "inspection": BASE | {"ir", "cost", "lower"},
-    "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "fusion"},
+    "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "joint"},
     "bodies": BASE | {"ir", "backends", "lower", "options", "report"},
     "budget": BASE | {"cost", "lower", "fusion", "extraction"},
     "options": BASE | {"cost", "backends", "placement"},
@@ -50,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "calibrate": BASE | {"ir", "backends", "cost"},
     "speed": BASE | {"sources", "ir", "backends", "cost", "verification", "options", "pipeline"},
-    "relax": BASE | {"ir", "backends", "lower", "pipeline"},
+    "relax": BASE | {"ir", "frontends", "backends", "lower", "pipeline"},
     "dynamo": BASE | {"frontends", "backends", "options", "pipeline"},
     "engines": BASE | {"ir", "backends", "lower", "relax"},
     "commands": BASE | {
@@ -142,7 +144,13 @@ def _lists_of_operators(source: str) -> int:
 
 def test_facts_about_operators_stand_on_their_definitions() -> None:
     """As traits (`eqsat.ir.traits`), not as lists of names. Tables of opsets and grids of timings are no such facts."""
-    skipped = ("eqsat/ir/operators/", "eqsat/ir/versions", "eqsat/calibrate/", "eqsat/rules/", "eqsat/extract/")
+    skipped = (
+        "eqsat/ir/operators/",
+        "eqsat/frontends/onnx/versions/",
+        "eqsat/calibrate/",
+        "eqsat/rules/",
+        "eqsat/extract/",
+    )
     paths = [str(path.relative_to(ROOT)) for _, path in _modules()]
     counts = {p: _lists_of_operators((ROOT / p).read_text()) for p in paths if not p.startswith(skipped)}
     assert sum(counts.values()) <= LISTS_OF_OPERATORS, {p: n for p, n in counts.items() if n}

@@ -17,7 +17,7 @@ import eqsat.bodies
 from eqsat.backends.onnx_file import to_model
 from eqsat.errors import VerificationError
 from eqsat.exactness import Exactness
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.graph import Graph, bodies_of
 
 RANDOM = np.random.default_rng(0)

@@ -17,7 +17,7 @@ import eqsat
 import eqsat.rules  # registers the shipped rules
 from eqsat.backends.onnx_form import may_hold
 from eqsat.exactness import Exactness
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.graph import with_bodies
 from eqsat.ir.interpret import run
 from eqsat.report import Report

@@ -17,11 +17,11 @@ from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kerne
 from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.types import DType, TensorType
-from eqsat.ir.versions_envelope import Envelope
 
 EMBED_LIMIT_BYTES = 8 << 20
 """Models whose constants take no more than this are written as one file."""

@@ -10,6 +10,9 @@ import numpy as np
 
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.errors import OutputError
+from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.subgraphs import bodies_in
+from eqsat.frontends.onnx.versions import OLDEST, Refusal, downgrade, first_version, means_the_same, since_version
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
@@ -17,9 +20,6 @@ from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
-from eqsat.ir.versions import OLDEST, Refusal, downgrade, first_version, means_the_same, since_version
-from eqsat.ir.versions_bodies import bodies_in
-from eqsat.ir.versions_envelope import Envelope
 
 _NEWEST_BY_RUNTIME: dict[tuple[int, ...], int] = {(1, 20): 21, (1, 21): 22, (1, 22): 22, (1, 23): 23, (1, 24): 24}
 """Newest opset that releases of ONNX Runtime load, for machines on which it cannot be asked."""
@@ -90,7 +90,7 @@ class Form:
 
 
 class _Values:
-    """What steps between versions ask of the graph. Implements `eqsat.ir.versions.Values`."""
+    """What steps between versions ask of the graph. Implements `eqsat.frontends.onnx.versions.Values`."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

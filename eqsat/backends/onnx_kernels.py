@@ -239,7 +239,7 @@ def _function(
 
 def _domains(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """Domains, beside the default one, of nodes and of those in their bodies."""
-    from eqsat.ir.versions_bodies import bodies_in
+    from eqsat.frontends.onnx.subgraphs import bodies_in
 
     graph = onnx.GraphProto()
     graph.node.extend(nodes)

@@ -6,8 +6,8 @@ from typing import Any
 
 from eqsat.backends.onnx_form import Form, choose_form, in_form
 from eqsat.errors import OutputError
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.graph import Graph
-from eqsat.ir.versions_envelope import Envelope
 
 _FIRST_RUNTIME = {
     13: "1.7",

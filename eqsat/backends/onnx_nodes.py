@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 
 from eqsat.backends.onnx_form import form_of_body
+from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.subgraphs import rename_captures
 from eqsat.ir.constants import Constant
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, bodies_of
 from eqsat.ir.schemas import schema_of
 from eqsat.ir.types import DType, OpaqueType, TensorType, Type
-from eqsat.ir.versions_bodies import rename_captures
-from eqsat.ir.versions_envelope import Envelope
 
 _KIND = onnx.AttributeProto
 

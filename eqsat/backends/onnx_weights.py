@@ -12,9 +12,9 @@ from pathlib import Path
 import onnx
 
 from eqsat.backends.onnx_nodes import describe_tensor, tensor_bytes
+from eqsat.frontends.onnx.envelope import file_stamp
 from eqsat.ir.constants import Constant
 from eqsat.ir.types import DType
-from eqsat.ir.versions_envelope import file_stamp
 
 PAGE_BYTES = 4096
 """Large tensors start at a multiple of this, so that they can be mapped."""

@@ -23,7 +23,7 @@ FUSIONS = ("cones", "post-dominator")
 class Stage:
     """One stage of a template: the operators that it takes.
 
-    ``accepts``: names of operators and labels (`eqsat.fusion.operation`). ``once``: at most one operator. ``required``: at
+    ``accepts``: names of operators and labels (`eqsat.fusion.graph`). ``once``: at most one operator. ``required``: at
     least one. ``entry``: reads nothing that the same kernel computes, views aside. ``same_size``: what it reads from an
     anchor of the kernel has as many elements as what it computes. ``row_fits``: a row of the operator must fit on the chip.
     ``from_input``: the single operator of a later stage reads its values as inputs from this one on only: 3 for what the mask

@@ -13,7 +13,7 @@ from eqsat.ir.operator import Kind, defined_operators, operator, split_key
 from eqsat.ir.types import DType
 
 LABELS = ("elementwise", "broadcast", "injective", "reduction", "row", "window", "anchor", "view", "opaque")
-"""What a stage may accept beside operators by name (`eqsat.fusion.operation`, docs/targets.md)."""
+"""What a stage may accept beside operators by name (`eqsat.fusion.graph`, docs/targets.md)."""
 
 Check = Callable[[str, Any], None]
 

@@ -15,8 +15,8 @@ from itertools import islice, product
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.extract.knuth import knuth
-from eqsat.fusion.matching import Cone, Matcher
-from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.graph import FusionGraph
+from eqsat.fusion.templates import Cone, Matcher
 from eqsat.fusion.work import group_work
 
 _LARGEST_CONE = 96

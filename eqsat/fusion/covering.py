@@ -11,8 +11,8 @@ from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
 from eqsat.fusion.cones import operands_first
-from eqsat.fusion.matching import Cone
-from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.graph import FusionGraph
+from eqsat.fusion.templates import Cone
 
 _MOST_DIVES = 12
 _MOST_BRANCHES = 40

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePrices, cone_of, operands_first
-from eqsat.fusion.matching import Cone, Matcher
-from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.graph import FusionGraph
+from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.operator import Kind
 
 

@@ -13,12 +13,12 @@ from eqsat.errors import OptionError
 from eqsat.exactness import Exactness
 from eqsat.fusion.cones import ConePool, ConePrices, cone_of
 from eqsat.fusion.covering import Covering, Pool, cover
-from eqsat.fusion.matching import Cone, Matcher
+from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.merging import kernels_before, merge_kernels, written
-from eqsat.fusion.operation import FusionGraph
 from eqsat.fusion.postdominator import post_dominator_groups
+from eqsat.fusion.program_graph import ProgramGraph, graph_of_program
 from eqsat.fusion.slices import with_slices
-from eqsat.fusion.sources import ProgramGraph, graph_of_program
+from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind
 from eqsat.ir.order import dependency_order

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 
-from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
 
 

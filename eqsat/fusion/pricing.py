@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from eqsat.cost.model import CostModel, Work, at_load, work_of
 from eqsat.cost.target import Target
-from eqsat.fusion.sources import application_of, graph_of_program
+from eqsat.fusion.program_graph import application_of, graph_of_program
 from eqsat.fusion.work import kernel_work
 from eqsat.ir.at_load import computed_at_load
 from eqsat.ir.graph import Graph

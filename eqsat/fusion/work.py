@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eqsat.cost.model import Work
-from eqsat.fusion.operation import FusionGraph
-from eqsat.fusion.sources import ProgramGraph
+from eqsat.fusion.graph import FusionGraph
+from eqsat.fusion.program_graph import ProgramGraph
 from eqsat.ir.operator import Kind
 from eqsat.lower.program import Kernel
 

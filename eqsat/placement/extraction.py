@@ -7,12 +7,12 @@ from typing import Any
 
 from eqsat.cost.model import CostModel
 from eqsat.extraction import Extraction, Saturated, can_be_written
-from eqsat.fusion import select_joint
-from eqsat.fusion.covering import NoKernelError
+from eqsat.fusion import NoKernelError
 from eqsat.ir.devices import device_of
 from eqsat.ir.nominal import nominal
 from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.types import TensorType
+from eqsat.joint import select_joint
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable
 from eqsat.placement.annotate import Annotated

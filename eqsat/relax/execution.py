@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import ModelError
+from eqsat.frontends.relax.library import relax, tvm
 from eqsat.ir.interpret import check_feeds
 from eqsat.lower.program import Program
-from eqsat.relax.library import relax, tvm
 from eqsat.relax.module import to_module
 
 

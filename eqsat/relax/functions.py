@@ -12,8 +12,8 @@ from typing import Any
 import onnx
 
 from eqsat.errors import ModelError
+from eqsat.frontends.relax.library import from_onnx, relax, tvm
 from eqsat.ir.graph import Node
-from eqsat.relax.library import from_onnx, relax, tvm
 
 _MISREAD = frozenset({"Attention"})
 """Operators of the default domain that the frontend takes for others of the same name."""

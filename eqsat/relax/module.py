@@ -17,6 +17,8 @@ import onnx
 from eqsat.backends.onnx_form import Form, choose_form, in_form
 from eqsat.backends.onnx_kernels import Calls, call_kernels
 from eqsat.errors import ModelError
+from eqsat.frontends.relax import OPAQUE_DOMAIN
+from eqsat.frontends.relax.library import relax, tvm
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_node
@@ -24,10 +26,6 @@ from eqsat.ir.operator import definition_of
 from eqsat.ir.types import TensorType, Type, type_of_array
 from eqsat.lower.program import Kernel, Program
 from eqsat.relax.functions import check_operators, composed, legalized, read_functions
-from eqsat.relax.library import relax, tvm
-
-OPAQUE_DOMAIN = "relax"
-"""Domain of nodes that stand for a call of Relax which we do not understand."""
 
 
 @dataclass(frozen=True)

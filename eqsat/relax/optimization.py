@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat.frontends.relax import from_module
+from eqsat.frontends.relax.library import relax, tvm
 from eqsat.pipeline import optimize as optimize_graph
-from eqsat.relax.library import relax, tvm
 from eqsat.relax.module import emit_main, plan_calls
-from eqsat.relax.reader import from_module
 
 
 def optimize(module: Any, *, target: Any = "tvm-like", composite: bool = False, **options: Any) -> Any:

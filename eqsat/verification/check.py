@@ -120,7 +120,7 @@ def verify_models(
     Raises `ModelError` if a model cannot be read or the two have different inputs or outputs, `FeedError` if ``feeds``
     do not fit.
     """
-    from eqsat.frontends.onnx_model import load_onnx
+    from eqsat.frontends.onnx.model import load_onnx
 
     a, b = (s if isinstance(s, Graph) else load_onnx(s) for s in (a_source, b_source))
     mismatch = _signature_mismatch(a, b)

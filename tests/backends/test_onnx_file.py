@@ -19,7 +19,7 @@ from eqsat.backends.onnx_file import save_onnx, to_model, to_model_and_weights
 from eqsat.backends.onnx_form import newest_opset
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import OutputError
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes, Graph, Node, with_bodies
 from eqsat.ir.types import tensor_type

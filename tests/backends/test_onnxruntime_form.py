@@ -15,7 +15,7 @@ from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 from eqsat.cli import app
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run

@@ -12,7 +12,7 @@ import pytest
 import eqsat
 from eqsat.cost.target import as_target, load_target, parse_target, target_names
 from eqsat.cost.target_file import LABELS
-from eqsat.fusion.operation import Operation
+from eqsat.fusion.graph import Operation
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "targets.md"
 (EXAMPLE,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)

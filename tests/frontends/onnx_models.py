@@ -9,7 +9,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from eqsat.backends.onnx_file import to_model
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 
 Arrays = Mapping[str, np.ndarray]
 

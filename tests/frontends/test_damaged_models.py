@@ -9,7 +9,7 @@ import pytest
 from onnx_models import assert_same, info, model, node, noise, run
 
 from benchmarks.damaged import damaged, outcome
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 
 
 def _sources() -> list[bytes]:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnx_models import model, node, noise
 
 from eqsat.errors import ModelError, ShapeError
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 
 X = noise(2, 3)
 

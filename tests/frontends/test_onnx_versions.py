@@ -11,9 +11,9 @@ import pytest
 from onnx_models import Arrays, assert_round_trip, assert_same, model, node, noise, run
 
 from eqsat.backends.onnx_file import to_model
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
+from eqsat.frontends.onnx.versions import steps_of
 from eqsat.ir.operator import OPSET
-from eqsat.ir.versions import steps_of
 
 X = noise(2, 3, 4, 4)
 Parts = tuple[list[onnx.NodeProto], Arrays, Arrays]

@@ -13,7 +13,7 @@ from itertools import product
 
 from eqsat.cost.model import CostModel, FormulaModel, Work
 from eqsat.cost.target import Stage, Target, Template
-from eqsat.fusion.operation import FusionGraph, Operation
+from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.fusion.work import group_work
 from eqsat.ir.operator import Kind
 from eqsat.ir.types import DType, TensorType

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eqsat.fusion import blockwise, separators
+from eqsat.bounds.blocks import bound as blockwise
+from eqsat.bounds.blocks import separators
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from brute_force import ALL, LIGHT, MODEL, optimum, random_problem, target
 from eqsat.cost.target import Target
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
-from eqsat.fusion.operation import FusionGraph
+from eqsat.fusion.graph import FusionGraph
 
 
 def solve(graph: FusionGraph, machine: Target, limit: int = 100_000) -> tuple[Covering | None, bool]:

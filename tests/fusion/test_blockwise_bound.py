@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
+from eqsat.bounds.blocks import bound as blockwise
+from eqsat.bounds.blocks import separators
+from eqsat.bounds.blocks.block import block_of, equal_blocks
+from eqsat.bounds.blocks.bound import blockwise_bound
 from eqsat.cost.model import find_cost_model
-from eqsat.fusion import blockwise, separators
-from eqsat.fusion.blocks import block_of, equal_blocks
-from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
+from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.merging import merge_kernels
-from eqsat.fusion.operation import FusionGraph
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -63,8 +64,8 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
             continue
         kernels = merge_kernels(graph.restricted(found.choice(graph)), found.kernels, machine, prices)
         price = sum(c.price for c in kernels.values())
-        for hints in ((), kernels.values()):
-            relaxed = blockwise_bound(graph, machine, model, time_limit_s=10.0, kernels=hints)
+        for good in ((), kernels.values()):
+            relaxed = blockwise_bound(graph, machine, model, time_limit_s=10.0, kernels=good)
             if relaxed is not None:
                 bounded += 1
                 assert relaxed.bound <= price * (1 + 1e-9), seed

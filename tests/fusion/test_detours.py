@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
+from eqsat.bounds.blocks.bound import blockwise_bound
+from eqsat.bounds.blocks.detours import without_detours
+from eqsat.bounds.bound import relaxed_bound
+from eqsat.bounds.kernels import covering_of, spanned, with_written_signs
+from eqsat.bounds.views import merge_views
 from eqsat.cost.model import find_cost_model
-from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePrices
-from eqsat.fusion.detours import without_detours
-from eqsat.fusion.operation import FusionGraph, Operation
-from eqsat.fusion.quotient import merge_views
-from eqsat.fusion.readoff import covering_of, spanned, with_written_signs
-from eqsat.fusion.relaxation import relaxed_bound
+from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType, TensorType

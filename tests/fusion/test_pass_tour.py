@@ -13,12 +13,13 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target, target_names
 from eqsat.egraph.encode import encode
 from eqsat.egraph.snapshot import take_snapshot
-from eqsat.fusion import fuse_program, program_of, select_joint
-from eqsat.fusion.sources import graph_of_program
+from eqsat.fusion import fuse_program
+from eqsat.fusion.program_graph import graph_of_program
 from eqsat.fusion.work import group_work
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
+from eqsat.joint import program_of, select_joint
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from brute_force import ALL, KINDS, LIGHT, optimum, random_problem, target
 
+from eqsat.bounds.bound import relaxed_bound
+from eqsat.bounds.kernels import covering_of
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Stage, Target, Template
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
+from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.fusion.merging import merge_kernels
-from eqsat.fusion.operation import FusionGraph, Operation
-from eqsat.fusion.readoff import covering_of
-from eqsat.fusion.relaxation import relaxed_bound
 from eqsat.ir.types import DType, TensorType
 
 
@@ -86,9 +86,9 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
             waiting = [c for c in waiting if c not in runnable]
         assert {c for c in graph.roots if graph.members[c]} <= ready
         for detail in (0, 1, 2):
-            for hints in ((), kernels.values()):
+            for good in ((), kernels.values()):
                 relaxed = relaxed_bound(
-                    graph, machine, model, time_limit_s=10.0, kernels=hints, attempts=((detail, 10_000, 1.0),)
+                    graph, machine, model, time_limit_s=10.0, kernels=good, attempts=((detail, 10_000, 1.0),)
                 )
                 assert relaxed is not None
                 assert relaxed.bound <= price * (1 + 1e-9), (seed, detail)

@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 from brute_force import ALL, KINDS, LIGHT, chain, optimum, random_problem, target
 
+from eqsat.bounds.blocks import bound as blockwise
+from eqsat.bounds.blocks.block import block_of
+from eqsat.bounds.blocks.bound import blockwise_bound
+from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisites
+from eqsat.bounds.blocks.separators import separated
+from eqsat.bounds.blocks.slow_kernels import before, held_across
+from eqsat.bounds.focus import Focus
+from eqsat.bounds.prerequisites import Prerequisites
+from eqsat.bounds.readers import Readers
+from eqsat.bounds.relaxed_templates import mode_of, unfinished
+from eqsat.bounds.states import ANY, reach_of
+from eqsat.bounds.views import merge_views
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Stage, Target, Template
-from eqsat.fusion import blockwise
-from eqsat.fusion.blockneeds import BlockNeeds, NoNeeds
-from eqsat.fusion.blocks import block_of
-from eqsat.fusion.blockwise import blockwise_bound
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
-from eqsat.fusion.hints import Hints
-from eqsat.fusion.matching import Cone
-from eqsat.fusion.modes import mode_of, unfinished
-from eqsat.fusion.needs import Needs
-from eqsat.fusion.operation import FusionGraph, Operation
-from eqsat.fusion.quotient import merge_views
-from eqsat.fusion.readers import Readers
-from eqsat.fusion.separators import separated
-from eqsat.fusion.slowkernels import before, held_across
-from eqsat.fusion.states import ANY, reach_of
+from eqsat.fusion.graph import FusionGraph, Operation
+from eqsat.fusion.templates import Cone
 from eqsat.ir.types import DType, TensorType
 
 pytestmark = pytest.mark.usefixtures("small_blocks", "slow_kernels_cut")
@@ -175,19 +175,21 @@ def test_blocks_know_what_kernels_cannot_read() -> None:
     graph, machine = layers(2), target(LIGHT, 16)
     usable = [True] * len(graph.operations)
     merged = merge_views(graph, usable)
-    whole = Needs(graph, usable, merged, machine)
+    whole = Prerequisites(graph, usable, merged, machine)
     parts = separated(merged.graph, machine)
     assert parts is not None
     block = block_of(parts, len(parts.separators), machine, {}, whole)
-    needs = block.needs
-    assert isinstance(needs, BlockNeeds)
-    assert needs.once(block.borders.source)
+    prerequisites = block.prerequisites
+    assert isinstance(prerequisites, BlockPrerequisites)
+    assert prerequisites.once(block.borders.source)
     classes = {old: new for old, new in block.classes.items() if merged.graph.members[old]}
     for cls, new in classes.items():
         expected = {other for other in classes if whole.needed(cls) & whole.bit(other)}
-        assert {other for other, number in classes.items() if needs.needed(new) & needs.bit(number)} == expected
+        assert {
+            other for other, number in classes.items() if prerequisites.needed(new) & prerequisites.bit(number)
+        } == expected
     parts = replace(parts, shared=frozenset((parts.separators[-1],)))
-    apart = block_of(parts, len(parts.separators), machine, {}, whole).needs
+    apart = block_of(parts, len(parts.separators), machine, {}, whole).prerequisites
     assert apart.bit(block.classes[parts.separators[-1]]) == 0
 
 
@@ -201,6 +203,6 @@ def test_one_kernel_reads_a_value_shared_by_blocks_once() -> None:
     graph.bytes[0] = 0.0
     users = graph.users()
     mode = mode_of(0, machine.templates[0], False, 2)
-    reach = reach_of(graph, users, machine, mode, lambda *_: True, NoNeeds(3), float("inf"))
-    readers = Readers(graph, users, [reach], Hints(shared=frozenset((0,))))
+    reach = reach_of(graph, users, machine, mode, lambda *_: True, NoPrerequisites(3), float("inf"))
+    readers = Readers(graph, users, [reach], Focus(shared=frozenset((0,))))
     assert readers.kernel(0, 0, mode, ANY) == readers.kernel(0, 1, mode, ANY)

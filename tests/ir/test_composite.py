@@ -10,7 +10,7 @@ import pytest
 import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.exactness import Exactness
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import OWN_DOMAIN, define_composite, expanded
 from eqsat.ir.interpret import run

@@ -10,7 +10,7 @@ import pytest
 from onnx import shape_inference
 
 from benchmarks.inflate import MODELS
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.schema_operator import from_type_proto
 from eqsat.ir.types import TensorType, compatible
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.onnx_backend_cases import Case, cases
 from eqsat.errors import EqsatError
-from eqsat.frontends.onnx_model import load_onnx
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.operator import operator

@@ -12,10 +12,10 @@ import eqsat
 
 pytest.importorskip("tvm", reason="the extra eqsat[tvm] is not installed")
 
+from eqsat.frontends.relax.library import relax, tvm
+from eqsat.frontends.relax.site import READINGS
 from eqsat.relax import from_module
 from eqsat.relax.execution import load
-from eqsat.relax.library import relax, tvm
-from eqsat.relax.site import READINGS
 
 R = relax.op
 RNG = np.random.default_rng(3)

@@ -13,9 +13,9 @@ from eqsat.errors import ModelError
 
 pytest.importorskip("tvm", reason="the extra eqsat[tvm] is not installed")
 
+from eqsat.frontends.relax.library import relax, tvm
 from eqsat.relax import from_module, fused, kernel_count, optimize, optimizing_pass
 from eqsat.relax.execution import load
-from eqsat.relax.library import relax, tvm
 
 R = relax.op
 RNG = np.random.default_rng(2)

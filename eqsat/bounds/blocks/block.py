@@ -1,0 +1,267 @@
+"""The bound of `eqsat.bounds.relaxation` block by block, for graphs that are too large for one close look.
+
+A graph is cut at separators (`separators`). The operations of each kernel, what it reads and what it writes fall into blocks:
+ the operations that compute a separator into the block below, what it is read and written for into the block above.
+Below, it must be computed inside some kernel; above, an operation without inputs, the *source*, computes it.
+
+What the program pays below is at least the optimum there. What it pays above is compared with a problem in which each kernel that
+holds the source pays a *toll*, but for those built around an anchor below (*anchored*), which pay nothing. Let n kernels hold the
+separator. All but the first of them to be executed are of no use below but to compute it, and each of these pays there as much as
+any kernel must at least: that is the toll. If the first is anchored, the tolls are paid below. If it is not, the program pays
+below at least the optimum with the separator computed like that, which is by some *surplus* above the optimum. So the program
+costs at least the sum of the optima of the blocks, less what the surplus is short of the toll, for each separator.
+
+Where an anchored kernel is always the first, as its anchor is computed once, it may be charged for the source, too: if that is
+what the surplus is short of the toll, or more, it is the charge that the sum is less by.
+
+Where no two kernels may hold the operators of a separator, n is 1: there is no toll, and the kernel that holds the source reads
+nothing computed from it. Else the first kernel reads no such thing: one that does is not the only one to hold the source.
+
+Bytes fall apart like that. Kernels that cross a separator are taken to be bound by bytes, which is never more than their price,
+or by operations (`slow_kernels`) where these are either anchored or never the first: such kernels pay no toll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisites
+from eqsat.bounds.blocks.separators import Separated
+from eqsat.bounds.prerequisites import Prerequisites
+from eqsat.bounds.rates import Rates
+from eqsat.bounds.relaxed_templates import Mode, distinct_templates, mode_of, unfinished
+from eqsat.bounds.states import NONE, Borders
+from eqsat.cost.target import Target
+from eqsat.errors import EqsatError
+from eqsat.extract import ExtractionProblem, extract
+from eqsat.extract.core import Core
+from eqsat.extract.decompose import equal_parts
+from eqsat.extract.knuth import knuth
+from eqsat.fusion.graph import FusionGraph, Operation
+from eqsat.ir.operator import Kind
+
+_TOLL_S = 1.0
+"""Seconds for the least cost of a part of a kernel that computes a separator."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The part of a graph between two separators, ``borders.source`` and ``borders.target``, and the toll of the source.
+
+    ``classes``, ``operations``: those of the whole graph -> their numbers here. ``repeated``: classes that two kernels may
+    compute, each for itself, whatever the operator. ``shared``: what kernels that this block charges pay for reading classes
+    that other blocks read, too (`shared_reads`). ``prerequisites``: what kernels cannot read here. ``peak``: most operations
+    a second of any operator of the whole graph.
+    """
+
+    graph: FusionGraph
+    borders: Borders
+    toll: float
+    classes: Mapping[int, int]
+    operations: Mapping[int, int]
+    repeated: frozenset[int]
+    shared: Mapping[int, float]
+    prerequisites: Prerequisites
+    peak: float
+
+
+def block_of(
+    parts: Separated,
+    position: int,
+    target: Target,
+    shared: Mapping[int, float],
+    prerequisites: Prerequisites | None = None,
+) -> Block:
+    """Block number ``position``, from the leaves up, the last one up to the roots, with nothing carried into it and no toll.
+    ``shared``: `eqsat.bounds.blocks.shared_reads.prices_of_shared`; ``prerequisites``: those of the graph, if known."""
+    whole = parts.graph
+    separators = parts.separators
+    below = separators[position - 1] if position else NONE
+    top = separators[position] if position < len(separators) else NONE
+    starts = [top] if top != NONE else whole.roots
+    classes = {cls: number for number, cls in enumerate(parts.below(starts, below))}
+    graph = FusionGraph()
+    operations: dict[int, int] = {}
+    for cls in classes:
+        graph.members.append([])
+        graph.elements.append(whole.elements[cls])
+        graph.bytes.append(0.0 if cls in parts.shared else whole.bytes[cls])
+        graph.scalar.append(whole.scalar[cls])
+    source = NONE
+    for cls, number in classes.items():
+        if cls == below:
+            source = graph.add(number, _source(whole, whole.members[cls]))
+        elif cls not in parts.shared:
+            for index in whole.members[cls]:
+                operation = whole.operations[index]
+                inputs = tuple(classes[c] for c in operation.inputs)
+                operations[index] = graph.add(number, replace(operation, inputs=inputs))
+    graph.roots = tuple(classes[c] for c in starts)
+    seen: Prerequisites = NoPrerequisites(len(classes))
+    if prerequisites is not None:
+        known = _opened_once(whole, target)
+        seen = BlockPrerequisites(
+            prerequisites, graph, source if known else NONE, parts.before_shared, classes, operations
+        )
+    once = position > 0 and not light_members(whole, whole.members[below], target, below in parts.repeated)
+    optional = {label for t in target.templates for s in t.stages if not s.required for label in s.accepts}
+    once = once and optional.isdisjoint(
+        graph.operations[source].labels
+    )  # else a kernel above may hold it before its anchor
+    lost = _unfinished(parts, target, top) if top != NONE else frozenset[tuple[int, int, int]]()
+    return Block(
+        graph,
+        Borders(source, target=classes[top] if top != NONE else NONE, once=once, unfinished=lost),
+        0.0,
+        classes,
+        operations,
+        frozenset(number for cls, number in classes.items() if cls in parts.repeated),
+        {number: shared[cls] for cls, number in classes.items() if cls in shared},
+        seen,
+        max((target.peak(o.dtype) for o in whole.operations), default=1.0),
+    )
+
+
+def _unfinished(parts: Separated, target: Target, cls: int) -> frozenset[tuple[int, int, int]]:
+    """The number of a mode, the stage and the filled stages that no kernel holds a separator with."""
+    found = ((m.number, unfinished(parts.graph, parts.users, m, cls)) for m in _modes(target))
+    return frozenset((number, *state) for number, states in found for state in states)
+
+
+def _modes(target: Target) -> list[Mode]:
+    return [mode_of(n, t, False, 2) for n, t in enumerate(distinct_templates(target.templates))]
+
+
+def _opened_once(graph: FusionGraph, target: Target) -> bool:
+    """Whether all operators that kernels are built around are computed by one kernel each."""
+    modes = [mode for mode in _modes(target) if mode.required]
+    again = (o.labels for o in graph.operations if o.kind.value in target.recompute)
+    return not any(mode.opens(labels) for labels in again for mode in modes)
+
+
+def _source(graph: FusionGraph, members: Sequence[int]) -> Operation:
+    """An operation that goes wherever one of ``members`` does."""
+    labels = frozenset[str]().union(*(graph.operations[i].labels for i in members))
+    return Operation("Source", labels, graph.operations[members[0]].kind, (), 0.0, "default", NONE)
+
+
+def light_members(graph: FusionGraph, members: Sequence[int], target: Target, repeated: bool) -> list[int]:
+    """Those of the operations of a class that several kernels may compute, each for itself."""
+    return [i for i in members if repeated or graph.operations[i].kind.value in target.recompute]
+
+
+def toll_of(block: Block, target: Target, rates: Rates) -> float:
+    """Least bytes, as a price, that a kernel reads for computing the target of a block where another one does, too."""
+    top, carried = block.borders.target, block.borders.carried
+    light = light_members(block.graph, block.graph.members[top], target, top in block.repeated)
+    if not light:
+        return 0.0
+    least = _least_read(block, target, rates, light, block.toll)
+    templates = [
+        t for n, t in enumerate(distinct_templates(target.templates)) if (n, False) in carried and t.is_anchored
+    ]
+    if block.toll and templates:  # those around an anchor below the source pay nothing for that
+        accepts = frozenset[str]().union(*(s.accepts for t in templates for s in t.stages))
+        least = min(least, _least_read(block, target, rates, light, 0.0, accepts))
+    return least if least < float("inf") else 0.0
+
+
+def _least_read(
+    block: Block,
+    target: Target,
+    rates: Rates,
+    light: Sequence[int],
+    toll: float,
+    accepts: frozenset[str] | None = None,
+) -> float:
+    """Least bytes that a kernel reads for computing the target by one of ``light``, infinite if none can. ``accepts``: labels of
+    the operators that it may hold, if given."""
+    graph, borders, top = block.graph, block.borders, block.borders.target
+    owner = list(range(len(graph.members)))
+    children: list[tuple[int, ...]] = [() for _ in owner]
+    cost = [rates.byte * size for size in graph.bytes]
+    cost[top] = float("inf")
+    if borders.source != NONE:
+        below = graph.owner[borders.source]
+        cost[below] = min(cost[below], toll)
+    for index, operation in enumerate(graph.operations):
+        own = graph.owner[index]
+        ends = own not in block.repeated and _ends_with(operation, target)
+        ends = ends or not (accepts is None or operation.is_view or accepts & operation.labels)
+        if index != borders.source and not ends and (own != top or index in light):
+            owner.append(own)
+            children.append(operation.inputs)
+            cost.append(0.0)
+    try:
+        return extract(
+            ExtractionProblem(len(graph.members), owner, children, cost, (top,)), time_limit_s=_TOLL_S
+        ).lower_bound
+    except EqsatError:
+        return float("inf")
+
+
+def _ends_with(operation: Operation, target: Target) -> bool:
+    """Whether an operation is computed once, by a kernel that writes one value: if that one holds a separator inside, no other
+    kernel can compute it, as nothing between the two is in memory."""
+    several = (s for t in target.templates if t.several for s in t.stages)
+    return operation.kind.value not in target.recompute and not any(s.accepts & operation.labels for s in several)
+
+
+def computed_from_source(block: Block) -> frozenset[int]:
+    """The classes that cannot be computed without the source."""
+    graph = block.graph
+    operations, owner, children = graph.nodes([True] * len(graph.operations))
+    cost = [float("inf") if i == block.borders.source else 0.0 for i in operations]
+    choice = knuth(len(graph.members), owner, children, cost).choice
+    return frozenset(c for c, n in enumerate(choice) if n < 0)
+
+
+def equal_blocks(blocks: Sequence[Block], shared: frozenset[int]) -> list[tuple[object, list[int]]]:
+    """A key for each block, and its operations in some order: blocks of equal keys are the same if operations at the same
+    place in these orders are taken to be the same. ``shared``: classes of the whole graph that are told from others."""
+    attributes: dict[object, float] = {}
+    described = [_described(block, shared, attributes) for block in blocks]
+    found: list[tuple[object, list[int]]] = []
+    for block, core, (key, places) in zip(blocks, described, equal_parts(described), strict=True):
+        order = [core.parts[n] for n in places if core.parts[n] != NONE]
+        prerequisites = (
+            block.prerequisites.described(block.graph, order)
+            if isinstance(block.prerequisites, BlockPrerequisites)
+            else ()
+        )
+        found.append(((key, prerequisites), order))
+    return found
+
+
+def _described(block: Block, shared: frozenset[int], attributes: dict[object, float]) -> Core:
+    """A graph as an extraction problem, with numbers for what the operations and classes are as costs."""
+    graph = block.graph
+    nodes: list[list[int]] = [[] for _ in graph.members]
+    owner: list[int] = []
+    children: list[tuple[int, ...]] = []
+    cost: list[float] = []
+    parts: list[int] = []
+    apart = {number for cls, number in block.classes.items() if cls in shared}
+
+    def add(cls: int, below: tuple[int, ...], part: int, *attribute: object) -> None:
+        nodes[cls].append(len(owner))
+        owner.append(cls)
+        children.append(tuple(sorted(set(below))))
+        cost.append(attributes.setdefault(attribute, float(len(attributes))))
+        parts.append(part)
+
+    for cls, members in enumerate(graph.members):
+        kind = graph.bytes[cls], graph.elements[cls], cls in apart, cls in block.repeated, block.shared.get(cls)
+        if not members:
+            add(cls, (), NONE, kind)
+        for index in members:
+            o = graph.operations[index]
+            below = o.inputs
+            if o.kind is Kind.ANCHOR:  # whose inputs have an order
+                below = tuple(range(len(nodes), len(nodes) + len(o.inputs)))
+                nodes.extend([] for _ in below)
+                for position, c in enumerate(o.inputs):
+                    add(below[position], (c,), NONE, position)
+            add(cls, below, index, kind, o.name, o.labels, o.kind, o.flops, o.dtype, o.row_elements, o.row_bytes)
+    return Core(nodes, owner, children, cost, parts, graph.roots)

@@ -1,0 +1,251 @@
+"""A lower bound over all programs of an e-graph, block by block (`eqsat.bounds.blocks.block`), each looked at closely."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median_low
+from typing import NamedTuple
+
+from eqsat.bounds.blocks.block import block_of, equal_blocks
+from eqsat.bounds.blocks.detours import without_detours
+from eqsat.bounds.blocks.gluing import Gluing, Placed, placed
+from eqsat.bounds.blocks.search import BlockSearch, SharedTime
+from eqsat.bounds.blocks.separators import acyclic_operations, separated
+from eqsat.bounds.blocks.shared_reads import prices_of_shared
+from eqsat.bounds.blocks.slow_kernels import behind_in_single, held_across
+from eqsat.bounds.focus import Focus, focus_of
+from eqsat.bounds.named_problem import ChosenGroup, in_graph
+from eqsat.bounds.prerequisites import Prerequisites
+from eqsat.bounds.rates import Rates, rates_of
+from eqsat.bounds.states import NONE, Carried
+from eqsat.bounds.views import Merged, merge_views, usable_operations
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.errors import EqsatError
+from eqsat.extract.workers import Workers
+from eqsat.fusion.graph import FusionGraph
+from eqsat.fusion.templates import Cone
+from eqsat.ir.operator import Kind
+
+_LEAST_BYTES = 0.9
+"""Part of the price of a good program that is for bytes, where a bound on those is worth its time."""
+
+_MOST_IN_ONE = 0.5
+"""Part of the operations in one block up to which those of a graph whose operations count are worth their time."""
+
+
+class Blockwise(NamedTuple):
+    """A lower bound, and the kernels of the choices that it is the cost of, without the views between equal classes.
+
+    ``operations``: those of the kernels, of some classes perhaps several, and all that is shared by blocks.
+    """
+
+    bound: float
+    operations: frozenset[int]
+    groups: list[ChosenGroup]
+
+
+def blockwise_bound(
+    graph: FusionGraph,
+    target: Target,
+    model: CostModel,
+    *,
+    time_limit_s: float,
+    kernels: Collection[Cone] = (),
+    usable: Sequence[bool] | None = None,
+    coarse: bool = True,
+    slack: float = 0.0,
+    workers: Workers | None = None,
+) -> Blockwise | None:
+    """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, if there are
+    no blocks, if time is up, or if the operations of ``kernels`` take too long for a bound on bytes to be of use: then, unless
+    ``coarse``, the graph may be cut only where kernels bound by operations count as what they are.
+
+    ``kernels``: those of a good program, which tell what is read by several kernels. ``usable[i]``: whether a program may have
+    operation ``i``. ``coarse``: whether spellings of a value are one value (`eqsat.bounds.views`) and detours are left out
+    (`eqsat.bounds.blocks.detours`): the problem is much smaller, and the bound nearly as good, but the groups may be no program.
+    ``slack``: so far may the bound stay below the best, as a part of the price of ``kernels``, in equal parts for all blocks.
+    ``workers``: processes for the blocks.
+    """
+    started = time.perf_counter()
+    rates = rates_of(model, target)
+    if rates is None or rates.view:
+        return None
+    by_bytes = _bound_by_bytes(graph, rates, kernels)
+    if coarse and not by_bytes:
+        return None
+    try:
+        possible = usable_operations(graph, target)
+        if usable is not None:
+            possible = [a and b for a, b in zip(possible, usable, strict=True)]
+        usable = acyclic_operations(graph, possible)
+        merged = merge_views(graph, usable, coarse=target if coarse else None)
+        prerequisites = None if by_bytes else Prerequisites(graph, usable, merged, target)
+    except EqsatError:  # nothing derives a root
+        return None
+    if coarse and not rates.operator:
+        without_detours(merged.graph, target)
+    known = _with_alike(merged.graph, focus_of(graph, target, rates, merged, kernels).heavy)
+    repeated = _repeated(graph, merged)
+    undivided = _of_slow_kernels(merged.graph, target, known, prerequisites)
+    parts = separated(merged.graph, target, repeated, undivided)
+    if parts is None and by_bytes:
+        parts = separated(merged.graph, target, repeated)
+    if parts is None:
+        return None
+    prices = prices_of_shared(parts, target, rates)
+    shared = _read_by_several(merged, kernels).union(prices)
+    blocks = [block_of(parts, position, target, prices, prerequisites) for position in range(len(parts.separators) + 1)]
+    if not by_bytes and max(len(block.operations) for block in blocks) > _MOST_IN_ONE * len(merged.graph.operations):
+        return None
+    keys = equal_blocks(blocks, shared)
+    count = Counter(key for key, _ in keys)
+    least = slack * sum(kernel.price for kernel in kernels) / len(blocks)
+    deadline = started + time_limit_s
+    workers = workers or Workers(1)
+    times = SharedTime(deadline, workers.count)
+    searches: dict[object, BlockSearch] = {}
+    found: list[BlockSearch] = []
+    toll = 0.0
+    carried: Carried = {}
+    for block, (key, _) in zip(blocks, keys, strict=True):
+        whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
+        search = searches.get(whole)
+        if search is None:
+            block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
+            near = frozenset(n for c, n in block.classes.items() if c in shared)
+            heavy = {new: known[old] for old, new in block.operations.items() if old in known}
+            search = BlockSearch(
+                block, target, rates, Focus(heavy, near, shared_only=by_bytes), least, exact=not by_bytes
+            )
+            if not search.submit(workers, times, deadline, count[key] ** 0.5):
+                workers.drop()
+                return None
+            searches[whole] = search
+        found.append(search)
+        toll, carried = search.toll, search.carried
+    workers.finish()
+    gluing = Gluing(merged.graph, target)
+    chosen: dict[BlockSearch, list[Placed]] = {}
+    for search, block, (_, order) in zip(found, blocks, keys, strict=True):
+        if search.bound is None:
+            return None
+        if search not in chosen:
+            chosen[search] = placed(block, order, search.groups)
+        gluing.add(block, order, chosen[search])
+    total = _sum(found)
+    if prerequisites is not None and all(search.charges for search in found[1:]):
+        total = max(total, _charged(found, workers, times))
+    groups = gluing.groups()
+    used = {index for cls in parts.shared for index in merged.graph.members[cls]}
+    used.update(index for group in groups for index in group.operations)
+    return Blockwise(
+        total,
+        _spelled_out(graph, usable, merged, used),
+        [in_graph(group, merged) for group in groups],
+    )
+
+
+def _sum(found: Sequence[BlockSearch]) -> float:
+    """The bound of all blocks from those of each (`eqsat.bounds.blocks.block`)."""
+    lost = sum(max(above.charge, below.lost) for below, above in pairwise(found))
+    return sum(search.bound or 0.0 for search in found) - lost
+
+
+def _charged(found: Sequence[BlockSearch], workers: Workers, times: SharedTime) -> float:
+    """The bound of all blocks where anchored kernels are charged for what is lost else."""
+    lost: dict[BlockSearch, list[float]] = {}
+    for below, above in pairwise(found):
+        lost.setdefault(above, []).append(below.lost)
+    for search, each in lost.items():
+        if charge := median_low(each):
+            search.charged(charge, workers, times)
+    workers.finish()
+    return _sum(found)
+
+
+def _bound_by_bytes(graph: FusionGraph, rates: Rates, kernels: Collection[Cone]) -> bool:
+    """Whether the prices of kernels are those of their launches and bytes, for the most part."""
+    least = sum(
+        rates.launch
+        + rates.operator * len(k.operations)
+        + rates.byte * sum(graph.bytes[c] for c in (*k.inputs, *k.outputs))
+        for k in kernels
+        if not k.only_views
+    )
+    return least >= _LEAST_BYTES * sum(k.price for k in kernels)
+
+
+def _with_alike(graph: FusionGraph, known: Mapping[int, bool]) -> dict[int, bool]:
+    """What is known of anchors, and of those that are the same in another spelling: of a value, type and count of operations."""
+
+    def kind_of(index: int) -> tuple[object, ...]:
+        operation = graph.operations[index]
+        return operation.inputs[:1], operation.flops, operation.dtype
+
+    alike: dict[tuple[object, ...], set[bool]] = {}
+    for index, bound in known.items():
+        alike.setdefault(kind_of(index), set()).add(bound)
+    found = dict(known)
+    for index, operation in enumerate(graph.operations):
+        bounds = alike.get(kind_of(index), set())
+        if operation.kind is Kind.ANCHOR and len(bounds) == 1:
+            found.setdefault(index, *bounds)
+    return found
+
+
+def _of_slow_kernels(
+    graph: FusionGraph, target: Target, known: Mapping[int, bool], prerequisites: Prerequisites | None
+) -> frozenset[int]:
+    """Classes at which kernels that are bound by operations, as far as ``known``, must not be cut, or would be bound badly."""
+    users = graph.users()
+    found: set[int] = set()
+    for index in (i for i, bound in known.items() if bound):
+        needed = None if prerequisites is None else prerequisites.needed_by(graph.operations[index].inputs)
+        found |= held_across(graph, users, index, target, needed)
+        if prerequisites is not None:
+            found |= behind_in_single(graph, users, index, target)
+    return frozenset(found)
+
+
+def _repeated(graph: FusionGraph, merged: Merged) -> frozenset[int]:
+    """Classes that became one of several with operators of their own, of which a program may choose one each."""
+    count = Counter(
+        merged.classes[cls]
+        for cls, members in enumerate(graph.members)
+        if any(i in merged.operations and not graph.operations[i].is_view for i in members)
+    )
+    return frozenset(cls for cls, several in count.items() if several > 1)
+
+
+def _spelled_out(graph: FusionGraph, usable: Sequence[bool], merged: Merged, used: Collection[int]) -> frozenset[int]:
+    """The operations that are ``used`` in the merged graph, and those between classes that became one there. Of a class that
+    they read and none of them computes, as signs of integers were taken to be one, all are added."""
+    held = {c for i in used for c in (merged.graph.owner[i], *merged.graph.operations[i].inputs)}
+    found = {i for i, new in merged.operations.items() if new in used}
+    found.update(
+        i
+        for i, own in enumerate(graph.owner)
+        if usable[i] and i not in merged.operations and merged.classes[own] in held
+    )
+    stack = list(found)
+    computed = {graph.owner[i] for i in found}
+    while stack:
+        for cls in graph.inputs_of(stack.pop()):
+            if cls not in computed and not graph.views_of(cls):
+                computed.add(cls)
+                more = [i for i in graph.members[cls] if usable[i]]
+                found.update(more)
+                stack += more
+    return frozenset(found)
+
+
+def _read_by_several(merged: Merged, kernels: Iterable[Cone]) -> frozenset[int]:
+    reads = Counter(
+        c for kernel in kernels if not kernel.only_views for c in {merged.classes[c] for c in kernel.inputs}
+    )
+    return frozenset(c for c, several in reads.items() if several > 1 and not merged.graph.scalar[c])

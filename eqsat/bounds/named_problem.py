@@ -1,0 +1,111 @@
+"""Extraction problems whose classes have names, and what a choice for the relaxed problem says of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eqsat.bounds.views import Merged
+from eqsat.extract import ExtractionProblem
+
+
+@dataclass
+class NamedProblem:
+    """An extraction problem in the making, its classes named by keys."""
+
+    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    owner: list[int] = field(default_factory=list)
+    children: list[tuple[int, ...]] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+
+    def key(self, *key: object) -> int:
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def add(self, owner: int, children: Sequence[int], cost: float) -> None:
+        self.owner.append(owner)
+        self.children.append(tuple(dict.fromkeys(children)))
+        self.cost.append(cost)
+
+    def either(self, name: tuple[Any, ...], ways: Sequence[int]) -> int:
+        """The class ``name`` that any of some classes gives for nothing; if there is one only, that."""
+        if len(ways) == 1:
+            return ways[0]
+        if name not in self.numbers:
+            number = self.key(*name)
+            for way in ways:
+                self.add(number, [way], 0.0)
+        return self.numbers[name]
+
+    def finished(self, roots: Sequence[int]) -> ExtractionProblem:
+        return ExtractionProblem(len(self.numbers), self.owner, self.children, self.cost, tuple(roots))
+
+
+class ChosenGroup(NamedTuple):
+    """Operations that a choice for the relaxed problem puts into one kernel, and the classes that this writes."""
+
+    operations: frozenset[int]
+    outputs: frozenset[int]
+
+
+def in_graph(group: ChosenGroup, merged: Merged) -> ChosenGroup:
+    """A group of the merged graph in the numbers of the graph that was merged."""
+    operations = frozenset(i for i, new in merged.operations.items() if new in group.operations)
+    return ChosenGroup(operations, frozenset(c for c, new in merged.classes.items() if new in group.outputs))
+
+
+_BETWEEN = frozenset(("written", "computed", "read", "seen", "held"))
+"""Names of classes at the border of kernels."""
+
+
+def chosen_groups(
+    problem: NamedProblem, choice: Mapping[int, int], ends: Collection[str] = ("written",)
+) -> list[ChosenGroup]:
+    """The groups of a choice (class -> e-node), in the numbers of the graph that the problem was made from.
+
+    ``ends``: names of what groups are chosen for."""
+    names = {number: key for key, number in problem.numbers.items()}
+    operations: dict[tuple[Any, ...], set[int]] = {}
+    outputs: dict[tuple[Any, ...], set[int]] = {}
+    for start in choice:
+        if names[start][0] not in ends or not problem.children[choice[start]]:
+            continue
+        kernel = names[start]
+        held: set[int] = set()
+        seen = {start}
+        stack = [start]
+        while stack:
+            for child in problem.children[choice[stack.pop()]]:
+                name = names[child]
+                if name[0] == "use":
+                    held.add(name[1])
+                elif name[0] not in _BETWEEN and child not in seen:
+                    seen.add(child)
+                    stack.append(child)
+                    kernel = _kernel(name, kernel)
+        operations.setdefault(kernel, set()).update(held)
+        outputs.setdefault(kernel, set()).add(names[start][1])
+    return [ChosenGroup(frozenset(held), frozenset(outputs[kernel])) for kernel, held in operations.items()]
+
+
+def _kernel(name: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The kernel that a class of the relaxed problem is part of: by its first value, or by its anchor."""
+    if name[0] == "first":
+        return name
+    if name[0] == "state" and known[0] != "first" and name[4][2][0] >= 0:
+        return (name[1], name[2], name[4][2])
+    return known
+
+
+class Relaxed(NamedTuple):
+    """A lower bound, the kernels of a choice of about that cost, without the views between equal classes, and the detail of the
+    problem."""
+
+    bound: float
+    groups: list[ChosenGroup]
+    detail: int
+
+    @property
+    def operations(self) -> frozenset[int]:
+        """The operations that the choice computes, of some classes perhaps several."""
+        return frozenset[int]().union(*(group.operations for group in self.groups))

@@ -1,0 +1,133 @@
+"""The templates of a target as the relaxed problem sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat.cost.target import Template
+from eqsat.fusion.graph import FusionGraph, Operation
+from eqsat.ir.operator import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A template, for kernels around operators bound by operations (``heavy``) or for all others."""
+
+    number: int
+    template: Template
+    heavy: bool
+    required: tuple[int, ...]
+    anchored: bool
+    """Whether the first required stage takes one operator only, which pays the launch."""
+    known_by_opener: bool
+    """Whether there is one required stage, which takes many operators: then a kernel is known by one of those that open it, such
+    that it computes its first value with no other of them behind that one."""
+
+    detail: int
+
+    def opens(self, labels: frozenset[str]) -> bool:
+        """Whether an operator with these labels can be the first one in the first required stage."""
+        k = self.required[0]
+        stages = self.template.stages
+        return bool(stages[k].accepts & labels) and not any(s.accepts & labels for s in stages[:k] if not self.anchored)
+
+    def takes(self, operation: Operation) -> bool:
+        """Whether some stage takes an operator."""
+        return operation.is_view or any(s.accepts & operation.labels for s in self.template.stages)
+
+
+def mode_of(number: int, template: Template, heavy: bool, detail: int) -> Mode:
+    """The mode of a template; ``detail`` as in `eqsat.bounds.focus.Focus`."""
+    required = tuple(i for i, s in enumerate(template.stages) if s.required)
+    anchored = template.is_anchored
+    return Mode(number, template, heavy, required, anchored, detail > 1 and len(required) == 1 and not anchored, detail)
+
+
+def _covers(general: Template, special: Template) -> bool:
+    """Whether the kernels of a template are all kernels of another with more stages at its end."""
+    count = len(special.stages)
+    return (
+        len(general.stages) > count
+        and general.stages[:count] == special.stages
+        and not any(s.required for s in general.stages[count:])
+        and general.several >= special.several
+    )
+
+
+def distinct_templates(templates: Sequence[Template]) -> list[Template]:
+    """The templates without those whose kernels are all kernels of another."""
+    return [t for t in templates if not any(_covers(other, t) for other in templates)]
+
+
+def holds_kernels_around(general: Template, special: Template, labels: frozenset[str]) -> bool:
+    """Whether the kernels of ``special`` around an operator with these labels, in its only required stage, are all kernels of
+    ``general``, which has two stages, the last one required: before the operator, and from it on."""
+    required = [k for k, s in enumerate(special.stages) if s.required]
+    if len(required) != 1 or len(general.stages) != 2 or general.several < special.several:
+        return False
+    first, last = general.stages
+    before, behind = special.stages[: required[0]], special.stages[required[0] + 1 :]
+    plain = not (first.once or first.required or first.entry or last.once or last.entry or last.same_size)
+    plain = plain and not first.accepts & labels and not any("row" in s.accepts for s in (*before, *behind))
+    return (
+        plain
+        and last.required
+        and bool(last.accepts & labels)
+        and all(s.accepts <= first.accepts for s in before)
+        and all(s.accepts <= last.accepts for s in behind)
+    )
+
+
+def opened_by_anchors(graph: FusionGraph, mode: Mode) -> bool:
+    """Whether every operator that can fill the first required stage is an anchor."""
+    accepts = mode.template.stages[mode.required[0]].accepts
+    return all(o.kind is Kind.ANCHOR for o in graph.operations if accepts & o.labels)
+
+
+def unfinished(graph: FusionGraph, users: Sequence[Sequence[int]], mode: Mode, cls: int) -> set[tuple[int, int]]:
+    """Stages and filled stages that a class through which all data flows cannot have in a kernel of a mode, as no operator beyond
+    fills the next required stage.
+
+    Only where required stages take one operator each: these lie on one path, so that the next one is computed from the class.
+    """
+    if not all(mode.template.stages[k].once for k in mode.required):
+        return set()
+    found: set[tuple[int, int]] = set()
+    for filled in range(1, len(mode.required)):
+        last = mode.required[filled]
+        for first in range(mode.required[filled - 1], last):
+            earliest = {cls: first}  # the earliest stage that a class can be computed in
+            stack = [cls]
+            finished = False
+            while stack and not finished:
+                own = stack.pop()
+                for index in users[own]:
+                    operation = graph.operations[index]
+                    stages = range(earliest[own], last + 1)
+                    fits = [
+                        k for k in stages if operation.is_view or mode.template.stages[k].accepts & operation.labels
+                    ]
+                    finished |= bool(fits) and not operation.is_view and fits[-1] == last
+                    below = [k for k in fits if k < last]
+                    above = graph.owner[index]
+                    if below and below[0] < earliest.get(above, last):
+                        earliest[above] = below[0]
+                        stack.append(above)
+            if not finished:
+                found.add((first, filled))
+    return found
+
+
+def computed_from_leaves(graph: FusionGraph, mode: Mode, source: int) -> set[int]:
+    """The classes that kernels of a mode can compute from leaves alone; operation ``source`` stands for more than it reads."""
+    users = graph.users()
+    found: set[int] = set()
+    work = [i for i, o in enumerate(graph.operations) if mode.takes(o)]
+    while work:
+        index = work.pop()
+        cls = graph.owner[index]
+        if cls not in found and index != source and found.issuperset(graph.inputs_of(index)):
+            found.add(cls)
+            work += [i for i in users[cls] if mode.takes(graph.operations[i])]
+    return found

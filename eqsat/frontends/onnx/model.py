@@ -1,0 +1,221 @@
+"""Reading an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from eqsat.errors import ModelError
+from eqsat.frontends.onnx.bodies import body_as_model
+from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.functions import inline_functions
+from eqsat.frontends.onnx.nodes import in_order, live, read_constant_node, read_raw_node
+from eqsat.frontends.onnx.reader import Reader, StaleTypes
+from eqsat.frontends.onnx.source import default_opset, read_source, text
+from eqsat.frontends.onnx.stored_types import fill_stored_types
+from eqsat.frontends.onnx.subgraphs import bodies_in, locals_of
+from eqsat.frontends.onnx.tensors import ExternalFiles, read_sparse, read_tensor
+from eqsat.frontends.onnx.types import Symbols, check_dims, fix_dims, read_type, symbols_of
+from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.devices import METADATA_KEY, spread_to_parts
+from eqsat.ir.graph import Graph
+from eqsat.ir.types import UNKNOWN, Type
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+
+def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Mapping[str, int] | None = None) -> Graph:
+    """The graph of an ONNX model, at the operators' newest form, with the types of all its values.
+
+    Weights stay where they are: those in external files are mapped. Nodes and weights that no output needs are dropped,
+    equal constants become one, functions are inlined. What the optimizer cannot read (other domains, control flow,
+    opsets below 7) stays in the graph as opaque nodes.
+
+    ``dims`` gives extents to symbolic dimensions by name. Raises `ModelError` for a model that cannot be read or is
+    inconsistent, `ShapeError` where shapes contradict each other, `OptionError` for ``dims`` the model does not have.
+    """
+    model, folder, label = read_source(source)
+    dims = dict(dims or {})
+    check_dims(dims, model.graph)
+    try:
+        return _graph_of(inline_functions(model), ExternalFiles(folder), dims)
+    except ModelError as error:
+        message = str(error).replace("\n", "\\n")  # names in a file may hold anything
+        raise type(error)(f"{label}: {message}") from None
+
+
+def _graph_of(
+    model: Any, files: ExternalFiles, dims: dict[str, int], outer: Mapping[str, Constant | Type] | None = None
+) -> Graph:
+    """The graph of a model; ``outer``: what is known of values that it captures, as the body of a control-flow operator."""
+    proto, opset = model.graph, default_opset(model)
+    inputs, constants, defaults = _inputs_and_initializers(model, files)
+    constants.update((name, found) for name, found in (outer or {}).items() if isinstance(found, Constant))
+    bodies = list(bodies_in(proto))
+    for body in bodies:
+        _move_external_weights_out(body, constants, inputs, files)
+    raw = []
+    for node in proto.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1:
+            if node.output[0] in constants or node.output[0] in inputs:
+                raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
+            constants[node.output[0]] = read_constant_node(node, files)
+            continue
+        raw.append(read_raw_node(node))
+    ordered = in_order(raw, {*constants, *inputs})
+    outputs = tuple(o.name for o in proto.output)
+    _check_outputs(outputs, {*constants, *inputs, *(o for n in raw for o in n.outputs)})
+    nodes, needed = live(ordered, outputs)
+    pool = ConstantPool()
+    constants = {name: pool.intern(c) for name, c in constants.items() if name in needed}
+    symbols = Symbols(frozenset(symbols_of(inputs.values())), dims, ours=outer is not None)
+    types = {i: read_type(info.type, symbols, f"input {i!r}") for i, info in inputs.items()}
+    for name, default in defaults.items():
+        types[name] = default.type if types[name] == UNKNOWN else types[name]
+    declared = {o.name: read_type(o.type, symbols, f"output {o.name!r}") for o in proto.output}
+    stored: dict[str, Type] = {i.name: read_type(i.type, symbols, f"value {i.name!r}") for i in proto.value_info}
+    untyped = [o for n in nodes if n.has_body for o in n.outputs if o and o not in stored and o not in declared]
+    if untyped:
+        fill_stored_types(model, stored, untyped, symbols)
+    names = {*constants, *inputs, *(o for n in raw for o in n.outputs)}
+    for body in bodies:
+        names |= locals_of(body)
+    reader = None
+    for known_types in ({**declared, **stored}, _of_opaque(nodes, {**declared, **stored})):
+        try:
+            reader = Reader(
+                opset,
+                types,
+                known_types,
+                constants,
+                pool,
+                files,
+                set(names),
+                lambda body, known: _graph_of(body_as_model(body, known, model), files, dims, known),
+            )
+            for node in nodes:
+                reader.read(node)
+            break
+        except StaleTypes:
+            continue
+    assert reader is not None
+    envelope = _envelope(model, opset, dims, defaults, reader, files)
+    return Graph(
+        tuple(reader.nodes),
+        tuple(inputs),
+        outputs,
+        MappingProxyType(reader.types),
+        MappingProxyType(reader.constants),
+        text(proto.name) or "graph",
+        envelope,
+        spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
+    )
+
+
+def _devices(proto: Any, reader: Reader) -> dict[str, str]:
+    """Devices that the metadata of nodes and inputs name, by value."""
+    named = [((info.name,), info.metadata_props) for info in proto.input]
+    named += [(tuple(node.output), node.metadata_props) for node in proto.node]
+    found = {v: text(p.value) for values, props in named for p in props if p.key == METADATA_KEY for v in values if v}
+    if not found:
+        return found
+    left = {*(i.name for i in proto.input), *(v for n in reader.nodes for v in n.outputs)}
+    return {v: device for v, device in found.items() if v in left}
+
+
+def _of_opaque(nodes: Any, stored: dict[str, Type]) -> dict[str, Type]:
+    """Stored types of values that nothing else tells the type of."""
+    wanted = {o for n in nodes if n.has_body or n.domain for o in n.outputs}
+    return {name: type for name, type in stored.items() if name in wanted}
+
+
+def _inputs_and_initializers(
+    model: Any, files: ExternalFiles
+) -> tuple[dict[str, Any], dict[str, Constant], dict[str, Constant]]:
+    """Inputs by name, constants, and initializers that are defaults of inputs.
+
+    Before IR version 4 every initializer is listed among the inputs and is a constant all the same.
+    """
+    proto = model.graph
+    inputs: dict[str, Any] = {}
+    for info in proto.input:
+        if info.name in inputs:
+            raise ModelError(f"input {info.name!r} is declared twice")
+        inputs[info.name] = info
+    constants: dict[str, Constant] = {}
+    defaults: dict[str, Constant] = {}
+    for tensor in proto.initializer:
+        if tensor.name in constants or tensor.name in defaults:
+            raise ModelError(f"initializer {tensor.name!r} is defined twice")
+        (defaults if tensor.name in inputs and model.ir_version >= 4 else constants)[tensor.name] = read_tensor(
+            tensor, files
+        )
+    for sparse in proto.sparse_initializer:
+        if sparse.values.name in constants:
+            raise ModelError(f"initializer {sparse.values.name!r} is defined twice")
+        constants[sparse.values.name] = read_sparse(sparse, files)
+    return {n: i for n, i in inputs.items() if n not in constants}, constants, defaults
+
+
+def _move_external_weights_out(
+    body: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
+) -> None:
+    """Weights of a body that lie in a file become constants of the graph, which the body captures."""
+    own_inputs = {i.name for i in body.input}
+    kept = []
+    for tensor in body.initializer:
+        if not tensor.data_location:
+            kept.append(tensor)
+        elif tensor.name in own_inputs or tensor.name in constants or tensor.name in inputs:
+            from onnx import numpy_helper
+
+            kept.append(numpy_helper.from_array(read_tensor(tensor, files).numpy(), tensor.name))
+        else:
+            constants[tensor.name] = read_tensor(tensor, files)
+    if any(t.data_location for t in body.initializer):
+        copies = [type(t).FromString(t.SerializeToString()) for t in kept]
+        del body.initializer[:]
+        body.initializer.extend(copies)
+
+
+def _check_outputs(outputs: tuple[str, ...], defined: set[str]) -> None:
+    if not outputs:
+        raise ModelError("the graph has no outputs")
+    for name in outputs:
+        if name not in defined:
+            raise ModelError(f"output {name!r} of the graph is not defined by any node")
+
+
+def _envelope(
+    model: Any, opset: int, dims: dict[str, int], defaults: dict[str, Constant], reader: Reader, files: ExternalFiles
+) -> Envelope:
+    proto = model.graph
+    for info in (*proto.input, *proto.output):
+        fix_dims(info, dims)
+    return Envelope(
+        opset=opset,
+        imports={text(i.domain): i.version for i in model.opset_import if i.domain not in ("", "ai.onnx")},
+        operators=frozenset(
+            n.op_type for g in (proto, *bodies_in(proto)) for n in g.node if n.domain in ("", "ai.onnx")
+        ),
+        ir_version=model.ir_version,
+        producer=(text(model.producer_name), text(model.producer_version)),
+        domain=text(model.domain),
+        model_version=model.model_version,
+        doc=text(model.doc_string),
+        graph_doc=text(proto.doc_string),
+        metadata=tuple((text(p.key), text(p.value)) for p in model.metadata_props),
+        graph_metadata=tuple((text(p.key), text(p.value)) for p in proto.metadata_props),
+        inputs={i.name: i.SerializeToString(deterministic=True) for i in proto.input},
+        outputs={o.name: o.SerializeToString(deterministic=True) for o in proto.output},
+        quantization=tuple(a.SerializeToString(deterministic=True) for a in proto.quantization_annotation),
+        functions=tuple(f.SerializeToString(deterministic=True) for f in model.functions),
+        defaults=defaults,
+        dims=dims,
+        known=MappingProxyType(reader.known),
+        files=dict(files.stamps),
+    )

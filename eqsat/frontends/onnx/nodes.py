@@ -1,0 +1,209 @@
+"""Nodes of an ONNX file: attributes, bodies of control flow and what they capture, order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.errors import ModelError
+from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
+from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
+from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
+from eqsat.ir.order import dependency_order
+from eqsat.ir.types import DType
+
+FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, TENSORS, GRAPHS, SPARSE = range(1, 12)
+_FIELDS = {FLOAT: "f", INT: "i", STRING: "s", TENSOR: "t", GRAPH: "g", SPARSE: "sparse_tensor", 13: "tp"}
+_LISTS = {FLOATS: "floats", INTS: "ints", STRINGS: "strings", TENSORS: "tensors", GRAPHS: "graphs"}
+_LISTS |= {12: "sparse_tensors", 14: "type_protos"}
+_ABOUT = {"name", "type", "doc_string", "ref_attr_name"}
+
+
+@dataclass(slots=True)
+class RawNode:
+    """A node of the file. ``captures`` are the outer values its bodies read, in the order of their attributes."""
+
+    proto: Any
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    captures: tuple[str, ...]
+    has_body: bool
+
+    @property
+    def label(self) -> str:
+        return (
+            f"{self.op} {self.proto.name or self.outputs[:1]!r}"
+            if self.proto.name
+            else f"{self.op} -> {list(self.outputs)}"
+        )
+
+
+def read_raw_node(proto: Any) -> RawNode:
+    domain = proto.domain
+    bodies = [a for a in proto.attribute if a.type in (GRAPH, GRAPHS)]
+    captures = [c for a in sorted(bodies, key=lambda a: a.name) for g in graphs_of(a) for c in captures_of(g)]
+    return RawNode(
+        proto,
+        proto.op_type,
+        "" if domain == "ai.onnx" else domain,
+        tuple(proto.input),
+        tuple(proto.output),
+        tuple(captures),
+        bool(bodies),
+    )
+
+
+def read_attributes(protos: Iterable[Any], files: ExternalFiles, pool: ConstantPool, where: str) -> Attributes | str:
+    """Attributes as values; the reason as text if one of them is of a kind only its operator understands."""
+    found: dict[str, AttributeValue] = {}
+    for a in protos:
+        kind = check_field(a, where)
+        if kind == INT:
+            found[a.name] = a.i
+        elif kind == INTS:
+            found[a.name] = tuple(a.ints)
+        elif kind == FLOAT:
+            found[a.name] = a.f
+        elif kind == STRING:
+            found[a.name] = _text(a.s)
+        elif kind == FLOATS:
+            found[a.name] = tuple(a.floats)
+        elif kind == STRINGS:
+            found[a.name] = tuple(_text(s) for s in a.strings)
+        elif kind == TENSOR:
+            found[a.name] = pool.intern(read_tensor(a.t, files))
+        else:
+            return f"attribute {a.name!r} is a graph, a type or a list of tensors"
+    return Attributes(found)
+
+
+def read_opaque_attributes(
+    protos: Iterable[Any], files: ExternalFiles, read_body: Callable[[Any], Subgraph]
+) -> Attributes:
+    """Attributes as bytes, bodies by ``read_body``."""
+    from onnx import numpy_helper
+
+    found: dict[str, AttributeValue] = {}
+    for a in protos:
+        if a.type == GRAPH:
+            found[a.name] = read_body(a.g)
+        elif a.type == GRAPHS:
+            found[a.name] = tuple(map(read_body, a.graphs))
+        else:
+            if a.type == TENSOR and a.t.data_location:
+                a.t.CopyFrom(numpy_helper.from_array(read_tensor(a.t, files).numpy(), a.t.name))
+            found[a.name] = RawAttribute(_bytes(a))
+    return Attributes(found)
+
+
+def _bytes(message: Any) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def kind_of(a: Any) -> int:
+    """The ``AttributeType`` of an attribute, which files of the first IR version leave to be guessed."""
+    if a.type:
+        return a.type
+    one = next((kind for kind, field in _FIELDS.items() if a.HasField(field)), 0)
+    return one or next((kind for kind, field in _LISTS.items() if len(getattr(a, field))), INTS)
+
+
+def kind_name(kind: int) -> str:
+    """The kind of an attribute as errors print it."""
+    from onnx import AttributeProto
+
+    known: dict[int, str] = {number: name for name, number in AttributeProto.AttributeType.items()}
+    return known.get(kind, f"of the unknown kind {kind}")
+
+
+def check_field(a: Any, where: str) -> int:
+    """The kind of an attribute. Raises `ModelError` unless it has a value of this kind and no other."""
+    kind = kind_of(a)
+    if a.ref_attr_name:
+        raise ModelError(f"{where}: attribute {a.name!r} refers to a function's attribute, outside a function")
+    one, many = _FIELDS.get(kind), _LISTS.get(kind)
+    found = {f.name for f, _ in a.ListFields()} - _ABOUT
+    if not (found == {one} if one else many and found <= {many}):
+        values = ", ".join(sorted(found)) or "nothing"
+        raise ModelError(
+            f"{where}: attribute {a.name!r} is declared to be {kind_name(kind)} but holds {values}; "
+            "is the file damaged?"
+        )
+    return kind
+
+
+def read_constant_node(proto: Any, files: ExternalFiles) -> Constant:
+    """The constant a ``Constant`` node gives. The kind of its attribute tells which; ONNX Runtime ignores the name, too."""
+    where = f"Constant {proto.name!r}" if proto.name else f"Constant -> {list(proto.output)}"
+    if len(proto.attribute) != 1:
+        names = [a.name for a in proto.attribute]
+        raise ModelError(f"{where}: needs exactly one value attribute, has {names}")
+    a = proto.attribute[0]
+    kind = check_field(a, where)
+    if kind == TENSOR:
+        return read_tensor(a.t, files)
+    if kind == SPARSE:
+        return read_sparse(a.sparse_tensor, files)
+    if kind in (FLOAT, FLOATS):
+        return Constant.of(a.f if kind == FLOAT else list(a.floats), DType.FLOAT)
+    if kind in (INT, INTS):
+        return Constant.of(a.i if kind == INT else list(a.ints), DType.INT64)
+    if kind in (STRING, STRINGS):
+        return constant_of_strings([a.s], ()) if kind == STRING else constant_of_strings(a.strings, (len(a.strings),))
+    raise ModelError(f"{where}: attribute {a.name!r} is {kind_name(kind)}, which gives no tensor")
+
+
+def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:
+    """The nodes in topological order: the file's own order if it is one, else the closest to it.
+
+    Raises `ModelError` for a value that is defined twice, never, or by way of itself.
+    """
+    producer: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in node.outputs:
+            if not name:
+                continue
+            if name in producer or name in defined:
+                raise ModelError(f"{node.label}: output {name!r} is defined twice; every value has one definition")
+            producer[name] = i
+    before: dict[int, set[int]] = {}
+    for i, node in enumerate(nodes):
+        sources = before[i] = set()
+        for name in (*node.inputs, *node.captures):
+            if name and name not in defined:
+                source = producer.get(name)
+                if source is None:
+                    raise ModelError(
+                        f"{node.label}: input {name!r} is no graph input, no initializer and no node's output"
+                    )
+                sources.add(source)
+    order = dependency_order(before)
+    if len(order) < len(nodes):
+        stuck = nodes[min(before.keys() - set(order))]
+        raise ModelError(
+            f"{stuck.label}: depends on its own output; the graph has a cycle ({len(nodes) - len(order)} nodes cannot be ordered)"
+        )
+    return [nodes[i] for i in order]
+
+
+def live(nodes: Sequence[RawNode], outputs: Iterable[str]) -> tuple[list[RawNode], set[str]]:
+    """The nodes of an ordered list on which ``outputs`` depend, and the names they read."""
+    needed, kept = set(outputs), []
+    for node in reversed(nodes):
+        if any(o in needed for o in node.outputs if o):
+            needed.update(node.inputs)
+            needed.update(node.captures)
+            kept.append(node)
+    kept.reverse()
+    return kept, needed

@@ -1,0 +1,272 @@
+"""From nodes of the file to nodes of the program, in one pass: upgraded, typed, small values folded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import EqsatError, ShapeError
+from eqsat.frontends.onnx.bodies import ReadGraph, read_body
+from eqsat.frontends.onnx.nodes import RawNode, read_attributes, read_opaque_attributes
+from eqsat.frontends.onnx.stored_types import infer_at_opset
+from eqsat.frontends.onnx.subgraphs import captures_of
+from eqsat.frontends.onnx.tensors import ExternalFiles
+from eqsat.frontends.onnx.validity import check_node
+from eqsat.frontends.onnx.versions import Refusal, upgrade
+from eqsat.ir.constants import Constant, ConstantPool
+from eqsat.ir.extents import is_nameless
+from eqsat.ir.graph import Node, Subgraph, bodies_of
+from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
+from eqsat.ir.operator import Application, operator
+from eqsat.ir.shape_values import shape_value
+from eqsat.ir.types import UNKNOWN, DType, OpaqueType, TensorType, Type, compatible, meet
+
+
+class StaleTypes(Exception):
+    """The types stored in the file contradict those that follow from its nodes: none of them can be trusted."""
+
+
+class Reader:
+    """The pass over the nodes. Implements `eqsat.frontends.onnx.versions.Values`.
+
+    ``stored`` are the types the file gives to intermediate values; they fill in what inference cannot know.
+    """
+
+    def __init__(
+        self,
+        opset: int,
+        types: Mapping[str, Type],
+        stored: Mapping[str, Type],
+        constants: Mapping[str, Constant],
+        pool: ConstantPool,
+        files: ExternalFiles,
+        names: set[str],
+        read_graph: ReadGraph,
+    ) -> None:
+        self.opset = opset
+        self.types: dict[str, Type] = dict(types)
+        self.stored = stored
+        self.constants: dict[str, Constant] = dict(constants)
+        self.nodes: list[Node] = []
+        self.known: dict[str, np.ndarray] = {}
+        self._pool = pool
+        self._files = files
+        self._names = names
+        self._read_graph = read_graph
+        self._small: dict[str, np.ndarray | None] = {}
+        self._lists: dict[str, np.ndarray] = {}
+
+    # what versions.upgrade asks
+
+    def type_of(self, value: str) -> Type:
+        constant = self.constants.get(value)
+        return constant.type if constant is not None else self.types.get(value, UNKNOWN)
+
+    def constant(self, value: str) -> np.ndarray | None:
+        found = self.constants.get(value)
+        return found.numpy() if found is not None else self.known.get(value)
+
+    def add_constant(self, array: np.ndarray, stem: str) -> str:
+        name = self.fresh_name(stem)
+        array = np.array(array)
+        array.flags.writeable = False
+        self.constants[name] = self._pool.intern(Constant.of(array))
+        return name
+
+    def fresh_name(self, stem: str) -> str:
+        name, count = stem, 0
+        while name in self._names:
+            count += 1
+            name = f"{stem}_{count}"
+        self._names.add(name)
+        return name
+
+    # the pass
+
+    def read(self, raw: RawNode) -> None:
+        """Adds a node of the file, in the form of the program."""
+        if not raw.domain:
+            check_node(raw, self.opset, self.type_of)
+        for node in self._convert(raw):
+            try:
+                if node.opaque:
+                    self._infer_opaque(node, raw)
+                else:
+                    self._infer(node)
+            except ShapeError as error:
+                label = f"{raw.op} node {raw.proto.name!r}" if raw.proto.name else f"node {raw.label}"
+                raise ShapeError(f"{label}: {error}") from None
+            self.nodes.append(node)
+
+    def _convert(self, raw: RawNode) -> Sequence[Node]:
+        reason = self._why_opaque(raw)
+        if not reason:
+            attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
+            if isinstance(attributes, str):
+                reason = attributes
+            else:
+                inputs = raw.inputs
+                while inputs and not inputs[-1]:
+                    inputs = inputs[:-1]
+                node = Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name)
+                if raw.domain:
+                    reason = self._why_not_covered(node)
+                    if not reason:
+                        return [node]
+                else:
+                    upgraded = upgrade(node, self.opset, self)
+                    if not isinstance(upgraded, Refusal):
+                        missing = next((n.op for n in upgraded if operator(n.op) is None), None)
+                        if missing is None:
+                            return upgraded
+                        upgraded = Refusal(f"no definition of {missing}")
+                    reason = upgraded.reason
+        attributes = read_opaque_attributes(raw.proto.attribute, self._files, lambda body: self._body(raw, body))
+        return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, reason)]
+
+    def _body(self, raw: RawNode, proto: Any) -> Subgraph:
+        captures = tuple(captures_of(proto))
+        data = proto.SerializeToString(deterministic=True)
+        known = {c: self.constants.get(c) or self._known_constant(c) or self.type_of(c) for c in captures}
+        types = [self.type_of(i) if i else UNKNOWN for i in raw.inputs]
+        try:
+            graph = read_body(raw, proto, self.opset, types, known, self._read_graph)
+        except EqsatError as error:
+            return Subgraph(data, captures, self.opset, None, str(error))
+        return Subgraph(data, captures, self.opset, graph)
+
+    def _known_constant(self, value: str) -> Constant | None:
+        known = self.known.get(value)
+        return None if known is None else Constant.of(known)
+
+    def _why_not_covered(self, node: Node) -> str:
+        """Why the definition of an operator of another domain does not cover its use in a node, if it does not."""
+        definition = operator(node.op, node.domain)
+        assert definition is not None, node.key
+        types = [self.type_of(i) if i else None for i in node.inputs]
+        values = [self._value(i) if i else None for i in node.inputs]
+        try:
+            definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs)))
+        except EqsatError as error:
+            return str(error)
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # the ONNX package has no schema to check it by
+            return f"attributes {node.attributes} are not covered by the definition: {error!r}"
+        return ""
+
+    def _why_opaque(self, raw: RawNode) -> str:
+        if raw.domain and operator(raw.op, raw.domain) is None:
+            return f"domain {raw.domain}"
+        if raw.has_body:
+            return "control flow"
+        if any(isinstance(self.type_of(i), OpaqueType) for i in raw.inputs if i):
+            return "input is no tensor"
+        if raw.op.startswith(("Sequence", "Optional")) or raw.op in ("SplitToSequence", "ConcatFromSequence"):
+            return "sequence or optional value"
+        return ""
+
+    def _value(self, name: str) -> np.ndarray | None:
+        try:
+            return self._small[name]
+        except KeyError:
+            constant = self.constants.get(name)
+            found = constant.numpy() if constant is not None and constant.size <= VALUE_SIZE_LIMIT else None
+            self._small[name] = found
+            return found
+
+    def _infer_opaque(self, node: Node, raw: RawNode) -> None:
+        found: dict[str, Type] = {}
+        if not node.domain and not raw.has_body:
+            types = {i: t for i in raw.inputs if i and (t := self.type_of(i)) != UNKNOWN}
+            values = {i: v for i in types if (v := self._value(i)) is not None}
+            found = infer_at_opset(raw.proto, self.opset, types, values)
+        bodies = [body.graph for body in bodies_of(node.attributes)]
+        for i, name in enumerate(node.outputs):
+            if not name:
+                continue
+            own, stored = found.get(name, UNKNOWN), self.stored.get(name, UNKNOWN)
+            if node.op == "If" and not node.domain:
+                types = [b.type_of(b.outputs[i]) if b is not None and i < len(b.outputs) else UNKNOWN for b in bodies]
+                own = reduce(join, types)
+            try:
+                self.types[name] = _merge(own, stored)
+            except StaleTypes:
+                if not raw.has_body:
+                    raise
+                self.types[name] = own  # the bodies say more than the file
+
+    def _infer(self, node: Node) -> None:
+        definition = operator(node.op, node.domain)
+        assert definition is not None, node.op
+        types = [self.type_of(i) if i else None for i in node.inputs]
+        values = [self._value(i) if i else None for i in node.inputs]
+        lists = [self._lists.get(i) for i in node.inputs]
+        found = definition.infer(Application(node.key, node.attributes, types, values, len(node.outputs), lists))
+        for i, name in enumerate(node.outputs):
+            if not name:
+                continue
+            own = found[i] if i < len(found) else UNKNOWN
+            stored = self.stored.get(name)
+            self.types[name] = own if stored is None else _merge(own, stored)
+        results = None
+        if definition.folds_exactly(node.attributes) and definition.deterministic:
+            results = self._fold(node, values)
+        if results is None and len(node.outputs) == 1:
+            either = [a if a is not None else b for a, b in zip(values, lists, strict=True)]
+            listed = shape_value(definition, node.attributes, types, either)
+            results = None if listed is None else (listed,)
+        for name, result in zip(node.outputs, results or (), strict=False):
+            if name and result.size <= VALUE_SIZE_LIMIT:
+                self._know(name, result)
+
+    def _know(self, name: str, value: np.ndarray) -> None:
+        if (
+            value.dtype == object
+            and isinstance(found := self.types[name], TensorType)
+            and found.dtype is not DType.STRING
+        ):
+            self._lists[name] = value
+        else:
+            self.known[name] = self._small[name] = value
+
+    def _fold(self, node: Node, values: Sequence[np.ndarray | None]) -> tuple[np.ndarray, ...] | None:
+        if any(v is None and name for v, name in zip(values, node.inputs, strict=True)):
+            return None
+        for name in node.outputs:
+            size = found.size if isinstance(found := self.types.get(name), TensorType) else None
+            if name and (size is None or size > VALUE_SIZE_LIMIT):
+                return None
+        definition = operator(node.op, node.domain)
+        assert definition is not None
+        try:
+            with np.errstate(all="ignore"):
+                return tuple(np.asarray(r) for r in definition.evaluate(node.attributes, values))
+        except (EqsatError, ArithmeticError, ValueError, TypeError, IndexError, NotImplementedError):
+            return None  # no value is known at compile time; the program may never run this node
+
+
+def _merge(own: Type, stored: Type) -> Type:
+    """What inference found, completed from the file. Raises `StaleTypes` on a contradiction."""
+    if own == stored:
+        return own
+    if not isinstance(own, TensorType) or not isinstance(stored, TensorType):
+        return meet(own, stored)
+    if not compatible(own, stored):
+        raise StaleTypes
+    if own.shape is None or stored.shape is None:
+        return meet(own, stored)
+    shape = []
+    for mine, theirs in zip(own.shape, stored.shape, strict=True):
+        fresh = is_nameless(mine)
+        if isinstance(mine, str) and isinstance(theirs, int) and not fresh:
+            raise StaleTypes  # the dimension was made symbolic after the types were stored
+        shape.append(theirs if fresh else mine)
+    return replace(own, dtype=own.dtype or stored.dtype, shape=tuple(shape))

@@ -1,0 +1,114 @@
+"""Where a model comes from: a path, a message or an object of onnx-ir; and whether it is a model at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from eqsat.errors import ModelError
+from eqsat.frontends.onnx.subgraphs import graphs_of
+from eqsat.ir.operator import OPSET
+
+
+def read_source(source: Any) -> tuple[Any, Path | None, str]:
+    """The ``ModelProto``, the folder of its external data if known, and what to call it in messages.
+
+    Raises `ModelError` for anything that is no ONNX model.
+    """
+    import onnx
+
+    if isinstance(source, str | Path):
+        path = Path(source)
+        model = _read_file(path)
+        _check(model, str(path))
+        return model, path.parent, str(path)
+    if isinstance(source, onnx.ModelProto):
+        _check(source, "model")
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)  # reading fixes dimensions and moves weights of bodies
+        return copy, None, "model"
+    if type(source).__module__.split(".")[0] == "onnx_ir":
+        import onnx_ir
+
+        folders = {
+            t.base_dir
+            for v in source.graph.initializers.values()
+            if isinstance(t := v.const_value, onnx_ir.ExternalTensor)
+        }
+        if len(folders) > 1:
+            raise ModelError(f"model: its external data lie in {len(folders)} folders; save it to one first")
+        model = onnx_ir.to_proto(source)
+        _check(model, "model")
+        return model, Path(folders.pop()) if folders else None, "model"
+    raise ModelError(
+        "model: expected a path, an onnx.ModelProto, an onnx_ir.Model or an object of PyTorch (docs/torch.md), got "
+        f"{type(source).__name__}"
+    )
+
+
+def _read_file(path: Path) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise ModelError(f"{path}: is a folder; give the .onnx file in it") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read the model: {error.strerror or error}") from None
+    if not data:
+        raise ModelError(f"{path}: the file is empty")
+    try:
+        if path.suffix in (".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtext", ".onnxtxt"):
+            return onnx.load(path, load_external_data=False)
+        return onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelError(f"{path}: no ONNX model, or truncated: {len(data)} bytes cannot be decoded") from None
+    except Exception as error:  # the parsers of the text forms each have their own errors
+        raise ModelError(f"{path}: no ONNX model: {' '.join(str(error).split())[:200]}") from None
+
+
+def _check(model: Any, label: str) -> None:
+    import onnx
+
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(f"{label}: no ONNX model, or truncated: it holds no graph")
+    _check_names(model.graph, label)
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{label}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that the onnx package knows"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    if (opset := default_opset(model)) > newest or opset < 1:
+        raise ModelError(f"{label}: opset {opset} is unknown; this onnx package knows 1 to {newest}")
+
+
+def _check_names(graph: Any, label: str) -> None:
+    """Raises `ModelError` for names that are no UTF-8 text: protobuf hands them out as bytes."""
+    try:
+        for node in graph.node:
+            "".join(
+                (node.op_type, node.domain, node.name, *node.input, *node.output, *[a.name for a in node.attribute])
+            )
+        for values in (graph.input, graph.output, graph.value_info, graph.initializer):
+            "".join(v.name for v in values)
+        "".join(t.values.name for t in graph.sparse_initializer)
+    except TypeError:
+        raise ModelError(f"{label}: a name in the model is no UTF-8 text; is the file damaged?") from None
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in graphs_of(attribute):
+                _check_names(body, label)
+
+
+def default_opset(model: Any) -> int:
+    """Opset of the default domain. A file that imports only other domains means the newest one."""
+    found = [i.version for i in model.opset_import if i.domain in ("", "ai.onnx")]
+    if found:
+        return found[0]
+    return OPSET if len(model.opset_import) else 1
+
+
+def text(value: str | bytes) -> str:
+    """A string field of a message, which is bytes where it is no UTF-8."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

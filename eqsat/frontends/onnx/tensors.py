@@ -1,0 +1,156 @@
+"""Tensors of an ONNX file as constants: mapped where they lie in a file, views where they lie in the message."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ModelError
+from eqsat.frontends.onnx.envelope import file_stamp
+from eqsat.ir.constants import Constant, FileRange, unpack
+from eqsat.ir.types import DType, TensorType
+
+_EXTERNAL = 1  # TensorProto.EXTERNAL
+_CODES = {int(d) for d in DType if d is not DType.UNDEFINED}
+
+
+class ExternalFiles:
+    """The files next to a model that hold its weights; each is mapped once, when first referred to.
+
+    ``folder`` is the folder of the model, ``None`` for a model that came from memory.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.stamps: dict[Path, tuple[int, ...]] = {}
+        self._maps: dict[str, tuple[Path, mmap.mmap | bytes, int]] = {}
+
+    def open(self, location: str, tensor: str) -> tuple[Path, mmap.mmap | bytes, int]:
+        """Path, contents and size in bytes. Raises `ModelError` for a file that is missing or outside the folder."""
+        found = self._maps.get(location)
+        if found is not None:
+            return found
+        if self.folder is None:
+            raise ModelError(
+                f"tensor {tensor!r} is in the file {location!r}, but the model has no folder; load it by its path"
+            )
+        path = self.folder / location
+        inside = os.path.realpath(self.folder)
+        if os.path.isabs(location) or os.path.commonpath([inside, os.path.realpath(path)]) != inside:
+            raise ModelError(
+                f"tensor {tensor!r}: external data {location!r} lies outside {self.folder}; move it next to the model"
+            )
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            stamp = file_stamp(path)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise ModelError(f"tensor {tensor!r}: cannot read external data {path}: {reason}") from None
+        path = path.absolute()
+        self.stamps[path] = stamp
+        self._maps[location] = (path, contents, size)
+        return self._maps[location]
+
+
+def read_tensor(proto: Any, files: ExternalFiles) -> Constant:
+    """The constant a ``TensorProto`` describes. Raises `ModelError` where its data do not fit its type."""
+    dims = tuple(proto.dims)
+    if proto.data_type not in _CODES:
+        raise ModelError(f"tensor {proto.name!r}: unknown element type {proto.data_type}")
+    if any(d < 0 for d in dims):
+        raise ModelError(f"tensor {proto.name!r}: negative extent in {dims}")
+    type = TensorType(DType(proto.data_type), dims)
+    if proto.data_location == _EXTERNAL:
+        return _external(proto, type, files)
+    if type.dtype is DType.STRING:
+        _expect(proto.name, type, len(proto.string_data), type.size or 0, "strings")
+        return constant_of_strings(proto.string_data, dims)
+    if proto.HasField("raw_data"):
+        raw = proto.raw_data
+        _expect(proto.name, type, len(raw), type.bytes or 0, "bytes")
+        return Constant(type, _decode(raw, 0, len(raw), type))
+    from onnx import numpy_helper
+
+    try:
+        array = numpy_helper.to_array(proto)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"tensor {proto.name!r}: its data do not fit {type}: {_one_line(error)}") from None
+    array = np.ascontiguousarray(array).reshape(dims)
+    array.flags.writeable = False
+    return Constant(type, array)
+
+
+def constant_of_strings(raw: Iterable[bytes], shape: tuple[int, ...]) -> Constant:
+    texts = [s.decode("utf-8", "surrogateescape") for s in raw]
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return Constant(TensorType(DType.STRING, shape), array.reshape(shape))
+
+
+def _external(proto: Any, type: TensorType, files: ExternalFiles) -> Constant:
+    entries = {e.key: e.value for e in proto.external_data}
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0) or type.bytes or 0)
+    except ValueError:
+        raise ModelError(
+            f"tensor {proto.name!r}: offset or length of its external data is no integer: {entries}"
+        ) from None
+    if type.dtype is DType.STRING:
+        raise ModelError(f"tensor {proto.name!r}: strings cannot be external data")
+    location = entries.get("location", "")
+    if not isinstance(location, str):  # protobuf hands out as bytes what is no UTF-8
+        raise ModelError(f"tensor {proto.name!r}: the location {location!r} of its external data is no UTF-8 text")
+    path, contents, size = files.open(location, proto.name)
+    _expect(proto.name, type, length, type.bytes or 0, "bytes")
+    if offset < 0 or offset + length > size:
+        raise ModelError(
+            f"tensor {proto.name!r}: needs bytes {offset} to {offset + length} of {path}, which has {size}; "
+            "is the file complete?"
+        )
+    source = FileRange(path, offset, length)
+    if type.dtype.bits < 8 and length > 4096:
+        return Constant(type, None, source)  # unpacked on demand: unpacked elements take several times the room
+    return Constant(type, _decode(contents, offset, length, type), source)
+
+
+def _decode(data: mmap.mmap | bytes, offset: int, length: int, type: TensorType) -> np.ndarray:
+    shape = tuple(d for d in type.shape or () if isinstance(d, int))
+    if length == 0:
+        array = np.zeros(shape, type.dtype.numpy)
+        array.flags.writeable = False
+        return array
+    if type.dtype.bits < 8:
+        return unpack(np.frombuffer(data, np.uint8, length, offset), type.dtype, shape)
+    return np.frombuffer(data, type.dtype.numpy, type.size or 0, offset).reshape(shape)
+
+
+def _expect(name: str, type: TensorType, got: int, want: int, unit: str) -> None:
+    if got != want:
+        raise ModelError(f"tensor {name!r}: {type} takes {want} {unit}, the file has {got}; is the file damaged?")
+
+
+def read_sparse(proto: Any, files: ExternalFiles) -> Constant:
+    """The dense constant a ``SparseTensorProto`` describes."""
+    values, indices = read_tensor(proto.values, files).numpy(), read_tensor(proto.indices, files).numpy()
+    shape = tuple(proto.dims)
+    dense = np.zeros(shape, values.dtype)
+    try:
+        if indices.ndim == 1:
+            dense.reshape(-1)[indices] = values
+        else:
+            dense[tuple(indices.T)] = values
+    except (IndexError, ValueError) as error:
+        raise ModelError(f"sparse tensor {proto.values.name!r}: {_one_line(error)}") from None
+    dense.flags.writeable = False
+    return Constant(TensorType(DType.of(values.dtype), shape), dense)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

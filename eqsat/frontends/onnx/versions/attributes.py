@@ -1,0 +1,149 @@
+"""Attributes (and legal ranges) that a version added to an operator without changing nodes that do not use them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
+from eqsat.ir.graph import Node
+from eqsat.ir.types import TensorType
+
+ONES = object()
+"""Stands for a list of ones of any length."""
+
+ADDED_ATTRIBUTES: dict[str, dict[int, dict[str, Any]]] = {
+    "ArgMax": {12: {"select_last_index": 0}},
+    "ArgMin": {12: {"select_last_index": 0}},
+    "Attention": {25: {"left_window_size": -1, "right_window_size": -1}},
+    "AveragePool": {10: {"ceil_mode": 0}, 19: {"dilations": ONES}},
+    "Cast": {19: {"saturate": 1}, 24: {"round_mode": "up"}},
+    "CastLike": {19: {"saturate": 1}, 24: {"round_mode": "up"}},
+    "DepthToSpace": {11: {"mode": "DCR"}},
+    "DequantizeLinear": {21: {"block_size": 0}, 23: {"output_dtype": 0}},
+    "GRU": {14: {"layout": 0}},
+    "GatherND": {12: {"batch_dims": 0}},
+    "GroupNormalization": {21: {"stash_type": 1}},
+    "LSTM": {14: {"layout": 0}},
+    "LpPool": {18: {"ceil_mode": 0, "dilations": ONES}},
+    "MaxPool": {8: {"storage_order": 0}, 10: {"ceil_mode": 0, "dilations": ONES}},
+    "QuantizeLinear": {19: {"saturate": 1}, 21: {"block_size": 0, "output_dtype": 0}, 23: {"precision": 0}},
+    "RNN": {14: {"layout": 0}},
+    "Reshape": {14: {"allowzero": 0}},
+    "Resize": {18: {"antialias": 0, "axes": None, "keep_aspect_ratio_policy": "stretch"}},
+    "ScatterElements": {16: {"reduction": "none"}},
+    "ScatterND": {16: {"reduction": "none"}},
+    "Shape": {15: {"start": 0, "end": None}},
+    "TopK": {11: {"largest": 1, "sorted": 1}},
+}
+"""Operator -> version -> attribute -> its neutral value (``None``: only absence is neutral)."""
+
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
+_NEGATIVE_AXIS = ["ArgMax", "ArgMin", "Concat", "Flatten", "Gather", "Split", "Softmax", "LogSoftmax", "Hardmax"]
+_NEGATIVE_AXES = [*(f"Reduce{r}" for r in _REDUCTIONS.split()), "Squeeze"]
+
+
+def _without(defaults: dict[str, Any]) -> Change:
+    def down(node: Node, values: Values) -> Node | None:
+        if not any(a in node.attributes for a in defaults):
+            return node
+        for name, default in defaults.items():
+            value = node.attributes.get(name)
+            if value is None or (default is ONES and isinstance(value, tuple) and all(v == 1 for v in value)):
+                continue
+            if value != default:
+                return None
+        return replace(node, attributes=node.attributes.updated(**dict.fromkeys(defaults)))
+
+    return down
+
+
+def _rank(node: Node, values: Values) -> int | None:
+    found = values.type_of(node.inputs[0])
+    return found.rank if isinstance(found, TensorType) else None
+
+
+def _axis_from_front(node: Node, values: Values) -> Node | None:
+    axis = node.attributes.get("axis")
+    if not isinstance(axis, int) or axis >= 0:
+        return node
+    rank = _rank(node, values)
+    return None if rank is None else replace(node, attributes=node.attributes.updated(axis=axis + rank))
+
+
+def _axes_from_front(node: Node, values: Values) -> Node | None:
+    axes = node.attributes.get("axes")
+    if not isinstance(axes, tuple) or all(a >= 0 for a in axes):
+        return node
+    rank = _rank(node, values)
+    if rank is None:
+        return None
+    return replace(node, attributes=node.attributes.updated(axes=tuple(a + rank if a < 0 else a for a in axes)))
+
+
+def _indices_from_front(node: Node, values: Values) -> Node | None:
+    indices = values.constant(node.inputs[1])
+    return None if indices is not None and indices.size and indices.min() < 0 else node
+
+
+def _no_output(index: int) -> Change:
+    def down(node: Node, values: Values) -> Node | None:
+        if any(node.outputs[index:]):
+            return None
+        return replace(node, outputs=node.outputs[:index])
+
+    return down
+
+
+def _needs_input(index: int) -> Change:
+    return lambda node, values: node if len(node.inputs) > index and node.inputs[index] else None
+
+
+def _no_input(index: int) -> Change:
+    def down(node: Node, values: Values) -> Node | None:
+        return None if any(node.inputs[index:]) else replace(node, inputs=node.inputs[:index])
+
+    return down
+
+
+def _quantisation_axis(node: Node, values: Values) -> Node | None:
+    """Before version 13 scale and zero point are scalars, and there is no axis."""
+    scale = values.type_of(node.inputs[1])
+    if not isinstance(scale, TensorType) or scale.rank != 0:
+        return None if "axis" in node.attributes else node
+    return replace(node, attributes=node.attributes.updated(axis=None))
+
+
+def _same_shapes(node: Node, values: Values) -> Node | None:
+    """Before version 8 the variadic operators do not broadcast."""
+    shapes = {t.shape if isinstance(t, TensorType) else None for t in map(values.type_of, node.inputs)}
+    return node if len(shapes) == 1 and None not in shapes else None
+
+
+def _not_extremal_reduction(node: Node, values: Values) -> Node | None:
+    return None if node.attributes.get("reduction") in ("max", "min") else node
+
+
+def _not_wrapping(node: Node, values: Values) -> Node | None:
+    return None if node.attributes.get("mode") == "wrap" else node
+
+
+for _op, _versions in ADDED_ATTRIBUTES.items():
+    for _version, _defaults in _versions.items():
+        add_step(_op, _version, unchanged, _without(_defaults), additive=True)
+for _op in _NEGATIVE_AXIS:
+    add_step(_op, 11, unchanged, _axis_from_front, additive=True)
+for _op in _NEGATIVE_AXES:
+    add_step(_op, 11, unchanged, _axes_from_front, additive=True)
+for _op in ("Gather", "ScatterElements"):
+    add_step(_op, 11, unchanged, _indices_from_front, additive=True)
+for _op in ("QuantizeLinear", "DequantizeLinear"):
+    add_step(_op, 13, unchanged, _quantisation_axis, additive=True)
+for _op in ("Max", "Mean", "Min", "Sum"):
+    add_step(_op, 8, unchanged, _same_shapes, additive=True)
+for _op in ("ScatterElements", "ScatterND"):
+    add_step(_op, 18, unchanged, _not_extremal_reduction, additive=True)
+add_step("MaxPool", 8, unchanged, _no_output(1), additive=True)
+add_step("Gemm", 11, unchanged, _needs_input(2), additive=True)
+add_step("Attention", 24, unchanged, _no_input(6), additive=True)
+add_step("Pad", 19, unchanged, _not_wrapping, additive=True)

@@ -1,0 +1,6 @@
+"""Joint extraction: e-nodes and kernels chosen together; ``program_of`` turns the choice of ``select_joint`` into a program."""
+
+from eqsat.joint.result import JointSelection
+from eqsat.joint.search import program_of, select_joint
+
+__all__ = ["JointSelection", "program_of", "select_joint"]
