@@ -23,6 +23,7 @@ from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
+from eqsat.frontends import load
 from eqsat.fusion import fuse_program
 from eqsat.fusion.program_graph import graph_of_program
 from eqsat.fusion.work import kernel_work
@@ -33,7 +34,6 @@ from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
 from eqsat.rewrite import select_rules
-from eqsat.sources import load
 
 TARGETS = ("launch-count", "tvm-like", "tensorrt-like", "tensorrt-like-rownorm", "h200")
 

@@ -22,6 +22,7 @@ from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import take_snapshot
 from eqsat.exactness import Exactness
+from eqsat.frontends import load
 from eqsat.fusion import fuse_program
 from eqsat.fusion.cones import ConePrices, cone_of
 from eqsat.fusion.graph import FusionGraph
@@ -35,7 +36,6 @@ from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import select
 from eqsat.rewrite import select_rules
-from eqsat.sources import load
 
 HEAD = (
     "| model | target | cost model | cost | gap | scope | e-nodes | stop | stage | s | two-phase, optimal | two-phase, TVM "

@@ -29,6 +29,7 @@ if _TYPE_CHECKING:
         VerificationError,
     )
     from eqsat.exactness import Exactness
+    from eqsat.frontends.registry import load
     from eqsat.ir.build import GraphBuilder
     from eqsat.ir.graph import Graph, Node
     from eqsat.options import Options
@@ -37,7 +38,6 @@ if _TYPE_CHECKING:
     from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
     from eqsat.rule_check.files import load_rules
     from eqsat.rule_check.registration import equation, group_rule, rule
-    from eqsat.sources import load
     from eqsat.why import Explanation, explain
 
 _HOMES = {
@@ -55,7 +55,7 @@ _HOMES = {
     "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
     "eqsat.rule_check.files": "load_rules",
     "eqsat.rule_check.registration": "equation group_rule rule",
-    "eqsat.sources": "load",
+    "eqsat.frontends.registry": "load",
     "eqsat.why": "Explanation explain",
 }
 """Module -> names that it defines. Each is imported when it is first asked for, so that starting is quick."""

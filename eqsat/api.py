@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from eqsat.frontends import load, resolve
 from eqsat.growth import Progress
 from eqsat.options import AllOptions, Options, takes_options
-from eqsat.sources import load, readable
 
 if TYPE_CHECKING:
     from eqsat.inspection import Inspection
@@ -54,7 +54,7 @@ def verify(
     """
     from eqsat.verification import load_feeds, verify_models
 
-    original, candidate = readable(original), readable(candidate)
+    original, candidate = resolve(original), resolve(candidate)
     given = None
     if feeds:
         graph = load(original)

@@ -80,6 +80,8 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
     within = replace(
         options,
         dims={},
+        example_inputs=None,
+        dynamic_shapes=None,
         assume={},
         keep=(),
         feeds=None,

@@ -93,6 +93,11 @@ class Options:
         return as_cost_model("measured" if self._for_runtime and self.file_form == "onnxruntime" else "kernels")
 
     @property
+    def reading(self) -> dict[str, Any]:
+        """Those for the front end that reads the model."""
+        return {name: getattr(self, name) for name in ("dims", "example_inputs", "dynamic_shapes")}
+
+    @property
     def _for_runtime(self) -> bool:
         """Whether all of the program runs in ONNX Runtime on the CPU, whose kernels were timed."""
         target = self.target if isinstance(self.target, str) else self.target.name

@@ -17,6 +17,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.errors import VerificationError
 from eqsat.extraction import Extraction, extract_program
+from eqsat.frontends import load, resolve
 from eqsat.fusion import operator_works, price_works
 from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, timed
 from eqsat.ir.graph import Graph, bodies_of
@@ -27,7 +28,6 @@ from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule
-from eqsat.sources import load, readable
 
 if TYPE_CHECKING:
     import onnx
@@ -105,7 +105,8 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     """Optimises a model: loads it, saturates, extracts the cheapest program, lowers and verifies it.
 
     ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, an `eqsat.Graph` or, of PyTorch, a module in evaluation
-    mode with ``example_inputs``, an exported program or an ``ONNXProgram``. ``progress`` is called with (stage, detail) as the
+    mode with ``example_inputs``, an exported program or an ``ONNXProgram``, or what another front end reads
+    (`eqsat.frontends`). ``progress`` is called with (stage, detail) as the
     work proceeds. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
     something else than the original (a bug in a rule; nothing is written then), and `MemoryBudgetError` when no program
     was found that fits in ``memory_budget_bytes``.
@@ -116,8 +117,8 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     with collector_off():
         with timed(seconds, "load"):
             notify("load", "")
-            source = readable(source, chosen.example_inputs, chosen.dynamic_shapes)
-            graph = load(source, chosen.dims)
+            source = resolve(source, **chosen.reading)
+            graph = source if isinstance(source, Graph) else load(source, chosen.dims)
             machine = _machine(chosen, graph)
             if machine is not None:
                 chosen = replace(chosen, machine=machine)  # the model may name the devices

@@ -17,12 +17,12 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
+from eqsat.frontends import load
 from eqsat.fusion import kernel_works, price_works
 from eqsat.growth import Growth, Progress, RuleScope, collector_off, grow, rule_scope
 from eqsat.ir.nominal import assumed_sizes, assuming
 from eqsat.options import Options, SharedOptions, takes_options
 from eqsat.pipeline import result_of
-from eqsat.sources import load
 
 COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")
 """The cost models compared unless others are asked for."""
@@ -140,9 +140,7 @@ class Growths:
         self.notify: Progress = progress or (lambda stage, detail: None)
         self.notify("load", "")
         start = time.perf_counter()
-        self.graph = load(
-            source, options.dims, example_inputs=options.example_inputs, dynamic_shapes=options.dynamic_shapes
-        )
+        self.graph = load(source, **options.reading)
         self.load_seconds = time.perf_counter() - start
         self._options = options
         self._known: dict[RuleScope, tuple[list[str], Growth]] = {}

@@ -14,10 +14,10 @@ from eqsat.backends.onnxruntime import LEVELS
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import as_target
 from eqsat.errors import ModelError
+from eqsat.frontends import load
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
-from eqsat.sources import load
 from eqsat.speed.contest import Contestant, Measured, Protocol, check_peers, contest, levels_of
 from eqsat.speed.profile import Profile, profile_program
 from eqsat.verification.feeds import random_feeds

@@ -1,0 +1,79 @@
+"""The front ends that come with eqsat; each imports its reader when there is something to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eqsat.frontends.torch_export import as_onnx, is_torch
+from eqsat.ir.graph import Graph
+
+
+class GraphFrontend:
+    """A `Graph` is one."""
+
+    name = "a Graph"
+    takes = ()
+
+    def accepts(self, source: Any) -> bool:
+        return isinstance(source, Graph)
+
+    def read(self, source: Graph) -> Graph:
+        return source
+
+
+class OnnxFrontend:
+    """Files of ONNX, messages, and objects of onnx-ir. Runtimes read them, too, so they stay what they are until `graph`."""
+
+    name = "ONNX"
+    takes = ("dims",)
+
+    def accepts(self, source: Any) -> bool:
+        return isinstance(source, str | Path) or _is_from("onnx", source) or _is_from("onnx_ir", source)
+
+    def read(self, source: Any, dims: Mapping[str, int] | None = None) -> Any:
+        return source
+
+    def graph(self, source: Any, dims: Mapping[str, int] | None) -> Graph:
+        from eqsat.frontends.onnx.model import load_onnx
+
+        return load_onnx(source, dims=dims)
+
+
+class TorchFrontend:
+    """Objects of PyTorch: exported to ONNX, of which ``dims`` are then."""
+
+    name = "PyTorch"
+    takes = ("dims", "example_inputs", "dynamic_shapes")
+
+    def accepts(self, source: Any) -> bool:
+        return is_torch(source)
+
+    def read(
+        self,
+        source: Any,
+        example_inputs: Any = None,
+        dynamic_shapes: Any = None,
+        dims: Mapping[str, int] | None = None,
+    ) -> Any:
+        return as_onnx(source, example_inputs, dynamic_shapes)
+
+
+class RelaxFrontend:
+    """Modules of TVM Relax (docs/tvm.md)."""
+
+    name = "TVM Relax"
+    takes = ()
+
+    def accepts(self, source: Any) -> bool:
+        return _is_from("tvm", source)
+
+    def read(self, source: Any) -> Graph:
+        from eqsat.frontends.relax import from_module
+
+        return from_module(source).graph
+
+
+def _is_from(package: str, source: Any) -> bool:
+    return any(c.__module__.split(".")[0] == package for c in type(source).__mro__)
