@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 from eqsat.egraph.egraph import EGraph
@@ -20,8 +20,16 @@ class RuleApplier:
     def __init__(self, egraph: EGraph) -> None:
         self._egraph = egraph
         self._seen: set[tuple[object, ...]] = set()
+        self._found: dict[str, set[Hashable]] = {}
         self.reasons: dict[tuple[str, str], int] = {}
-        self.misses: dict[tuple[str, int], str] = {}
+        self._view = EGraphView(egraph)
+        self._looks: dict[str, Look] = {}
+        self._lively: set[str] = set()
+
+    @property
+    def misses(self) -> dict[tuple[str, int], str]:
+        """Why what looks like a structure is none: (structure, class) -> reason."""
+        return {key: reason for look in self._looks.values() for key, reason in look.misses.items()}
 
     def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
         """Whether the rule held at this match and told the e-graph something new."""
@@ -94,16 +102,29 @@ class RuleApplier:
         return found[query.root], tuple(premises)
 
     def apply_groups(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
-        """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was."""
+        """Applies group rules to the e-graph as it is now; counts what was news by rule, and says whether anything was.
+
+        Rules for which nothing that they looked at has changed are left out. Those that had news the last time come first, alone:
+        often they lead on from there, and the others then look at the e-graph once, not at each step.
+        """
+        stale = [rule for rule in rules if rule.name not in self._looks or self._looks[rule.name].changed()]
+        lively = [rule for rule in stale if rule.name in self._lively]
+        return (bool(lively) and self._apply_stale(lively, matches)) or self._apply_stale(stale, matches)
+
+    def _apply_stale(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
         egraph = self._egraph
-        view = EGraphView(egraph)
-        looks = [Look(view, rule.conditions, partial(self._count, rule.name)) for rule in rules]
+        self._lively.clear()
+        view = self._view
+        view.refresh()
+        looks = {rule.name: Look(view, rule.conditions, partial(self._count, rule.name)) for rule in rules}
         found = [
             (rule.name, ref, term, look)
-            for rule, look in zip(rules, looks, strict=True)
-            for ref, term in rule.merges(look, partial(self._count, rule.name))
+            for rule, look in zip(rules, looks.values(), strict=True)
+            for ref, term in rule.merges(
+                look, partial(self._count, rule.name), self._found.setdefault(rule.name, set())
+            )
         ]
-        self.misses = {key: reason for look in looks for key, reason in look.misses.items()}
+        self._looks.update(looks)
         changed = False
         for name, ref, term, look in found:
             handle = egraph.add_term(term, name)
@@ -114,6 +135,7 @@ class RuleApplier:
             left = ref.handle if ref.enode < 0 else ref.enode
             if egraph.union(left, handle, name, premises_of(egraph, look, left, term)):
                 matches[name] += 1
+                self._lively.add(name)
                 changed = True
         return changed
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.egraph.changes import Changes
 from eqsat.egraph.engine import Pending
 from eqsat.egraph.known import KnownValues
 from eqsat.egraph.lists import Lists
@@ -89,6 +90,9 @@ class EGraph:
         self._attributes: list[Attributes] = [NO_ATTRIBUTES]
         self._leaf_numbers: dict[object, int] = {}
         self._inputs: list[int] = []
+        self.duplicates: set[int] = set()
+        """E-nodes that an older one of the same operator, attributes and classes of inputs stands for."""
+        self.changes = Changes(self)
         self.known = KnownValues(self, fold_inexact=fold_inexact)
         self._lists = Lists(self)
         absent = self._insert(ABSENT, "", NO_ATTRIBUTES, 0, (), 1, "", TupleType(()))
@@ -141,6 +145,9 @@ class EGraph:
     def is_constant(self, handle: int) -> bool:
         return self.known.is_constant(self.find(handle))
 
+    def lessons(self, handle: int) -> int:
+        return self.changes.lessons.get(self.find(handle), 0)
+
     def interval_of(self, handle: int) -> tuple[float, float]:
         return self.known.interval(self.find(handle))
 
@@ -150,7 +157,11 @@ class EGraph:
 
     def uses(self, handle: int) -> Sequence[int]:
         """Handles of the e-nodes that have the e-class of ``handle`` as a child, oldest first."""
-        return sorted(self._uses.get(self.find(handle), ()))
+        return sorted(self.users_of(handle))
+
+    def users_of(self, handle: int) -> Sequence[int]:
+        """The same in no order, and some of them several times."""
+        return self._uses.get(self.find(handle), ())
 
     def classes(self) -> Iterator[int]:
         """The representatives of all e-classes, oldest first."""
@@ -291,6 +302,7 @@ class EGraph:
         self._members[handle] = [handle]
         for child in {self.find(c) for c in children}:
             self._uses.setdefault(child, []).append(handle)
+        self.changes.inserted(handle)
         self.pending.nodes[constructor_name(op, domain, len(children), outputs)].append((handle, number, *children))
         return handle
 
@@ -335,6 +347,7 @@ class EGraph:
             raise UnsoundError(
                 f"{reason}: joined {self.nodes[keep].key} of type {a} with {self.nodes[lose].key} of type {b}"
             )
+        self.changes.merging(keep, lose, refined=joined != a)
         self._parent[lose] = keep
         self._types[keep] = joined
         self._members[keep] = sorted(self._members[keep] + self._members.pop(lose))
@@ -343,6 +356,9 @@ class EGraph:
         for user in moved:
             node = self.nodes[user]
             key = (node.op, node.domain, node.attribute_number, node.outputs, *map(self.find, node.children))
-            self._memo.setdefault(key, user)
+            twin = self._memo.setdefault(key, user)
+            if twin != user:  # congruent: the older one stands for both
+                self._memo[key] = min(twin, user)
+                self.duplicates.add(max(twin, user))
         self.known.merged(keep, lose)
         self._lists.merged(keep, lose)

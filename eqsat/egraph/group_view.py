@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
@@ -23,37 +24,69 @@ def _match(names: Mapping[str, Any]) -> Match:
 
 
 class EGraphView:
-    """The e-graph as it is now (`eqsat.rewrite.GroupView`)."""
+    """The e-graph as it was when last refreshed (`eqsat.rewrite.GroupView`).
+
+    Of e-nodes with the same operator, attributes and classes of inputs only the oldest is shown. What was shown is kept until it
+    changes: rules look at the same e-nodes again and again.
+    """
 
     def __init__(self, egraph: EGraph) -> None:
         self.egraph = egraph
         self._by_op: dict[str, list[int]] = {}
         self._nodes: dict[int, tuple[Ref, Inputs]] = {}
-        self._refs: dict[int, Ref] = {}
-        seen: set[tuple[object, ...]] = set()
-        for handle, node in enumerate(egraph.nodes):
-            if node.opaque is not None or node.key in (CONSTANT, INPUT):
-                continue
-            key = (node.key, node.attribute_number, node.outputs, egraph.canonical_children(handle))
-            if key not in seen:
-                seen.add(key)
+        self._of_op: dict[str, list[tuple[Ref, Inputs]]] = {}
+        self._spellings: dict[int, list[tuple[str, Inputs]]] = {}
+        self._users: dict[int, list[tuple[str, Ref, Inputs]]] = {}
+        self._notes: dict[Hashable, dict[Any, Any]] = {}
+        self._end = self._read = 0
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Takes in what has changed in the e-graph."""
+        egraph, find = self.egraph, self.egraph.find
+        new = range(self._end, len(egraph.nodes))
+        for handle in new:
+            node = egraph.nodes[handle]
+            if node.opaque is None and node.key not in (CONSTANT, INPUT):
                 self._by_op.setdefault(node.key, []).append(handle)
+        touched = egraph.changes.touched
+        for handle in (*new, *touched[self._read :]):
+            node = egraph.nodes[handle]
+            self._nodes.pop(handle, None)
+            self._of_op.pop(node.key, None)
+            self._spellings.pop(find(handle), None)
+            for child in node.children:
+                self._users.pop(find(child), None)
+        self._end, self._read = len(egraph.nodes), len(touched)
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
-        for handle in self._by_op.get(op, ()):
-            yield self._node(handle)
+        found = self._of_op.get(op)
+        if found is None:
+            duplicates = self.egraph.duplicates
+            found = self._of_op[op] = [self._node(h) for h in self._by_op.get(op, ()) if h not in duplicates]
+        return iter(found)
 
     def spellings(self, ref: Ref) -> Iterator[tuple[str, Inputs]]:
-        for handle in self.egraph.members(ref.handle):
-            node = self.egraph.nodes[handle]
-            if node.opaque is None:
-                yield (node.key, self._node(handle)[1])
+        cls = self.egraph.find(ref.handle)
+        found = self._spellings.get(cls)
+        if found is None:
+            nodes = self._shown(self.egraph.members(cls))
+            found = self._spellings[cls] = [(key, inputs) for key, _, inputs in nodes]
+        return iter(found)
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, Inputs]]:
-        for handle in self.egraph.uses(ref.handle):
-            node = self.egraph.nodes[handle]
-            if node.opaque is None:
-                yield (node.key, *self._node(handle))
+        cls = self.egraph.find(ref.handle)
+        found = self._users.get(cls)
+        if found is None:
+            found = self._users[cls] = self._shown(self.egraph.uses(cls))
+        return iter(found)
+
+    def _shown(self, handles: Iterable[int]) -> list[tuple[str, Ref, Inputs]]:
+        nodes, duplicates = self.egraph.nodes, self.egraph.duplicates
+        return [(nodes[h].key, *self._node(h)) for h in handles if h not in duplicates and nodes[h].opaque is None]
+
+    def notes(self, subject: Hashable) -> dict[Any, Any]:
+        return self._notes.setdefault(subject, {})
 
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return unmet(conditions, _match(names)) is None
@@ -65,18 +98,10 @@ class EGraphView:
         found = self._nodes.get(handle)
         if found is None:
             egraph = self.egraph
-            inputs = tuple(map(self._input, egraph.canonical_children(handle)))
+            inputs = tuple([None if c == ABSENT_INPUT else Ref(c, egraph) for c in egraph.canonical_children(handle)])
             ref = egraph.ref(handle, egraph.nodes[handle].attributes)
             ref.enode = handle
             found = self._nodes[handle] = (ref, inputs)
-        return found
-
-    def _input(self, cls: int) -> Ref | None:
-        if cls == ABSENT_INPUT:
-            return None
-        found = self._refs.get(cls)
-        if found is None:
-            found = self._refs[cls] = self.egraph.ref(cls)
         return found
 
 
@@ -90,7 +115,15 @@ class Look:
         self._ops: set[str] = set()
         self._spelled: set[int] = set()
         self._read: set[int] = set()
+        self._time = view.egraph.changes.tick()
         self.misses: dict[tuple[str, int], str] = {}
+
+    def changed(self) -> bool:
+        """Whether something that it showed is no longer as it was."""
+        return self._view.egraph.changes.since(self._time, self._ops, itertools.chain(self._spelled, self._read))
+
+    def notes(self, subject: Hashable) -> dict[Any, Any]:
+        return self._view.notes(subject)
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
         self._ops.add(op)

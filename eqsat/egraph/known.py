@@ -103,6 +103,7 @@ class KnownValues:
                 age = self._age
             self._constant[cls] = (age, handle)
             self._egraph.pending.constants.append(cls)
+            self._egraph.changes.learnt(cls)
             self._queue.extend(self._egraph.uses(cls))
 
     def propagate(self) -> bool:

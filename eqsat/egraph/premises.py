@@ -36,7 +36,11 @@ class _Search:
         self._pairs: dict[tuple[int, int], None] = {}
         self._ends: set[int] = {ABSENT_INPUT}
         self._seen: dict[int, list[int]] = {}  # by class, the e-nodes that the rule saw
-        self._closed: set[int] = set()  # e-nodes that are computed from leaves of the term and constants alone
+        self._open: list[
+            int
+        ] = []  # of these, e-nodes that are not known to be computed from leaves of the term and constants alone
+        self._closed: set[int] = set()  # those that are
+        self._children: dict[int, tuple[int, ...]] = {}
         for ref in dict.fromkeys(_leaves(term, set())):
             self._ends.add(egraph.find(ref.handle))
             if ref.enode >= 0:  # the rule read the e-node, not only its value
@@ -72,10 +76,11 @@ class _Search:
                 return _DEPTH
             below: list[int] = []
             for handle in layer:
-                for cls in self._egraph.canonical_children(handle):
+                for cls in self._children_of(handle):
                     if cls not in self._seen and cls not in self._ends:
                         self._seen[cls] = self._shown(cls)
                         below += self._seen[cls]
+            self._open += below
             self._close()
             layer = below
         return _DEPTH if self._closes(merged) else _UNCLOSED_DEPTH
@@ -83,15 +88,27 @@ class _Search:
     def _close(self) -> None:
         growing = True
         while growing:
-            closed = {h for below in self._seen.values() for h in below if h not in self._closed and self._closes(h)}
-            self._closed |= closed
-            growing = bool(closed)
+            still_open = [h for h in self._open if not self._closes(h)]
+            growing = len(still_open) < len(self._open)
+            self._closed.update(self._open)
+            self._closed.difference_update(still_open)
+            self._open = still_open
 
     def _closes(self, handle: int) -> bool:
-        return all(
-            cls in self._ends or self._egraph.is_constant(cls) or not self._closed.isdisjoint(self._seen.get(cls, ()))
-            for cls in self._egraph.canonical_children(handle)
-        )
+        for cls in self._children_of(handle):
+            if not (
+                cls in self._ends
+                or self._egraph.is_constant(cls)
+                or not self._closed.isdisjoint(self._seen.get(cls, ()))
+            ):
+                return False
+        return True
+
+    def _children_of(self, handle: int) -> tuple[int, ...]:
+        found = self._children.get(handle)
+        if found is None:
+            found = self._children[handle] = self._egraph.canonical_children(handle)
+        return found
 
     def _shown(self, cls: int) -> list[int]:
         """E-nodes of a class that the rule saw, each once; of a constant those that lead to a leaf of the term."""
@@ -99,7 +116,7 @@ class _Search:
         found: dict[tuple[object, ...], int] = {}
         for handle in self._look.shown(cls):
             node = egraph.nodes[handle]
-            children = egraph.canonical_children(handle)
+            children = self._children_of(handle)
             if not egraph.is_constant(cls) or not self._ends.isdisjoint(c for c in children if c != ABSENT_INPUT):
                 found.setdefault((node.op, node.domain, node.attribute_number, node.outputs, children), handle)
         return list(found.values())

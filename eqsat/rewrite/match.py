@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,8 @@ class Match:
     """What the names of a pattern matched.
 
     ``m.x`` is a `Ref` for a variable or a node, ``None`` for an absent input, and the value of a named attribute; what a
-    group rule has found may be anything. ``root`` is the value of the whole, or of the node that is called so.
+    group rule has found may be anything. ``root`` is the value of the whole, or of the node that is called so. ``key``: what the
+    match consists of where a group rule found more than values and plain data, see `key`.
     """
 
     def __init__(
@@ -37,10 +38,23 @@ class Match:
         bindings: Mapping[str, Any],
         root: Ref,
         attributes: Mapping[str, AttributeOf] = MappingProxyType({}),
+        key: Hashable | None = None,
     ) -> None:
         self._bindings = bindings
         self._attributes = attributes
+        self._key = key
         self.root = bindings.get("root") or root
+
+    def key(self) -> Hashable | None:
+        """What conditions and right side depend on: two matches of one rule with equal keys come to the same. ``None`` if
+        something is bound of which that cannot be said."""
+        parts = self._bindings.items() if self._key is None else (("key", self._key),)
+        try:
+            key = (_known_of(self.root), *((name, _known_of(found)) for name, found in parts))
+            hash(key)
+        except TypeError:
+            return None
+        return key
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -70,6 +84,15 @@ class Match:
         """Raises `Unmet` with ``reason`` unless ``holds``."""
         if not holds:
             raise Unmet(reason)
+
+
+def _known_of(found: Any) -> Any:
+    """What is bound to a name, and, of values, what is known of them."""
+    if isinstance(found, Ref):
+        return found.handle, found.enode, found.values.lessons(found.handle)
+    if isinstance(found, (list, tuple)):
+        return tuple(map(_known_of, found))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -64,6 +64,11 @@ class GroupView(Protocol):
         """Every e-node that reads ``ref``: operator, class, inputs."""
         ...
 
+    def notes(self, subject: Hashable) -> dict[Any, Any]:
+        """What rules wrote down about ``subject`` while the e-graph grew. The `Ref` of an e-node that `nodes` shows is the same
+        object as long as the e-node, its class and those of its inputs are as they were."""
+        ...
+
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
         ...
@@ -103,14 +108,25 @@ class GroupRule:
     find: Finder | None = None
     forms: tuple[Rule, ...] = ()
 
-    def merges(self, view: GroupView, missed: Callable[[Unmet], object] = lambda reason: None) -> Iterator[Merge]:
+    def merges(
+        self,
+        view: GroupView,
+        missed: Callable[[Unmet], object] = lambda reason: None,
+        seen: set[Hashable] | None = None,
+    ) -> Iterator[Merge]:
         """Pairs (existing value, term that equals it), up to a node about which too little is known; ``missed`` hears why a match
-        is none."""
+        is none. Matches in ``seen`` are left out, others are added to it."""
+        seen = set() if seen is None else seen
         try:
             if self.find is None:
                 yield from self.build(view)
                 return
             for match in self.find(view):
+                key = match.key()
+                if key in seen:
+                    continue
+                if key is not None:
+                    seen.add(key)
                 try:
                     match.check(self.conditions)
                     term = self.build(match)

@@ -17,7 +17,7 @@ from eqsat.conditions import worthwhile
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
-from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions, is_pointwise
+from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions
 from eqsat.rules.terms import heads_and_rows_exchanged, int64s, permutation_of, transpose
 from eqsat.rules.views.splits import again, splits
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -34,8 +34,8 @@ class _Columns(Regions):
         self._roots: dict[int, dict[int, Ref]] = {}
         self.sources: dict[int, Ref] = {}
         for op in _ROOTS:
-            for node, inputs in view.nodes(op):
-                if node.is_constant or not is_pointwise(op, node, inputs, by_column=True):
+            for node, _ in view.nodes(op):
+                if node.is_constant or not self.reads(node):
                     continue
                 source = self.source(node)
                 if source is None or source.handle == node.handle or not _is_table_of(source, node):
@@ -56,9 +56,14 @@ class _Columns(Regions):
 
 def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
     """Whether a Clip follows behind a view or a transpose: it moves to the front first (`clip_before_reshape`)."""
-    moved = [user for op, user, _ in view.users(value) if op in ("Reshape", "Transpose")]
-    moved += [user for m in moved for op, user, _ in view.users(m) if op in ("Reshape", "Transpose")]
-    return any(op == "Clip" and user.handle != m.handle for m in moved for op, user, _ in view.users(m))
+    moved = _moved(view, value)
+    for m in list(moved.values()):
+        moved |= _moved(view, m)
+    return any(op == "Clip" and user.handle != m.handle for m in moved.values() for op, user, _ in view.users(m))
+
+
+def _moved(view: GroupView, value: Ref) -> dict[int, Ref]:
+    return {user.handle: user for op, user, _ in view.users(value) if op in ("Reshape", "Transpose")}
 
 
 def _is_table_of(source: Ref, node: Ref) -> bool:
@@ -233,9 +238,8 @@ def _found(view: GroupView) -> Iterator[Match]:
         if root is not None:
             make = partial(lambda source, root: read_columns(columns.table(root), source), source, root)
             stands = {"joined": source.handle in joined, "computed": root.handle in read | few}
-            yield Match(
-                {"roots": (root,), "make": make, "steps": columns.steps(root), "columns": columns, **stands}, root
-            )
+            bound = {"roots": (root,), "make": make, "steps": columns.steps(root), "columns": columns, **stands}
+            yield Match(bound, root, key=(source.handle, columns.key(root), *stands.values()))
     yield from _of_parts(view, columns, read)
 
 
@@ -260,15 +264,18 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
         if tabulated is not None:  # values with the same parts are the same
             for v in same:
                 if v.handle != tabulated.handle and v.type == tabulated.type:
-                    yield Match({**shared, "roots": (), "make": partial(lambda v: v, tabulated), "computed": False}, v)
+                    bound = {**shared, "roots": (), "make": partial(lambda v: v, tabulated), "computed": False}
+                    yield Match(bound, v, key=tabulated)
             continue
         heads = _heads(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
         together = _Parts(columns, value, sizes, tuple(roots), heads)
         results = together.results()
+        parts_key = (value.handle, sizes, heads, *(columns.key(root) for root in roots))
         computed = all(node.handle in done for node, _, order in results if order == tuple(range(len(order))))
         for node, index, order in results:
             make = partial(together.part, index, order)
-            yield Match({**shared, "roots": tuple(roots), "make": make, "computed": computed}, node)
+            bound = {**shared, "roots": tuple(roots), "make": make, "computed": computed}
+            yield Match(bound, node, key=(parts_key, index, order, computed))
 
 
 @group_rule(

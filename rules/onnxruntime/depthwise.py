@@ -58,7 +58,7 @@ class _Kernels:
         return replace(self, weights=self.weights.astype(np.int8)) if fits else self
 
 
-@lru_cache(64)
+@lru_cache(1024)
 def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | None:
     """Those of a convolution with the results of dequantising bytes, adding a bias and quantising; ``None`` if a column has
     none."""

@@ -54,14 +54,23 @@ class Regions:
 
     def __init__(self, view: GroupView, *, by_column: bool = False) -> None:
         self._nodes: dict[int, list[Node]] = {}
+        known: dict[int, tuple[Ref, bool]] = view.notes((Regions, by_column))
         for op in sorted(_BY_COLUMN if by_column else _POINTWISE):
             for node, inputs in view.nodes(op):
-                if node.is_constant or inputs[0] is None or (by_column and _is_signed(node, inputs[0])):
-                    continue
-                if is_pointwise(op, node, inputs, by_column=by_column):
+                note = known.get(node.enode)
+                if note is None or note[0] is not node:
+                    signed = by_column and inputs[0] is not None and _is_signed(node, inputs[0])
+                    skipped = inputs[0] is None or signed or node.is_constant
+                    note = known[node.enode] = node, not skipped and is_pointwise(op, node, inputs, by_column=by_column)
+                if note[1]:
                     self._nodes.setdefault(node.handle, []).append((op, node, inputs))
         self._found: dict[int, tuple[Ref, Node | None] | None] = {}
+        self._ways: dict[int, list[Node]] = {}
         self._stable: dict[int, bool] = {}
+
+    def reads(self, node: Ref) -> bool:
+        """Whether an e-node is elementwise in what it reads."""
+        return any(other.enode == node.enode for _, other, _ in self._nodes.get(node.handle, ()))
 
     def source(self, value: Ref) -> Ref | None:
         """The bytes farthest back that ``value`` is a function of; ``None`` if there are none."""
@@ -83,14 +92,23 @@ class Regions:
 
     def steps(self, value: Ref) -> int:
         """Operators between ``value`` and its source."""
-        seen: set[int] = set()
-        waiting = [value]
-        while waiting:
-            found = self._found.get(waiting.pop().handle)
-            if found is not None and found[1] is not None and found[1][1].handle not in seen:
-                seen.add(found[1][1].handle)
-                waiting += _variable(found[1][2])
-        return len(seen)
+        return len(self._way(value))
+
+    def _way(self, value: Ref) -> list[Node]:
+        if value.handle not in self._ways:
+            way: dict[int, Node] = {}
+            waiting = [value]
+            while waiting:
+                found = self._found.get(waiting.pop().handle)
+                if found is not None and found[1] is not None and found[1][1].handle not in way:
+                    way[found[1][1].handle] = found[1]
+                    waiting += _variable(found[1][2])
+            self._ways[value.handle] = list(way.values())
+        return self._ways[value.handle]
+
+    def key(self, value: Ref) -> frozenset[int]:
+        """The e-nodes between ``value`` and its source: what the function depends on."""
+        return frozenset(node.enode for _, node, _ in self._way(value))
 
     def columns(self, value: Ref) -> np.ndarray:
         """``value`` for each byte of its source, in the order of their bits: (256, 1) or (256, columns).
@@ -188,14 +206,15 @@ def _functions(view: GroupView) -> Iterator[Match]:
     """What is quantised and a function of the bytes ``source``, with what reads it."""
     regions = Regions(view)
     found: dict[int, Ref] = {}
-    for node, inputs in view.nodes("QuantizeLinear"):
-        if not node.is_constant and is_pointwise("QuantizeLinear", node, inputs):
+    for node, _ in view.nodes("QuantizeLinear"):
+        if regions.reads(node):
             found.setdefault(node.handle, node)
     for node in found.values():
         source = regions.source(node)
         if source is not None and source.handle != node.handle:
-            readers = {op for op, _, _ in view.users(node)}
-            yield Match({"regions": regions, "source": source, "readers": readers}, node)
+            readers = frozenset(op for op, _, _ in view.users(node))
+            bound = {"regions": regions, "source": source, "readers": readers}
+            yield Match(bound, node, key=(source.handle, regions.key(node), readers))
 
 
 @condition("no rounding on the way moves the result by more than one quantum")

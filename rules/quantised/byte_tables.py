@@ -56,7 +56,7 @@ def quantised(values: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) ->
 
 def is_stable(tables: Sequence[np.ndarray]) -> bool:
     """Whether a table of integers is off by one at most where the floats on the way are a little larger or smaller."""
-    table, *others = (t.astype(np.int64) for t in tables)
+    table, *others = (t.astype(np.int16) for t in tables)
     return all(np.abs(table - other).max() <= 1 for other in others)
 
 

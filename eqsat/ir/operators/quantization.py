@@ -91,8 +91,13 @@ def _quantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:
-    shifted = np.asarray(steps, np.float64) + np.asarray(zero, np.float64)
-    return np.clip(shifted, *_BOUNDS[integer]).astype(np.int64).astype(integer)
+    low, high = _BOUNDS[integer]
+    # Up to 16 bits float32 is as good: where it rounds a sum, that is far beyond the bounds.
+    small = steps.dtype == np.float32 and high < 1 << 16
+    shifted = np.asarray(steps, np.float64 if not small else np.float32) + np.asarray(
+        zero, np.float32 if small else np.float64
+    )
+    return np.clip(shifted, low, high).astype(np.int32 if small else np.int64).astype(integer)
 
 
 def _dequantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
