@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
 
@@ -19,7 +20,7 @@ class RuleApplier:
 
     def __init__(self, egraph: EGraph) -> None:
         self._egraph = egraph
-        self._seen: set[tuple[object, ...]] = set()
+        self._seen: defaultdict[tuple[str, tuple[str, ...]], set[tuple[object, ...]]] = defaultdict(set)
         self._found: dict[str, set[Hashable]] = {}
         self.reasons: dict[tuple[str, str], int] = {}
         self._view = EGraphView(egraph)
@@ -35,25 +36,22 @@ class RuleApplier:
         """Whether the rule held at this match and told the e-graph something new."""
         egraph = self._egraph
         find = egraph.find
-        bound = tuple(find(row[column]) for _, column in query.bindings)
+        bound = [find(row[column]) for _, column in query.bindings]
         if ABSENT_INPUT in bound:
             return False  # the query in which that variable is absent matches, too
-        numbers = tuple((find(row[c]), row[a]) for _, c, a in query.nodes)
+        nodes = [(find(row[column]), row[attributes]) for _, column, attributes in query.nodes]
         root = find(row[query.root_column])
-        key = (rule.name, query.absent, root, bound, numbers)
-        if key in self._seen:
+        seen = self._seen[rule.name, query.absent]
+        key = (root, *bound, *nodes)
+        if key in seen:
             return False
-        self._seen.add(key)
-        return self._rewrite(rule, self._match(rule, query, row, root), query, row)
-
-    def _match(self, rule: Rule, query: Query, row: tuple[int, ...], root: int) -> Match:
-        egraph = self._egraph
-        bindings: dict[str, Ref | None] = {name: egraph.ref(row[column]) for name, column in query.bindings}
-        for name in query.absent:
-            bindings[name] = None
-        for name, column, attributes in query.nodes:
-            bindings[name] = egraph.ref(row[column], egraph.attributes_by_number(row[attributes]))
-        return Match(bindings, egraph.ref(root), rule.attributes)
+        seen.add(key)
+        bindings: dict[str, Ref | None] = dict.fromkeys(query.absent)
+        for (name, _), handle in zip(query.bindings, bound, strict=True):
+            bindings[name] = Ref(handle, egraph)
+        for (name, _, _), (handle, number) in zip(query.nodes, nodes, strict=True):
+            bindings[name] = Ref(handle, egraph, egraph.attributes_by_number(number))
+        return self._rewrite(rule, Match(bindings, Ref(root, egraph), rule.attributes), query, row)
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph

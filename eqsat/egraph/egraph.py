@@ -103,9 +103,11 @@ class EGraph:
     def find(self, handle: int) -> int:
         """The handle that represents the e-class of ``handle``."""
         parent = self._parent
-        while parent[handle] != handle:
-            parent[handle] = parent[parent[handle]]
-            handle = parent[handle]
+        above = parent[handle]
+        while above != handle:
+            parent[handle] = parent[above]
+            handle = above
+            above = parent[handle]
         return handle
 
     def type_of(self, handle: int) -> Type:
@@ -114,7 +116,7 @@ class EGraph:
         return found
 
     def full_type_of(self, handle: int) -> Type | TupleType:
-        return self._types[self.find(handle)]
+        return self._types[handle if self._parent[handle] == handle else self.find(handle)]
 
     def value_of(self, handle: int) -> np.ndarray | None:
         """Elements of the e-class if constant and few, else ``None``."""
@@ -143,7 +145,7 @@ class EGraph:
         return None
 
     def is_constant(self, handle: int) -> bool:
-        return self.known.is_constant(self.find(handle))
+        return (handle if self._parent[handle] == handle else self.find(handle)) in self.known.constants
 
     def lessons(self, handle: int) -> int:
         return self.changes.lessons.get(self.find(handle), 0)

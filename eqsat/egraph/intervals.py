@@ -34,20 +34,29 @@ _INTEGER_DEPTH = 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
 
 
-_Memo = dict[tuple[int, int], Interval]
-"""Bounds found so far, by class and depth: without it, spellings that share operands are walked again and again.
+_Memo = dict[int, dict[int, Interval]]
+"""Bounds found so far, by class and depth: without it, spellings that share operands are walked again and again."""
 
-They hold until two classes are merged; a new e-node is a new class, which nothing reads yet.
-"""
+
+def forget_bounds(egraph: EGraph, merged: int, lost: int, memo: _Memo) -> None:
+    """Forgets what may be tighter since the class ``lost`` became part of ``merged``: the bounds of both, and of what was made
+    of them. A new e-node is a new class, which nothing reads yet."""
+    known = [memo.pop(merged, None), memo.pop(lost, None)]
+    waiting = [merged] if any(known) else []
+    while waiting:
+        for user in egraph.users_of(waiting.pop()):
+            cls = egraph.find(user)
+            if memo.pop(cls, None):
+                waiting.append(cls)
 
 
 def bound_elements(egraph: EGraph, cls: int, depth: int = _DEPTH, memo: _Memo | None = None) -> Interval:
     """The tightest interval that some spelling of the class proves. NaN elements give (nan, nan)."""
     memo = {} if memo is None else memo
-    key = (egraph.find(cls), depth)
-    found = memo.get(key)
+    bounds = memo.setdefault(egraph.find(cls), {})
+    found = bounds.get(depth)
     if found is None:
-        found = memo[key] = _bound_elements(egraph, cls, depth, memo)
+        found = bounds[depth] = _bound_elements(egraph, cls, depth, memo)
     return found
 
 

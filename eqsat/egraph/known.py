@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eqsat.egraph.intervals import Interval, bound_elements, forget_bounds
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import evaluate_operator
@@ -40,26 +41,22 @@ class KnownValues:
     def __init__(self, egraph: EGraph, *, fold_inexact: bool) -> None:
         self._egraph = egraph
         self._fold_inexact = fold_inexact
-        self._constant: dict[int, tuple[int, int]] = {}
+        self.constants: dict[int, tuple[int, int]] = {}
         self._age = 0
         self._values: dict[int, np.ndarray] = {}
         self._literals: dict[int, int] = {}
-        self._intervals: dict[int, tuple[float, float]] = {}
-        self._bounds: dict[tuple[int, int], tuple[float, float]] = {}
+        self._bounds: dict[int, dict[int, Interval]] = {}
         self._queue: list[int] = []
 
-    def is_constant(self, cls: int) -> bool:
-        return cls in self._constant
-
     def constant_classes(self) -> frozenset[int]:
-        return frozenset(self._constant)
+        return frozenset(self.constants)
 
     def computed_by(self, cls: int) -> int:
         """The e-node that gives the elements of a constant class: a literal, or the one that first proved it constant.
 
         What an e-node reads was constant before it: following these e-nodes never runs in a circle.
         """
-        return self._constant[cls][1]
+        return self.constants[cls][1]
 
     def small_value(self, cls: int) -> np.ndarray | None:
         return self._values.get(cls)
@@ -85,23 +82,21 @@ class KnownValues:
         if lose in values:
             values.setdefault(keep, values.pop(lose))
             self._literals.setdefault(keep, self._literals.pop(lose))
-        self._intervals.pop(lose, None)
-        self._intervals.pop(keep, None)
-        self._bounds.clear()
-        kept, lost = self._constant.get(keep), self._constant.pop(lose, None)
+        forget_bounds(self._egraph, keep, lose, self._bounds)
+        kept, lost = self.constants.get(keep), self.constants.pop(lose, None)
         if kept is not None and lost is not None:
-            self._constant[keep] = min(kept, lost)
+            self.constants[keep] = min(kept, lost)
         elif lost is not None:
             self._mark(keep, lost[1], age=lost[0])
         elif kept is not None:
             self._queue.extend(self._egraph.uses(keep))
 
     def _mark(self, cls: int, handle: int, age: int | None = None) -> None:
-        if cls not in self._constant:
+        if cls not in self.constants:
             if age is None:
                 self._age += 1
                 age = self._age
-            self._constant[cls] = (age, handle)
+            self.constants[cls] = (age, handle)
             self._egraph.pending.constants.append(cls)
             self._egraph.changes.learnt(cls)
             self._queue.extend(self._egraph.uses(cls))
@@ -129,7 +124,7 @@ class KnownValues:
         static = self._static(handle) if node.key in ("Shape", "Size") else None
         exact = definition.folds_exactly(node.attributes) or static is not None
         if static is None:
-            if not all(c == 0 or c in self._constant for c in children):
+            if not all(c == 0 or c in self.constants for c in children):
                 return False
             if not exact and not self._fold_inexact:
                 return False
@@ -138,7 +133,7 @@ class KnownValues:
         type = egraph.type_of(cls)
         if not isinstance(type, TensorType) or type.bytes is None or not self._may_fold(handle, type.bytes):
             return False
-        already = cls in self._constant
+        already = cls in self.constants
         self._mark(cls, handle)
         if type.size is not None and type.size <= VALUE_SIZE_LIMIT:
             inputs = [None if c == 0 else self._values.get(c) for c in children]
@@ -203,9 +198,4 @@ class KnownValues:
 
     def interval(self, cls: int) -> tuple[float, float]:
         """Bounds on the elements of a class: of a constant by its elements, of some operators by their range."""
-        found = self._intervals.get(cls)
-        if found is None:
-            from eqsat.egraph.intervals import bound_elements
-
-            found = self._intervals[cls] = bound_elements(self._egraph, cls, memo=self._bounds)
-        return found
+        return bound_elements(self._egraph, cls, memo=self._bounds)

@@ -24,7 +24,7 @@ class Query:
     A column is an e-class or, where `is_attribute_column` says so, the number of attributes. ``enodes`` are the e-nodes of the
     pattern, of which the ``root`` equals the right side: the first one, or the one that is called so. ``bindings`` maps each
     variable to its column; ``nodes`` maps each named node to (column of its class, column of its attributes). ``absent`` names
-    the optional variables that this query takes as absent.
+    the optional variables that this query takes as absent. ``root_column`` is that of the value that equals the right side.
     """
 
     facts: tuple[str, ...]
@@ -33,13 +33,9 @@ class Query:
     nodes: tuple[tuple[str, int, int], ...]
     absent: tuple[str, ...]
     constructors: tuple[str, ...]
-    enodes: tuple[Spot, ...] = ()
-    root: int = 0
-
-    @property
-    def root_column(self) -> int:
-        """The column of the value that is equal to the right side."""
-        return self.columns.index(f"e{self.root}")
+    enodes: tuple[Spot, ...]
+    root: int
+    root_column: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +114,7 @@ class _Compiler:
         for name in self._constants:
             if name not in self._absent:
                 self._facts.append(f"(Constant_ v_{name})")
+        root = next((int(self._columns[column][1:]) for name, column, _ in self._nodes if name == "root"), 0)
         return Query(
             tuple(self._facts),
             tuple(self._columns),
@@ -126,7 +123,8 @@ class _Compiler:
             self._absent,
             tuple(dict.fromkeys(self._constructors)),
             tuple(self._spot(*spot) for spot in self._spots),
-            next((int(self._columns[column][1:]) for name, column, _ in self._nodes if name == "root"), 0),
+            root,
+            self._columns.index(f"e{root}"),
         )
 
     def _spot(self, op: str, domain: str, outputs: int, attributes: str | int, children: tuple[str, ...]) -> Spot:

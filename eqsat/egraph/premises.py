@@ -36,10 +36,8 @@ class _Search:
         self._pairs: dict[tuple[int, int], None] = {}
         self._ends: set[int] = {ABSENT_INPUT}
         self._seen: dict[int, list[int]] = {}  # by class, the e-nodes that the rule saw
-        self._open: list[
-            int
-        ] = []  # of these, e-nodes that are not known to be computed from leaves of the term and constants alone
-        self._closed: set[int] = set()  # those that are
+        self._open: list[int] = []  # of these, those not known to depend on leaves of the term and constants alone
+        self._closed: set[int] = set()  # those that do
         self._children: dict[int, tuple[int, ...]] = {}
         for ref in dict.fromkeys(_leaves(term, set())):
             self._ends.add(egraph.find(ref.handle))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from eqsat.egraph.egraph import EGraph
@@ -34,6 +34,9 @@ class _Recorder:
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, tuple[Ref | None, ...]]]:
         return self._view.users(ref)
+
+    def notes(self, subject: Hashable) -> dict[Any, Any]:
+        return self._view.notes(subject)
 
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return self._view.meets(conditions, **names)

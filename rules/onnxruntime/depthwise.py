@@ -30,7 +30,10 @@ _WEIGHTS = (*range(127, 15, -1), *range(255, 127, -1))
 """Weights tried in this order. By them the bias is rounded to ``1 / weight`` of a step of the bytes; the kernel for signed
 weights without a zero point takes half the time of the one for unsigned weights."""
 
+_TRIALS = np.array([(weight, beside) for weight in _WEIGHTS for beside in (0, 1, -1)])
+_TOGETHER = 128
 _EXACT_FLOATS = 1 << 24
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,21 @@ def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | 
     found = _Kernels(np.zeros(bias.size, np.uint8), np.ones(bias.size, np.float32), np.zeros(bias.size, np.int32))
     if not (np.abs(exact).max() + 256) * max(_WEIGHTS) < _EXACT_FLOATS:
         return None
-    for weight in _WEIGHTS:
-        for beside in (0, 1, -1):
-            left = np.flatnonzero(found.weights == 0)
-            if not left.size:
-                return found.narrow()
-            rounded = np.rint(exact[left] * weight).astype(np.int64) + beside
-            total = (steps * weight + rounded).astype(np.int32)
-            scales = (_multiplier(total, wanted[:, left], int(zy)) / unit).astype(np.float32)
-            fits = (requantize(total, sa, scales, sy, zy) == wanted[:, left]).all(axis=0)
-            fits &= (scales >= np.finfo(np.float32).smallest_normal) & np.isfinite(scales)
-            done = left[fits]
-            found.weights[done], found.scales[done], found.biases[done] = weight, scales[fits], rounded[fits]
+    tried = 0
+    while (left := np.flatnonzero(found.weights == 0)).size and tried < len(_TRIALS):
+        trials = _TRIALS[tried : tried + max(1, _TOGETHER // left.size)]  # for few columns many at once
+        tried += len(trials)
+        columns = np.tile(left, len(trials))
+        weight, beside = np.repeat(trials, left.size, axis=0).T
+        rounded = np.rint(exact[columns] * weight).astype(np.int64) + beside
+        total = (steps * weight + rounded).astype(np.int32)
+        scales = (_multiplier(total, wanted[:, columns], int(zy)) / unit).astype(np.float32)
+        fits = (requantize(total, sa, scales, sy, zy) == wanted[:, columns]).all(axis=0)
+        fits &= (scales >= np.finfo(np.float32).smallest_normal) & np.isfinite(scales)
+        done, place = np.unique(columns[fits], return_index=True)  # of each column the first that fits
+        found.weights[done] = weight[fits][place]
+        found.scales[done] = scales[fits][place]
+        found.biases[done] = rounded[fits][place]
     return found.narrow() if found.weights.all() else None
 
 
@@ -102,7 +108,10 @@ def _multiplier(total: np.ndarray, wanted: np.ndarray, zero: int) -> np.ndarray:
 def kernels_of(c: Ref, *parameters: Ref) -> _Kernels | None:
     """Those for a bias ``c`` for each column and the parameters ``sa``, ``za``, ``sy``, ``zy``."""
     numbers: list[Any] = [p.value.reshape(())[()] for p in parameters]
-    return _kernels(*numbers, c.value.astype(np.float32).tobytes())
+    columns = c.value.astype(np.float32).reshape(-1)
+    # Most biases without kernels show that in the first few columns, of which each costs up to 720 trials.
+    few = _kernels(*numbers, columns[:_FEW].tobytes())
+    return None if few is None else _kernels(*numbers, columns.tobytes())
 
 
 def image(x: Ref) -> Term:

@@ -66,6 +66,7 @@ class Regions:
                     self._nodes.setdefault(node.handle, []).append((op, node, inputs))
         self._found: dict[int, tuple[Ref, Node | None] | None] = {}
         self._ways: dict[int, list[Node]] = {}
+        self._columns: dict[int, np.ndarray] = {}
         self._stable: dict[int, bool] = {}
 
     def reads(self, node: Ref) -> bool:
@@ -115,12 +116,15 @@ class Regions:
 
         Raises `Unmet` where a vector on the way is too long to be known.
         """
-        return self._evaluated(value, {}, FACTORS[0])
+        if value.handle not in self._columns:
+            self._columns[value.handle] = self._evaluated(value, {}, FACTORS[0])
+        return self._columns[value.handle]
 
     def is_stable(self, value: Ref) -> bool:
         """Whether no rounding of the floats on the way may move ``value`` by more than one quantum."""
         if value.handle not in self._stable:
-            self._stable[value.handle] = is_stable([self._evaluated(value, {}, factor) for factor in FACTORS])
+            moved = (self._evaluated(value, {}, factor) for factor in FACTORS[1:])
+            self._stable[value.handle] = is_stable(self.columns(value), moved)
         return self._stable[value.handle]
 
     def _evaluated(self, value: Ref, done: dict[int, np.ndarray], factor: float) -> np.ndarray:

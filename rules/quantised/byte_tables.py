@@ -6,7 +6,7 @@ each element of the result follows from one element of one value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +54,9 @@ def quantised(values: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) ->
     return evaluate_operator("QuantizeLinear", Attributes({}), [values, *parameters])[0]
 
 
-def is_stable(tables: Sequence[np.ndarray]) -> bool:
+def is_stable(table: np.ndarray, moved: Iterable[np.ndarray]) -> bool:
     """Whether a table of integers is off by one at most where the floats on the way are a little larger or smaller."""
-    table, *others = (t.astype(np.int16) for t in tables)
-    return all(np.abs(table - other).max() <= 1 for other in others)
+    return all(np.abs(table.astype(np.int16) - other).max() <= 1 for other in moved)
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,10 @@ _FORMS = (f"Tanh({_D})", f"Abs({_D} + c)", f"{_D} * Sigmoid({_D})", f"Dequantize
     where=[
         worthwhile(Condition("several steps", lambda m: m.function.steps >= _LEAST_STEPS)),
         worthwhile(Condition("quantised on the way", lambda m: m.function.quantises)),
-        Condition("roundings on the way move no result by more than a quantum", lambda m: is_stable(m.function.values)),
+        Condition(
+            "roundings on the way move no result by more than a quantum",
+            lambda m: is_stable(m.function.values[0], m.function.values[1:]),
+        ),
     ],
     exactness=Exactness.LSB,
     source="there are 256 cases",
