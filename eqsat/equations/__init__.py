@@ -76,11 +76,12 @@ def equation(
         "domain": domain,
         "outside": outside,
     }
-    there = Text(name, text, functions or {}, shorthands)
+    shipped = family != "user"
+    there = Text(name, text, functions or {}, shorthands, is_shipped=shipped)
     left, right = there.sides()
     made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes}, read_by)
     if reverse:
-        back = Text(reverse, text, functions or {}, shorthands)
+        back = Text(reverse, text, functions or {}, shorthands, is_shipped=shipped)
         register(_rule(back, right, left, (*where, *backward), stated | {"legalizes": back.operator_key(right)}))
     return register(made)
 
@@ -138,7 +139,7 @@ def _rule(
     return Rule(
         name=text.rule,
         pattern=side.pattern,
-        build=right_side(text, side.bound, text.in_full(right, 1)),
+        build=right_side(text, side.bound, right),
         conditions=(*side.conditions, *asked),
         equation=equation,
         doc=f"``{equation}``" + (f" where ``{read_by}`` reads it." if read_by else "."),

@@ -3,42 +3,85 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, overload
 
 from eqsat.conditions import WorthwhileWords
 from eqsat.equations.hints import hints_of
 from eqsat.equations.syntax import BUILTINS, Text, stored
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import operator
-from eqsat.rewrite import Apply, Condition, Match, Ref, RightSide, Term, literal, present
+from eqsat.rewrite import Apply, Condition, Hint, Match, Ref, RightSide, Term, literal, present
 
 
 def right_side(text: Text, bound: Collection[str], e: ast.expr) -> RightSide:
     """What builds the term that ``e`` describes from a match."""
-    build = _function(text, bound, _Terms(text, bound).term(e))
+    build = Compiled(lambda: _function(text, bound, _Terms(text, bound).term(text.in_full(e, 1))))
     build.__name__ = text.rule
-    return build
+    return build if text.is_shipped else build.now()
 
 
 def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condition:
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     worthwhile = isinstance(words, WorthwhileWords)
     name, _, expression = " ".join(words.split()).rpartition(": ")
-    parsed = text.parsed(expression)
-    holds = _function(text, bound, _Terms(text, bound).value(parsed))
-    hints = tuple(hints_of(parsed, text.functions))
-    return Condition(name or expression, lambda m: bool(holds(m)), hints=hints, worthwhile=worthwhile)
+    holds = Compiled(lambda: _function(text, bound, _Terms(text, bound).value(text.parsed(expression)), bool))
+    hints = _Hints(lambda: hints_of(text.parsed(expression), text.functions))
+    return Condition(name or expression, holds if text.is_shipped else holds.now(), hints=hints, worthwhile=worthwhile)
 
 
-def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Match], Any]:
+class Compiled:
+    """A function of a match that is made of text when it is first called: most equations match nothing in a model."""
+
+    def __init__(self, make: Callable[[], Callable[[Match], Any]]) -> None:
+        self.__name__ = ""
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Callable[[Match], Any]:
+        return self._make()
+
+    def now(self) -> Compiled:
+        """Itself, made. Raises `RuleError` for what cannot be read."""
+        assert self._made
+        return self
+
+    def __call__(self, m: Match) -> Any:
+        return self._made(m)
+
+
+class _Hints(Sequence[Hint]):
+    """Those that the text of a condition gives, found when a sampler asks."""
+
+    def __init__(self, find: Callable[[], Iterable[Hint]]) -> None:
+        self._find = find
+
+    @cached_property
+    def _found(self) -> tuple[Hint, ...]:
+        return tuple(self._find())
+
+    @overload
+    def __getitem__(self, index: int) -> Hint: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hint]: ...
+    def __getitem__(self, index: int | slice) -> Hint | Sequence[Hint]:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _function(
+    text: Text, bound: Collection[str], e: ast.expr, result: Callable[[Any], Any] = lambda found: found
+) -> Callable[[Match], Any]:
     """An expression as a function of a match: compiled once, with what it reads of the match as parameters."""
     read = sorted({n.id for n in ast.walk(e) if isinstance(n, ast.Name)} & {*bound, "root"})
     parameters = ast.arguments([], [ast.arg(name) for name in read], None, [], [], None, [])
     function = eval(text.compiled(ast.Lambda(parameters, e)), _environment(text))
 
     def of_match(m: Match) -> Any:
-        return function(*[m[name] for name in read])
+        return result(function(*[m[name] for name in read]))
 
     return of_match
 

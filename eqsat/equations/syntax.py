@@ -42,10 +42,22 @@ Shorthands = Mapping[str, tuple[str, str]]
 
 
 class Text:
-    """The text of one equation, what it may call, and what it says in short."""
+    """The text of one equation, what it may call, and what it says in short.
 
-    def __init__(self, rule: str, text: str, functions: Functions, shorthands: Shorthands | None = None) -> None:
+    One that ``is_shipped`` was tested: what it says is compiled when it is needed.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        text: str,
+        functions: Functions,
+        shorthands: Shorthands | None = None,
+        *,
+        is_shipped: bool = False,
+    ) -> None:
         self.rule, self.text = rule, " ".join(text.split())
+        self.is_shipped = is_shipped
         self.functions: Functions = {**KNOWN, **functions}
         self._shorthands = shorthands or {}
 
@@ -65,6 +77,8 @@ class Text:
 
     def in_full(self, e: ast.expr, side: int) -> ast.expr:
         """The left (0) or right (1) side with its shorthands written out; attributes given to one are added to what it means."""
+        if not self._shorthands:
+            return e
         forms = [(self.parsed(short), self.parsed(full[side])) for short, full in self._shorthands.items()]
         return _InFull({_called(short): (short, full) for short, full in forms}).visit(copy.deepcopy(e))
 
@@ -159,7 +173,11 @@ class _InFull(ast.NodeTransformer):
 
 def domains_of(side: ast.expr) -> set[str]:
     """Domains of the operators that one side names, but for our own and the default one."""
-    called = {ast.unparse(c.func).rpartition(".")[0] for c in ast.walk(side) if isinstance(c, ast.Call)}
+    called = {
+        ast.unparse(c.func).rpartition(".")[0]
+        for c in ast.walk(side)
+        if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute)
+    }
     return {d for d in called - {"", "eqsat"} if any(key.startswith(f"{d}::") for key in defined_operators())}
 
 

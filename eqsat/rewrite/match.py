@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -128,7 +128,7 @@ class Condition:
     name: str
     holds: Callable[[Match], bool]
     fact: tuple[str, ...] = ()
-    hints: tuple[Hint, ...] = ()
+    hints: Sequence[Hint] = ()
     worthwhile: bool = False
 
 
