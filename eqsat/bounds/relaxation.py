@@ -23,13 +23,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from eqsat.bounds.focus import Focus
+from eqsat.bounds.focus import Focus, bound_by_operations
 from eqsat.bounds.named_problem import ChosenGroup, NamedProblem, chosen_groups
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.rates import Rates, bound_by_operations
 from eqsat.bounds.readers import ReadBy, Readers
 from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_templates, mode_of, opened_by_anchors
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage, reach_of
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
 from eqsat.fusion.graph import FusionGraph, Operation

@@ -10,11 +10,11 @@ from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisite
 from eqsat.bounds.blocks.slow_kernels import held_across, is_slow
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.named_problem import ChosenGroup, chosen_groups
-from eqsat.bounds.rates import Rates
 from eqsat.bounds.readers import EVERY, ReadBy
 from eqsat.bounds.relaxation import Relaxation
 from eqsat.bounds.relaxed_templates import Mode, holds_kernels_around
 from eqsat.bounds.states import ANY, NONE, KernelId, Reach, State, Step
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
 
