@@ -5,29 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from eqsat.bounds.focus import focus_of
 from eqsat.bounds.named_problem import Relaxed, in_graph
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.rates import rates_of
 from eqsat.bounds.relaxation import Relaxation
 from eqsat.bounds.views import Merged, merge_views, usable_operations
-from eqsat.cost.model import CostModel
+from eqsat.cost.model import CostModel, rates_of
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone
 
-_FINE = (2, 70_000, 0.4)
-"""Detail (`eqsat.bounds.focus`), most e-nodes, and the part of the time limit within which the problem must be built."""
 
-COARSEST = ((0, 400_000, 0.6),)
+class Attempt(NamedTuple):
+    """Detail (`eqsat.bounds.focus`), most e-nodes, and the part of the time limit within which the problem must be built."""
 
-FIRST_ATTEMPTS = (_FINE, (1, 45_000, 0.5), *COARSEST)
+    detail: int
+    most_nodes: int
+    building: float
+
+
+_FINE = Attempt(2, 70_000, 0.4)
+
+COARSEST = (Attempt(0, 400_000, 0.6),)
+
+FIRST_ATTEMPTS = (_FINE, Attempt(1, 45_000, 0.5), *COARSEST)
 """The finest problem if it can be built, else one of less detail, or the coarsest, which is sure to give a bound."""
 
-LATER_ATTEMPTS = (_FINE, (1, 64_000, 0.8))
+LATER_ATTEMPTS = (_FINE, Attempt(1, 64_000, 0.8))
 """The finest again, as there is a better program to tell where to look, or else one that may give more than the coarsest."""
 
 _MOST_OPERATIONS = 2_500
@@ -47,7 +55,7 @@ def relaxed_bound(
     *,
     time_limit_s: float,
     kernels: Iterable[Cone] = (),
-    attempts: Sequence[tuple[int, int, float]] = FIRST_ATTEMPTS,
+    attempts: Sequence[Attempt] = FIRST_ATTEMPTS,
     cutoff: float = float("inf"),
     coarse: bool = False,
 ) -> Relaxed | None:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from eqsat.bounds.rates import Rates
 from eqsat.bounds.views import Merged
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone
@@ -53,3 +53,11 @@ def focus_of(graph: FusionGraph, target: Target, rates: Rates, merged: Merged, k
     small = len(merged.graph.operations) <= _MOST_OPERATIONS
     leaves = (c for c, members in enumerate(merged.graph.members) if not members)
     return Focus(heavy, frozenset(c for c in leaves if small or reads[c] > 1))
+
+
+def bound_by_operations(graph: FusionGraph, index: int, target: Target, rates: Rates, *, ends: bool = True) -> bool:
+    """Whether an operator takes longer than the bytes that it reads, and writes if the kernel ``ends`` with it."""
+    operation = graph.operations[index]
+    moved = sum(graph.bytes[c] for c in operation.inputs) + (graph.bytes[graph.owner[index]] if ends else 0.0)
+    peak = target.peak(operation.dtype)
+    return rates.counts_operations and operation.flops / peak > moved * rates.byte

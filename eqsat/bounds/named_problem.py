@@ -6,8 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from eqsat.bounds.states import State
 from eqsat.bounds.views import Merged
 from eqsat.extract import ExtractionProblem
+
+
+class InState(NamedTuple):
+    """Name of a class in a state inside kernels of a mode."""
+
+    kind: str
+    mode: int
+    heavy: bool
+    cls: int
+    state: State
 
 
 @dataclass
@@ -20,7 +31,11 @@ class NamedProblem:
     cost: list[float] = field(default_factory=list)
 
     def key(self, *key: object) -> int:
-        return self.numbers.setdefault(key, len(self.numbers))
+        """The number of a class: what it is, and of what."""
+        return self.named(key)
+
+    def named(self, name: tuple[Any, ...]) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
 
     def add(self, owner: int, children: Sequence[int], cost: float) -> None:
         self.owner.append(owner)
@@ -92,8 +107,8 @@ def _kernel(name: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
     """The kernel that a class of the relaxed problem is part of: by its first value, or by its anchor."""
     if name[0] == "first":
         return name
-    if name[0] == "state" and known[0] != "first" and name[4][2][0] >= 0:
-        return (name[1], name[2], name[4][2])
+    if isinstance(name, InState) and known[0] != "first" and name.state.kernel.anchor >= 0:
+        return (name.mode, name.heavy, name.state.kernel)
     return known
 
 

@@ -50,7 +50,7 @@ class Readers:
         joining: set[int] = set()
         for reach in reaches:
             for index, (_, _, kernel), _ in reach.steps:
-                (openers if index == kernel[0] else joining).add(index)
+                (openers if index == kernel.anchor else joining).add(index)
         self._only_openers = openers - joining
 
     def kernel(self, cls: int, index: int, mode: Mode, kernel: KernelId) -> ReadBy:
@@ -58,16 +58,16 @@ class Readers:
         computed only."""
         if not self.told_apart(cls):
             return EVERY
-        if kernel[0] == NONE:
+        if kernel.anchor == NONE:
             return ReadBy(ANY, mode.number, self._group(cls, index))
-        return ReadBy(kernel if self._graph.members[cls] else (kernel[0], NONE))
+        return ReadBy(kernel if self._graph.members[cls] else KernelId(kernel.anchor, NONE))
 
     def alone(self, cls: int, index: int) -> ReadBy:
         """The kernel of ``index`` alone, as it reads ``cls``: told from those it opens only where ``cls`` is computed."""
         if not self.told_apart(cls):
             return EVERY
         leaf = not self._graph.members[cls]
-        return ReadBy((index, NONE)) if leaf and index in self._only_openers else ReadBy(ANY, NONE, index)
+        return ReadBy(KernelId(index, NONE)) if leaf and index in self._only_openers else ReadBy(ANY, NONE, index)
 
     def always(self, index: int) -> list[tuple[int, ReadBy]]:
         """Leaves that every kernel with an operator reads, and as which kernels."""
@@ -78,7 +78,7 @@ class Readers:
             if not self.told_apart(cls):
                 found.append((cls, EVERY))
             elif index in self._only_openers:
-                found.append((cls, ReadBy((index, NONE))))
+                found.append((cls, ReadBy(KernelId(index, NONE))))
         return found
 
     def told_apart(self, cls: int) -> bool:

@@ -23,13 +23,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from eqsat.bounds.focus import Focus
-from eqsat.bounds.named_problem import ChosenGroup, NamedProblem, chosen_groups
+from eqsat.bounds.focus import Focus, bound_by_operations
+from eqsat.bounds.named_problem import ChosenGroup, InState, NamedProblem, chosen_groups
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.rates import Rates, bound_by_operations
+from eqsat.bounds.reaching import reach_of
 from eqsat.bounds.readers import ReadBy, Readers
 from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_templates, mode_of, opened_by_anchors
-from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage, reach_of
+from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
 from eqsat.fusion.graph import FusionGraph, Operation
@@ -148,7 +149,7 @@ class Relaxation:
         problem, rates, operation = self._problem, self._rates, self._graph.operations[index]
         written = problem.key("written", cls)
         bound = self._bound_by_operations(index)
-        below = self._implied(index, (index, cls) if bound else None)
+        below = self._implied(index, KernelId(index, cls) if bound else None)
         if "projection" in operation.labels:
             problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], 0.0)
         elif operation.is_view:
@@ -177,16 +178,16 @@ class Relaxation:
     def _is_alone(self, reach: Reach, cls: int, state: State) -> bool:
         """Whether the kernel up to a state is the operator that opens it, which could not write further values nor read views
         of what is in memory."""
-        template, anchor = reach.mode.template, state[2][0]
+        template, anchor = reach.mode.template, state.kernel.anchor
         if template.several or anchor == NONE or self._graph.owner[anchor] != cls:
             return False
         if any(self._graph.views_of(c) for c in self._graph.operations[anchor].inputs):
             return False
         first = template.stages[reach.mode.required[0]]
-        return first.entry and state[0] == reach.mode.required[0]
+        return first.entry and state.stage == reach.mode.required[0]
 
     def _state(self, mode: Mode, cls: int, state: State) -> int:
-        return self._problem.key("state", mode.number, mode.heavy, cls, state)
+        return self._problem.named(InState("state", mode.number, mode.heavy, cls, state))
 
     def _write(self, mode: Mode, cls: int, inside: int) -> None:
         problem, rates = self._problem, self._rates
@@ -206,11 +207,11 @@ class Relaxation:
         cost = rates.view if operation.is_view else rates.operator
         if mode.heavy:
             cost += max(0.0, operation.flops / self._rate(mode, operation) - self._least_seconds(operation))
-        k = state[0]
+        k = state.stage
         if mode.anchored and not operation.is_view and k == mode.required[0]:
             cost += rates.launch
         target = self._state(mode, own, state)
-        kernel = state[2]
+        kernel = state.kernel
         below = self._implied(index, kernel if mode.heavy else None)
         if carried == NONE:
             problem.add(target, [*below, *(self._outside(mode, c, index, kernel) for c in operation.inputs)], cost)
@@ -240,7 +241,7 @@ class Relaxation:
     def _possible(self, mode: Mode) -> bool:
         """Whether some operator can fill each required stage, in the graph or beyond its borders."""
         operations = self._graph.operations
-        if self._borders.carried.get((mode.number, mode.heavy)):
+        if self._borders.carried.get(mode.key):
             return True
         for n, k in enumerate(mode.required):
             accepts = mode.template.stages[k].accepts
@@ -280,10 +281,10 @@ class Relaxation:
         index, (stage, _, kernel), filled = step
         k = latest_stage(self._graph, mode, index, cls, stage)
         inner = reach.beside(cls, k, filled, kernel)
-        passed = reach.from_anchor.get((kernel[0], continued, filled), 0)
-        if self._prerequisites.circular(cls, kernel[0], passed):
+        passed = reach.from_anchor.get((kernel.anchor, continued, filled), 0)
+        if self._prerequisites.circular(cls, kernel.anchor, passed):
             outside = None
-            inner = [s for s in inner if s[1]]
+            inner = [s for s in inner if s.filled]
         else:
             outside = self._outside(mode, cls, index, kernel)
         ways = [self._state(mode, cls, s) for s in inner] + ([] if outside is None else [outside])

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eqsat.cost.target import Template
 from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
+
+
+class ModeKey(NamedTuple):
+    """Number of a mode's template, and whether it is heavy."""
+
+    number: int
+    heavy: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,11 @@ class Mode:
     that it computes its first value with no other of them behind that one."""
 
     detail: int
+
+    @property
+    def key(self) -> ModeKey:
+        """What tells it from other modes."""
+        return ModeKey(self.number, self.heavy)
 
     def opens(self, labels: frozenset[str]) -> bool:
         """Whether an operator with these labels can be the first one in the first required stage."""

@@ -65,13 +65,25 @@ class NamedModel(CostModel, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """A cost model as ``launch + operator * operators + max(byte * bytes, operations / peak)``; ``view``: for each view."""
+
+    launch: float = 0.0
+    operator: float = 0.0
+    byte: float = 0.0
+    counts_operations: bool = False
+    view: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class FormulaModel:
-    """A cost model that is one formula."""
+    """A cost model that is one formula. ``rates``: the same formula by its terms, if it has that form."""
 
     name: str
     unit: str
     formula: Callable[[Work, Target], float]
     description: str
+    rates: Callable[[Target], Rates] | None = None
 
     def kernel_cost(self, work: Work, target: Target) -> float:
         return self.formula(work, target)
@@ -104,14 +116,38 @@ COST_MODELS: dict[str, NamedModel] = {
     model.name: model
     for model in (
         FormulaModel(
-            "kernels", "kernels", _kernels, "launches; a view, or a further operator in a kernel, counts 0.001"
+            "kernels",
+            "kernels",
+            _kernels,
+            "launches; a view, or a further operator in a kernel, counts 0.001",
+            lambda target: Rates(launch=1.0 - VIEW_PRICE, operator=VIEW_PRICE, view=VIEW_PRICE),
         ),
-        FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels"),
+        FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels", lambda target: Rates(byte=1.0)),
         FormulaModel("flops", "operations", lambda w, _: w.flops, "operations, a multiply-add counts two"),
-        FormulaModel("roofline", "seconds", _roofline, "max(bytes / bandwidth, operations / peak)"),
-        FormulaModel("roofline-launch", "seconds", _roofline_launch, "roofline plus the cost of a launch"),
+        FormulaModel(
+            "roofline",
+            "seconds",
+            _roofline,
+            "max(bytes / bandwidth, operations / peak)",
+            lambda target: Rates(byte=1 / target.bandwidth_bytes_per_s, counts_operations=True),
+        ),
+        FormulaModel(
+            "roofline-launch",
+            "seconds",
+            _roofline_launch,
+            "roofline plus the cost of a launch",
+            lambda target: Rates(target.launch_s, byte=1 / target.bandwidth_bytes_per_s, counts_operations=True),
+        ),
     )
 }
+
+
+def rates_of(model: CostModel, target: Target) -> Rates | None:
+    """The terms of a cost model, ``None`` if it has no such form, or if the target chooses its kernels itself or has other than
+    views for free."""
+    if target.fusion != "cones" or target.free_kinds != {"view"}:
+        return None
+    return model.rates(target) if isinstance(model, FormulaModel) and model.rates is not None else None
 
 
 def cost_models() -> dict[str, NamedModel]:

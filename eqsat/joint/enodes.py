@@ -8,8 +8,8 @@ from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.program_graph import SnapshotGraph
 from eqsat.joint.result import Group
+from eqsat.joint.snapshot_graph import SnapshotGraph
 
 
 def original_choice(source: SnapshotGraph, snapshot: Snapshot) -> dict[int, int]:

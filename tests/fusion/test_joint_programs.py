@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -142,3 +145,19 @@ def test_attention_that_the_model_keeps_as_one_operator_is_a_kernel_of_its_own_a
     report = eqsat.optimize(b.finish({"y": y}), target=target, form="flat").report
     assert report.operators_after["Attention"] == 1
     assert report.kernels_after <= 3
+
+
+def test_only_certificates_load_the_bounds() -> None:
+    code = """
+import sys, eqsat
+def loaded(): return any(m.startswith("eqsat.bounds") for m in sys.modules)
+b = eqsat.GraphBuilder()
+graph = b.finish({"y": b.op("Relu", b.op("Exp", b.input("x", "float32", (8, 8))))})
+assert not loaded()
+eqsat.optimize(graph, target="onnxruntime-cpu", verify=False)
+eqsat.optimize(graph, target="h200", cost=lambda work: work.bytes, verify=False)
+assert not loaded()
+eqsat.optimize(graph, target="h200", cost="roofline", verify=False)
+assert loaded()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

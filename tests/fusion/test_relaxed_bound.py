@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from brute_force import ALL, KINDS, LIGHT, optimum, random_problem, target
 
-from eqsat.bounds.bound import relaxed_bound
+from eqsat.bounds.bound import Attempt, relaxed_bound
 from eqsat.bounds.kernels import covering_of
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Stage, Target, Template
@@ -34,7 +34,7 @@ def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) 
         assert relaxed is not None
         bound = relaxed.bound
         for detail in (0, 1):
-            coarser = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=((detail, 10_000, 1.0),))
+            coarser = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=(Attempt(detail, 10_000, 1.0),))
             assert coarser is not None
             assert coarser.bound <= best * (1 + 1e-9), (seed, detail)
         assert bound <= best * (1 + 1e-9), seed
@@ -48,7 +48,7 @@ def test_bound_holds_for_single_operators_with_views_inside(seed: int, classes: 
     """Where the cheapest kernel around an operator reads a view of what is in memory, or computes a value from a view of it."""
     machine, model = target(LIGHT, 16), find_cost_model("bytes")
     graph = random_problem(seed, classes=classes)
-    relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=((detail, 10_000, 1.0),))
+    relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=(Attempt(detail, 10_000, 1.0),))
     assert relaxed is not None
     assert relaxed.bound <= optimum(graph, machine, model) * (1 + 1e-9)
 
@@ -88,7 +88,7 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
         for detail in (0, 1, 2):
             for good in ((), kernels.values()):
                 relaxed = relaxed_bound(
-                    graph, machine, model, time_limit_s=10.0, kernels=good, attempts=((detail, 10_000, 1.0),)
+                    graph, machine, model, time_limit_s=10.0, kernels=good, attempts=(Attempt(detail, 10_000, 1.0),)
                 )
                 assert relaxed is not None
                 assert relaxed.bound <= price * (1 + 1e-9), (seed, detail)

@@ -17,9 +17,10 @@ from eqsat.bounds.blocks.separators import separated
 from eqsat.bounds.blocks.slow_kernels import before, held_across
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.prerequisites import Prerequisites
+from eqsat.bounds.reaching import reach_of
 from eqsat.bounds.readers import Readers
 from eqsat.bounds.relaxed_templates import mode_of, unfinished
-from eqsat.bounds.states import ANY, reach_of
+from eqsat.bounds.states import ANY
 from eqsat.bounds.views import merge_views
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Stage, Target, Template

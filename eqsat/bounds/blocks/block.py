@@ -29,9 +29,9 @@ from dataclasses import dataclass, replace
 from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisites
 from eqsat.bounds.blocks.separators import Separated
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.rates import Rates
 from eqsat.bounds.relaxed_templates import Mode, distinct_templates, mode_of, unfinished
 from eqsat.bounds.states import NONE, Borders
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract

@@ -20,10 +20,9 @@ from eqsat.bounds.blocks.slow_kernels import behind_in_single, held_across
 from eqsat.bounds.focus import Focus, focus_of
 from eqsat.bounds.named_problem import ChosenGroup, in_graph
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.rates import Rates, rates_of
 from eqsat.bounds.states import NONE, Carried
 from eqsat.bounds.views import Merged, merge_views, usable_operations
-from eqsat.cost.model import CostModel
+from eqsat.cost.model import CostModel, Rates, rates_of
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract.workers import Workers

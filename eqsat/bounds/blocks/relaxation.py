@@ -10,11 +10,11 @@ from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisite
 from eqsat.bounds.blocks.slow_kernels import held_across, is_slow
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.named_problem import ChosenGroup, chosen_groups
-from eqsat.bounds.rates import Rates
 from eqsat.bounds.readers import EVERY, ReadBy
 from eqsat.bounds.relaxation import Relaxation
-from eqsat.bounds.relaxed_templates import Mode, holds_kernels_around
-from eqsat.bounds.states import ANY, NONE, KernelId, Reach, State, Step
+from eqsat.bounds.relaxed_templates import Mode, ModeKey, holds_kernels_around
+from eqsat.bounds.states import ANY, NONE, KernelId, Position, Reach, State, Step
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import ExtractionProblem
 
@@ -38,7 +38,7 @@ class BlockRelaxation(Relaxation):
         self._toll = block.toll
         self._shared = block.shared
         self._first = {m.number: self._first_anchors(m) for m in self._modes if block.borders.source != NONE}
-        self.reached: dict[tuple[int, bool], frozenset[tuple[int, int]]] = {}
+        self.reached: dict[ModeKey, frozenset[Position]] = {}
         """What kernels carry over the target, once built (`eqsat.bounds.states.Carried`)."""
         self.anchored = NONE
         """The e-node that a kernel needs that holds the source and is built around an anchor below it."""
@@ -123,7 +123,7 @@ class BlockRelaxation(Relaxation):
 
     def _uncharged(self, cls: int, reader: ReadBy) -> ReadBy:
         """The reader of a class; of a shared one, if its anchor is not known, any, which pays nothing for that."""
-        return EVERY if cls in self._shared and reader.kernel[0] == NONE else reader
+        return EVERY if cls in self._shared and reader.kernel.anchor == NONE else reader
 
     def _may_reach_beyond(self, mode: Mode, index: int) -> bool:
         """Whether a kernel of a mode, of unknown anchor, may hold an operator and others of a block that pays for it."""
@@ -135,7 +135,7 @@ class BlockRelaxation(Relaxation):
         """A class that other blocks read, too, is paid for here by kernels that no other block charges
         (`eqsat.bounds.blocks.shared_reads`)."""
         price = self._shared.get(cls)
-        if price is None or kernel in (EVERY, _FRAGMENT) or kernel.kernel[0] == self._borders.source != NONE:
+        if price is None or kernel in (EVERY, _FRAGMENT) or kernel.kernel.anchor == self._borders.source != NONE:
             return super()._read(cls, kernel)
         name = ("read", cls, kernel)
         if name not in self._problem.numbers:
@@ -150,10 +150,10 @@ class BlockRelaxation(Relaxation):
     def _add_step(self, reach: Reach, step: Step) -> None:
         index, state, _ = step
         if index == self._borders.source:
-            mode, cls, anchor = reach.mode, self._graph.owner[index], state[2][0]
+            mode, cls, anchor = reach.mode, self._graph.owner[index], state.kernel.anchor
             inside, held = self._state(mode, cls, state), self._problem.key("held", cls)
-            below = self._implied(index, state[2] if mode.heavy else None)
-            if mode.anchored and state[1] > 0:  # for the anchor below
+            below = self._implied(index, state.kernel if mode.heavy else None)
+            if mode.anchored and state.filled > 0:  # for the anchor below
                 self._problem.add(inside, [*below, self._problem.key("anchored", cls)], 0.0)
                 self._problem.add(held, [inside], 0.0)
             elif mode.heavy:  # which is never the first, and reads for nothing below
@@ -167,7 +167,7 @@ class BlockRelaxation(Relaxation):
             super()._add_step(reach, step)
 
     def _outside(self, mode: Mode, cls: int, index: int, kernel: KernelId) -> int:
-        sole = self._borders.once and kernel[0] == self._borders.source
+        sole = self._borders.once and kernel.anchor == self._borders.source
         if sole and cls in self._closed:  # the kernel would wait for itself
             return self._problem.key("never")
         return super()._outside(mode, cls, index, kernel)
@@ -209,18 +209,18 @@ class BlockRelaxation(Relaxation):
             found = [
                 s
                 for s in reach.states.get(top, {})
-                if (s[1] or not mode.heavy) and (mode.number, *s[:2]) not in self._borders.unfinished
+                if (s.filled or not mode.heavy) and (mode.number, s.stage, s.filled) not in self._borders.unfinished
             ]
             for state in found:
-                light = not (mode.anchored and state[1])
+                light = not (mode.anchored and state.filled)
                 self._makes(top, [self._state(mode, top, state)], 0.0, light=light)
-            pairs = {(stage, filled) for stage, filled, _ in found if filled}
+            pairs = {Position(stage, filled) for stage, filled, _ in found if filled}
             tap = ("tap", mode.number, top)
             if tap in problem.numbers:
                 self._makes(top, [problem.key(*tap)], 0.0, light=True)
-                pairs.add((len(mode.template.stages) - 1, len(mode.required)))
+                pairs.add(Position(len(mode.template.stages) - 1, len(mode.required)))
             if pairs and mode.required:
-                self.reached[mode.number, mode.heavy] = frozenset(pairs)
+                self.reached[mode.key] = frozenset(pairs)
         self._makes(top, [self._fragment(top)], 0.0, light=True)
         return (problem.key("made", top),)
 

@@ -12,8 +12,8 @@ from eqsat.bounds.blocks.relaxation import BlockRelaxation
 from eqsat.bounds.blocks.slow_kernels import is_slow
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.named_problem import ChosenGroup
-from eqsat.bounds.rates import Rates
 from eqsat.bounds.states import NONE, Carried
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from eqsat.bounds.blocks.separators import Separated
-from eqsat.bounds.rates import Rates
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
 from eqsat.extract import ExtractionProblem, extract

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from eqsat.bounds.rates import Rates, bound_by_operations
+from eqsat.bounds.focus import bound_by_operations
+from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph
 from eqsat.ir.operator import Kind

@@ -1,0 +1,132 @@
+"""Programs found so far, each fused as well as possible, and the pool of kernels that they are chosen from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from eqsat.cost.model import CostModel
+from eqsat.cost.target import Target
+from eqsat.fusion.cones import ConePool, ConePrices
+from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
+from eqsat.fusion.graph import FusionGraph
+from eqsat.fusion.partition import CHOICE_POOL, merged_covering, method_of, plan_kernels
+
+WHOLE_POOL = 8
+"""Cones of a class where the pool is to hold some for each class of a large graph."""
+_EXHAUSTIVE = 2048
+_EXHAUSTIVE_TOTAL = 12_000
+_EXHAUSTIVE_OPERATIONS = 1_000
+_ROUNDS = 3
+_SHARE_BEFORE_BOUND = 0.3
+"""So much of the time for fusing single programs is left for it where the bound leads to better ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A program and its kernels. ``choice``: class -> operation; ``stage``: what found it."""
+
+    cost: float
+    choice: dict[int, int]
+    plan: Covering
+    stage: str
+
+
+class Candidates:
+    """``best``: the cheapest program so far. ``bound_follows``: whether a bound will lead to better ones than those offered
+    first. ``started``: when the time limit began, by `time.perf_counter`."""
+
+    def __init__(
+        self,
+        graph: FusionGraph,
+        target: Target,
+        model: CostModel,
+        *,
+        started: float,
+        time_limit_s: float,
+        bound_follows: bool,
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.model = model
+        self.time_limit_s = time_limit_s
+        self.best: Candidate | None = None
+        self.prices = ConePrices(graph, model, target)
+        self.pool = Pool()
+        self._started = started
+        self._bound_follows = bound_follows
+        self._coverings: list[Covering] = []
+
+    @property
+    def seconds(self) -> float:
+        """How long the search has taken."""
+        return time.perf_counter() - self._started
+
+    def left(self, share: float) -> float:
+        """A share of the seconds left."""
+        return max(0.0, self.time_limit_s - self.seconds) * share
+
+    def proved(self, bound: float) -> bool:
+        """Whether a bound shows that nothing is cheaper than the best."""
+        return self.best is not None and self.best.cost <= bound * (1 + 1e-9)
+
+    def offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> Covering | None:
+        """Fuses a program, and remembers it if it is the best so far. Returns its kernels, ``None`` if it has none."""
+        share = 0.2 if cones == WHOLE_POOL else 0.5
+        if self._bound_follows and stage in ("original", "two-phase"):
+            share *= _SHARE_BEFORE_BOUND
+        try:
+            plan = plan_kernels(
+                self.graph,
+                choice,
+                self.target,
+                self.model,
+                method=method_of(self.target),
+                time_limit_s=max(1.0, self.left(share)),
+                prices=self.prices,
+                pool=self.pool,
+                cones=cones,
+            )
+        except NoKernelError:
+            return None
+        if plan.method != "post-dominator":
+            self._coverings.append(plan)
+            plan = merged_covering(self.graph.restricted(choice), plan, self.target, self.prices)
+        self.remember(choice, plan, stage)
+        return plan
+
+    def remember(self, choice: dict[int, int], plan: Covering, stage: str) -> None:
+        """Notes a program in its kernels if it is the best so far."""
+        if self.best is None or plan.cost < self.best.cost * (1 - 1e-12):
+            self.best = Candidate(plan.cost, choice, plan, stage)
+
+    def enumerate(self) -> bool:
+        """Fills the pool from the whole e-graph; returns whether cones are missing."""
+        large = sum(map(len, self.graph.members)) > _EXHAUSTIVE_OPERATIONS
+        total = _EXHAUSTIVE_TOTAL * (10 if large else 1)
+        every = self._cones(WHOLE_POOL if large else _EXHAUSTIVE, 0.3 if large else 0.1, total_limit=total)
+        if every.truncated and not large:
+            every = self._cones(WHOLE_POOL, 0.3)
+        self.pool.add(every.kernels())
+        return every.truncated
+
+    def _cones(self, limit: int, share: float, **limits: int) -> ConePool:
+        deadline = time.perf_counter() + self.left(share)
+        return ConePool(self.graph, self.target, self.prices, limit=limit, deadline=deadline, **limits)
+
+    def improve(self) -> float:
+        """Coverings from the pool, which grows around the best program. Returns the bound over the pool."""
+        bound = 0.0
+        for number in range(_ROUNDS):
+            known = self.best
+            incumbents = [c.kernels for c in self._coverings]
+            found = cover(self.graph, self.pool, self.target, time_limit_s=self.left(0.5), incumbents=incumbents)
+            bound = found.lower_bound
+            self._coverings.append(found)
+            self.offer(found.choice(self.graph), found.method)
+            assert self.best is not None
+            if number and known is not None and self.best.cost >= known.cost * (1 - 1e-9):
+                break
+            if self.proved(bound) or self.left(1.0) <= 0:
+                break
+        return bound
