@@ -46,7 +46,7 @@ def _draw(d: Sampler) -> Instance:
     if d.chance(0.1):
         lead, shapes = lead[1:], [s[-3:] for s in shapes]
     lead = lead if d.chance(0.9) else (1, *lead[1:])
-    heads_unknown = {heads} if d.chance(0.3) else set[int]()
+    heads_unknown = {heads} if d.chance(0.5) else set[int]()
     array = d.floats((*lead, 2 * half))
     if d.chance(0.25):
         return _draw_interleaved(d, drawing, drawing.value(array), [d.floats(s) for s in shapes])
