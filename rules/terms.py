@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from eqsat.conditions import about, condition, constant, every_element, finite, is_known, nonzero, same_type, signed
-from eqsat.rewrite import Apply, Literal, Ref, Term, Unmet, apply, literal
+from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
+
+T = TypeVar("T")
 
 
 def add(a: Term, b: Term) -> Apply:
@@ -56,11 +59,30 @@ def int64s(values: Iterable[int]) -> Literal:
     return literal(np.array(list(values), np.int64))
 
 
+def complete_nodes(view: GroupView, *ops: str) -> Iterator[tuple[Ref, tuple[Ref, ...]]]:
+    """Every e-node of the operators that has all its inputs."""
+    for op in ops:
+        for node, inputs in view.nodes(op):
+            given = tuple(x for x in inputs if x is not None)
+            if len(given) == len(inputs):
+                yield node, given
+
+
+def by_class(found: Iterable[tuple[Ref, T]]) -> dict[int, list[T]]:
+    """What was found of each e-class."""
+    grouped: dict[int, list[T]] = {}
+    for ref, what in found:
+        grouped.setdefault(ref.handle, []).append(what)
+    return grouped
+
+
 __all__ = [
     "Ref",
     "Unmet",
     "about",
     "add",
+    "by_class",
+    "complete_nodes",
     "condition",
     "constant",
     "div",

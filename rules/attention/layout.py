@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import Operator, operators_with
-from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.terms import condition, permutation_of
+from eqsat.ir.types import Shape
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, present
+from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
-SOURCE = "ONNX Attention: inputs of three axes"
 SWAP = (0, 2, 1, 3)
-q, k, v = variables("q k v")
-(mask,) = variables("mask?")
+
+
+def _rows(shape: Shape) -> Shape:
+    batch, length, heads, size = shape
+    return batch, length, multiply(heads, size)
+
+
+def side_by_side(x: Ref) -> Term:
+    """(batch, sequence, heads, size) as (batch, sequence, heads * size)."""
+    return viewed(x, x.shape, _rows(x.shape), x)
 
 
 def heads_in_rows(x: Ref) -> Term:
     """(batch, heads, sequence, size) as (batch, sequence, heads * size)."""
-    batch, heads, length, size = x.shape
-    return viewed(
-        apply("Transpose", x, perm=SWAP), (batch, length, heads, size), (batch, length, multiply(heads, size)), x
-    )
+    swapped = tuple(x.shape[i] for i in SWAP)
+    return viewed(apply("Transpose", x, perm=SWAP), swapped, _rows(swapped), x)
 
 
-@condition("known numbers of heads")
-def _known_heads(m: Match) -> bool:
-    return isinstance(m.q.shape[1], int) and isinstance(m.k.shape[1], int)
-
-
-@condition("heads and sequence change places")
-def heads_and_sequence_swapped(m: Match) -> bool:
-    return permutation_of(m.t) == SWAP
+def heads_apart(rows: Term, like: Ref) -> Term:
+    """Rows in which heads lie side by side as (batch, sequence, heads, size), the shape of ``like``."""
+    return viewed(rows, _rows(like.shape), like.shape, like)
 
 
 def _transposed(d: Sampler) -> dict[str, Any]:
@@ -53,23 +55,16 @@ def _transposed(d: Sampler) -> dict[str, Any]:
     return found
 
 
-@rule(
-    apply("Transpose", apply("Attention", q, k, v, mask).named("a")).named("t"),
-    where=[heads_and_sequence_swapped, _known_heads],
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Attention: inputs of three axes")
+equation(
+    "attend_in_rows",
+    """(t := Transpose(Attention(q, k, v, *mask, **a), perm=(0, 2, 1, 3)))
+       == heads_apart(Attention(heads_in_rows(q), heads_in_rows(k), heads_in_rows(v), mask,
+                                q_num_heads=q.shape[1], kv_num_heads=k.shape[1], **a), root)""",
+    "known numbers of heads: isinstance(q.shape[1], int) and isinstance(k.shape[1], int)",
+    functions=named(heads_apart, heads_in_rows),
     sample=_transposed,
 )
-def attend_in_rows(m: Match) -> Term:
-    """``Transpose(Attention(q, k, v), (0, 2, 1, 3)) == Reshape(Attention(q', k', v'))`` with the heads of ``q'``, ``k'`` and
-    ``v'`` side by side in rows."""
-    heads: Any = {"q_num_heads": m.q.shape[1], "kv_num_heads": m.k.shape[1]}
-    operands: list[Term] = [heads_in_rows(x) for x in (m.q, m.k, m.v)]
-    if m.mask is not None:
-        operands.append(m.mask)
-    batch, queries, count, width = m.root.shape
-    rows = Apply("Attention", tuple(operands), m.a.attributes.updated(**heads))
-    return viewed(rows, (batch, queries, multiply(count, width)), m.root.shape, m.root)
 
 
 # --- shared heads --------------------------------------------------------------------------------------------------------
@@ -81,14 +76,11 @@ def _draw_shared(d: Sampler) -> Instance:
     repeats = d.integer(2, 3)
     query = drawing.value(d.floats((batch, groups * repeats, queries, size)))
     kind = d.integer(0, 4)
-    k, v = (
-        _repeat(d, drawing, (batch, groups, keys, n), repeats, kind if d.chance(0.9) else d.integer(0, 4))
-        for n in (size, width)
-    )
-    operands = [query, k, v]
-    if d.chance():
-        operands.append(drawing.value(d.floats((queries, keys))))
-    return drawing.finish(drawing.op("Attention", *operands, scale=0.25))
+    k = _repeat(d, drawing, (batch, groups, keys, size), repeats, kind)
+    groups, repeats = (repeats, groups) if d.chance(0.15) else (groups, repeats)
+    v = _repeat(d, drawing, (batch, groups, keys, width), repeats, kind if d.chance(0.9) else d.integer(0, 4))
+    mask = [drawing.value(d.floats((queries, keys)))] if d.chance() else []
+    return drawing.finish(drawing.op("Attention", query, k, v, *mask, scale=0.25))
 
 
 def _repeat(d: Sampler, drawing: Drawing, shape: tuple[int, ...], repeats: int, kind: int) -> str:
@@ -113,70 +105,61 @@ def _repeats(op: Operator) -> bool:
     return op.traits.moves and op.traits.widens
 
 
-class _Repeats:
-    """Values that are another one with each head repeated."""
-
-    def __init__(self, view: GroupView) -> None:
-        self._sources: dict[int, list[Ref]] = {}
-        self._views: dict[int, list[Ref]] = {}
-        for op in ("Concat", *operators_with(_repeats)):
-            for node, inputs in view.nodes(op):
-                x = inputs[0]
-                if x is not None and (op != "Concat" or all(y is not None and y.handle == x.handle for y in inputs)):
-                    self._sources.setdefault(node.handle, []).append(x)
-        for node, (x, _) in view.nodes("Reshape"):
-            if x is not None and x.handle in self._sources:
-                self._views.setdefault(node.handle, []).append(x)
-
-    def source(self, value: Ref) -> Ref | None:
-        """What ``value`` repeats every head of: (batch, groups, 1, keys, size), or (batch, 1, keys, size)."""
-        batch, heads, keys, size = value.shape
-        if not isinstance(heads, int):
-            return None
-        for x in self._sources.get(value.handle, ()):
-            if heads > 1 and x.shape == (batch, 1, keys, size):
-                return x
-        for wide in self._views.get(value.handle, ()):
-            for x in self._sources[wide.handle]:
-                groups = x.shape[1] if x.rank == 5 else heads
-                if not isinstance(groups, int) or not 0 < groups < heads:
-                    continue
-                repeated = (batch, groups, heads // groups, keys, size)
-                if x.shape == (batch, groups, 1, keys, size) and wide.shape == repeated:
-                    return x
-        return None
+Copies = tuple[Ref, Ref]
+"""A value with other extents along some axes, and the value that is there several times."""
 
 
-@group_rule(exactness=Exactness.ROUNDING, source="ONNX Attention: grouped queries", sample=_draw_shared)
-def share_repeated_heads(view: GroupView) -> Iterator[Merge]:
+def _copies(view: GroupView) -> dict[int, list[Copies]]:
+    """What repeats another value along some axis, and views of that, by class."""
+    joined = ((node, parts) for node, parts in complete_nodes(view, "Concat") if len({x.handle for x in parts}) == 1)
+    spread = complete_nodes(view, *operators_with(_repeats))
+    pairs = [(node, (node, x)) for node, (x, *_) in (*joined, *spread)]
+    direct = by_class(pairs)
+    views = ((node, c) for node, (x, _) in complete_nodes(view, "Reshape") for c in direct.get(x.handle, ()))
+    return by_class((*pairs, *views))
+
+
+def _attention_on_copies(view: GroupView) -> Iterator[Match]:
+    copies = _copies(view)
+    for node, inputs in view.nodes("Attention"):
+        q, k, v, mask, *rest = (*inputs, None)
+        if q is None or k is None or v is None or any(rest):
+            continue
+        for (many, one), (others, other) in product(copies.get(k.handle, ()), copies.get(v.handle, ())):
+            found = {"k": k, "v": v, "many_k": many, "many_v": others, "one_k": one, "one_v": other}
+            yield Match({"q": q, "mask": mask, **found}, node)
+
+
+def _each_head(one: Ref, many: Ref, x: Ref) -> bool:
+    """Whether ``x`` (batch, heads, keys, size) has each head of ``one`` several times in its place; ``many``: before a view."""
+    heads, groups = x.shape[1], one.shape[1]
+    if x.rank != 4 or not isinstance(heads, int) or not isinstance(groups, int) or not 0 < groups < heads:
+        return False
+    batch, _, keys, size = x.shape
+    if many.handle == x.handle:
+        return one.shape == (batch, 1, keys, size)
+    return (one.shape, many.shape) == ((batch, groups, 1, keys, size), (batch, groups, heads // groups, keys, size))
+
+
+def _grouped(one: Ref, x: Ref) -> Term:
+    batch, _, keys, size = x.shape
+    return viewed(one, one.shape, (batch, one.shape[1], keys, size), one)
+
+
+@group_rule(
+    find=_attention_on_copies,
+    where=stated(
+        "q k v mask many_k many_v one_k one_v",
+        "each head of the keys is repeated in place: each_head(one_k, many_k, k)",
+        "each head of the values is repeated in place: each_head(one_v, many_v, v)",
+        "keys and values are shared alike: one_k.shape[1] == one_v.shape[1]",
+        functions={"each_head": _each_head},
+    ),
+    exactness=Exactness.ROUNDING,
+    source="ONNX Attention: grouped queries",
+    sample=_draw_shared,
+)
+def share_repeated_heads(m: Match) -> Term:
     """``Attention(q, repeated(k), repeated(v)) == Attention(q, k, v)`` where each head is repeated equally often in place."""
-    repeats = _Repeats(view)
-    for node, (query, *others) in view.nodes("Attention"):
-        if len(others) not in (2, 3) or query is None or others[0] is None or others[1] is None:
-            continue
-        try:
-            found = _shared(repeats, node, query, others[0], others[1], others[2:])
-        except Unmet:
-            continue
-        if found is not None:
-            yield node, found
-
-
-def _shared(repeats: _Repeats, node: Ref, query: Ref, k: Ref, v: Ref, rest: list[Ref | None]) -> Term | None:
-    if query.rank != 4 or node.rank != 4 or any(x is None for x in rest):
-        return None
-    keys, values = repeats.source(k), repeats.source(v)
-    if keys is None or values is None or _groups(keys) != _groups(values):
-        return None
-    operands = [query, _grouped(keys, k), _grouped(values, v), *(x for x in rest if x is not None)]
-    return Apply("Attention", tuple(operands), node.attributes)
-
-
-def _groups(x: Ref) -> Dim:
-    return x.shape[1]
-
-
-def _grouped(x: Ref, repeated: Ref) -> Term:
-    """(batch, groups, 1, keys, size), with the groups in either place if there is one, as (batch, groups, keys, size)."""
-    batch, _, keys, size = repeated.shape
-    return viewed(x, x.shape, (batch, _groups(x), keys, size), x)
+    operands = present(m.q, _grouped(m.one_k, m.k), _grouped(m.one_v, m.v), m.mask)
+    return Apply("Attention", operands, m.root.attributes)

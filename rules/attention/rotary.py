@@ -7,20 +7,27 @@ operator takes one half of each, for every batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import kernels
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import multiply
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
-from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, rule, variables
-from eqsat.rules.attention.layout import SWAP, heads_and_sequence_swapped
-from eqsat.rules.attention.rotary_reading import parts_by_class, turned_halves, turned_pairs, whole_features
-from eqsat.rules.terms import int64s
+from eqsat.ir.types import DType, Shape
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.attention.layout import SWAP, heads_apart, side_by_side
+from eqsat.rules.attention.rotary_reading import (
+    pairs_of_features,
+    parts_by_class,
+    turned_halves,
+    turned_pairs,
+    whole_features,
+)
+from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -33,14 +40,20 @@ def _draw(d: Sampler) -> Instance:
     batch, heads, length, half = d.extents(4, ones=0.1)
     behind = d.chance(0.3)
     lead = (batch, length, heads) if behind else (batch, heads, length)
-    x = drawing.value(d.floats((*lead, 2 * half)))
     many = d.choose((1, batch))
-    angles = d.floats((many, length, 1, half) if behind else (many, 1, length, half))
+    usual, other = ((many, lead[1], 1, half), (many, 1, lead[2], half))[:: 1 if behind else -1]
+    shapes = d.choose((*[(usual, usual)] * 8, (usual, usual[1:]), (usual, other)))
+    if d.chance(0.1):
+        lead, shapes = lead[1:], [s[-3:] for s in shapes]
+    lead = lead if d.chance(0.9) else (1, *lead[1:])
+    heads_unknown = {heads} if d.chance(0.5) else set[int]()
+    array = d.floats((*lead, 2 * half))
     if d.chance(0.25):
-        return _draw_interleaved(d, drawing, x, angles)
-    factors = [_factor(d, drawing, op, angles) for op in ("Cos", "Sin")]
+        return _draw_interleaved(d, drawing, drawing.value(array), [d.floats(s) for s in shapes])
+    x = drawing.value(array, heads_unknown)
+    factors = [_factor(d, drawing, op, d.floats(s)) for op, s in zip(("Cos", "Sin"), shapes, strict=True)]
     at = half if d.chance(0.9) else max(half - 1, 1)
-    low = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (0, at, 3)))
+    low = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (0, at, -1)))
     high = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (at, 2 * half, -1)))
     if d.chance(0.3):
         sizes = drawing.value(fixed([at, 2 * half - at], "int64"))
@@ -51,24 +64,25 @@ def _draw(d: Sampler) -> Instance:
     return drawing.finish(y)
 
 
-def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: np.ndarray) -> Instance:
+def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: Sequence[np.ndarray]) -> Instance:
     of: Any = drawing.builder.type_of(x)
     shape = of.shape
     starts = (1, 0) if d.chance(0.9) else (0, 1)
     odd, even = (
-        drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (n, shape[3], 3, 2))) for n in starts
+        drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (n, shape[-1], -1, 2))) for n in starts
     )
-    axes = drawing.value(fixed([4], "int64"))
+    axes = drawing.value(fixed([-1], "int64"))
     parts = [drawing.op("Unsqueeze", y, axes) for y in (drawing.op("Neg", odd), even)]
     turned = drawing.op("Reshape", drawing.op("Concat", *parts, axis=-1), drawing.value(fixed(shape, "int64")))
-    twice = np.repeat(angles, 2, axis=-1) if d.chance(0.9) else np.concatenate((angles, angles), axis=-1)
-    cosine, sine = (drawing.value(fixed(f(twice))) for f in (np.cos, np.sin))
+    paired = d.chance(0.9)
+    twice = (np.repeat(a, 2, axis=-1) if paired else np.concatenate((a, a), axis=-1) for a in angles)
+    cosine, sine = (drawing.value(fixed(a)) for a in twice)
     return drawing.finish(drawing.op("Add", drawing.op("Mul", x, cosine), drawing.op("Mul", turned, sine)))
 
 
 def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
     """Cosines or sines of the angles twice, known or computed; now and then of other angles in the second half."""
-    other = angles if d.chance(0.9) else angles + np.float32(0.5)
+    other = angles if d.chance(0.8) else angles + np.float32(0.5)
     if d.chance():
         function = np.cos if op == "Cos" else np.sin
         return drawing.value(fixed(function(np.concatenate((angles, other), axis=-1))))
@@ -77,114 +91,166 @@ def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
     return drawing.op(op, drawing.op("Concat", first, second, axis=-1))
 
 
+class _Halves:
+    """Halves of factors: the first one, or every other element, where the other half is the same."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+        rows = complete_nodes(view, "Gather")
+        self._gathered = by_class((node, (x, i)) for node, (x, i) in rows if node.attr("axis", 0) == 0 and x.rank > 1)
+
+    def of(self, value: Ref, neighbours: bool, depth: int = _DEPTH) -> Term | None:
+        """One half of a value along its last axis, ``None`` unless the two are known to be the same."""
+        *lead, features = value.type.shape or ("",)
+        if not isinstance(features, int) or features % 2:
+            return None
+        size = features // 2
+        elements = value.values.literal_of(value.handle)
+        if elements is not None:
+            step, end = (2, features) if neighbours else (1, size)
+            first, second = elements[..., :end:step], elements[..., step - 1 if neighbours else size :: step]
+            cut = (int64s([n]) for n in (0, end, len(lead), step))
+            return apply("Slice", value, *cut) if np.array_equal(first, second) else None
+        for data, indices in self._gathered.get(value.handle, ()) if depth else ():
+            half = self.of(data, neighbours, depth - 1)
+            if half is not None:
+                return apply("Gather", half, indices, axis=0)
+        for op, inputs in self._view.spellings(value) if depth else ():
+            half = self._of_spelling(value, op, inputs, neighbours, depth - 1)
+            if half is not None:
+                return half
+        return None
+
+    def _of_spelling(
+        self, value: Ref, op: str, inputs: tuple[Ref | None, ...], neighbours: bool, depth: int
+    ) -> Term | None:
+        x = inputs[0] if inputs else None
+        if x is None or x.type.shape is None:
+            return None
+        if op == "Concat":
+            twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
+            return x if twice and not neighbours else None
+        views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == value.shape[-1:]
+        if not (views or op == "Cast" or _is_function(op, len(inputs))):
+            return None
+        half = self.of(x, neighbours, depth)
+        if half is None or not views:
+            return half and apply(op, half, **({"to": int(value.dtype)} if op == "Cast" else {}))
+        return viewed(half, _halved(x.shape), _halved(value.shape), x)
+
+
+def _halved(shape: Shape) -> Shape:
+    return (*shape[:-1], int(shape[-1]) // 2)
+
+
+def _is_function(op: str, inputs: int) -> bool:
+    """Whether an operator computes each element from that of its one input, and has no attributes."""
+    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and attributes_of_schema(op) == {}))
+
+
+def _sums_with_turned(view: GroupView) -> Iterator[Match]:
+    """``x * c + turned(x) * s``"""
+    turned = by_class((t, (x, pairs)) for t, x, pairs in (*turned_halves(view), *turned_pairs(view)))
+    products = by_class((node, p) for node, (a, b) in complete_nodes(view, "Mul") for p in ((a, b), (b, a)))
+    halves = _Halves(view)
+    for node, (a, b) in complete_nodes(view, "Add"):
+        for plain, crossed in ((a, b), (b, a)):
+            for other, s in products.get(crossed.handle, ()):
+                for x, neighbours in turned.get(other.handle, ()):
+                    c = next((f for y, f in products.get(plain.handle, ()) if y.handle == x.handle), None)
+                    if c is not None:
+                        found = {"x": x, "c": c, "s": s, "neighbours": neighbours, "halves": halves}
+                        yield Match(found, node)
+
+
+def _full(factor: Ref) -> Shape:
+    return (1,) * (4 - factor.rank) + factor.shape
+
+
+def _sequence_axes(*factors: Ref) -> set[int]:
+    """The axes, of the two in the middle, along which factors vary."""
+    return {axis for f in factors for axis in (1, 2) if _full(f)[axis] != 1}
+
+
+def _table(half: Term, factor: Ref, x: Ref, axis: int) -> Term:
+    """One half of a factor for every batch and place: (batch, sequence, size)."""
+    full = _full(factor)
+    places = (full[0], full[axis], int(x.shape[3]) // 2)
+    term = viewed(half, _halved(factor.shape), places, factor)
+    whole = (x.shape[0], x.shape[axis], places[2])
+    return term if places == whole else apply("Expand", term, listed(whole, factor))
+
+
 @group_rule(
+    find=_sums_with_turned,
+    where=[
+        kernels("x", DType.FLOAT),
+        *stated(
+            "x c s neighbours halves root",
+            "heads are an axis: x.rank == 4",
+            "the factors have no more rows than there are places: root.type == x.type",
+            "cosines and sines vary along one axis: len(sequence_axes(c, s)) < 2",
+            "heads in rows have a known number: sequence_axes(c, s) != {1} or isinstance(x.shape[2], int)",
+            "the halves of the cosines are the same: halves.of(c, neighbours) is not None",
+            "the halves of the sines are the same: halves.of(s, neighbours) is not None",
+            functions={"sequence_axes": _sequence_axes},
+        ),
+    ],
     exactness=Exactness.ROUNDING,
     source="ONNX RotaryEmbedding; Su et al., RoFormer, 2021",
     sample=_draw,
 )
-def recognise_rotary_embedding(view: GroupView) -> Iterator[Merge]:
+def recognise_rotary_embedding(m: Match) -> Term:
     """``x * [c, c] + [-x2, x1] * [s, s] == RotaryEmbedding(x, c, s)`` for the halves ``x1`` and ``x2`` of ``x``."""
-    reader = _Reader(view)
-    for node, (a, b) in view.nodes("Add"):
-        assert a is not None
-        assert b is not None
-        for plain, crossed in ((a, b), (b, a)):
-            for x, interleaved, turned, sine in reader.turned_factors(crossed):
-                cosine = reader.other_factor(plain, x)
-                if cosine is None or node.type != x.type or turned.type != x.type:
-                    continue
-                try:
-                    yield node, _embedding(reader, x, interleaved, cosine, sine)
-                except Unmet:
-                    continue
-
-
-def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Ref) -> Term:
-    if x.rank != 4 or x.dtype is not DType.FLOAT or cosine.rank != 4 or sine.rank != 4:
-        raise Unmet("no heads of float32")
-    *lead, size = x.shape
-    if not isinstance(size, int):
-        raise Unmet("an unknown number of features")
-    axes = {_sequence_axis(f, size) for f in (cosine, sine)} - {0}
-    axis = 2 if not axes else axes.pop()
-    if axes:
-        raise Unmet("cosines and sines vary along different axes")
-    caches = [_cache(reader.half(f, interleaved), f, (lead[0], lead[axis], size // 2)) for f in (cosine, sine)]
-    how: dict[str, Any] = {"interleaved": 1} if interleaved else {}
+    axis = max(_sequence_axes(m.c, m.s), default=2)
+    tables = [_table(m.halves.of(f, m.neighbours), f, m.x, axis) for f in (m.c, m.s)]
+    how: dict[str, Any] = {"interleaved": 1} if m.neighbours else {}
     if axis == 2:
-        return apply("RotaryEmbedding", x, *caches, **how)
-    return _in_rows(x, *caches, **how)
-
-
-def _in_rows(x: Ref, *caches: Term, **how: Any) -> Term:
-    """The operator on (batch, sequence, heads, size), whose heads lie side by side in rows."""
-    batch, length, heads, size = x.shape
-    if not isinstance(heads, int):
-        raise Unmet("an unknown number of heads")
-    flat = (batch, length, multiply(heads, size))
-    rows = apply("RotaryEmbedding", viewed(x, x.shape, flat, x), *caches, num_heads=heads, **how)
-    return viewed(rows, flat, x.shape, x)
-
-
-def _sequence_axis(factor: Ref, size: int) -> int:
-    """The axis along which a factor varies: 1 or 2, or 0 if along neither."""
-    _, first, second, last = factor.shape
-    if last != size or (first != 1 and second != 1):
-        raise Unmet("the factor is no row for each place of the sequence")
-    return 2 if second != 1 else int(first != 1)
-
-
-def _cache(half: Term, factor: Ref, shape: tuple[Dim, Dim, int]) -> Term:
-    """One half of a factor (batch or 1, 1, sequence or 1, size), for every batch and place."""
-    many, first, second, _ = factor.shape
-    places = second if first == 1 else first
-    if many not in (1, shape[0]) or places not in (1, shape[1]) or 1 not in (first, second):
-        raise Unmet("the factor may vary otherwise than the heads do")
-    term = viewed(half, (many, first, second, shape[2]), (many, places, shape[2]), factor)
-    return term if (many, places) == shape[:2] else apply("Expand", term, listed(shape, factor))
+        return apply("RotaryEmbedding", m.x, *tables, **how)
+    return heads_apart(apply("RotaryEmbedding", side_by_side(m.x), *tables, num_heads=int(m.x.shape[2]), **how), m.x)
 
 
 def _draw_partial(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, heads, length, half = d.extents(4, ones=0.1)
-    size = 2 * half + d.integer(1, 3)
-    x = drawing.value(d.floats((batch, heads, length, size)))
-    at = 2 * half if d.chance(0.9) else 2 * half + 1
-    sizes = drawing.value(fixed([2 * half, size - 2 * half], "int64"))
-    turned, rest = drawing.builder.op("Split", x, sizes, outputs=2, axis=3)
-    if at != 2 * half:
-        rest = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (at, size, 3)))
-    caches = [drawing.value(d.floats((batch, length, half))) for _ in range(2)]
+    joint, left = (2 if d.chance(0.1) else 1), half > 1 and d.chance(0.1)  # rows of heads; features that do not turn
+    size, rest = 2 * half * joint, d.integer(1, 3)
+    x = drawing.value(d.floats((batch, *([heads] if joint == 1 else []), length, size + rest)))
+    sizes = drawing.value(fixed([size, rest], "int64"))
+    turned, others = drawing.builder.op("Split", x, sizes, outputs=2, axis=-1)
+    if d.chance(0.1):
+        others = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (size + 1, size + rest, -1)))
+    caches = [drawing.value(d.floats((batch, length, half - left))) for _ in range(2)]
     attributes: dict[str, Any] = {"interleaved": 1} if d.chance(0.2) else {}
+    attributes |= ({"num_heads": 2} if joint == 2 else {}) | ({"rotary_embedding_dim": 2 * half - 2} if left else {})
     turned = drawing.op("RotaryEmbedding", turned, *caches, **attributes)
-    return drawing.finish(drawing.op("Concat", *((turned, rest) if d.chance(0.9) else (rest, turned)), axis=-1))
+    return drawing.finish(drawing.op("Concat", *((turned, others) if d.chance(0.9) else (others, turned)), axis=-1))
+
+
+def _turned_and_rest(view: GroupView) -> Iterator[Match]:
+    """``Concat(RotaryEmbedding(x[:r], c, s), x[r:])`` along the features"""
+    parts = parts_by_class(view)
+    embedded = by_class((node, (node, operands)) for node, operands in complete_nodes(view, "RotaryEmbedding"))
+    for node, first, rest in pairs_of_features(view):
+        for r, (x, *tables) in embedded.get(first.handle, ()):
+            for whole, at in whole_features(parts.get(x.handle, ()), parts.get(rest.handle, ())):
+                yield Match({"x": x, "r": r, "whole": whole, "at": at, "tables": tables}, node)
 
 
 @group_rule(
+    find=_turned_and_rest,
+    where=stated(
+        "x r",
+        "heads are an axis: x.rank == 4",
+        "all features of the part turn: not r.attr('rotary_embedding_dim', 0)",
+    ),
     exactness=Exactness.ROUNDING,
     source="ONNX RotaryEmbedding: rotary_embedding_dim",
     sample=_draw_partial,
 )
-def embed_part_of_the_features(view: GroupView) -> Iterator[Merge]:
+def embed_part_of_the_features(m: Match) -> Term:
     """``Concat(RotaryEmbedding(x[:r], c, s), x[r:]) == RotaryEmbedding(x, c, s, rotary_embedding_dim=r)`` along the features."""
-    parts = parts_by_class(view)
-    embedded: dict[int, list[tuple[Ref, tuple[Ref | None, ...]]]] = {}
-    for node, inputs in view.nodes("RotaryEmbedding"):
-        embedded.setdefault(node.handle, []).append((node, inputs))
-    for node, inputs in view.nodes("Concat"):
-        first, rest = inputs if len(inputs) == 2 else (None, None)
-        if first is None or rest is None:
-            continue
-        for made, (x, *caches) in embedded.get(first.handle, ()):
-            plain = not any(made.attr(name, 0) for name in ("num_heads", "rotary_embedding_dim"))
-            if x is None or not plain or x.rank != 4 or node.attr("axis") not in (-1, 3):
-                continue
-            for whole, at in whole_features(parts.get(x.handle, ()), parts.get(rest.handle, ())):
-                attributes: Any = dict(made.attributes.updated(rotary_embedding_dim=at))
-                yield node, apply("RotaryEmbedding", whole, *caches, **attributes)
-
-
-x, c, s = variables("x c s")
+    return Apply("RotaryEmbedding", (m.whole, *m.tables), m.r.attributes.updated(rotary_embedding_dim=m.at))
 
 
 def _draw_transposed(d: Sampler) -> dict[str, Any]:
@@ -196,92 +262,12 @@ def _draw_transposed(d: Sampler) -> dict[str, Any]:
     return {**found, "r": {"interleaved": 1} if d.chance(0.3) else {}}
 
 
-@rule(
-    apply("RotaryEmbedding", apply("Transpose", x).named("t"), c, s).named("r"),
-    where=[heads_and_sequence_swapped],
-    exactness=Exactness.ROUNDING,
-    source="ONNX RotaryEmbedding: inputs of three axes",
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX RotaryEmbedding: inputs of three axes")
+equation(
+    "embed_in_rows",
+    """RotaryEmbedding((t := Transpose(x, perm=(0, 2, 1, 3))), c, s, **r)
+       == Transpose(heads_apart(RotaryEmbedding(side_by_side(x), c, s, num_heads=x.shape[2], **r), x), perm=(0, 2, 1, 3))""",
+    "a known number of heads: isinstance(x.shape[2], int)",
+    functions=named(heads_apart, side_by_side),
     sample=_draw_transposed,
 )
-def embed_in_rows(m: Match) -> Term:
-    """``RotaryEmbedding(Transpose(x, (0, 2, 1, 3)), c, s) == Transpose(RotaryEmbedding(x', c, s), (0, 2, 1, 3))`` with the heads
-    of ``x'`` side by side in rows."""
-    how: Any = {name: value for name, value in m.r.attributes.items() if name != "num_heads"}
-    return apply("Transpose", _in_rows(m.x, m.c, m.s, **how), perm=SWAP)
-
-
-class _Reader:
-    """Halves of values, values turned by a quarter, and products with these."""
-
-    def __init__(self, view: GroupView) -> None:
-        self._view = view
-        self._gathered: dict[int, list[tuple[Ref, Ref]]] = {}
-        for node, (data, indices) in view.nodes("Gather"):
-            if data is not None and indices is not None and node.attr("axis", 0) == 0:
-                self._gathered.setdefault(node.handle, []).append((data, indices))
-        self._turned: dict[int, list[tuple[Ref, bool]]] = {}
-        for turned, x, interleaved in (*turned_halves(view), *turned_pairs(view)):
-            self._turned.setdefault(turned.handle, []).append((x, interleaved))
-        self._products: dict[int, list[tuple[Ref, Ref]]] = {}
-        for node, (a, b) in view.nodes("Mul"):
-            if a is not None and b is not None:
-                self._products.setdefault(node.handle, []).extend(((a, b), (b, a)))
-
-    def turned_factors(self, value: Ref) -> Iterator[tuple[Ref, bool, Ref, Ref]]:
-        """Every ``x``, whether its pairs are neighbours, ``turned(x)`` and factor of which ``value`` is the product."""
-        for turned, factor in self._products.get(value.handle, ()):
-            for x, interleaved in self._turned.get(turned.handle, ()):
-                yield x, interleaved, turned, factor
-
-    def other_factor(self, value: Ref, x: Ref) -> Ref | None:
-        """What ``value`` is ``x`` times."""
-        return next((b for a, b in self._products.get(value.handle, ()) if a.handle == x.handle), None)
-
-    def half(self, value: Ref, interleaved: bool, depth: int = _DEPTH) -> Term:
-        """One half of a value along its last axis: the first one, or every other element.
-
-        Raises `Unmet` unless the other half is known to be the same.
-        """
-        shape = value.shape
-        if not isinstance(shape[-1], int) or shape[-1] % 2:
-            raise Unmet("an odd number of features, or an unknown one")
-        size = shape[-1] // 2
-        try:
-            elements = value.elements
-        except Unmet:
-            elements = None
-        if elements is not None:
-            step, end = (2, 2 * size) if interleaved else (1, size)
-            if not np.array_equal(
-                elements[..., :end:step], elements[..., 1::2] if interleaved else elements[..., size:]
-            ):
-                raise Unmet("the halves differ")
-            return apply("Slice", value, *(int64s([n]) for n in (0, end, len(shape) - 1, step)))
-        for data, indices in self._gathered.get(value.handle, ()) if depth else ():
-            if data.rank > 1:
-                return apply("Gather", self.half(data, interleaved, depth - 1), indices, axis=0)
-        for op, inputs in self._view.spellings(value) if depth else ():
-            x = inputs[0] if inputs else None
-            if x is None:
-                continue
-            if op == "Concat" and len(inputs) == 2 and inputs[1] is not None and inputs[1].handle == x.handle:
-                if x.shape == (*shape[:-1], size) and not interleaved:
-                    return x
-                continue
-            computes = _is_function(op, len(inputs))
-            views = op in ("Reshape", "Unsqueeze") and x.shape[-1:] == shape[-1:]
-            if not (computes or views or op == "Cast"):
-                continue
-            try:
-                inner = self.half(x, interleaved, depth - 1)
-            except Unmet:
-                continue
-            if views:
-                return viewed(inner, (*x.shape[:-1], size), (*shape[:-1], size), x)
-            return apply(op, inner) if computes else apply(op, inner, to=int(value.dtype))
-        raise Unmet("the halves of a factor may differ")
-
-
-def _is_function(op: str, inputs: int) -> bool:
-    """Whether an operator computes each element from that of its one input, and has no attributes."""
-    return inputs == 1 and (op == "Identity" or (traits_of(op).operands == 1 and attributes_of_schema(op) == {}))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from eqsat.rewrite import GroupView, Ref, Unmet
-from eqsat.rules.views.movement import slice_ranges
-from eqsat.rules.views.parts import Part, slices_of, split_parts_of
+from eqsat.rewrite import GroupView, Ref
+from eqsat.rules.terms import by_class, complete_nodes
+from eqsat.rules.views.movement import runs_forward, taken
+from eqsat.rules.views.parts import Part, parts_of
 
 Turned = tuple[Ref, Ref, bool]
 """A turned value, the value, and whether its pairs are neighbours."""
@@ -14,10 +15,7 @@ Turned = tuple[Ref, Ref, bool]
 
 def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
     """Class -> which parts of other values it is."""
-    parts: dict[int, list[Part]] = {}
-    for ref, part in (*slices_of(view), *split_parts_of(view)):
-        parts.setdefault(ref.handle, []).append(part)
-    return parts
+    return by_class(parts_of(view))
 
 
 def whole_features(first: Iterable[Part], second: Iterable[Part]) -> Iterator[tuple[Ref, int]]:
@@ -30,10 +28,18 @@ def whole_features(first: Iterable[Part], second: Iterable[Part]) -> Iterator[tu
                 yield a.whole, a.end
 
 
+def pairs_of_features(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
+    """Concatenations of two values along the last axis, and these."""
+    for node, parts in complete_nodes(view, "Concat"):
+        axis = node.attr("axis")
+        if len(parts) == 2 and (axis == -1 or axis + 1 == len(parts[0].type.shape or ())):
+            yield node, *parts
+
+
 def turned_halves(view: GroupView) -> Iterator[Turned]:
     """``Concat(-x2, x1)`` for the halves of ``x``."""
     parts, negated = parts_by_class(view), _sources(view, "Neg")
-    for node, first, second in _pairs(view):
+    for node, first, second in pairs_of_features(view):
         for high in negated.get(first.handle, ()):
             for x, at in whole_features(parts.get(second.handle, ()), parts.get(high.handle, ())):
                 if 2 * at == x.shape[-1]:
@@ -43,12 +49,10 @@ def turned_halves(view: GroupView) -> Iterator[Turned]:
 def turned_pairs(view: GroupView) -> Iterator[Turned]:
     """``Reshape(Concat(-x[1::2], x[0::2]))``, both with an axis of one element behind."""
     strided, negated, views = _strided(view), _sources(view, "Neg"), _sources(view, "Reshape", "Unsqueeze")
-    pairs = [(node, first, second) for node, first, second in _pairs(view) if _one_feature(first, second)]
-    viewed: dict[int, list[Ref]] = {}
-    for node, (x, _) in view.nodes("Reshape"):
-        if x is not None:
-            viewed.setdefault(x.handle, []).append(node)
-    for node, first, second in pairs:
+    viewed = by_class((x, node) for node, (x, _) in complete_nodes(view, "Reshape"))
+    for node, first, second in pairs_of_features(view):
+        if not ((first.type.shape or ())[-1:] == (second.type.shape or ())[-1:] == (1,)):
+            continue
         odd = {x.handle for y in views.get(first.handle, ()) for x in negated.get(y.handle, ())}
         odd |= {x.handle for y in negated.get(first.handle, ()) for x in views.get(y.handle, ())}
         even = {x.handle for x in views.get(second.handle, ())}
@@ -58,53 +62,31 @@ def turned_pairs(view: GroupView) -> Iterator[Turned]:
                 yield from ((turned, x, True) for turned in viewed.get(node.handle, ()) if turned.type == x.type)
 
 
-def _one_feature(first: Ref, second: Ref) -> bool:
-    try:
-        return first.shape[-1] == second.shape[-1] == 1
-    except Unmet:
-        return False
-
-
-def _pairs(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
-    """Concatenations of two values along the last axis."""
-    for node, inputs in view.nodes("Concat"):
-        first, second = inputs if len(inputs) == 2 else (None, None)
-        try:
-            if first is not None and second is not None and node.attr("axis") in (-1, first.rank - 1):
-                yield node, first, second
-        except Unmet:
-            continue
-
-
 def _sources(view: GroupView, *ops: str) -> dict[int, list[Ref]]:
     """Class -> what one of the operators makes it of."""
-    found: dict[int, list[Ref]] = {}
-    for op in ops:
-        for node, (x, *_) in view.nodes(op):
-            if x is not None:
-                found.setdefault(node.handle, []).append(x)
-    return found
+    return by_class((node, x) for node, (x, *_) in complete_nodes(view, *ops))
 
 
 def _strided(view: GroupView) -> dict[int, list[tuple[Ref, int]]]:
     """Class -> values of which it is every other feature, from the first (0) or the second (1) on."""
-    found: dict[int, list[tuple[Ref, int]]] = {}
-    for node, (x, starts, ends, *rest) in view.nodes("Slice"):
-        if x is None or starts is None or ends is None:
-            continue
-        axes, steps = (*rest, None, None)[:2]
-        try:
-            ranges = slice_ranges(x, starts, ends, axes, steps)
-            size = x.shape[-1]
-        except Unmet:
-            continue
-        taken = ranges.pop(x.rank - 1, None)
-        if taken is None or not isinstance(size, int) or any(len(r) != x.shape[i] for i, r in ranges.items()):
-            continue
-        for start in (0, 1):
-            if size > 2 and taken == range(start, size, 2):
-                found.setdefault(node.handle, []).append((x, start))
-    return found
+    return by_class(
+        (node, (x, start))
+        for node, (x, starts, ends, *rest) in complete_nodes(view, "Slice")
+        for start in (0, 1)
+        if _takes_every_other(start, x, starts, ends, *(*rest, None, None)[:2])
+    )
 
 
-__all__ = ["Turned", "parts_by_class", "turned_halves", "turned_pairs", "whole_features"]
+def _takes_every_other(start: int, x: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> bool:
+    bounds = (starts, ends, axes, steps)
+    if x.type.shape is None or any(b is not None and not b.is_constant for b in bounds):
+        return False
+    size = x.shape[-1]
+    if not isinstance(size, int) or size < 3 or not runs_forward(x, starts, axes, steps):
+        return False
+    ranges = taken(x, starts, ends, axes, steps)
+    others_whole = all(len(r) == x.shape[i] for i, r in ranges.items() if i != x.rank - 1)
+    return others_whole and ranges.get(x.rank - 1) == range(start, size, 2)
+
+
+__all__ = ["Turned", "pairs_of_features", "parts_by_class", "turned_halves", "turned_pairs", "whole_features"]
