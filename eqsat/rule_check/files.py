@@ -16,11 +16,12 @@ _LOADED: dict[Path, tuple[set[str], set[str]]] = {}
 
 
 def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
-    """Runs a Python file that registers rules (``eqsat.equation``, ``@eqsat.rule``, ``@eqsat.group_rule``) and returns those rules.
+    """Runs a Python file that registers rules (``eqsat.equation``, ``@eqsat.rule``, ``@eqsat.group_rule``) and returns them.
 
     The file may define operators, too, or nothing else (`eqsat.ir.composite`). Each rule is checked by random instances as it is
-    registered, and so are those that follow from the traits of an operator. A file that is loaded again replaces what it made before. Raises `OptionError` for a file that cannot be read
-    and `RuleError` for one that fails, with the line, or that registers nothing; then nothing of it stays registered.
+    registered, and so are those that follow from the traits of an operator. A file that is loaded again replaces what it made
+    before. Raises `OptionError` for a file that cannot be read and `RuleError` for one that fails, with the line, or that
+    registers nothing; then nothing of it stays registered.
     """
     import eqsat.rules  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
