@@ -29,7 +29,6 @@ from eqsat.commands.common import (
     Seed,
     TargetName,
     TimeLimit,
-    Verbose,
     check_writable,
     errors,
     fail_unless_run,
@@ -107,7 +106,9 @@ def optimize(
     ] = False,
     json_path: Json = None,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Print each step as it is taken, and all of the report.")
+    ] = False,
 ) -> None:
     """Optimise MODEL, verify the result against it, and report what was done.
 
@@ -152,7 +153,7 @@ def optimize(
             if output is not None:
                 notify("save", str(output))
                 result.save(output)
-        print_report(result.report, json_path, quiet)
+        print_report(result.report, json_path, quiet, details=verbose)
         found = result.report.verification
         written = f"not verified, though {output} is written" if output else "not verified"
         fail_unless_run(found.get("verdict"), found.get("notes", ()), written)

@@ -17,7 +17,6 @@ from eqsat.egraph.snapshot import take_snapshot
 from eqsat.errors import OptionError
 from eqsat.exactness import Exactness
 from eqsat.extraction import Saturated
-from eqsat.ir.composite import OWN_DOMAIN
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.rewrite import AnyRule, select_rules
@@ -55,11 +54,13 @@ class RuleScope:
 
 
 def rule_scope(targets: Sequence[Target], form: str) -> RuleScope:
-    """The scope of the targets of a machine: operators of a domain may be used if one of them has kernels for them and the file
-    is allowed to name or able to spell them out."""
+    """The scope of the targets of a machine: operators of a domain may be used if one of them has kernels for them, unless they
+    are a runtime's that a file of this form does not name. Those of any other domain are spelled out in the file, if the model
+    did not have them."""
     from eqsat.backends.onnx_form import FORMS
 
-    domains = frozenset[str]().union(*(t.domains for t in targets)) & (FORMS[form][1] | {OWN_DOMAIN})
+    runtimes = frozenset[str]().union(*(domains for _, domains in FORMS.values()))
+    domains = frozenset[str]().union(*(t.domains for t in targets)) - (runtimes - FORMS[form][1])
     return RuleScope(domains, frozenset[str]().union(*(t.unsupported for t in targets)))
 
 

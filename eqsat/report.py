@@ -9,9 +9,6 @@ from typing import Any
 from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.operator import traits_of
 
-_SAME = 1.01
-"""Times closer than this are the same."""
-
 
 def recognized_structures(graph: Graph) -> dict[str, int]:
     """Structure -> number of operators of the graph that are one."""
@@ -108,138 +105,18 @@ class Report:
         return dict(self.__dict__)
 
     def __str__(self) -> str:
-        before, after = sum(self.operators_before.values()), sum(self.operators_after.values())
-        lines = [
-            f"{self.model}: target {self.target}, cost {self.cost_model}, numerics {self.numerics} "
-            f"(highest class used: {self.exactness})",
-            f"  operators  {before:>8} -> {after}",
-            f"  kernels    {self.launches_before:>8} -> {self.kernels_after}{self._unfused()}",
-            f"  cost       {_number(self.cost_before):>8} -> {_number(self.cost_after)} {self.cost_unit}; "
-            f"lower bound {_number(self.lower_bound)}, gap {100 * self.gap:.2f} % ({self.bound_scope})",
-            f"  e-graph    {self.enodes} e-nodes in {self.eclasses} e-classes, {self.iterations} iterations, "
-            f"{self.stop_reason}",
-            f"  memory     {self.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside",
-        ]
-        if self.memory_budget:
-            lines[-1] += _budget(self.memory_budget, self.cost_after)
-        lines.append(
-            f"  constants  {self.constant_bytes_before / 1e6:>8.1f} -> {self.constant_bytes_after / 1e6:.1f} MB"
-        )
-        if self.assumed:
-            sizes = ", ".join(f"{name} = {size}" for name, size in self.assumed.items())
-            lines.append(f"  assumed    {sizes}: what prices are for (--assume); the program takes any")
-        lines += self._warnings()
-        if self.placement:
-            lines.append(f"  placement  {_placement(self.placement)}")
-        if self.bodies:
-            lines.append(f"  bodies     {_bodies(self.bodies)}")
-        changed = sorted(self.operators_before.keys() | self.operators_after.keys())
-        for op in changed:
-            a, b = self.operators_before.get(op, 0), self.operators_after.get(op, 0)
-            if a != b:
-                lines.append(f"    {op:<24} {a:>6} -> {b}")
-        for structure, reasons in self.missed.items():
-            for reason, count in sorted(reasons.items()):
-                lines.append(f"  not fused  {count} x no {structure}: {reason}")
-        if self.opaque:
-            lines.append("  untouched  " + ", ".join(f"{k} x{v}" for k, v in self.opaque.items()))
-        used = {name: counts for name, counts in self.rules.items() if counts["uses"]}
-        if used:
-            lines.append("  rules      uses in the result (matches)")
-            width = max(map(len, used)) + 2
-            lines += [f"    {n:<{width}} {c['uses']:>5} ({c['matches']})" for n, c in sorted(used.items())]
-        if self.unverified_rules:
-            lines.append(
-                f"  unverified rule  {', '.join(self.unverified_rules)}: registered without a check, and applied"
-            )
-        if self.verification:
-            lines.append(f"  verified   {_verification(self.verification)}")
-            lines += [f"    {note}" for note in self.verification.get("notes", ())]
-        lines.append("  seconds    " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
-        return "\n".join(lines)
+        """At most ten lines; `details` says everything."""
+        from eqsat.report_text import summary
 
-    def _unfused(self) -> str:
-        """What the target's own fusion makes of the original, where that is something."""
-        fused = self.counted_only and self.kernels_before != self.launches_before
-        return f" (the original fused by the target, from {self.kernels_before})" if fused else ""
+        return summary(self)
 
-    def _warnings(self) -> list[str]:
-        """What whoever runs the result should know: time, new needs, kernels that only a target's engine has."""
-        lines: list[str] = []
-        before, after = self.predicted_s_before, self.predicted_s_after
-        if before is not None and after is not None:
-            line = f"  predicted  {1e3 * before:>8.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {self.target}"
-            lines.append(line + ("; SLOWER: --cost measured minimises it" if after > before * _SAME else ""))
-        if self.needs:
-            lines.append(f"  needs      {_needs(self.needs)}")
-        if self.counted_only:
-            lines.append(
-                f"  note       kernels of {self.target} are counted, not run: the file holds operators, for an engine to fuse"
-            )
-        return lines
+    def details(self) -> str:
+        """The whole report as text: every operator whose number has changed, every rule, every note."""
+        from eqsat.report_text import details
+
+        return details(self)
 
     def _repr_html_(self) -> str:
         from eqsat.notebook import report_table
 
         return report_table(self)
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
-
-
-def _bodies(data: Mapping[str, Any]) -> str:
-    text = (
-        f"{data['count']} of control flow, {data['optimised']} optimised: "
-        f"{data['operators_before']} -> {data['operators_after']} operators"
-    )
-    if data["verdicts"]:
-        text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
-    return text + "".join(f"\n    {n} untouched: {reason}" for reason, n in data["kept"].items())
-
-
-def _placement(data: Mapping[str, Any]) -> str:
-    parts = [f"{d} ({e['target']}) {e['kernels']} kernels" for d, e in data["devices"].items()]
-    return ", ".join([*parts, f"{data['copies']} copies of {data['copied_bytes']:,} bytes"])
-
-
-def _budget(data: Mapping[str, Any], cost: float) -> str:
-    text = f"; budget {data['bytes'] / 1e6:.1f} MB kept"
-    if data["candidates"] > 1:
-        text += (
-            f" by the cheapest of {data['candidates']} candidates; without it {data['peak_unconstrained_bytes'] / 1e6:.1f} MB, "
-            f"cost {_number(data['cost_unconstrained'])} instead of {_number(cost)}"
-        )
-    return text
-
-
-def _needs(data: Mapping[str, Any]) -> str:
-    parts: list[str] = []
-    if "opset" in data:
-        release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
-        parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
-    if "domains" in data:
-        parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
-    parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
-    return "; ".join(parts)
-
-
-def _verification(data: Mapping[str, Any]) -> str:
-    text = str(data.get("verdict", "not run"))
-    if text == "not run":
-        text += ": nothing is known about the result, because"
-    if data.get("runs"):
-        text += f" in {data['runs']} runs"
-    if data.get("kernels_checked"):
-        text += f", {data['kernels_checked']} kernels checked one by one"
-    errors = [
-        o for o in data.get("outputs", {}).values() if isinstance(o["max_rel_error"], float) and o["max_rel_error"]
-    ]
-    if errors:
-        worst = max(errors, key=lambda o: o["max_rel_error"])
-        scale = worst["max_abs_error"] / worst["max_rel_error"]
-        text += (
-            f", largest error {worst['max_rel_error']:.2g} of the largest element of its output "
-            f"(tolerance {worst['tolerance'] / scale:.2g})"
-        )
-    return text

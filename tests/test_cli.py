@@ -74,6 +74,12 @@ def test_quiet_says_nothing_and_verbose_names_the_stages(model: Path) -> None:
     assert "saturate" in _eqsat("optimize", model, "-v", "--no-verify").stderr
 
 
+def test_verbose_prints_the_whole_report(model: Path) -> None:
+    short, whole = (_eqsat("optimize", model, "--no-verify", *flags).stdout for flags in ((), ("-v",)))
+    assert "e-nodes in" not in short
+    assert "e-nodes in" in whole
+
+
 def test_without_a_terminal_each_stage_is_a_line(model: Path, tmp_path: Path) -> None:
     done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", "-")
     assert done.stderr.splitlines() == STAGES

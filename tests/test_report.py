@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_a_fused_result_is_compared_with_the_original_as_the_target_fuses_it() -
     report = eqsat.optimize(_gelu_model(), target="tensorrt-like").report
     assert (report.kernels_before, report.launches_before, report.kernels_after) == (7, 1, 1)
     assert report.counted_only
-    assert "kernels           1 -> 1 (the original fused by the target, from 7)" in str(report)
+    assert "kernels 1 -> 1 (the original fused by the target, from 7)" in str(report)
     assert "are counted, not run" in str(report)
 
 
@@ -145,3 +146,50 @@ def _activated(key: str, **attributes: float) -> Graph:
 )
 def test_fused_operators_of_the_runtime_are_counted_as_what_they_are(graph: Graph, structure: str) -> None:
     assert recognized_structures(graph) == {structure: 1}
+
+
+def test_what_is_printed_has_ten_lines_whatever_there_is_to_say() -> None:
+    plain = eqsat.optimize(_gelu_model(), form="flat").report
+    assert len(str(plain).splitlines()) < 10
+    report = replace(
+        plain,
+        stop_reason="time_limit",
+        counted_only=True,
+        missed={"attention": {"a mask of unknown shape": 2, "its scores are read twice": 1}},
+        opaque={"my::Op": 3, "If": 1},
+        unverified_rules=["mine"],
+        assumed={"batch": 1},
+        bodies={
+            **{"count": 2, "optimised": 1, "operators_before": 9, "operators_after": 5},
+            **{"verdicts": {}, "kept": {"it reads what is not there": 1}},
+        },
+        placement={"devices": {"cpu": {"target": "x", "kernels": 2}}, "copies": 1, "copied_bytes": 8},
+        memory_budget={"bytes": 1e6, "candidates": 1},
+        predicted_s_before=1e-3,
+        predicted_s_after=2e-3,
+        verification={"verdict": "not run", "notes": ["first of all", "give inputs with --inputs"]},
+    )
+    lines = str(report).splitlines()
+    assert len(lines) == 10
+    labels = {line.split()[0]: line for line in lines[1:]}
+    for label, words in {
+        "predicted": ["SLOWER"],
+        "needs": ["opset 20"],
+        "not": ["2 x no attention: a mask of unknown shape", "and 1 more"],
+        "untouched": ["my::Op x3", "If x1"],
+        "note": ["time_limit", "counted, not run", "batch = 1", "1 copies of 8 bytes", "1 untouched", "budget 1.0 MB"],
+        "verified": ["not run", "give inputs with --inputs", "unverified rule mine"],
+        "seconds": ["-v", "--json"],
+    }.items():
+        for word in words:
+            assert word in labels[label]
+    whole = report.details()
+    assert "its scores are read twice" in whole
+    assert "it reads what is not there" in whole
+    assert "first of all" in whole
+    assert all(f"    {rule} " in whole for rule, counts in report.rules.items() if counts["uses"])
+
+
+def test_a_result_that_nobody_verified_says_so() -> None:
+    report = eqsat.optimize(_gelu_model(), verify=False).report
+    assert "verified   no: not asked for" in str(report)

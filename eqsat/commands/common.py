@@ -141,10 +141,10 @@ def _step(stage: str, detail: str) -> str:
     return f"{stage} ({detail})" if detail else stage
 
 
-def print_report(report: Any, json_path: str | None, quiet: bool) -> None:
+def print_report(report: Any, json_path: str | None, quiet: bool, *, details: bool = False) -> None:
     write_json(report.to_dict(), json_path)
     if not quiet and json_path != "-":
-        print(report)
+        print(report.details() if details else report)
 
 
 def write_json(data: Any, json_path: str | None) -> None:

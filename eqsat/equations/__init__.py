@@ -82,7 +82,8 @@ def equation(
     made = _rule(there, left, right, (*where, *forward), stated | {"legalizes": legalizes}, read_by)
     if reverse:
         back = Text(reverse, text, functions or {}, shorthands, is_shipped=shipped)
-        register(_rule(back, right, left, (*where, *backward), stated | {"legalizes": back.operator_key(right)}))
+        spells_out = stated | {"legalizes": back.operator_key(right), "domain": ""}
+        register(_rule(back, right, left, (*where, *backward), spells_out))
     return register(made)
 
 

@@ -184,6 +184,12 @@ def define(
     return made
 
 
+def undefine(name: str) -> None:
+    """Takes an operator that was defined by name back; nothing happens if nobody defined it."""
+    _REGISTRY.pop(name, None)
+    operators_with.cache_clear()
+
+
 def split_key(key: str) -> tuple[str, str]:
     """(domain, name) of an operator's key; the default domain is the empty string."""
     domain, _, name = key.rpartition("::")

@@ -8,43 +8,62 @@ from pathlib import Path
 
 from eqsat import rewrite
 from eqsat.errors import EqsatError, OptionError, RuleError
+from eqsat.ir.operator import defined_operators, undefine
 from eqsat.rewrite import AnyRule
 
-_LOADED: dict[Path, tuple[str, ...]] = {}
+_LOADED: dict[Path, tuple[set[str], set[str]]] = {}
+"""Names of the rules and of the operators that a file registered."""
 
 
 def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
-    """Runs a Python file that registers rules (``@eqsat.rule``, ``@eqsat.group_rule``) and returns those rules.
+    """Runs a Python file that registers rules (``eqsat.equation``, ``@eqsat.rule``, ``@eqsat.group_rule``) and returns them.
 
-    Each is checked by random instances as it is registered. A file that is loaded again replaces the rules it made before.
-    Raises `OptionError` for a file that cannot be read and `RuleError` for one that fails, with the line, or that registers
-    nothing; then none of its rules stays registered.
+    The file may define operators, too, or nothing else (`eqsat.ir.composite`). Each rule is checked by random instances as it is
+    registered, and so are those that follow from the traits of an operator. A file that is loaded again replaces what it made
+    before. Raises `OptionError` for a file that cannot be read and `RuleError` for one that fails, with the line, or that
+    registers nothing; then nothing of it stays registered.
     """
     import eqsat.rules  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
     path = Path(path)
     if not path.is_file():
         raise OptionError(f"rules {path}: no such file")
-    for name in _LOADED.pop(path.resolve(), ()):
-        rewrite.unregister(name)
-    before = {r.name for r in rewrite.registered_rules()}
+    _take_back(*_LOADED.pop(path.resolve(), (set(), set())))
+    rules, operators = _registered()
     try:
         runpy.run_path(str(path))
-        made = _since(before)
-        if not made:
-            raise RuleError("registers no rule; state one with eqsat.equation, or decorate one with @eqsat.rule")
+        made = _registered()[0] - rules, _registered()[1] - operators
+        if not any(made):
+            raise RuleError("registers nothing; state a rule with eqsat.equation, or decorate one with @eqsat.rule")
+        _check_consequences(made[0])
     except Exception as error:
-        for found in _since(before):
-            rewrite.unregister(found.name)
+        _take_back(_registered()[0] - rules, _registered()[1] - operators)
         said = " ".join(str(error).split())
         kind = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
         raise RuleError(f"rules {path}{_line(path, error)}: {kind}{said}") from error
-    _LOADED[path.resolve()] = tuple(r.name for r in made)
-    return made
+    _LOADED[path.resolve()] = made
+    return tuple(r for r in rewrite.registered_rules() if r.name in made[0])
 
 
-def _since(before: set[str]) -> tuple[AnyRule, ...]:
-    return tuple(r for r in rewrite.registered_rules() if r.name not in before)
+def _check_consequences(names: set[str]) -> None:
+    """Tries the rules that follow from the traits of the operators: those of the file itself have passed their check."""
+    from eqsat.rule_check.check import check_rule
+
+    for found in rewrite.registered_rules():
+        if found.name in names and found.family != "user":
+            check_rule(found, must_fire=False)
+
+
+def _registered() -> tuple[set[str], set[str]]:
+    """Names of the rules, keys of the operators."""
+    return {r.name for r in rewrite.registered_rules()}, set(defined_operators())
+
+
+def _take_back(rules: set[str], operators: set[str]) -> None:
+    for name in rules:
+        rewrite.unregister(name)
+    for key in operators:
+        undefine(key)
 
 
 def _line(path: Path, error: Exception) -> str:

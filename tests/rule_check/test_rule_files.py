@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import eqsat
+from eqsat.ir.operator import operator, undefine
 from eqsat.rewrite import registered_rules, unregister
 
 README = Path(__file__).parents[2] / "rules" / "README.md"
@@ -32,6 +34,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
     for found in registered_rules():
         if found.name not in before:
             unregister(found.name)
+    undefine("mine::Thrice")
 
 
 def _rule(pattern: str, right: str, exactness: str = "'exact'") -> str:
@@ -92,7 +95,7 @@ def test_rules_of_a_file_are_known_afterwards(file: Path) -> None:
         (_rule("Add(x, eqsat.literal(0))", "m.x"), "name a variable, state its value in a condition"),
         ("x, y = variables('x y')", r"my_rules\.py:1: NameError: name 'variables' is not defined"),
         ("import eqsat\nrule x", r"my_rules\.py:2: SyntaxError"),
-        ("import eqsat", "registers no rule"),
+        ("import eqsat", "registers nothing"),
     ],
     ids=["wrong", "class", "class-type", "literal", "name", "syntax", "empty"],
 )
@@ -117,3 +120,72 @@ def test_good_rules_go_with_a_bad_one(file: Path) -> None:
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(eqsat.OptionError, match=r"nothing\.py: no such file"):
         eqsat.load_rules(tmp_path / "nothing.py")
+
+
+OPERATOR = """
+import eqsat
+from eqsat.ir.composite import define_composite
+from eqsat.ir.operator import Kind
+from eqsat.ir.traits import Traits
+
+
+def thrice(b, attributes, inputs):
+    (x,) = inputs
+    return [b.op("{op}", b.op("Add", x, x), x)]
+
+
+define_composite("mine::Thrice", thrice, Kind.ELEMENTWISE, traits=Traits({traits}))
+"""
+HOMOGENEOUS = "operands=1, rising=True, homogeneous=True"
+RECOGNISED = """
+eqsat.equation(
+    "recognise_thrice", "x + x + x == mine.Thrice(x)", exactness="rounding", domain="mine", reverse="spell_out_thrice"
+)
+"""
+
+
+def test_a_file_may_define_operators_and_be_loaded_again(file: Path) -> None:
+    file.write_text(OPERATOR.format(op="Add", traits=HOMOGENEOUS))
+    before = registered_rules()
+    for _ in range(2):
+        followed = eqsat.load_rules(file)
+        assert operator("mine::Thrice") is not None
+        assert set(registered_rules()) == {*before, *followed}
+    file.write_text("import eqsat")
+    with pytest.raises(eqsat.RuleError, match="registers nothing"):
+        eqsat.load_rules(file)
+    assert operator("mine::Thrice") is None
+
+
+def test_rules_that_follow_from_wrong_traits_are_refused_with_their_operator(file: Path) -> None:
+    before = registered_rules()
+    file.write_text(OPERATOR.format(op="Mul", traits=HOMOGENEOUS))
+    with pytest.raises(eqsat.RuleError, match=r"Thrice\(.*does not hold"):
+        eqsat.load_rules(file)
+    assert operator("mine::Thrice") is None
+    assert registered_rules() == before
+
+
+def test_a_target_with_kernels_of_ones_own_gets_them(file: Path, tmp_path: Path) -> None:
+    file.write_text(OPERATOR.format(op="Add", traits="") + RECOGNISED)
+    eqsat.load_rules(file)
+    target = tmp_path / "mine.toml"
+    target.write_text('extends = "launch-count"\ndomains = ["mine"]\n')
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (3,))
+    spelled_out = b.finish({"y": b.op("Add", b.op("Add", x, x), x)})
+    result = eqsat.optimize(spelled_out, target=str(target))
+    assert result.report.operators_after == {"mine::Thrice": 1}
+    assert "mine::Thrice" not in eqsat.optimize(spelled_out).report.operators_after
+    result.save(tmp_path / "out.onnx")
+    assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node] == ["Add", "Add"]
+
+
+def test_a_target_without_a_kernel_of_ones_own_spells_it_out(file: Path, tmp_path: Path) -> None:
+    file.write_text(OPERATOR.format(op="Add", traits="") + RECOGNISED)
+    eqsat.load_rules(file)
+    target = tmp_path / "cpu.toml"
+    target.write_text('extends = "onnxruntime-cpu"\nunsupported = ["mine::Thrice"]\n')
+    b = eqsat.GraphBuilder()
+    graph = b.finish({"y": b.op("Thrice", b.input("x", "float32", (3,)), domain="mine")})
+    assert eqsat.optimize(graph, target=str(target)).report.operators_after == {"Add": 2}

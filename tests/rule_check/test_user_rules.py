@@ -183,7 +183,7 @@ def test_unchecked_rule_is_marked_in_the_report(unchecked: str) -> None:
     report = eqsat.optimize(graph, verify=False, only_rules=[unchecked], form="flat").report
     assert report.operators_after == {"Relu": 1}
     assert report.unverified_rules == [unchecked]
-    assert "unverified rule  unchecked_relu" in str(report)
+    assert "unverified rule unchecked_relu" in str(report)
 
 
 def test_group_rule_is_checked_on_the_graphs_of_shipped_samples() -> None:

@@ -30,8 +30,7 @@ def rules_of_new_operators() -> Iterator[None]:
         for rule in set(registered_rules()) - stated:
             unregister(rule.name)
         for key in set(operators.defined_operators()) - known:
-            operators._REGISTRY.pop(key)  # pyright: ignore[reportPrivateUsage]  # nobody else takes one back
-        operators.operators_with.cache_clear()
+            operators.undefine(key)
 
 
 def new_rules(key: str) -> dict[str, AnyRule]:

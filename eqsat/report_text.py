@@ -1,0 +1,266 @@
+"""A report as text: a summary of at most ten lines, and all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eqsat.report import Report
+
+_SAME = 1.01
+"""Times closer than this are the same."""
+
+
+def summary(report: Report) -> str:
+    """What was asked for and what came of it, in at most ten lines.
+
+    Whatever was not fused, not understood or not verified, and whatever a reader may not expect of the file, is there in short.
+    """
+    found = ", ".join(f"{n} {structure}" for structure, n in report.recognized.items())
+    rows = [
+        ("", _header(report)),
+        ("operators", _operators(report) + f"; kernels {_kernels(report)}" + (f"; {found}" if found else "")),
+        ("cost", f"{_cost(report)}, {_distance(report)}"),
+        ("predicted", _predicted(report)),
+        ("needs", _needs(report.needs)),
+        ("not fused", _in_short(_missed(report))),
+        ("untouched", _counts(report.opaque)),
+        ("note", "; ".join(_remarks(report))),
+        ("verified", _verified_in_short(report)),
+        ("seconds", f"{sum(report.seconds.values()):.1f}; for rules, operators and all else -v or --json PATH"),
+    ]
+    return "\n".join(_line(label, text) for label, text in rows if text)
+
+
+def details(report: Report) -> str:
+    """The whole report."""
+    lines = [
+        _header(report),
+        _line("operators", _operators(report)),
+        _line("kernels", _kernels(report)),
+        _line(
+            "cost", f"{_cost(report)}; lower bound {_number(report.lower_bound)}, {_gap(report)} ({report.bound_scope})"
+        ),
+        _line("e-graph", _egraph(report)),
+        _line("memory", f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside{_budget(report)}"),
+        _line("constants", f"{report.constant_bytes_before / 1e6:.1f} -> {report.constant_bytes_after / 1e6:.1f} MB"),
+    ]
+    if report.assumed:
+        lines.append(_line("assumed", f"{_sizes(report)}: what prices are for (--assume); the program takes any"))
+    optional = {
+        "predicted": _predicted(report),
+        "needs": _needs(report.needs),
+        "note": _counted(report),
+        "placement": _placement(report.placement),
+        "bodies": _bodies(report.bodies),
+    }
+    lines += [_line(label, text) for label, text in optional.items() if text]
+    lines += _changed_operators(report)
+    lines += [_line("not fused", reason) for reason in _missed(report)]
+    if report.opaque:
+        lines.append(_line("untouched", _counts(report.opaque)))
+    lines += _used_rules(report)
+    if report.unverified_rules:
+        lines.append(_line("unverified rule", _unverified(report)))
+    if report.verification:
+        lines.append(_line("verified", _verification(report.verification)))
+        lines += [f"    {note}" for note in report.verification.get("notes", ())]
+    lines.append(_line("seconds", ", ".join(f"{k} {v:.3f}" for k, v in report.seconds.items())))
+    return "\n".join(lines)
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<10} {text}" if label else text
+
+
+def _header(report: Report) -> str:
+    return (
+        f"{report.model}: target {report.target}, cost {report.cost_model}, numerics {report.numerics} "
+        f"(highest class used: {report.exactness})"
+    )
+
+
+def _operators(report: Report) -> str:
+    return f"{sum(report.operators_before.values())} -> {sum(report.operators_after.values())}"
+
+
+def _kernels(report: Report) -> str:
+    """Launches; and what the target's own fusion makes of the original, where that is something."""
+    fused = report.counted_only and report.kernels_before != report.launches_before
+    text = f"{report.launches_before} -> {report.kernels_after}"
+    return text + (f" (the original fused by the target, from {report.kernels_before})" if fused else "")
+
+
+def _cost(report: Report) -> str:
+    return f"{_number(report.cost_before)} -> {_number(report.cost_after)} {report.cost_unit}"
+
+
+def _gap(report: Report) -> str:
+    return f"gap {100 * report.gap:.2f} %"
+
+
+_SCOPES = {
+    "e-graph": "all programs in the e-graph",
+    "pool": "the kernels that were enumerated",
+    "placement": "the kernels for the chosen operators",
+}
+
+
+def _distance(report: Report) -> str:
+    """How far the result may be from the cheapest, and of what."""
+    least = "proved least" if report.gap <= 0 else f"at most {100 * report.gap:.2g} % above the least"
+    return f"{least} of {_SCOPES.get(report.bound_scope, report.bound_scope)}"
+
+
+def _egraph(report: Report) -> str:
+    return (
+        f"{report.enodes} e-nodes in {report.eclasses} e-classes, {report.iterations} iterations, {report.stop_reason}"
+    )
+
+
+def _sizes(report: Report) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in report.assumed.items())
+
+
+def _predicted(report: Report) -> str:
+    before, after = report.predicted_s_before, report.predicted_s_after
+    if before is None or after is None:
+        return ""
+    slower = "; SLOWER: --cost measured minimises it" if after > before * _SAME else ""
+    return f"{1e3 * before:.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {report.target}{slower}"
+
+
+def _counted(report: Report) -> str:
+    if not report.counted_only:
+        return ""
+    return f"kernels of {report.target} are counted, not run: the file holds operators, for an engine to fuse"
+
+
+def _missed(report: Report) -> list[str]:
+    return [
+        f"{count} x no {structure}: {reason}"
+        for structure, reasons in report.missed.items()
+        for reason, count in sorted(reasons.items())
+    ]
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} x{n}" for name, n in counts.items())
+
+
+def _in_short(items: Sequence[str]) -> str:
+    return (items[0] if items else "") + (f"; and {len(items) - 1} more" if len(items) > 1 else "")
+
+
+def _remarks(report: Report) -> list[str]:
+    """What a reader of the numbers has to know, most important first."""
+    remarks = [] if report.stop_reason == "saturated" else [f"saturation ended early: {report.stop_reason}"]
+    remarks += [_counted(report)] if report.counted_only else []
+    remarks += [f"prices are for {_sizes(report)}; the program takes any"] if report.assumed else []
+    remarks += [_placement(report.placement)] if report.placement else []
+    remarks += [_bodies(report.bodies, reasons=False)] if report.bodies else []
+    if report.memory_budget:
+        remarks.append(f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak{_budget(report)}")
+    return remarks
+
+
+def _verified_in_short(report: Report) -> str:
+    text = _verification(report.verification) if report.verification else "no: not asked for"
+    notes = report.verification.get("notes", ())
+    if report.verification.get("verdict") == "not run":
+        text += f" {notes[-1]}" if notes else ""
+    elif notes:
+        text += f"; {_in_short(notes)}"
+    return text + (f"; unverified rule {_unverified(report)}" if report.unverified_rules else "")
+
+
+def _unverified(report: Report) -> str:
+    return f"{', '.join(report.unverified_rules)}: registered without a check, and applied"
+
+
+def _changed_operators(report: Report) -> list[str]:
+    before, after = report.operators_before, report.operators_after
+    counts = [(op, before.get(op, 0), after.get(op, 0)) for op in sorted(before.keys() | after.keys())]
+    return [f"    {op:<24} {a:>6} -> {b}" for op, a, b in counts if a != b]
+
+
+def _used_rules(report: Report) -> list[str]:
+    used = {name: counts for name, counts in sorted(report.rules.items()) if counts["uses"]}
+    if not used:
+        return []
+    width = max(map(len, used)) + 2
+    return ["  rules      uses in the result (matches)"] + [
+        f"    {name:<{width}} {counts['uses']:>5} ({counts['matches']})" for name, counts in used.items()
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
+    if not data:
+        return ""
+    text = (
+        f"{data['count']} of control flow, {data['optimised']} optimised: "
+        f"{data['operators_before']} -> {data['operators_after']} operators"
+    )
+    if data["verdicts"]:
+        text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
+    if not reasons:
+        kept = sum(data["kept"].values())
+        return text + (f", {kept} untouched" if kept else "")
+    return text + "".join(f"\n    {n} untouched: {reason}" for reason, n in data["kept"].items())
+
+
+def _placement(data: Mapping[str, Any]) -> str:
+    if not data:
+        return ""
+    parts = [f"{d} ({e['target']}) {e['kernels']} kernels" for d, e in data["devices"].items()]
+    return ", ".join([*parts, f"{data['copies']} copies of {data['copied_bytes']:,} bytes"])
+
+
+def _budget(report: Report) -> str:
+    data = report.memory_budget
+    if not data:
+        return ""
+    text = f"; budget {data['bytes'] / 1e6:.1f} MB kept"
+    if data["candidates"] > 1:
+        text += (
+            f" by the cheapest of {data['candidates']} candidates; without it {data['peak_unconstrained_bytes'] / 1e6:.1f} MB, "
+            f"cost {_number(data['cost_unconstrained'])} instead of {_number(report.cost_after)}"
+        )
+    return text
+
+
+def _needs(data: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    if "opset" in data:
+        release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
+        parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
+    if "domains" in data:
+        parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
+    parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
+    return "; ".join(parts)
+
+
+def _verification(data: Mapping[str, Any]) -> str:
+    text = str(data.get("verdict", "not run"))
+    if text == "not run":
+        text += ": nothing is known about the result, because"
+    if data.get("runs"):
+        text += f" in {data['runs']} runs"
+    if data.get("kernels_checked"):
+        text += f", {data['kernels_checked']} kernels checked one by one"
+    errors = [
+        o for o in data.get("outputs", {}).values() if isinstance(o["max_rel_error"], float) and o["max_rel_error"]
+    ]
+    if errors:
+        worst = max(errors, key=lambda o: o["max_rel_error"])
+        scale = worst["max_abs_error"] / worst["max_rel_error"]
+        text += (
+            f", largest error {worst['max_rel_error']:.2g} of the largest element of its output "
+            f"(tolerance {worst['tolerance'] / scale:.2g})"
+        )
+    return text
