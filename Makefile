@@ -28,7 +28,7 @@ test-all: $(STAMP)  ## run every test
 
 test-torch: $(STAMP)  ## run the tests that need PyTorch, which it installs
 	$(BIN)/python -m pip install --quiet $(TORCH) --editable '.[test,torch]'
-	$(BIN)/python -m pytest tests/dynamo tests/frontends/test_torch_export.py
+	$(BIN)/python -m pytest tests/dynamo tests/fx tests/engines tests/frontends/test_torch_export.py
 
 package-check: $(STAMP)  ## build sdist and wheel, install the wheel elsewhere and optimise a model with it
 	rm -rf build/package dist

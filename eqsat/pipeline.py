@@ -15,7 +15,7 @@ from eqsat.cost.target import as_target
 from eqsat.cost.timings import default_table
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
-from eqsat.errors import VerificationError
+from eqsat.errors import OptionError, VerificationError
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
 from eqsat.fusion import operator_works, price_works
@@ -32,6 +32,7 @@ from eqsat.rewrite import AnyRule, Rule
 if TYPE_CHECKING:
     import onnx
     import onnxruntime
+    import torch  # pyright: ignore[reportMissingImports]
 
     from eqsat.backends.onnxruntime import Session
     from eqsat.placement import Machine
@@ -80,6 +81,17 @@ class Result:
 
         check_form(form or self.form)
         return to_model(self.program.graph, form=form or self.form, kernels=self.program.kernels)
+
+    def to_torch(self) -> torch.fx.GraphModule:
+        """The program as a module of PyTorch: takes the inputs in order, returns a tuple of the outputs in order.
+
+        Raises `OptionError` without PyTorch, `ModelError` for operators that it does not have (docs/torch.md).
+        """
+        try:
+            from eqsat.fx import to_module
+        except ImportError as error:
+            raise OptionError(f"to_torch is not available: {error}") from None
+        return to_module(self.program.graph)
 
     def save(self, path: str | Path, *, form: str | None = None) -> None:
         """Writes the program as ONNX, atomically, in the form it was optimised for unless another is given.

@@ -2,7 +2,8 @@
 
 An engine loads a graph once and hands out a function from inputs to outputs, both by name. ``numpy`` is the reference: the
 meaning of every operator as we define it. ``onnxruntime`` runs the graph as it is, node by node, on the CPU. ``relax``, with
-the extra ``eqsat[tvm]``, makes each kernel of a program one loop function of TVM Relax and builds them for the CPU.
+the extra ``eqsat[tvm]``, makes each kernel of a program one loop function of TVM Relax and builds them for the CPU. ``torch``
+and ``inductor``, with the extra ``eqsat[torch]``, run it as a module of PyTorch, operator by operator or compiled by Inductor.
 
 >>> import numpy as np
 >>> import eqsat
@@ -15,6 +16,7 @@ array([0., 2.], dtype=float32)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +59,21 @@ def _relax(program: Program) -> Run:
     return Executable(program)
 
 
-ENGINES: dict[str, Engine] = {"numpy": _numpy, "onnxruntime": _onnxruntime, "relax": _relax}
+def _torch(program: Program, *, inductor: bool = False) -> Run:
+    try:
+        from eqsat.fx import Executable
+    except ImportError as error:
+        raise OptionError(f"engine {'inductor' if inductor else 'torch'!r} is not available: {error}") from None
+    return Executable(program.graph, inductor=inductor)
+
+
+ENGINES: dict[str, Engine] = {
+    "numpy": _numpy,
+    "onnxruntime": _onnxruntime,
+    "relax": _relax,
+    "torch": _torch,
+    "inductor": partial(_torch, inductor=True),
+}
 
 
 def load_on(program: Program | Graph, engine: str = "numpy") -> Run:

@@ -81,7 +81,7 @@ def _bracket(tokens: list[str]) -> tuple[str, list[str]]:
 
 
 @cache
-def _call(atom: str) -> tuple[str, tuple[Dim, ...]] | None:
+def function_of(atom: str) -> tuple[str, tuple[Dim, ...]] | None:
     """The function and operands that a factor is made of; ``None`` for a symbol."""
     name, bracket, inside = atom.partition("(")
     if not bracket or name not in FUNCTIONS:
@@ -237,7 +237,7 @@ def broadcast(*dims: str) -> str:
 
 def _operands(dim: str, function: str) -> tuple[Dim, ...]:
     """The operands of an extent that is a function of some; none if it is anything else."""
-    called = _call(dim) if dim.startswith(f"{function}(") and _is_factor(dim) else None
+    called = function_of(dim) if dim.startswith(f"{function}(") and _is_factor(dim) else None
     return called[1] if called else ()
 
 
@@ -272,7 +272,7 @@ def symbols(dim: Dim) -> frozenset[str]:
     """The symbols that an extent is made of."""
     found: set[str] = set()
     for atom in (atom for factors in _form(dim) for atom in factors):
-        called = _call(atom)
+        called = function_of(atom)
         found.update(*map(symbols, called[1])) if called else found.add(atom)
     return frozenset(found)
 
@@ -300,7 +300,7 @@ def substitute(dim: Dim, known: Mapping[str, int]) -> Dim:
 
 
 def _substituted(atom: str, known: Mapping[str, int]) -> Dim:
-    called = _call(atom)
+    called = function_of(atom)
     if called is None:
         return known.get(atom, atom)
     name, operands = called[0], [substitute(d, known) for d in called[1]]

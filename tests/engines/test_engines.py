@@ -13,8 +13,10 @@ import eqsat
 from eqsat.engines import ENGINES, load_on
 from eqsat.errors import FeedError, OptionError
 
-NEEDS = {"relax": "tvm"}
+NEEDS = {"relax": "tvm", "torch": "torch", "inductor": "torch"}
 """Engine -> the package of an extra that it needs."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 
 @pytest.fixture(params=ENGINES)
@@ -57,12 +59,14 @@ def test_an_engine_that_does_not_exist_is_one_clear_error() -> None:
         eqsat.run(program().program, {}, engine="tvm")
 
 
-@pytest.mark.skipif(find_spec("tvm") is not None, reason="Apache TVM is installed")
-def test_an_engine_that_is_not_installed_says_how_to_get_it() -> None:
-    with pytest.raises(OptionError, match=r"pip install 'eqsat\[tvm\]'"):
-        eqsat.run(program().program, {}, engine="relax")
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_engine_that_is_not_installed_says_how_to_get_it(name: str) -> None:
+    if find_spec(NEEDS[name]) is not None:
+        pytest.skip(f"{NEEDS[name]} is installed")
+    with pytest.raises(OptionError, match=r"pip install 'eqsat\[t\w+\]'"):
+        eqsat.run(program().program, {}, engine=name)
 
 
-def test_tvm_is_imported_by_who_asks_for_it() -> None:
-    code = "import sys, eqsat; assert not {'tvm', 'eqsat.relax'} & {*sys.modules}"
+def test_extras_are_imported_by_who_asks_for_them() -> None:
+    code = "import sys, eqsat; assert not {'tvm', 'eqsat.relax', 'torch', 'eqsat.fx'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,11 @@
+"""Graphs as modules of PyTorch, in operators of torch (docs/torch.md). Needs the extra ``torch``."""
+
+try:
+    import torch as _torch  # pyright: ignore[reportMissingImports]  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"eqsat.fx needs PyTorch: pip install 'eqsat[torch]' ({error})") from None
+
+from eqsat.fx.execution import INDUCTOR, Executable, compiled
+from eqsat.fx.module import check_operators, to_module
+
+__all__ = ["INDUCTOR", "Executable", "check_operators", "compiled", "to_module"]

@@ -1,0 +1,223 @@
+"""Views and copies of torch: where elements go, and tensors made of extents."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from eqsat.fx.site import Site, Unwritten, writes
+from eqsat.ir.operators.generator import constant_of
+from eqsat.ir.operators.slicing import elements, equal_parts
+from eqsat.ir.shape_values import shape_range
+
+_FAR = 2**31 - 1
+
+
+# --- views
+
+
+def _shaped(site: Site) -> Any:
+    """The operand in the shape of the result, which its type tells."""
+    shape = site.shape()
+    if shape is None:
+        raise Unwritten(f"its extents {site.result} are not known")
+    return site.operands[0].reshape(shape)
+
+
+@writes("Flatten")
+def _flatten(site: Site) -> Any:
+    return _shaped(site)
+
+
+@writes("Squeeze")
+def _squeeze(site: Site) -> Any:
+    axes = site.axes(1)
+    if axes is None:
+        return _shaped(site)
+    return site.call(torch.squeeze, site.operands[0], tuple(sorted(set(axes))))
+
+
+@writes("Unsqueeze")
+def _unsqueeze(site: Site) -> Any:
+    x, axes, rank = site.operands[0], site.value(1), site.result.rank or 0
+    if axes is None:
+        return _shaped(site)
+    for axis in sorted(int(a) % rank for a in axes.reshape(-1)):
+        x = x.unsqueeze(axis)
+    return x
+
+
+@writes("Reshape")
+def _reshape(site: Site) -> Any:
+    x, shape = site.operands[0], site.shape()
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        given = site.known_dims(1) or shape
+        if given is None:  # read at run time, a 0 would have to be told from an extent that is to be kept
+            raise Unwritten(f"its extents {site.result} are not known")
+        keeps = not site.attr("allowzero")
+        shape = [x.size(i) if isinstance(d, int) and d == 0 and keeps else d for i, d in enumerate(given)]
+    return x.reshape(shape)
+
+
+@writes("Expand")
+def _expand(site: Site) -> Any:
+    x, shape = site.operands[0], site.shape()
+    if shape is None:
+        shape = site.call(torch.broadcast_shapes, site.call(getattr, x, "shape"), tuple(site.dims(1)))
+    return x.expand(shape)
+
+
+@writes("Transpose")
+def _transpose(site: Site) -> Any:
+    perm = site.node.attributes.get("perm")
+    return site.operands[0].permute(tuple(range(site.rank())[::-1]) if perm is None else tuple(perm))
+
+
+# --- parts
+
+
+@writes("Slice")
+def _slice(site: Site) -> Any:
+    x = site.operands[0]
+    starts, ends = site.dims(1), site.dims(2)
+    axes = site.axes(3) if site.has(3) else list(range(len(starts)))
+    steps = site.dims(4) if site.has(4) else [1] * len(starts)
+    shape = site.type(0).shape or ()
+    for start, end, axis, step in zip(starts, ends, axes or (), steps, strict=True):
+        if not isinstance(step, int):
+            raise Unwritten("its steps are computed")
+        if step > 0:
+            first, last = (max(b, 1 - 2**63) if isinstance(b, int) else b for b in (start, end))
+            x = x[(*[slice(None)] * axis, slice(first, last, step))]
+            continue
+        d = shape[axis]
+        if isinstance(d, int) and isinstance(start, int) and isinstance(end, int):
+            picked = np.array(elements(d, start, end, step), np.int64)
+            x = site.call(torch.index_select, x, axis, site.constant(picked))
+        elif start == -1 and step == -1 and isinstance(end, int) and end <= -_FAR:
+            x = site.call(torch.flip, x, [axis])
+        else:
+            raise Unwritten("it goes backwards through an extent that is not known")
+    return x
+
+
+@writes("Split")
+def _split(site: Site) -> Any:
+    axis = site.axis()
+    sizes: Any
+    if site.has(1):
+        sizes = site.dims(1)
+    else:
+        parts, d = site.attr("num_outputs"), (site.type(0).shape or ())[axis]
+        sizes = equal_parts(d, parts) if isinstance(d, int) else (site.operands[0].size(axis) + parts - 1) // parts
+    found = site.call(torch.split, site.operands[0], sizes, axis)
+    return [found[i] for i in range(len(site.node.outputs))]
+
+
+@writes("Concat")
+def _concat(site: Site) -> Any:
+    return site.call(torch.cat, site.operands, site.axis())
+
+
+@writes("Tile")
+def _tile(site: Site) -> Any:
+    return site.operands[0].repeat(site.dims(1)) if site.rank() else site.operands[0]
+
+
+@writes("Pad")
+def _pad(site: Site) -> Any:
+    x, rank = site.operands[0], site.rank()
+    pads = site.dims(1)
+    axes = site.axes(3) if site.has(3) else list(range(rank))
+    assert axes is not None
+    widths: list[Any] = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        place = 2 * (rank - 1 - axis)
+        widths[place : place + 2] = pads[i], pads[i + len(axes)]
+    mode = site.attr("mode")
+    if mode == "constant":
+        return site.call(F.pad, x, widths, value=site.number(2, 0))
+    for axis, d in enumerate(site.type(0).shape or ()):
+        pair = widths[2 * (rank - 1 - axis) :][:2]
+        if not isinstance(d, int) or not all(isinstance(n, int) for n in pair):
+            raise Unwritten(f"{mode} of an extent that is not known")
+        if not any(pair):
+            continue
+        kept = np.arange(d)[max(-pair[0], 0) : d - max(-pair[1], 0)]
+        picked = np.pad(kept, (max(pair[0], 0), max(pair[1], 0)), mode)
+        x = site.call(torch.index_select, x, axis, site.constant(picked))
+    return x
+
+
+@writes("DepthToSpace", "SpaceToDepth")
+def _blocks(site: Site) -> Any:
+    x, b = site.operands[0], site.attr("blocksize")
+    n, c, h, w = (x.size(i) for i in range(4))
+    if site.node.op == "SpaceToDepth":
+        return (
+            x.reshape((n, c, h // b, b, w // b, b)).permute((0, 3, 5, 1, 2, 4)).reshape((n, c * b * b, h // b, w // b))
+        )
+    if site.attr("mode") == "CRD":
+        moved = x.reshape((n, c // (b * b), b, b, h, w)).permute((0, 1, 4, 2, 5, 3))
+    else:
+        moved = x.reshape((n, b, b, c // (b * b), h, w)).permute((0, 3, 4, 1, 5, 2))
+    return moved.reshape((n, c // (b * b), h * b, w * b))
+
+
+@writes("Trilu")
+def _trilu(site: Site) -> Any:
+    return site.call(torch.triu if site.attr("upper") else torch.tril, site.operands[0], site.number(1, 0))
+
+
+# --- tensors made of extents
+
+
+@writes("Shape")
+def _shape(site: Site) -> Any:
+    picked = range(site.rank())[shape_range(site.node.attributes, site.rank())]
+    return _listed(site, [site.operands[0].size(i) for i in picked])
+
+
+@writes("Size")
+def _size(site: Site) -> Any:
+    return site.call(torch.scalar_tensor, site.operands[0].numel(), **site.like())
+
+
+def _listed(site: Site, extents: list[Any]) -> Any:
+    if not extents:
+        return site.constant(np.zeros(0, np.int64))
+    return site.call(torch.stack, [site.call(torch.scalar_tensor, e, **site.like()) for e in extents])
+
+
+@writes("Constant")
+def _constant(site: Site) -> Any:
+    return site.constant(constant_of(site.node.attributes))
+
+
+@writes("ConstantOfShape")
+def _constant_of_shape(site: Site) -> Any:
+    shape = site.shape()
+    fill = site.node.attributes.get("value")
+    value = fill.numpy().reshape(()).item() if fill is not None else 0.0
+    return site.call(torch.full, site.dims(0) if shape is None else shape, value, **site.like())
+
+
+@writes("Range")
+def _range(site: Site) -> Any:
+    """As many steps as the type says, or from the start to the limit: torch fails where that lies before the start."""
+    whole, count = site.result.dtype.is_integer, site.shape()
+    start, limit, step = (site.dims(i)[0] if whole else site.number(i) for i in range(3))
+    if not isinstance(step, int | float):
+        raise Unwritten("its step is computed")
+    if count is not None and whole:
+        limit = start + count[0] * step
+    elif count is not None:
+        limit = start + (count[0] - 0.5) * step if count[0] else start
+    else:
+        limit = site.call(torch.sym_max if step > 0 else torch.sym_min, start, limit)
+    return site.call(torch.arange, start, limit, step, **site.like())

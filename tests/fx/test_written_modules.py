@@ -1,0 +1,245 @@
+"""Graphs as modules of PyTorch compute what the definitions of their operators say. Needs the extra ``torch``."""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import eqsat  # noqa: E402
+from eqsat.backends.torch_tensors import to_array, to_tensor  # noqa: E402
+from eqsat.errors import EqsatError, ModelError  # noqa: E402
+from eqsat.fx import to_module  # noqa: E402
+from eqsat.fx.site import WRITERS  # noqa: E402
+from eqsat.ir.build import GraphBuilder  # noqa: E402
+from eqsat.ir.graph import Graph  # noqa: E402
+from eqsat.ir.interpret import run  # noqa: E402
+from eqsat.ir.types import type_of_array  # noqa: E402
+from tests.ir.operator_drawing import Instance, i64  # noqa: E402
+from tests.ir.operator_instances import INSTANCES  # noqa: E402
+from tests.ir.test_traits import BY_SCHEMA  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:Truncating the start:UserWarning")
+
+TRIALS = 24
+TOLERANCE = {2: 8e-3, 4: 1e-4, 8: 1e-7}
+"""Of floats, by bytes of an element: those of the definitions against ONNX Runtime."""
+
+
+def _rotary(rng: np.random.Generator) -> Instance:
+    flat, positions = bool(rng.integers(2)), bool(rng.integers(2))
+    x = rng.normal(size=(2, 5, 24) if flat else (2, 3, 5, 8)).astype(np.float32)
+    width = int(rng.choice([0, 4]))
+    table = rng.normal(size=(2, 9, (width or 8) // 2)[1:] if positions else (2, 5, (width or 8) // 2))
+    angles = [table.astype(np.float32), (table + 1).astype(np.float32)]
+    given = [x, *angles, *([rng.integers(0, 9, (2, 5))] if positions else [])]
+    more = {"num_heads": 3} if flat else {}
+    return Instance(
+        "RotaryEmbedding", given, {"interleaved": int(rng.integers(2)), "rotary_embedding_dim": width, **more}
+    )
+
+
+def _resized(rng: np.random.Generator) -> Instance:
+    x = rng.normal(size=(1, 2, 3, 4)).astype(np.float32)
+    if rng.integers(2):
+        place = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if rng.integers(2) else {}
+        return Instance("Resize", [x, None, None, i64(1, 2, 6, 12)], {"mode": "nearest", **place})
+    place = str(rng.choice(["half_pixel", "align_corners"]))
+    attributes = {"mode": "linear", "coordinate_transformation_mode": place}
+    return Instance("Resize", [x, None, None, i64(1, 2, 5, 8)], attributes)
+
+
+DRAWN = {**INSTANCES, **{op: d for op, d in BY_SCHEMA.items() if op in WRITERS}}
+DRAWN |= {"RotaryEmbedding": _rotary, "Resize": _resized}
+SOMETIMES = {
+    "AveragePool": "dilated|uneven padding", "BatchNormalization": "it trains", "BitShift": "uint", "Dropout": "trains",
+    "ConvTranspose": "extents of its output", "CumSum": "no constant number", "DequantizeLinear": "uint16",
+    "MaxPool": "positions",
+    "Pad": "no constant|not known", "QuantizeLinear": "uint16", "Range": "no constant number|computed",
+    "Resize": "not known", "Reshape": "not known",
+    "Slice": "no constant", "Squeeze": "no constant", "Trilu": "no constant number", "Unsqueeze": "not known",
+    **dict.fromkeys((op for op in INSTANCES if op.startswith("Reduce")), "no constant"),
+}  # fmt: skip
+"""Operators of which some applications cannot be written, and what the error says then."""
+
+
+def _graph(instance: Instance, constants: bool) -> tuple[Graph, dict[str, np.ndarray]]:
+    """One node; ``constants``: its inputs after the first are."""
+    b = GraphBuilder()
+    names: list[str | None] = []
+    feeds: dict[str, np.ndarray] = {}
+    for i, x in enumerate(instance.inputs):
+        if x is None:
+            names.append(None)
+        elif constants and i:
+            names.append(b.constant(x))
+        else:
+            feeds[f"i{i}"] = x
+            names.append(b.input(f"i{i}", type_of_array(x).dtype, x.shape))
+    found = b.op(instance.op, *names, outputs=instance.outputs, **instance.attributes)
+    outputs = [found] if instance.outputs == 1 else found
+    return b.finish({f"o{i}": v for i, v in enumerate(outputs)}), feeds
+
+
+def _call(module: Any, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    with torch.no_grad():
+        return [to_array(y) for y in module(*(to_tensor(np.array(feeds[v], order="C")) for v in graph.inputs))]
+
+
+def _module_or_reason(graph: Graph) -> Any:
+    try:
+        return to_module(graph)
+    except ModelError as error:
+        return str(error)
+
+
+def _check(found: np.ndarray, expected: np.ndarray, what: str) -> None:
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), what
+    if expected.dtype.kind == "f":
+        size = TOLERANCE[expected.dtype.itemsize]
+        np.testing.assert_allclose(found, expected, size, size, err_msg=what)
+    else:
+        np.testing.assert_array_equal(found, expected, what)
+
+
+def test_every_operator_that_we_define_can_be_written_and_every_writer_is_tried() -> None:
+    assert set(INSTANCES) <= set(WRITERS)
+    assert set(WRITERS) - set(DRAWN) == {"Constant"}
+
+
+@pytest.mark.parametrize("op", sorted(DRAWN))
+def test_modules_compute_what_the_definition_says(op: str) -> None:
+    compared = 0
+    for seed in range(TRIALS):
+        instance = DRAWN[op](np.random.default_rng([seed, *op.encode()]))
+        try:
+            graph, feeds = _graph(instance, constants=bool(seed % 2))
+        except EqsatError:  # a constant may show what a type does not: an operand out of range
+            continue
+        module = _module_or_reason(graph)
+        if isinstance(module, str):
+            assert re.search(SOMETIMES[op], module)
+            continue
+        expected = run(graph, feeds)
+        for name, found in zip(graph.outputs, _call(module, graph, feeds), strict=True):
+            _check(found, expected[name], f"trial {seed}: {instance.attributes}\n{module.code}")
+        compared += 1
+    assert compared
+
+
+def _block(batch: int | str, length: int | str) -> Graph:
+    """Attention of four heads behind three projections, and a norm."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", "float32", (batch, length, 32))
+    heads = []
+    for _ in range(3):
+        w, bias = b.constant(rng.normal(size=(32, 32)), "float32"), b.constant(rng.normal(size=32), "float32")
+        y = b.op("Reshape", b.op("Add", b.op("MatMul", x, w), bias), b.constant([0, 0, 4, 8], "int64"))
+        heads.append(b.op("Transpose", y, perm=(0, 2, 1, 3)))
+    scores = b.op("MatMul", heads[0], b.op("Transpose", heads[1], perm=(0, 1, 3, 2)))
+    chances = b.op("Softmax", b.op("Mul", scores, b.constant(8**-0.5, "float32")), axis=-1)
+    y = b.op("Transpose", b.op("MatMul", chances, heads[2]), perm=(0, 2, 1, 3))
+    y = b.op("Add", b.op("Reshape", y, b.constant([0, 0, 32], "int64")), x)
+    one, zero = b.constant(np.ones(32), "float32"), b.constant(np.zeros(32), "float32")
+    return b.finish({"y": b.op("LayerNormalization", y, one, zero, axis=-1)})
+
+
+def _functions(module: Any) -> list[str]:
+    return [getattr(n.target, "__name__", n.target) for n in module.graph.nodes if n.op.startswith("call")]
+
+
+def test_a_result_becomes_a_module_of_torch_with_its_fused_operators() -> None:
+    graph = _block(2, 6)
+    module = eqsat.optimize(graph, form="flat", verify=False).to_torch()
+    called = _functions(module)
+    assert {"linear", "scaled_dot_product_attention", "layer_norm"} <= set(called)
+    assert not {"softmax", "exp"} & set(called)
+    feeds = {"x": np.random.default_rng(1).normal(size=(2, 6, 32)).astype(np.float32)}
+    _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
+
+
+def test_symbols_are_read_off_the_inputs() -> None:
+    result = eqsat.optimize(_block("batch", "length"), form="flat", verify=False)
+    module = result.to_torch()
+    for batch, length in ((1, 1), (2, 7), (3, 4)):
+        feeds = {"x": np.random.default_rng(length).normal(size=(batch, length, 32)).astype(np.float32)}
+        _check(_call(module, result.original, feeds)[0], run(result.original, feeds)["y"], module.code)
+
+
+def test_extents_that_are_computed_become_arithmetic_on_sizes() -> None:
+    b = GraphBuilder()
+    x, past = b.input("x", "float32", ("batch", "new", 6)), b.input("past", "float32", ("batch", "old", 6))
+    joined = b.op("Concat", past, x, axis=1)
+    length = b.op("Gather", b.op("Shape", joined), b.constant(1, "int64"))
+    steps = b.op("Range", b.constant(0, "int64"), length, b.constant(1, "int64"))
+    rows = b.op("Reshape", joined, b.constant([-1, 3], "int64"))
+    doubled = b.op("Expand", b.op("Cast", steps, to=1), b.op("Shape", b.op("Transpose", joined, perm=(0, 2, 1))))
+    graph = b.finish({"rows": rows, "doubled": doubled})
+    module = to_module(graph)
+    assert "tolist" not in module.code
+    for new, old in ((2, 3), (1, 4)):
+        feeds = {"x": np.ones((2, new, 6), np.float32), "past": np.zeros((2, old, 6), np.float32)}
+        expected = run(graph, feeds)
+        for name, found in zip(graph.outputs, _call(module, graph, feeds), strict=True):
+            _check(found, expected[name], module.code)
+
+
+def test_one_compiled_module_serves_all_sizes() -> None:
+    result = eqsat.optimize(_block("batch", "length"), form="flat", verify=False)
+    compiled = torch.compile(result.to_torch(), backend="aot_eager", dynamic=True, fullgraph=True)
+    torch.compiler.reset()
+    with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
+        for length in (5, 7, 9):
+            x = torch.randn(2, length, 32)
+            expected = run(result.original, {"x": x.numpy()})["y"]
+            _check(to_array(compiled(x)[0]), expected, "")
+
+
+def test_inputs_and_outputs_keep_their_order_and_names() -> None:
+    b = GraphBuilder()
+    x, y = b.input("a.b", "float32", (2,)), b.input("1/c", "float32", (2,))
+    graph = b.finish({"out.1": b.op("Sub", x, y), "a": b.op("Relu", x)})
+    module = to_module(graph)
+    assert (module.input_names, module.output_names) == (("a.b", "1/c"), ("out.1", "a"))
+    difference, positive = module(torch.tensor([1.0, -2.0]), torch.tensor([3.0, 3.0]))
+    assert difference.tolist() == [-2, -5]
+    assert positive.tolist() == [1, 0]
+
+
+def test_constants_are_buffers_of_their_own_that_move_with_the_module() -> None:
+    b = GraphBuilder()
+    w = np.ones((3, 4), np.float32)
+    graph = b.finish({"y": b.op("MatMul", b.input("x", "float32", (2, 3)), b.constant(w, name="w"))})
+    module = to_module(graph)
+    assert list(module.state_dict()) == ["w"]
+    module.w.zero_()
+    assert graph.constants["w"].numpy().all()
+    assert module.to(torch.float64)(torch.ones(2, 3, dtype=torch.float64))[0].dtype is torch.float64
+
+
+def test_an_operator_that_torch_does_not_have_is_one_error_that_names_it() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2,))
+    y = b.opaque("Mystery", x, types=[b.type_of(x)], domain="somewhere", reason="unknown")
+    with pytest.raises(ModelError, match=r"torch: no operator of torch is known for somewhere::Mystery"):
+        to_module(b.finish({"y": y[0]}))
+
+
+def test_element_types_that_torch_has_no_operators_for_are_an_error() -> None:
+    b = GraphBuilder()
+    with pytest.raises(ModelError, match=r"value 'x' is uint32\[2\]"):
+        to_module(b.finish({"y": b.op("Add", *[b.input("x", "uint32", (2,))] * 2)}))
+
+
+def test_operators_of_other_domains_are_spelled_out() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3))
+    graph = b.finish({"y": b.op("FastGelu", x, domain="com.microsoft")})
+    assert _functions(to_module(graph)) == ["gelu"]
