@@ -33,9 +33,10 @@ def _draw(d: Sampler) -> Instance:
     batch, heads, length, half = d.extents(4, ones=0.1)
     behind = d.chance(0.3)
     lead = (batch, length, heads) if behind else (batch, heads, length)
-    x = drawing.value(d.floats((*lead, 2 * half)))
+    precision = d.choose(("float32", "float32", "float16"))
+    x = drawing.value(d.floats((*lead, 2 * half), precision))
     many = d.choose((1, batch))
-    angles = d.floats((many, length, 1, half) if behind else (many, 1, length, half))
+    angles = d.floats((many, length, 1, half) if behind else (many, 1, length, half), precision)
     if d.chance(0.25):
         return _draw_interleaved(d, drawing, x, angles)
     factors = [_factor(d, drawing, op, angles) for op in ("Cos", "Sin")]
@@ -68,7 +69,7 @@ def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: np.ndarray) 
 
 def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
     """Cosines or sines of the angles twice, known or computed; now and then of other angles in the second half."""
-    other = angles if d.chance(0.9) else angles + np.float32(0.5)
+    other = angles if d.chance(0.9) else angles + angles.dtype.type(0.5)
     if d.chance():
         function = np.cos if op == "Cos" else np.sin
         return drawing.value(fixed(function(np.concatenate((angles, other), axis=-1))))
@@ -100,8 +101,8 @@ def recognise_rotary_embedding(view: GroupView) -> Iterator[Merge]:
 
 
 def _embedding(reader: _Reader, x: Ref, interleaved: bool, cosine: Ref, sine: Ref) -> Term:
-    if x.rank != 4 or x.dtype is not DType.FLOAT or cosine.rank != 4 or sine.rank != 4:
-        raise Unmet("no heads of float32")
+    if x.rank != 4 or x.dtype not in (DType.FLOAT, DType.FLOAT16) or cosine.rank != 4 or sine.rank != 4:
+        raise Unmet("no heads of float32 or float16")
     *lead, size = x.shape
     if not isinstance(size, int):
         raise Unmet("an unknown number of features")
