@@ -211,7 +211,7 @@ class _Writer:
             repeats = self._op("Add", (blocks, one), f"{value}:repeats", DType.INT64)
             pool = self._op("Tile", (pool, repeats), f"{value}:tiled", kind)
         cut = self._op("Slice", (pool, first, last), f"{value}:cut", kind)
-        return self._op("Reshape", (cut, shape), f"{value}:noise", kind)
+        return self._op("Reshape", (cut, shape), f"{value}:noise", kind, allowzero=1)  # an extent may be 0
 
     def _trailing_shape(self, value: str) -> tuple[int, ...] | None:
         """The longest run of last dimensions that the pool covers; ``None`` if even the last one is not known to be."""

@@ -117,6 +117,8 @@ def _computed_choice(d: Sampler) -> Instance:
     for _ in range(d.integer(1, 3)):
         operands = (several[-1], number()) if d.chance() else (number(), several[-1])
         several.append(drawing.op(d.choose(("Add", "Sub", "Mul", "Div")), *operands))
+    if dtype is not DType.INT32 and d.chance(0.2):
+        several.append(drawing.op("Cast", several[-1], to=int(d.choose((DType.FLOAT, DType.FLOAT16)))))
     return drawing.finish(several[-1], *d.subset(several[1:-1], 0.3))
 
 
@@ -126,7 +128,8 @@ def _computed_choice(d: Sampler) -> Instance:
     sample=_computed_choice,
 )
 def choose_between_results(view: GroupView) -> Iterator[Merge]:
-    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one.
+    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one,
+    or casts.
 
     Truth values as floats are the choice between 1 and 0.
     """
@@ -140,6 +143,10 @@ def choose_between_results(view: GroupView) -> Iterator[Merge]:
     for node, (c,) in view.nodes("Cast"):
         if c is not None and c.dtype is DType.BOOL and node.dtype in FLOATS:
             choices.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
+    for node, (x,) in view.nodes("Cast"):
+        if x is not None and x.handle in choices and {x.dtype, node.dtype} <= FLOATS and not node.is_constant:
+            c, p, q = choices[x.handle]
+            yield node, apply("Where", c, *(apply("Cast", number, to=int(node.dtype)) for number in (p, q)))
     for op in operators_with(_is_arithmetic):
         for node, (a, b) in view.nodes(op):
             assert a is not None

@@ -8,7 +8,8 @@ what is added is then the same to the last bit as long as the scores stay below 
 
 Of other masks, those of which nothing is known among them, rows in which all is low are shifted, see `_shifted`: that takes three
 more operators and leaves ordinary rows as they are. In float16 there is no room for that: a mask is small there, or leaves every
-row open.
+row open. Others are taken to float32, where `_MORE_DIGITS` times a number leaves of a score what the number leaves of it in
+float16: a row in which every key is forbidden is then the same mean.
 
 Queries and keys are taken to be finite: zeros in place of NaN would hide NaN there, too.
 """
@@ -57,6 +58,9 @@ _PART_LOST = 8.0
 
 _SMALL = 64.0
 """Numbers of a float16 mask up to this size leave the scores as precise as they are."""
+
+_MORE_DIGITS = 2.0**13
+"""Neighbours of a float32 that is this much larger than a float16 are as far from it as those of the float16 are."""
 
 Form = tuple["Mask | None", dict[str, Any]]
 """The mask that the operator is given, if any, and attributes."""
@@ -117,10 +121,23 @@ class Mask:
         return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
 
     def widened(self) -> Mask:
-        """The mask in float32."""
-        if self.replaces:
-            raise Unmet("the scores are replaced before they are converted")
-        return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
+        """The mask of float16 scores for scores in float32. Raises `Unmet` where another part of them would be lost."""
+        small = max(abs(self.least), abs(self.high)) <= _SMALL and not self.replaces
+        if self.unknown or small:
+            return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
+        found = self.levels if self.array is None else frozenset(np.unique(self.array).tolist())
+        low = _FORBIDDING[DType.FLOAT16]
+        if found is None or any(
+            low < x < -_SMALL or x > _SMALL or (x and x > low and self.array is None) for x in found
+        ):
+            raise Unmet("numbers of the mask beside which float16 loses part of the scores")
+        factor = _ABSORBING / self.least if self.replaces else _MORE_DIGITS
+        if self.array is not None:
+            array = np.where(self.array <= low, self.array * np.float32(factor), self.array)
+            return mask_of_elements(literal(array), self.shape, DType.FLOAT, array, replaces=self.replaces)
+        term = mul(apply("Cast", self.term, to=int(DType.FLOAT)), literal(np.float32(factor)))
+        levels = frozenset(x * factor for x in found)
+        return replace(self, term=term, dtype=DType.FLOAT, least=self.least * factor, levels=levels, raised=term)
 
     def plus(self, other: Mask) -> Mask:
         """The sum of two masks. Raises `Unmet` for two element types, and where scores round otherwise beside the sum.
@@ -265,7 +282,8 @@ def selecting_mask(reader: Reader, step: Step) -> Mask:
         raise Unmet("the scores are replaced by a number that may matter")
     infinite = value == -math.inf
     term = _choice(condition, value, dtype, step.swapped)
-    raised = term if infinite else _choice(condition, max(min(value, _ABSORBING), MASK_FLOOR), dtype, step.swapped)
+    floor = max(min(value, _ABSORBING), MASK_FLOOR) if dtype is DType.FLOAT else value
+    raised = term if infinite else _choice(condition, floor, dtype, step.swapped)
     holds = elements_of(reader, condition)
     if holds is not None:
         array = np.where(holds, value, 0.0) if step.swapped else np.where(holds, 0.0, value)
@@ -358,4 +376,4 @@ def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbi
     return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
 
 
-__all__ = ["LARGEST", "MASK_FLOOR", "Mask", "added_mask", "is_causal", "selecting_mask"]
+__all__ = ["LARGEST", "MASK_FLOOR", "Form", "Mask", "added_mask", "is_causal", "selecting_mask"]

@@ -13,7 +13,7 @@ from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.attention.masks import LARGEST, Mask, added_mask, selecting_mask
+from eqsat.rules.attention.masks import LARGEST, Form, Mask, added_mask, selecting_mask
 from eqsat.rules.attention.reading import Probabilities, Reader, Scores, Step
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
 from eqsat.rules.terms import int64s
@@ -213,6 +213,24 @@ def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
 # --- rules ---------------------------------------------------------------------------------------------------------------
 
 
+def _forms(core: _Core, scores: Scores, v: Ref, *, guarded: bool) -> list[Form]:
+    """The mask in each form that it may have: in float32 where it has none in the precision of the values."""
+    mask, rows, columns = core.mask, scores.q.shape[-2], scores.k.shape[-1]
+    if mask is None:
+        return [(None, {})]
+    try:
+        return list(mask.forms(v.dtype, rows, columns, guarded=guarded))
+    except Unmet:
+        if v.dtype is DType.FLOAT:
+            raise
+        wide = mask if mask.dtype is DType.FLOAT else mask.widened()
+        return list(wide.forms(DType.FLOAT, rows, columns, guarded=guarded))
+
+
+def _widened(term: Term, value: Ref) -> Term:
+    return term if value.dtype is DType.FLOAT else apply("Cast", term, to=int(DType.FLOAT))
+
+
 @group_rule(
     exactness=Exactness.ROUNDING,
     source="ONNX Attention; Vaswani et al. 2017",
@@ -273,19 +291,19 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
         if each.dtype is not scores.q.dtype:
             raise Unmet("factors in another precision than the queries")
         q = apply(step.op, q, regrouped(each, each.shape, step.lead, scores.q.shape[:-2]))
-    if wide:
-        q, k = (apply("Cast", x, to=int(DType.FLOAT)) for x in (q, k))
+    forms = _forms(core, scores, v, guarded=found.guarded)
+    single = wide or any(mask is not None and mask.dtype is DType.FLOAT for mask, _ in forms)
     queries = grouped(scores.q, scores.lead, q)
     operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores, k), values_of(v, scores)]
+    if single:
+        operands = [apply("Cast", x, to=int(DType.FLOAT)) for x in operands[:2]] + [_widened(operands[2], v)]
     attributes: dict[str, Any] = {"scale": float(np.float32(abs(scale)))}
     if core.cap:
         attributes["softcap"] = float(np.float32(core.cap))
-    if core.widened and not wide:
+    if core.widened and not single:
         attributes["softmax_precision"] = int(DType.FLOAT)
-    if core.mask is None:
-        yield apply("Attention", *operands, **attributes)
-        return
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
-    for mask, more in core.mask.forms(v.dtype, rows, columns, guarded=found.guarded):
+    for mask, more in forms:
         masks = [] if mask is None else [_mask_operand(mask, scores.lead, rows, columns, v)]
-        yield apply("Attention", *operands, *masks, **attributes, **more)
+        term = apply("Attention", *operands, *masks, **attributes, **more)
+        yield apply("Cast", term, to=int(DType.FLOAT16)) if single and v.dtype is DType.FLOAT16 else term

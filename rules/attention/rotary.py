@@ -47,11 +47,12 @@ def _draw(d: Sampler) -> Instance:
         lead, shapes = lead[1:], [s[-3:] for s in shapes]
     lead = lead if d.chance(0.9) else (1, *lead[1:])
     heads_unknown = {heads} if d.chance(0.5) else set[int]()
-    array = d.floats((*lead, 2 * half))
+    precision = d.choose(("float32", "float32", "float16"))
+    array = d.floats((*lead, 2 * half), precision)
     if d.chance(0.25):
-        return _draw_interleaved(d, drawing, drawing.value(array), [d.floats(s) for s in shapes])
+        return _draw_interleaved(d, drawing, drawing.value(array), [d.floats(s, precision) for s in shapes])
     x = drawing.value(array, heads_unknown)
-    factors = [_factor(d, drawing, op, d.floats(s)) for op, s in zip(("Cos", "Sin"), shapes, strict=True)]
+    factors = [_factor(d, drawing, op, d.floats(s, precision)) for op, s in zip(("Cos", "Sin"), shapes, strict=True)]
     at = half if d.chance(0.9) else max(half - 1, 1)
     low = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (0, at, -1)))
     high = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (at, 2 * half, -1)))
@@ -82,7 +83,7 @@ def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: Sequence[np.
 
 def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
     """Cosines or sines of the angles twice, known or computed; now and then of other angles in the second half."""
-    other = angles if d.chance(0.8) else angles + np.float32(0.5)
+    other = angles if d.chance(0.8) else angles + angles.dtype.type(0.5)
     if d.chance():
         function = np.cos if op == "Cos" else np.sin
         return drawing.value(fixed(function(np.concatenate((angles, other), axis=-1))))
@@ -184,7 +185,7 @@ def _table(half: Term, factor: Ref, x: Ref, axis: int) -> Term:
 @group_rule(
     find=_sums_with_turned,
     where=[
-        kernels("x", DType.FLOAT),
+        kernels("x", DType.FLOAT, DType.FLOAT16),
         *stated(
             "x c s neighbours halves root",
             "heads are an axis: x.rank == 4",

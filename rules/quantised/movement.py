@@ -9,30 +9,19 @@ from __future__ import annotations
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import Equations
-from eqsat.ir.operator import Operator, traits_of
-from eqsat.ir.schema_operator import further_inputs, has_one_output
+from eqsat.ir.operator import traits_of
+from eqsat.ir.schema_operator import further_inputs
 from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Ref, for_each_operator
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.pairs import kernels_before, kernels_behind, one_scale, per_tensor, shorthands
-
-
-def moves(op: str, node: Ref) -> bool:
-    """Whether a node of an operator that may do more only moves elements."""
-    return traits_of(op, node.attributes).moves
+from eqsat.rules.views.movement import moves, moves_elements
 
 
 def axis_of(n: Ref, s: Ref, z: Ref | None) -> int:
     """The axis along which a node scales; any if there is one scale."""
     return 0 if per_tensor(s, z) else n.attr("axis", 1) % n.rank
-
-
-def moves_elements(op: Operator) -> bool:
-    """Whether each element is a copy of one of the first input, at another place."""
-    facts = op.traits
-    elsewhere = facts.moves and facts.sources == (0,) and not facts.or_zero
-    return elsewhere and "::" not in op.name and has_one_output(op.name) and op.name != "Identity"
 
 
 equation = Equations(

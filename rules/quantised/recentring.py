@@ -32,9 +32,9 @@ from eqsat.rewrite import (
     literal,
 )
 from eqsat.rules.quantised import pairs
-from eqsat.rules.quantised.movement import moves_elements
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.pairs import shorthands
+from eqsat.rules.views.movement import moves_elements
 
 
 def recenter(value: Term) -> Apply:

@@ -16,14 +16,14 @@ from eqsat.ir.types import DType
 from eqsat.rules.linear.alignment import FLOATS
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
-FLOAT32 = kernels("x", DType.FLOAT)
+NARROW = kernels("x", DType.FLOAT, DType.FLOAT16)
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 GELU = "ONNX Gelu; Hendrycks and Gimpel 2016"
 
 equation(
     "recognise_gelu",
     "x * ((Erf(x * about(sqrt(1/2))) + 1) * 0.5) == Gelu(x, approximate='none')",
-    forward=[same_type("x"), FLOAT32],
+    forward=[same_type("x"), NARROW],
     backward=[WIDE],
     reverse="spell_out_gelu",
     source=GELU,
@@ -31,7 +31,7 @@ equation(
 equation(
     "recognise_approximate_gelu",
     "x * Sigmoid((x + x ** 3 * about(0.044715)) * about(sqrt(8/pi))) == Gelu(x, approximate='tanh')",
-    forward=[same_type("x"), FLOAT32],
+    forward=[same_type("x"), NARROW],
     backward=[WIDE],
     reverse="spell_out_approximate_gelu",
     source=GELU,
@@ -51,7 +51,7 @@ equation(
 equation(
     "gather_gated_value",
     "x + x * y == x * (y + 1)",
-    FLOAT32,
+    NARROW,
     varies("x", "y"),
     GATE,
     source="distributivity over the reals",
@@ -75,7 +75,7 @@ equation(
     "expand_cubic",
     "(x * c) * (1 + (x * x) * a) == (x + x ** 3 * a) * c",
     same_type("x"),
-    FLOAT32,
+    NARROW,
     constant("a", "c"),
     COEFFICIENT,
     FACTOR,
@@ -85,7 +85,7 @@ equation(
     "expand_unscaled_cubic",
     "x * (1 + (x * x) * a) == x + x ** 3 * a",
     same_type("x"),
-    FLOAT32,
+    NARROW,
     constant("a"),
     COEFFICIENT,
     source="distributivity",
@@ -94,7 +94,7 @@ equation(
     "factor_cubic",
     "x * c + x ** e * about(0.044715 * sqrt(2/pi)) == (x + x ** e * 0.044715) * c",
     same_type("x"),
-    FLOAT32,
+    NARROW,
     constant("e", "c"),
     about("c", math.sqrt(2 / math.pi)),
     source="distributivity",

