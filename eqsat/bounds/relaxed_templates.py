@@ -106,30 +106,32 @@ def unfinished(graph: FusionGraph, users: Sequence[Sequence[int]], mode: Mode, c
     """
     if not all(mode.template.stages[k].once for k in mode.required):
         return set()
-    found: set[tuple[int, int]] = set()
-    for filled in range(1, len(mode.required)):
-        last = mode.required[filled]
-        for first in range(mode.required[filled - 1], last):
-            earliest = {cls: first}  # the earliest stage that a class can be computed in
-            stack = [cls]
-            finished = False
-            while stack and not finished:
-                own = stack.pop()
-                for index in users[own]:
-                    operation = graph.operations[index]
-                    stages = range(earliest[own], last + 1)
-                    fits = [
-                        k for k in stages if operation.is_view or mode.template.stages[k].accepts & operation.labels
-                    ]
-                    finished |= bool(fits) and not operation.is_view and fits[-1] == last
-                    below = [k for k in fits if k < last]
-                    above = graph.owner[index]
-                    if below and below[0] < earliest.get(above, last):
-                        earliest[above] = below[0]
-                        stack.append(above)
-            if not finished:
-                found.add((first, filled))
-    return found
+    return {
+        (first, filled)
+        for filled in range(1, len(mode.required))
+        for first in range(mode.required[filled - 1], mode.required[filled])
+        if not _leads_to(graph, users, mode, cls, first, mode.required[filled])
+    }
+
+
+def _leads_to(graph: FusionGraph, users: Sequence[Sequence[int]], mode: Mode, cls: int, first: int, last: int) -> bool:
+    """Whether a kernel that computes a class in stage ``first`` can go on from it to an operator in stage ``last``."""
+    earliest = {cls: first}  # the earliest stage that a class can be computed in
+    stack = [cls]
+    while stack:
+        own = stack.pop()
+        for index in users[own]:
+            operation = graph.operations[index]
+            stages = range(earliest[own], last + 1)
+            fits = [k for k in stages if operation.is_view or mode.template.stages[k].accepts & operation.labels]
+            if fits and not operation.is_view and fits[-1] == last:
+                return True
+            below = [k for k in fits if k < last]
+            above = graph.owner[index]
+            if below and below[0] < earliest.get(above, last):
+                earliest[above] = below[0]
+                stack.append(above)
+    return False
 
 
 def computed_from_leaves(graph: FusionGraph, mode: Mode, source: int) -> set[int]:

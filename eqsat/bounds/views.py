@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from networkx.utils import UnionFind
+
 from eqsat.cost.target import Target
 from eqsat.extract.components import strong_components
 from eqsat.fusion.graph import FusionGraph, Operation
@@ -46,75 +48,94 @@ def merge_views(
     Constants of one element, which kernels hold in their code, cost nothing and are left out. Programs only get cheaper by all
     that: an operator between two spellings of a value can be left out of a kernel.
     """
-    parent = list(range(len(graph.members)))
+    first = _first_of_each(graph, usable, free=free, coarse=coarse is not None)
+    merged = _Merging(graph, usable, first, coarse)
+    return Merged(merged.result, merged.places, merged.number)
 
-    def find(cls: int) -> int:
-        while parent[cls] != cls:
-            parent[cls] = parent[parent[cls]]
-            cls = parent[cls]
-        return cls
 
-    def join(one: int, other: int) -> None:
-        first, second = sorted((find(one), find(other)))
-        parent[second] = first
-
+def _first_of_each(graph: FusionGraph, usable: Sequence[bool], *, free: bool, coarse: bool) -> list[int]:
+    """For each class the first of those that become one with it."""
+    parts = UnionFind(range(len(graph.members)))
     for index, operation in enumerate(graph.operations):
-        equal = (free and operation.is_plain_view) or (coarse is not None and operation.name == RECENTER)
+        equal = (free and operation.is_plain_view) or (coarse and operation.name == RECENTER)
         if usable[index] and len(operation.inputs) == 1 and equal:
             own, other = graph.owner[index], operation.inputs[0]
             if graph.bytes[own] == graph.bytes[other] and graph.members[other]:
-                join(own, other)
-    for component in _converted(graph, usable) if coarse is not None else ():
-        for cls in component:
-            join(component[0], cls)
-    least = list(graph.bytes)
-    for cls, size in enumerate(graph.bytes):
-        least[find(cls)] = min(least[find(cls)], size)
-    number: dict[int, int] = {}
-    result = FusionGraph()
-    for cls in range(len(parent)):
-        if find(cls) == cls:
-            number[cls] = len(result.members)
-            result.members.append([])
-            result.elements.append(graph.elements[cls])
-            free_read = coarse is not None and graph.scalar[cls]
-            result.bytes.append(0.0 if free_read else least[cls])
-            result.scalar.append(graph.scalar[cls])
-    computed = {number[find(cls)] for cls, members in enumerate(graph.members) if members}
-    places: dict[int, int] = {}
-    seen: dict[tuple[object, ...], int] = {}
-    for cls, members in enumerate(graph.members):
-        target = find(cls)
-        for index in members:
-            operation = graph.operations[index]
-            inputs = tuple(dict.fromkeys(number[find(c)] for c in operation.inputs))
-            shortened = len(inputs) < len(operation.inputs)
-            if coarse is not None and not operation.has_parts:
-                kept = _without_scalars(inputs, result.scalar, coarse, ordered=operation.kind is Kind.ANCHOR)
-                inputs = kept or inputs
-            same = (
-                target,
-                operation.name,
-                operation.labels,
-                inputs if operation.kind is Kind.ANCHOR else frozenset(inputs),
-                operation.flops,
-                operation.dtype if coarse is None else coarse.peak(operation.dtype),
-                operation.row_bytes,
-            )
-            read = inputs if operation.is_view else tuple(c for c in inputs if c in computed)
-            between = operation.is_view or (coarse is not None and _is_conversion(operation))
-            if usable[index] and not (between and read == (number[target],)):
-                if same not in seen:
-                    seen[same] = result.add(number[target], replace(operation, inputs=inputs))
-                places[index] = seen[same]
-                if shortened:
-                    result.collapsed.add(seen[same])
-    for cls, members in enumerate(graph.members):
-        own = number[find(cls)]
-        if members and not result.members[own]:  # no leaf, but a class that nothing derives
-            result.add(own, replace(graph.operations[members[0]], inputs=(own,)))
-    result.roots = tuple(dict.fromkeys(number[find(c)] for c in graph.roots))
-    return Merged(result, places, {cls: number[find(cls)] for cls in range(len(parent))})
+                parts.union(own, other)
+    for component in _converted(graph, usable) if coarse else ():
+        parts.union(*component)
+    first = list(range(len(graph.members)))
+    for together in parts.to_sets():
+        least = min(together)
+        for cls in together:
+            first[cls] = least
+    return first
+
+
+class _Merging:
+    """``result``: the merged graph. ``number``: class -> class there; ``places``: operation -> operation there, if it has one."""
+
+    def __init__(self, graph: FusionGraph, usable: Sequence[bool], first: Sequence[int], coarse: Target | None) -> None:
+        self._graph = graph
+        self._coarse = coarse
+        self.result = FusionGraph()
+        self.number: dict[int, int] = {}
+        self.places: dict[int, int] = {}
+        self._seen: dict[tuple[object, ...], int] = {}
+        self._add_classes(first)
+        self._computed = {self.number[cls] for cls, members in enumerate(graph.members) if members}
+        for cls, members in enumerate(graph.members):
+            for index in members:
+                if usable[index]:
+                    self._add(index, self.number[cls])
+        for cls, members in enumerate(graph.members):
+            own = self.number[cls]
+            if members and not self.result.members[own]:  # no leaf, but a class that nothing derives
+                self.result.add(own, replace(graph.operations[members[0]], inputs=(own,)))
+        self.result.roots = tuple(dict.fromkeys(self.number[c] for c in graph.roots))
+
+    def _add_classes(self, first: Sequence[int]) -> None:
+        graph, result = self._graph, self.result
+        least = list(graph.bytes)
+        for cls, size in enumerate(graph.bytes):
+            least[first[cls]] = min(least[first[cls]], size)
+        for cls, own in enumerate(first):
+            if own == cls:
+                self.number[cls] = len(result.members)
+                result.members.append([])
+                result.elements.append(graph.elements[cls])
+                free_read = self._coarse is not None and graph.scalar[cls]
+                result.bytes.append(0.0 if free_read else least[cls])
+                result.scalar.append(graph.scalar[cls])
+            else:
+                self.number[cls] = self.number[own]
+
+    def _add(self, index: int, target: int) -> None:
+        """Adds an operation of class ``target`` of the result, unless it is there or only leads back to that class."""
+        operation, coarse = self._graph.operations[index], self._coarse
+        inputs = tuple(dict.fromkeys(self.number[c] for c in operation.inputs))
+        shortened = len(inputs) < len(operation.inputs)
+        if coarse is not None and not operation.has_parts:
+            kept = _without_scalars(inputs, self.result.scalar, coarse, ordered=operation.kind is Kind.ANCHOR)
+            inputs = kept or inputs
+        same = (
+            target,
+            operation.name,
+            operation.labels,
+            inputs if operation.kind is Kind.ANCHOR else frozenset(inputs),
+            operation.flops,
+            operation.dtype if coarse is None else coarse.peak(operation.dtype),
+            operation.row_bytes,
+        )
+        read = inputs if operation.is_view else tuple(c for c in inputs if c in self._computed)
+        between = operation.is_view or (coarse is not None and _is_conversion(operation))
+        if between and read == (target,):
+            return
+        if same not in self._seen:
+            self._seen[same] = self.result.add(target, replace(operation, inputs=inputs))
+        self.places[index] = self._seen[same]
+        if shortened:
+            self.result.collapsed.add(self._seen[same])
 
 
 def _is_conversion(operation: Operation) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.cost.target import Target
 from eqsat.egraph.egraph import INPUT, EGraph, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
-from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, part_of, projection
 from eqsat.fusion.program_graph import has_one_element, on_target
 from eqsat.ir.operator import Application
@@ -47,55 +48,82 @@ def graph_of_snapshot(
 def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable) -> SnapshotGraph:
     egraph = snapshot.egraph
     roots = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
-    reached: dict[int, None] = {}
-    stack = list(reversed(roots))
-    while stack:
-        cls = stack.pop()
-        if cls in reached:
-            continue
-        reached[cls] = None
-        if cls not in snapshot.constants:
-            stack.extend(c for item in snapshot.classes[cls] for c in item.children if c not in reached)
+    reached = sorted(_reached(snapshot, roots))
     fusion = FusionGraph()
     classes: dict[int, int] = {}
-    for cls in sorted(reached):
+    for cls in reached:
         full = egraph.full_type_of(cls)
         types = full.items if isinstance(full, TupleType) else (full,)
         scalar = cls in snapshot.constants and has_one_element(types[0])
         classes[cls] = fusion.add_class(types, scalar=scalar)
-    constants = {classes[c] for c in snapshot.known_at_load() if c in reached}
-    by_handle: dict[int, int] = {}
-    splits: dict[int, int] = {}
-    slices: dict[tuple[int, int], int] = {}
-    for cls in sorted(reached):
-        if cls in snapshot.constants:
-            continue
-        for item in snapshot.classes[cls]:
-            if item.node.op == INPUT and not item.node.domain:
-                continue
-            inputs = [classes[c] for c in item.children]
-            if item.node.op == PROJECTION:
-                parts = _splits(snapshot, item.children[0]) if target.slices else ()
-                for split, data in parts:
-                    if classes[data] != classes[cls]:
-                        index = fusion.add(classes[cls], part_of(classes[data], item.handle))
-                        splits[index] = split
-                        slices[item.handle, split] = by_handle[item.handle] = index
-                if parts:
-                    continue
-                operation = projection(inputs[0], item.handle)
-            else:
-                operation = on_target(_enode(egraph, item.handle, inputs), target, constants)
-            made = item.node.rule and item.node.op != PROJECTION
-            if made and not writable(item.node.key, input_types(egraph, item.handle)):
-                operation = replace(operation, labels=frozenset(("unwritable", "multiple")))
-            if classes[cls] not in inputs:
-                by_handle[item.handle] = fusion.add(classes[cls], operation)
+    made = _Operations(snapshot, target, writable, SnapshotGraph(fusion, classes, {}))
+    for cls in reached:
+        if cls not in snapshot.constants:
+            for item in snapshot.classes[cls]:
+                made.add(cls, item)
     for cls in reached:  # a class that holds an input of the program needs no operation
-        if any(item.node.op == INPUT and not item.node.domain for item in snapshot.classes[cls]):
+        if any(_is_input(item) for item in snapshot.classes[cls]):
             fusion.members[classes[cls]] = []
     fusion.roots = tuple(dict.fromkeys(classes[c] for c in roots))
-    return SnapshotGraph(fusion, classes, by_handle, splits, slices)
+    return made.found
+
+
+def _reached(snapshot: Snapshot, roots: Sequence[int]) -> set[int]:
+    """Classes that the roots can be computed from."""
+    reached: set[int] = set()
+    stack = list(roots)
+    while stack:
+        cls = stack.pop()
+        if cls in reached:
+            continue
+        reached.add(cls)
+        if cls not in snapshot.constants:
+            stack.extend(c for item in snapshot.classes[cls] for c in item.children if c not in reached)
+    return reached
+
+
+def _is_input(item: SnapshotNode) -> bool:
+    return item.node.op == INPUT and not item.node.domain
+
+
+class _Operations:
+    """Adds e-nodes to ``found``."""
+
+    def __init__(self, snapshot: Snapshot, target: Target, writable: Writable, found: SnapshotGraph) -> None:
+        self.found = found
+        self._snapshot = snapshot
+        self._target = target
+        self._writable = writable
+        self._constants = {found.classes[c] for c in snapshot.known_at_load() if c in found.classes}
+
+    def add(self, cls: int, item: SnapshotNode) -> None:
+        """The operation of an e-node of a class, none for an input, slices for a projection of Splits."""
+        if _is_input(item):
+            return
+        found, egraph = self.found, self._snapshot.egraph
+        own, inputs = found.classes[cls], [found.classes[c] for c in item.children]
+        projects = item.node.op == PROJECTION
+        if projects and self._add_slices(own, item):
+            return
+        if projects:
+            operation = projection(inputs[0], item.handle)
+        else:
+            operation = on_target(_enode(egraph, item.handle, inputs), self._target, self._constants)
+            if item.node.rule and not self._writable(item.node.key, input_types(egraph, item.handle)):
+                operation = replace(operation, labels=frozenset(("unwritable", "multiple")))
+        if own not in inputs:
+            found.by_handle[item.handle] = found.graph.add(own, operation)
+
+    def _add_slices(self, own: int, item: SnapshotNode) -> bool:
+        """An output of Splits as slices of their data, where the target has those; whether it has."""
+        found = self.found
+        parts = _splits(self._snapshot, item.children[0]) if self._target.slices else ()
+        for split, data in parts:
+            if found.classes[data] != own:
+                index = found.graph.add(own, part_of(found.classes[data], item.handle))
+                found.splits[index] = split
+                found.slices[item.handle, split] = found.by_handle[item.handle] = index
+        return bool(parts)
 
 
 def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
