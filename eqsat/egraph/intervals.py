@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.ir.constants import Constant
+from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType
@@ -23,8 +24,8 @@ _APPROXIMATION = 2e-6
 """By how much kernels miss the values of a rising function with bounds, and more."""
 
 _BYTES = frozenset((DType.INT8, DType.UINT8))
-_FOLLOWED = _BYTES | {DType.INT64}
-"""Integers in which bounds tell something: codes, and the extents that shapes are computed from."""
+_FOLLOWED = _BYTES | {DType.INT64, DType.BOOL}
+"""Types in which bounds tell something: codes, the extents that shapes are computed from, truth."""
 
 _MOST_ELEMENTS = 2.0**47
 """More do not fit into memory. Sums of extents do not overflow."""
@@ -97,6 +98,10 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
             return found
     if node.key in ("Shape", "Size"):
         return (0.0, _MOST_ELEMENTS)
+    if traits.truth:
+        return _of_truth(egraph, handle, traits, children, depth, memo)
+    if node.key == "Range" and len(children) == 3:
+        return _of_range(*(_child(egraph, x, depth, memo) for x in children))
     if traits.bounds != EVERYTHING and (traits.sources or _is_float(egraph, handle)):
         return _of_function(egraph, traits, children, depth, memo)
     if node.key == "DequantizeLinear":
@@ -127,6 +132,28 @@ def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: in
         return EVERYTHING
     bounds = [_child(egraph, x, depth, memo) for x in taken] + [(0.0, 0.0)] * traits.or_zero
     return (min(b[0] for b in bounds), max(b[1] for b in bounds))
+
+
+def _of_truth(
+    egraph: EGraph, handle: int, traits: Traits, children: Sequence[int], depth: int, memo: _Memo
+) -> Interval:
+    """What is true of all whole numbers within the bounds of the operands, as 0 or 1; of truth values likewise."""
+    type = egraph.full_type_of(children[0])
+    followed = isinstance(type, TensorType) and (
+        (traits.orders and type.dtype.is_integer) or (traits.idempotent and type.dtype is DType.BOOL)
+    )
+    if not followed or len(children) != 2:
+        return (0.0, 1.0)
+    (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
+    corners = ((a, d), (b, c)) if traits.orders else ((max(a, 0), max(c, 0)), (min(b, 1), min(d, 1)))
+    node = egraph.nodes[handle]
+    found = [evaluate_operator(node.key, node.attributes, [np.asarray(x) for x in corner])[0] for corner in corners]
+    return (float(min(found)), float(max(found)))
+
+
+def _of_range(start: Interval, limit: Interval, step: Interval) -> Interval:
+    """Places counted upwards."""
+    return (start[0], max(start[0], limit[1])) if step[0] > 0 else EVERYTHING
 
 
 def _is_float(egraph: EGraph, handle: int) -> bool:

@@ -101,6 +101,7 @@ class Traits:
 
     Laws of the function, ``f(x)`` in the first input with the others fixed:
 
+    - ``orders``: truth of an order of two operands, which does not change if both grow by the same number.
     - ``rising``: never falls. ``value``: the rising function itself, of one without attributes.
     - ``continuous``: where it is finite, a small change of the operands is a small change of the result.
     - ``homogeneous``: ``f(s * x) == s * f(x)`` for every positive number ``s``.
@@ -133,6 +134,7 @@ class Traits:
     exact: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     truth: bool = False
+    orders: bool = False
 
     rising: bool = False
     value: Callable[[float], float] | None = None

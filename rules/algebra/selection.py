@@ -16,6 +16,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import int64s
+from eqsat.rules.views.extents import listed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
@@ -53,14 +54,24 @@ equation(
 
 def expanded(x: Ref, like: Ref) -> Term:
     """``x`` in the shape that broadcasting gives."""
-    return x if x.shape == like.shape else apply("Expand", x, int64s(like.static_shape))
+    return x if x.shape == like.shape else apply("Expand", x, listed(like.shape, x))
+
+
+def _mostly_true(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    true = np.ones(d.broadcast_of(shape), np.bool_)
+    if d.chance(0.3) and true.size:
+        true.flat[0] = False
+    return {"x": d.booleans(d.broadcast_of(shape)), "y": fixed(true)}
 
 
 equation(
     "drop_true_operand",
-    "And(x, 1) == expanded(x, root)",
+    "And(x, y) == expanded(x, root)",
+    "y is true: y.low >= 1",
     functions={"expanded": expanded},
     source="Boolean algebra",
+    sample=_mostly_true,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
     for op, inputs in reader.view.spellings(value) if depth else ():
         found, traits = None, traits_of(op)
         if op == "Where" and None not in inputs:
-            found = _united(*(levels_of(reader, x, depth - 1) for x in inputs[1:] if x is not None))
+            found = _united([levels_of(reader, x, depth - 1) for x in _chosen(inputs) if x is not None])
         elif traits.operands == len(traits.affine) == 2 and value.dtype is DType.FLOAT:
             sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
             if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
@@ -76,6 +77,13 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
         if found is not None:
             return found
     return None
+
+
+def _chosen(inputs: Sequence[Ref | None]) -> Sequence[Ref | None]:
+    """What a Where may take its elements of."""
+    condition, *branches = inputs
+    true = condition is not None and condition.dtype is DType.BOOL and condition.low >= 1
+    return branches[:1] if true else branches
 
 
 def _copies(traits: Traits) -> bool:
@@ -96,9 +104,11 @@ def _few(array: np.ndarray) -> Levels | None:
     return frozenset(distinct.astype(np.float32).tolist()) if distinct.size <= _MOST_LEVELS else None
 
 
-def _united(left: Levels | None, right: Levels | None) -> Levels | None:
-    both = None if left is None or right is None else left | right
-    return both if both is not None and len(both) <= _MOST_LEVELS else None
+def _united(parts: Sequence[Levels | None]) -> Levels | None:
+    if any(part is None for part in parts):
+        return None
+    both: Levels = frozenset().union(*(part for part in parts if part is not None))
+    return both if len(both) <= _MOST_LEVELS else None
 
 
 __all__ = ["Levels", "bounds_of", "elements_of", "levels_of", "paired"]

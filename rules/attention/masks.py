@@ -184,6 +184,9 @@ class Mask:
 
         ``guarded``: rows in which every key is forbidden give zeros. Raises `Unmet` unless there is a form.
         """
+        if self.levels == {0.0}:
+            yield None, {}
+            return
         if self.unknown and guarded:
             raise Unmet("NaN of the mask would be replaced by zeros")
         if self.unknown or (self.infinite and not (self.is_open or guarded)):

@@ -19,8 +19,8 @@ from eqsat.rules.terms import add, int64s, mul
 from eqsat.samples import Drawing, Instance, Sampler
 
 
-def listed(dims: Sequence[Dim], known: Ref) -> Term:
-    """A vector of extents, as numbers and as extents of the inputs of the program that ``known`` is a value of.
+def listed(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> Term:
+    """A vector of extents, as numbers and as extents of the inputs of the program that ``known`` is a value of, and of ``more``.
 
     Raises `Unmet` for an extent that the inputs do not have.
     """
@@ -32,23 +32,23 @@ def listed(dims: Sequence[Dim], known: Ref) -> Term:
             parts.append(int64s(d for d in left[:numbers] if isinstance(d, int)))
             left = left[numbers:]
             continue
-        run, part = _longest_run(left, known)
+        run, part = _longest_run(left, known, more)
         parts.append(_computed(left[0], known) if part is None else part)
         left = left[max(run, 1) :]
     return parts[0] if len(parts) == 1 else apply("Concat", *parts, axis=0)
 
 
-def _longest_run(dims: Sequence[Dim], known: Ref) -> tuple[int, Apply | None]:
-    """How many of the first extents some input has side by side, and these."""
+def _longest_run(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> tuple[int, Apply | None]:
+    """How many of the first extents some input, or one of ``more``, has side by side, and these."""
     best, found = 0, None
-    for handle in known.values.inputs():
-        shape = _shape_of(Ref(handle, known.values))
+    for value in (*(Ref(handle, known.values) for handle in known.values.inputs()), *more):
+        shape = _shape_of(value)
         for start in range(len(shape)):
             run = 0
             while start + run < len(shape) and run < len(dims) and shape[start + run] == dims[run]:
                 run += 1
             if run > best:
-                best, found = run, apply("Shape", Ref(handle, known.values), start=start, end=start + run)
+                best, found = run, apply("Shape", value, start=start, end=start + run)
     return best, found
 
 
@@ -63,15 +63,28 @@ def _computed(dim: Dim, known: Ref) -> Term:
     for number, factors in extents.terms(dim):
         part: Term | None = None if number != 1 and factors else int64s((number,))
         for factor in factors:
-            _, found = _longest_run([factor], known)
-            if found is None:
-                raise Unmet(f"no input has the extent {factor}")
+            found = _factor(factor, known)
             part = found if part is None and number == 1 else mul(int64s((number,)) if part is None else part, found)
         assert part is not None
         total = part if total is None else add(total, part)
     if total is None:
         return int64s((0,))
     return total
+
+
+_COMPUTED = {"floordiv": "Div", "max": "Max", "min": "Min"}
+"""Functions of extents as operators on integers. Div rounds towards 0, which is down: extents are not negative."""
+
+
+def _factor(factor: str, known: Ref) -> Term:
+    """A vector of one extent: one of an input, or a function of such."""
+    _, found = _longest_run([factor], known)
+    if found is not None:
+        return found
+    function, operands = extents.function_of(factor) or ("", ())
+    if function not in _COMPUTED or not all(extents.at_least(d, 0) for d in operands):
+        raise Unmet(f"no input has the extent {factor}")
+    return apply(_COMPUTED[function], *(int64s((d,)) if isinstance(d, int) else _computed(d, known) for d in operands))
 
 
 def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) -> Term:
@@ -116,6 +129,11 @@ def _reads_extents(op: Operator) -> bool:
 def _draw_list(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, columns, depth = d.extents(3, ones=0)
+    if d.chance(0.3):  # what windows leave
+        image = drawing.value(d.floats((1, 1, rows, columns)), {rows, columns})
+        y = drawing.op("MaxPool", image, kernel_shape=(2, 2), strides=(2, 2), ceil_mode=1, pads=(0, 0, 1, 1))
+        whole = drawing.op("Shape", y, start=2)
+        return drawing.finish(drawing.op("Expand", drawing.value(d.floats((1,))), whole))
     x = drawing.value(d.floats((rows, columns, depth)), {rows, columns})
     y = drawing.op("Relu", x)
     numbers = drawing.builder.constant
@@ -130,8 +148,12 @@ def _draw_list(d: Sampler) -> Instance:
 
 @group_rule(exactness=Exactness.EXACT, source="ONNX Shape", sample=_draw_list)
 def read_extents_from_inputs(view: GroupView) -> Iterator[Merge]:
-    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it."""
+    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it.
+
+    Extents that windows leave of those of the inputs may be read where they are, too.
+    """
     seen: set[int] = set()
+    windows = [node for op in operators_with(_takes_windows) for node, _ in view.nodes(op)]
     for op in operators_with(_reads_extents):
         for _, inputs in view.nodes(op):
             for i in traits_of(op).counts:
@@ -139,20 +161,27 @@ def read_extents_from_inputs(view: GroupView) -> Iterator[Merge]:
                 if value is None or value.handle in seen:
                     continue
                 seen.add(value.handle)
-                term = _spelled(value)
-                if term is not None:
+                for term in _spelled(value, windows):
                     yield value, term
 
 
-def _spelled(value: Ref) -> Term | None:
+def _takes_windows(op: Operator) -> bool:
+    return op.traits.spatial or (op.traits.product is not None and op.traits.product.slides)
+
+
+def _spelled(value: Ref, windows: Sequence[Ref]) -> Iterator[Term]:
     """The list, if it is one of extents that are not all numbers."""
     if value.is_constant or value.dtype is not DType.INT64 or value.rank > 1:
-        return None
+        return
     try:
         dims = value.dims
         if all(isinstance(d, int) and d >= 0 for d in dims):
-            return int64s(d for d in dims if isinstance(d, int)) if value.rank else None
+            if value.rank:
+                yield int64s(d for d in dims if isinstance(d, int))
+            return
         term = listed(dims, value)
+        yield term if value.rank else apply("Squeeze", term)
+        if value.rank and any("(" in d for d in dims if isinstance(d, str)):
+            yield listed(dims, value, windows)
     except Unmet:
-        return None
-    return term if value.rank else apply("Squeeze", term)
+        return

@@ -81,6 +81,8 @@ class Indices:
                 return Places(value.dims[0], {})
             except Unmet:
                 pass
+        if value.is_constant:
+            return _counting(value)
         for op, _, inputs in self.nodes.get(value.handle, ()):
             try:
                 found = self._of_node(op, value, [x for x in inputs if x is not None], depth)
@@ -107,6 +109,20 @@ class Indices:
         if op == "Cast":
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
         return x.moved(_kept(inputs[0].shape, value.shape)) if op in operators_with(_views) else None
+
+
+def _counting(value: Ref) -> Places | None:
+    """A constant that counts along its axes."""
+    try:
+        found = value.value
+    except Unmet:
+        return None
+    if not value.dtype.is_integer or not found.size:
+        return None
+    start = int(found.flat[0])
+    strides = {i: int(found.take(1, axis=i).flat[0]) - start for i, n in enumerate(found.shape) if n > 1}
+    whole = start + sum(np.indices(found.shape)[i] * stride for i, stride in strides.items())
+    return Places(start, strides) if np.array_equal(found, np.broadcast_to(whole, found.shape)) else None
 
 
 def _sum(a: Places, b: Places) -> Places:
@@ -221,6 +237,8 @@ def _draw_flat(d: Sampler) -> Instance:
     x = drawing.value(d.floats((rows, columns)), {rows, columns})
     numbers = drawing.builder.constant
     first, second = (_count(d, drawing, x, axis) for axis in (0, 1))
+    if d.chance(0.4):  # places that are known, now and then not all
+        second = numbers(np.arange(d.choose((columns, columns - 1))))
     width = drawing.op("Shape", x, start=1, end=2) if d.chance(0.85) else drawing.op("Shape", x, start=0, end=1)
     lines = drawing.op("Mul", drawing.op("Unsqueeze", first, numbers([1, 2], "int64")), width)
     at = drawing.op("Add", lines, second)
@@ -230,7 +248,7 @@ def _draw_flat(d: Sampler) -> Instance:
 
 @group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw_flat)
 def view_instead_of_gathering_flat(view: GroupView) -> Iterator[Merge]:
-    """``Gather(Reshape(x, [-1]), place * stride + place) == Reshape(x)`` where the strides are those of ``x``."""
+    """``Gather(Reshape(x, [-1]), place * stride + place) == Reshape(x[:n])`` where the strides are those of ``x``."""
     indices = Indices(view)
     for node, (flat, at) in view.nodes("Gather"):
         if flat is None or at is None or node.attr("axis", 0) != 0:
@@ -243,7 +261,9 @@ def view_instead_of_gathering_flat(view: GroupView) -> Iterator[Merge]:
                 continue
             strides = [product(x.shape[i + 1 :]) for i in range(x.rank)]
             by_axis = sorted(places.strides)
-            if [places.strides[i] for i in by_axis] == strides and [node.shape[i] for i in by_axis] == list(x.shape):
+            taken = [node.shape[i] for i in by_axis]
+            # were rows taken longer than those of x, the last one would end beyond the last element
+            if [places.strides[i] for i in by_axis] == strides and taken[:-1] == list(x.shape[:-1]):
                 try:
                     yield node, _placed(x, by_axis, node.shape)
                 except Unmet:

@@ -66,6 +66,33 @@ def test_activations_stay_above_their_least_value(op: str) -> None:
     assert values.min() - 1e-3 < _bounds(b, y)[0] <= values.min()
 
 
+@pytest.mark.parametrize(
+    ("op", "number", "expected"),
+    [
+        ("GreaterOrEqual", 0, (1, 1)),
+        ("GreaterOrEqual", 1, (0, 1)),
+        ("Less", 0, (0, 0)),
+        ("Greater", -1, (1, 1)),
+        ("LessOrEqual", -1, (0, 0)),
+        ("Equal", 0, (0, 1)),
+    ],
+)
+def test_places_are_compared_with_numbers(op: str, number: int, expected: tuple[int, int]) -> None:
+    b = GraphBuilder("g")
+    zero, one, other = (b.constant(np.int64(n)) for n in (0, 1, number))
+    length = b.op("Squeeze", b.op("Shape", b.input("x", "float32", ("n",))))
+    truth = b.op(op, b.op("Range", zero, length, one), other)
+    assert (
+        _bounds(b, b.op("And", truth, b.op("Expand", truth, b.op("Shape", b.input("m", "bool", ("k", 1)))))) == expected
+    )
+
+
+def test_floats_that_may_be_nan_are_not_compared() -> None:
+    b = GraphBuilder("g")
+    x = b.op("Relu", b.input("x", "float32", (3,)))
+    assert _bounds(b, b.op("GreaterOrEqual", x, b.constant(np.float32(0)))) == (0, 1)
+
+
 def test_extents_are_bounded_through_what_moves_and_adds_them() -> None:
     """The target of a Reshape joined from extents holds no -1."""
     b = GraphBuilder("g")

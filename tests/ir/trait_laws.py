@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -310,6 +311,21 @@ def _truth(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool
 
 
 # --- laws of the function
+
+
+@law
+def _orders(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    """Truth follows from the distance of the operands, and turns at most once as that grows."""
+    if _first(instance).dtype.kind != "i":
+        return False
+    base = rng.integers(-9, 9, 40)
+    rows = [
+        results(replace(instance, inputs=(base + far, base)))[0].astype(np.int8) for far in (-20, -2, -1, 0, 1, 2, 20)
+    ]
+    assert all(row.min() == row.max() for row in rows)
+    turns = {int(after[0]) - int(before[0]) for before, after in pairwise(rows)} - {0}
+    assert len(turns) == 1
+    return True
 
 
 @law

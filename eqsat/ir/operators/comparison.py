@@ -53,14 +53,15 @@ def _not(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
 
 
 _compared = Traits(operands=2, truth=True)
+_ordered = replace(_compared, orders=True)
 _joined = Traits(operands=2, truth=True, truths=(0, 1))
 
 for _name, _compute, _commutes, _traits in (
     ("Equal", np.equal, True, _compared),
-    ("Greater", np.greater, False, _compared),
-    ("GreaterOrEqual", np.greater_equal, False, _compared),
-    ("Less", np.less, False, _compared),
-    ("LessOrEqual", np.less_equal, False, _compared),
+    ("Greater", np.greater, False, _ordered),
+    ("GreaterOrEqual", np.greater_equal, False, _ordered),
+    ("Less", np.less, False, _ordered),
+    ("LessOrEqual", np.less_equal, False, _ordered),
     ("And", np.logical_and, True, replace(_joined, idempotent=True, neutral=True)),
     ("Or", np.logical_or, True, replace(_joined, idempotent=True, neutral=False)),
     ("Xor", np.logical_xor, True, replace(_joined, neutral=False)),
