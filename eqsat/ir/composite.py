@@ -49,6 +49,7 @@ def define_composite(
     commutative: bool = False,
     defaults: Mapping[str, Any] = MappingProxyType({}),
     traits: Traits = NO_TRAITS,
+    outline: InferRule | None = None,
 ) -> Operator:
     """Registers an operator that means what ``expand`` builds.
 
@@ -84,6 +85,7 @@ def define_composite(
         defaults=defaults,
         traits=traits,
         counts_parts=flops is None,
+        outline=outline,
     )
 
 

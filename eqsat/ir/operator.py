@@ -111,7 +111,7 @@ class Operator:
     default domain, for files that may not use this one (`eqsat.ir.composite`). ``defaults``: of attributes, those that
     no schema states: a value, or a function of the rank of the result. ``traits``: what else is true of it. ``counts_parts``:
     ``flops`` builds the parts, so it gets the types as they are: numbers in place of symbols may contradict one another
-    inside.
+    inside. ``outline``: the types of results of uses that are not covered otherwise, and so opaque: other widths, other formats.
     """
 
     name: str
@@ -126,6 +126,7 @@ class Operator:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     traits: Traits = NO_TRAITS
     counts_parts: bool = False
+    outline: InferRule | None = None
 
     def folds_exactly(self, attributes: Attributes) -> bool:
         """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
@@ -161,6 +162,7 @@ def define(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     traits: Traits = NO_TRAITS,
     counts_parts: bool = False,
+    outline: InferRule | None = None,
 ) -> Operator:
     """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
@@ -178,6 +180,7 @@ def define(
         defaults,
         traits,
         counts_parts,
+        outline,
     )
     _REGISTRY[name] = made
     operators_with.cache_clear()

@@ -288,6 +288,20 @@ def test_sequences_and_custom_domains() -> None:
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
 
 
+@pytest.mark.parametrize(("attribute", "value"), [("accuracy_level", 4), ("bits", 8)])
+def test_uses_of_an_operator_that_are_not_covered_have_types(attribute: str, value: int) -> None:
+    """Exports say nothing of what is behind weights that were quantised afterwards."""
+    x = np.zeros((2, 5, 64), np.float32)
+    parts = {"w": np.zeros((24, 2, 16 if value == 4 else 32), np.uint8), "s": np.ones((24, 2), np.float32)}
+    how = {"K": 64, "N": 24, "block_size": 32, "bits": 4, attribute: value}
+    product = node("MatMulNBits", ["x", "w", "s"], ["t"], domain="com.microsoft", **how)
+    source = model([product, node("Exp", ["t"])], {"x": x}, parts, shapes={"x": ("batch", "seq", 64)})
+    source.opset_import.add(domain="com.microsoft", version=1)
+    graph = load_onnx(source)
+    assert graph.nodes[0].opaque
+    assert str(graph.type_of("y")) == "float32[batch, seq, 24]"
+
+
 def test_stale_types_are_ignored() -> None:
     stale = [helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 3])]
     source = model([node("Relu", ["x"], ["r"]), node("Exp", ["r"])], {"x": X}, shapes={"x": ("n", 3)}, value_info=stale)

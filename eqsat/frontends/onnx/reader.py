@@ -188,6 +188,7 @@ class Reader:
             types = {i: t for i in raw.inputs if i and (t := self.type_of(i)) != UNKNOWN}
             values = {i: v for i in types if (v := self._value(i)) is not None}
             found = infer_at_opset(raw.proto, self.opset, types, values)
+        found |= self._outlined(node, raw)
         bodies = [body.graph for body in bodies_of(node.attributes)]
         for i, name in enumerate(node.outputs):
             if not name:
@@ -202,6 +203,22 @@ class Reader:
                 if not raw.has_body:
                     raise
                 self.types[name] = own  # the bodies say more than the file
+
+    def _outlined(self, node: Node, raw: RawNode) -> dict[str, Type]:
+        """The types of what a node makes whose operator is defined, though not this use of it."""
+        definition = operator(node.op, node.domain) if node.domain else None
+        if definition is None or definition.outline is None:
+            return {}
+        attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
+        if isinstance(attributes, str):
+            return {}
+        types = [self.type_of(i) if i else None for i in node.inputs]
+        values = [self._value(i) if i else None for i in node.inputs]
+        try:
+            found = definition.outline(Application(node.key, attributes, types, values, len(node.outputs)))
+        except (EqsatError, LookupError, TypeError, ValueError):
+            return {}
+        return dict(zip(node.outputs, found, strict=False))
 
     def _infer(self, node: Node) -> None:
         definition = operator(node.op, node.domain)

@@ -65,4 +65,10 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     return 2.0 * inner * (size or columns)
 
 
-define_composite(f"com.microsoft::{NAME}", _matmul_nbits, Kind.ANCHOR, flops=_flops)
+def _outline(app: Application) -> tuple[Type, ...]:
+    """The type of a product by weights of any width, order and precision."""
+    x = app.tensor(0)
+    return (TensorType(x.dtype, None if x.shape is None else (*x.shape[:-1], int(app.attributes["N"]))),)
+
+
+define_composite(f"com.microsoft::{NAME}", _matmul_nbits, Kind.ANCHOR, flops=_flops, outline=_outline)
