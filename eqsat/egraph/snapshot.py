@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat.egraph.egraph import EGraph, ENode, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.at_load import foldable
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,30 @@ class Snapshot:
     @property
     def size(self) -> int:
         return sum(len(nodes) for nodes in self.classes.values())
+
+    def to_networkx(self) -> nx.MultiDiGraph[Any]:
+        """The e-graph as a bipartite `networkx.MultiDiGraph`: of classes and of the e-nodes between them.
+
+        Edges lead from a class to its e-nodes, and from an e-node to the classes it reads (``position``).
+        Classes are ``("class", representative)``, with ``bipartite`` 0, ``type`` and ``constant``. E-nodes are
+        ``("node", handle)``, with ``bipartite`` 1, ``op``, ``attributes`` and ``rule``, the one that made it, empty for the
+        original program. All have ``label``.
+        """
+        import networkx as nx
+
+        network: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+        for cls, items in self.classes.items():
+            type = str(self.egraph.full_type_of(cls))
+            constant = cls in self.constants
+            network.add_node(("class", cls), bipartite=0, label=type, type=type, constant=constant)
+            for item in items:
+                node, key = item.node, ("node", item.handle)
+                attributes = dict(node.attributes)
+                network.add_node(key, bipartite=1, label=node.key, op=node.key, attributes=attributes, rule=node.rule)
+                network.add_edge(("class", cls), key)
+                for position, child in enumerate(item.children):
+                    network.add_edge(key, ("class", child), position=position)
+        return network
 
     def known_at_load(self, kept: frozenset[str] = frozenset()) -> frozenset[int]:
         """Classes that some e-node computes from constants only, directly or through others, by operators that are not ``kept``

@@ -277,15 +277,6 @@ def symbols(dim: Dim) -> frozenset[str]:
     return frozenset(found)
 
 
-def function_of(factor: str) -> tuple[str, tuple[Dim, ...]] | None:
-    """The function, one of `FUNCTIONS`, and operands that a factor is made of; ``None`` for a symbol.
-
-    >>> function_of("floordiv(seq + 1, 2)")
-    ('floordiv', ('seq + 1', 2))
-    """
-    return _call(factor)
-
-
 def is_nameless(dim: Dim) -> bool:
     """Whether an extent is made of one of which nothing is known."""
     return isinstance(dim, str) and "?" in dim and any(s.startswith("?") for s in symbols(dim))

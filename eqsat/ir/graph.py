@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eqsat.errors import ModelError
 from eqsat.ir.constants import Constant
 from eqsat.ir.types import UNKNOWN, Type
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,27 @@ class Graph:
         from eqsat.ir.text import graph_to_text
 
         return graph_to_text(self)
+
+    def to_networkx(self) -> nx.MultiDiGraph[Any]:
+        """The graph as a `networkx.MultiDiGraph`, from what is read to what reads it.
+
+        Its nodes are indices into ``nodes`` and pairs ``("input", name)``, ``("constant", name)``, ``("output", name)``. All have
+        ``role`` (``operator``, ``input``, ``constant``, ``output``) and ``label``; operators also ``op``, ``name``, ``kind``
+        (`eqsat.ir.operator.Kind`), ``attributes``, ``opaque`` and ``device``; the others ``type``. An edge for each value that is
+        read, at each ``position``, has ``value``, ``type`` and ``bytes`` (symbolic extents count as elsewhere, 0 if unknown).
+
+        >>> import eqsat, networkx
+        >>> b = eqsat.GraphBuilder()
+        >>> x = b.input("x", "float32", (2, 3))
+        >>> network = b.finish({"y": b.op("Mul", b.op("Exp", x), x)}).to_networkx()
+        >>> [network.nodes[n]["label"] for n in networkx.lexicographical_topological_sort(network, key=str)]
+        ['x', 'Exp', 'Mul', 'y']
+        >>> sorted((b, data["bytes"]) for _, b, data in network.out_edges(("input", "x"), data=True))
+        [(0, 24), (1, 24)]
+        """
+        from eqsat.ir.networks import network_of
+
+        return network_of(self)
 
     def same_as(self, other: Graph) -> bool:
         """Whether both graphs have the same nodes, inputs, outputs and constant contents (names of nodes aside)."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
+from eqsat.ir.networks import connect
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,40 @@ class Program:
     def kernel_count(self) -> int:
         """Kernels that launch (views do not)."""
         return sum(kernel.template != "view" for kernel in self.kernels)
+
+    def to_networkx(self, prices: Sequence[float] = ()) -> nx.MultiDiGraph[Any]:
+        """The kernels as a `networkx.MultiDiGraph`, from what writes a value to what reads it.
+
+        Its nodes are indices into ``kernels``, pairs ``("input", name)``, ``("output", name)``, and ``("constant", name)`` for
+        outputs that no kernel computes. All have ``role`` and ``label``; kernels also ``template``, ``operators``, ``rules``,
+        ``exactness``, ``bytes_read``, ``bytes_written``, and ``price`` where ``prices``, one for each kernel, are given (as by
+        `eqsat.fusion.price_works`). Edges are as in `Graph.to_networkx`; constants that kernels read are no edges, and no bytes.
+        """
+        import networkx as nx
+
+        graph = self.graph
+        network: nx.MultiDiGraph[Any] = nx.MultiDiGraph(name=graph.name)
+        for index, kernel in enumerate(self.kernels):
+            network.add_node(
+                index,
+                role="kernel",
+                label=kernel.name,
+                template=kernel.template,
+                operators=tuple(graph.nodes[i].key for i in kernel.nodes),
+                rules=kernel.rules,
+                exactness=kernel.exactness.label,
+            )
+        if prices:
+            nx.set_node_attributes(network, dict(enumerate(prices)), "price")
+        maker = {v: index for index, kernel in enumerate(self.kernels) for v in kernel.outputs}
+        read = ((v, i, position) for i, kernel in enumerate(self.kernels) for position, v in enumerate(kernel.inputs))
+        connect(network, graph, maker, read, [v for v in graph.outputs if v in graph.constants])
+        for index in range(len(self.kernels)):
+            written = {data["value"]: data["bytes"] for _, _, data in network.out_edges(index, data=True)}
+            network.nodes[index]["bytes_written"] = sum(written.values())
+            read_bytes = {data["value"]: data["bytes"] for _, _, data in network.in_edges(index, data=True)}
+            network.nodes[index]["bytes_read"] = sum(read_bytes.values())
+        return network
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Outputs by name, computed by the reference interpreter in numpy."""

@@ -123,7 +123,7 @@ def test_check_finds_undefined_and_doubly_defined_values() -> None:
         graph.with_nodes((*graph.nodes, Node("Relu", ("x",), ("y",)))).check()
 
 
-@pytest.mark.parametrize("module", ["ir.types", "ir.text", "ir.build", "ir.extents", "frontends"])
+@pytest.mark.parametrize("module", ["ir.types", "ir.text", "ir.build", "ir.extents", "ir.graph", "frontends"])
 def test_documented_examples(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"eqsat.{module}"))
     assert result.attempted > 0

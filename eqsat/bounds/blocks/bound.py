@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import NamedTuple
 
-from eqsat.bounds.blocks.block import block_of, equal_blocks
+from eqsat.bounds.blocks.block import Block, block_of, equal_blocks
 from eqsat.bounds.blocks.detours import without_detours
 from eqsat.bounds.blocks.gluing import Gluing, Placed, placed
 from eqsat.bounds.blocks.search import BlockSearch, SharedTime
@@ -70,7 +70,7 @@ def blockwise_bound(
     ``slack``: so far may the bound stay below the best, as a part of the price of ``kernels``, in equal parts for all blocks.
     ``workers``: processes for the blocks.
     """
-    started = time.perf_counter()
+    deadline = time.perf_counter() + time_limit_s
     rates = rates_of(model, target)
     if rates is None or rates.view:
         return None
@@ -89,8 +89,8 @@ def blockwise_bound(
     if coarse and not rates.operator:
         without_detours(merged.graph, target)
     known = _with_alike(merged.graph, focus_of(graph, target, rates, merged, kernels).heavy)
-    repeated = _repeated(graph, merged)
     undivided = _of_slow_kernels(merged.graph, target, known, prerequisites)
+    repeated = _repeated(graph, merged)
     parts = separated(merged.graph, target, repeated, undivided)
     if parts is None and by_bytes:
         parts = separated(merged.graph, target, repeated)
@@ -101,52 +101,90 @@ def blockwise_bound(
     blocks = [block_of(parts, position, target, prices, prerequisites) for position in range(len(parts.separators) + 1)]
     if not by_bytes and max(len(block.operations) for block in blocks) > _MOST_IN_ONE * len(merged.graph.operations):
         return None
-    keys = equal_blocks(blocks, shared)
-    count = Counter(key for key, _ in keys)
     least = slack * sum(kernel.price for kernel in kernels) / len(blocks)
-    deadline = started + time_limit_s
-    workers = workers or Workers(1)
-    times = SharedTime(deadline, workers.count)
-    searches: dict[object, BlockSearch] = {}
-    found: list[BlockSearch] = []
-    toll = 0.0
-    carried: Carried = {}
-    for block, (key, _) in zip(blocks, keys, strict=True):
-        whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
-        search = searches.get(whole)
-        if search is None:
-            block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
-            near = frozenset(n for c, n in block.classes.items() if c in shared)
-            heavy = {new: known[old] for old, new in block.operations.items() if old in known}
-            search = BlockSearch(
-                block, target, rates, Focus(heavy, near, shared_only=by_bytes), least, exact=not by_bytes
-            )
-            if not search.submit(workers, times, deadline, count[key] ** 0.5):
-                workers.drop()
-                return None
-            searches[whole] = search
-        found.append(search)
-        toll, carried = search.toll, search.carried
-    workers.finish()
-    gluing = Gluing(merged.graph, target)
-    chosen: dict[BlockSearch, list[Placed]] = {}
-    for search, block, (_, order) in zip(found, blocks, keys, strict=True):
-        if search.bound is None:
-            return None
-        if search not in chosen:
-            chosen[search] = placed(block, order, search.groups)
-        gluing.add(block, order, chosen[search])
-    total = _sum(found)
-    if prerequisites is not None and all(search.charges for search in found[1:]):
-        total = max(total, _charged(found, workers, times))
-    groups = gluing.groups()
+    chain = _Chain(target, rates, blocks, shared, known, least, exact=not by_bytes)
+    if not chain.search(workers or Workers(1), deadline):
+        return None
+    groups = chain.groups(merged.graph)
     used = {index for cls in parts.shared for index in merged.graph.members[cls]}
     used.update(index for group in groups for index in group.operations)
     return Blockwise(
-        total,
-        _spelled_out(graph, usable, merged, used),
-        [in_graph(group, merged) for group in groups],
+        chain.bound(), _spelled_out(graph, usable, merged, used), [in_graph(group, merged) for group in groups]
     )
+
+
+class _Chain:
+    """The blocks of a graph from the leaves up, and what is looked for in them: equal ones are looked at once.
+
+    ``shared``: classes that several kernels read; ``known``: which anchors are bound by operations. ``least``: how far the bound
+    of a block may stay below the best; ``exact``: whether that of its parts may not.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        rates: Rates,
+        blocks: Sequence[Block],
+        shared: frozenset[int],
+        known: Mapping[int, bool],
+        least: float,
+        *,
+        exact: bool,
+    ) -> None:
+        self._target = target
+        self._rates = rates
+        self._blocks = blocks
+        self._shared = shared
+        self._known = known
+        self._least = least
+        self._exact = exact
+        self._keys = equal_blocks(blocks, shared)
+        self._found: list[BlockSearch] = []
+
+    def search(self, workers: Workers, deadline: float) -> bool:
+        """Looks at all blocks; whether each has a bound in time."""
+        count = Counter(key for key, _ in self._keys)
+        self._workers, self._times = workers, SharedTime(deadline, workers.count)
+        searches: dict[object, BlockSearch] = {}
+        toll = 0.0
+        carried: Carried = {}
+        for block, (key, _) in zip(self._blocks, self._keys, strict=True):
+            whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
+            search = searches.get(whole)
+            if search is None:
+                search = self._search_of(block, toll, carried)
+                if not search.submit(workers, self._times, deadline, count[key] ** 0.5):
+                    workers.drop()
+                    return False
+                searches[whole] = search
+            self._found.append(search)
+            toll, carried = search.toll, search.carried
+        workers.finish()
+        return all(search.bound is not None for search in self._found)
+
+    def _search_of(self, block: Block, toll: float, carried: Carried) -> BlockSearch:
+        block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
+        near = frozenset(n for c, n in block.classes.items() if c in self._shared)
+        heavy = {new: self._known[old] for old, new in block.operations.items() if old in self._known}
+        focus = Focus(heavy, near, shared_only=not self._exact)
+        return BlockSearch(block, self._target, self._rates, focus, self._least, exact=self._exact)
+
+    def groups(self, graph: FusionGraph) -> list[ChosenGroup]:
+        """The kernels of the blocks, glued together."""
+        gluing = Gluing(graph, self._target)
+        chosen: dict[BlockSearch, list[Placed]] = {}
+        for search, block, (_, order) in zip(self._found, self._blocks, self._keys, strict=True):
+            if search not in chosen:
+                chosen[search] = placed(block, order, search.groups)
+            gluing.add(block, order, chosen[search])
+        return gluing.groups()
+
+    def bound(self) -> float:
+        """The bound of all blocks: the better one of two where anchored kernels may be charged for what is lost else."""
+        total = _sum(self._found)
+        if self._exact and all(search.charges for search in self._found[1:]):
+            total = max(total, _charged(self._found, self._workers, self._times))
+        return total
 
 
 def _sum(found: Sequence[BlockSearch]) -> float:
