@@ -82,7 +82,11 @@ def _bracket(tokens: list[str]) -> tuple[str, list[str]]:
 
 @cache
 def function_of(atom: str) -> tuple[str, tuple[Dim, ...]] | None:
-    """The function and operands that a factor is made of; ``None`` for a symbol."""
+    """The function, one of `FUNCTIONS`, and operands that a factor is made of; ``None`` for a symbol.
+
+    >>> function_of("floordiv(seq + 1, 2)")
+    ('floordiv', ('seq + 1', 2))
+    """
     name, bracket, inside = atom.partition("(")
     if not bracket or name not in FUNCTIONS:
         return None
@@ -275,15 +279,6 @@ def symbols(dim: Dim) -> frozenset[str]:
         called = function_of(atom)
         found.update(*map(symbols, called[1])) if called else found.add(atom)
     return frozenset(found)
-
-
-def function_of(factor: str) -> tuple[str, tuple[Dim, ...]] | None:
-    """The function, one of `FUNCTIONS`, and operands that a factor is made of; ``None`` for a symbol.
-
-    >>> function_of("floordiv(seq + 1, 2)")
-    ('floordiv', ('seq + 1', 2))
-    """
-    return _call(factor)
 
 
 def is_nameless(dim: Dim) -> bool:
