@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-all test-torch package-check lint bench clean
+.PHONY: help demo test test-all test-torch package-check lint docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -47,6 +47,10 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: $(STAMP)  ## build the documentation site in build/site; warnings are errors
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import numpy as np
 
 from eqsat.cost.custom import CostFunction, as_cost_model
-from eqsat.cost.model import CostModel
+from eqsat.cost.model import CostModel, Rates
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError, choices
 
@@ -47,7 +47,7 @@ class Options:
     """
 
     target: str | Target = "onnxruntime-cpu"
-    cost: str | CostModel | CostFunction | None = None
+    cost: str | CostModel | CostFunction | Rates | None = None
     numerics: str = "lsb"
     dims: Mapping[str, int] = field(default_factory=dict)
     assume: Mapping[str, int] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class AllOptions(SharedOptions, total=False):
     """Types of `Options` by name, for functions that take them as keywords: type checkers and editors know them by this."""
 
     target: str | Target
-    cost: str | CostModel | CostFunction | None
+    cost: str | CostModel | CostFunction | Rates | None
     memory_budget_bytes: int | None
     verify: bool
     verification_runs: int

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, utils
 import eqsat
 from eqsat.ir.operator import Kind, kind_of
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.inflate import MODELS, inflate
 
 HIDDEN = "/m/embeddings/LayerNorm/LayerNormalization_output_0"
@@ -61,7 +61,9 @@ def levels(graph: eqsat.Graph) -> list[list[eqsat.Node]]:
             readers.setdefault(value, []).append(node)
     depth: dict[str, int] = {}
     for node in reversed(graph.nodes):
-        depth[node.outputs[0]] = 1 + max((depth[r.outputs[0]] for o in node.outputs for r in readers.get(o, ())), default=-1)
+        depth[node.outputs[0]] = 1 + max(
+            (depth[r.outputs[0]] for o in node.outputs for r in readers.get(o, ())), default=-1
+        )
     rows: list[list[eqsat.Node]] = [[] for _ in range(max(depth.values()) + 1)]
     for node in graph.nodes:
         rows[depth[node.outputs[0]]].append(node)
@@ -84,11 +86,12 @@ def drawing(graph: eqsat.Graph, title: str, left: float, width: float) -> Iterat
     for node in graph.nodes:
         x, y = centre[node.outputs[0]]
         for a, b in sorted({centre[value] for value in node.inputs if value in centre}):
-            bend = (y - b) / 2
-            yield f'<path d="M{a:.0f} {b + HEIGHT / 2:.0f}C{a:.0f} {b + bend:.0f} {x:.0f} {y - bend:.0f} {x:.0f} {y - HEIGHT / 2:.0f}"/>'
+            start, end, bend = b + HEIGHT / 2, y - HEIGHT / 2, (y - b) / 2
+            yield f'<path d="M{a:.0f} {start:.0f}C{a:.0f} {b + bend:.0f} {x:.0f} {y - bend:.0f} {x:.0f} {end:.0f}"/>'
     for node in graph.nodes:
         x, y = centre[node.outputs[0]]
-        box = f'x="{x - WIDTH / 2:.0f}" y="{y - HEIGHT / 2:.0f}" width="{WIDTH}" height="{HEIGHT}"'
+        width = max(WIDTH, 6.5 * len(node.op))
+        box = f'x="{x - width / 2:.0f}" y="{y - HEIGHT / 2:.0f}" width="{width:.0f}" height="{HEIGHT}"'
         yield f'<rect {box} rx="4" fill="{COLOURS[kind_of(node)][0]}"/><text x="{x:.0f}" y="{y + 4:.0f}">{node.op}</text>'
 
 

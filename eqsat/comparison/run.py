@@ -13,7 +13,7 @@ from eqsat.comparison.differences import difference
 from eqsat.comparison.measures import Measures, measure
 from eqsat.comparison.table import Comparison, Row
 from eqsat.cost.custom import CostFunction, as_cost_model
-from eqsat.cost.model import CostModel
+from eqsat.cost.model import CostModel, Rates
 from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError
 from eqsat.extraction import ChosenKernel, Extraction, extract_program
@@ -35,7 +35,7 @@ LEAST_SHARE_S = 1.0
 def compare(
     source: Any,
     *,
-    cost: Sequence[str | CostModel | CostFunction] = COST_MODELS,
+    cost: Sequence[str | CostModel | CostFunction | Rates] = COST_MODELS,
     target: Sequence[str | Target] = ("onnxruntime-cpu",),
     progress: Progress | None = None,
     **options: Unpack[SharedOptions],

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.cost.model import COST_MODELS, CostModel, FormulaModel, Work, find_cost_model
+from eqsat.cost.model import COST_MODELS, CostModel, FormulaModel, Rates, Work, find_cost_model
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError
 
@@ -17,8 +17,8 @@ CostFunction = Callable[[Work], float] | Callable[[Work, Target], float]
 """A price for one kernel: a pure function of its `Work`, or of its `Work` and the `Target`."""
 
 
-def as_cost_model(cost: str | CostModel | CostFunction) -> CostModel:
-    """The cost model that ``cost`` names, is, or computes.
+def as_cost_model(cost: str | CostModel | CostFunction | Rates) -> CostModel:
+    """The cost model that ``cost`` names, is, computes, or states by its terms.
 
     A function and a model of one's own are checked at every call: a price is a number that is not negative, or infinite
     where the target has no such kernel. Raises `OptionError` for an unknown name or something that cannot price kernels.
@@ -27,6 +27,9 @@ def as_cost_model(cost: str | CostModel | CostFunction) -> CostModel:
         return find_cost_model(cost)
     if isinstance(cost, FormulaModel | CheckedModel | WeightedModel | LargeValueModel):
         return cost
+    if isinstance(cost, Rates):
+        _check_rates(cost)
+        return FormulaModel("rates", "units", cost.price, str(cost), lambda target: cost)
     price: Callable[..., Any] | None = getattr(cost, "kernel_cost", None)
     if price is not None:
         name = str(getattr(cost, "name", type(cost).__name__))
@@ -41,6 +44,16 @@ def as_cost_model(cost: str | CostModel | CostFunction) -> CostModel:
     if _arguments(function, name) == 1:
         return CheckedModel(name, "units", lambda work, target: function(work))
     return CheckedModel(name, "units", function)
+
+
+def _check_rates(rates: Rates) -> None:
+    """Raises `OptionError` for terms that are no price, or of which the bounds do not hold."""
+    for name in ("launch", "operator", "byte", "view"):
+        value = getattr(rates, name)
+        if not 0 <= value < math.inf:
+            raise OptionError(f"{rates}: {name} is {value}; it must be a number >= 0")
+    if rates.view > rates.operator:
+        raise OptionError(f"{rates}: a view costs more than an operator; it must not")
 
 
 def _arguments(function: Callable[..., Any], name: str) -> int:

@@ -66,13 +66,20 @@ class NamedModel(CostModel, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """A cost model as ``launch + operator * operators + max(byte * bytes, operations / peak)``; ``view``: for each view."""
+    """A cost model by its terms: ``launch + operator * operators + max(byte * bytes, operations / peak)``; operators of kernels
+    that launch nothing cost ``view`` each. Bounds over all kernels of a target that fuses need this form."""
 
     launch: float = 0.0
     operator: float = 0.0
     byte: float = 0.0
     counts_operations: bool = False
     view: float = 0.0
+
+    def price(self, work: Work, target: Target) -> float:
+        if _free(work, target):
+            return self.view * len(work.operators)
+        operations_s = work.flops / target.peak(work.dtype) if self.counts_operations else 0.0
+        return self.launch + self.operator * len(work.operators) + max(self.byte * work.bytes, operations_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,11 @@ def _bracket(tokens: list[str]) -> tuple[str, list[str]]:
 
 @cache
 def function_of(atom: str) -> tuple[str, tuple[Dim, ...]] | None:
-    """The function and operands that a factor is made of; ``None`` for a symbol."""
+    """The function, one of `FUNCTIONS`, and operands that a factor is made of; ``None`` for a symbol.
+
+    >>> function_of("floordiv(seq + 1, 2)")
+    ('floordiv', ('seq + 1', 2))
+    """
     name, bracket, inside = atom.partition("(")
     if not bracket or name not in FUNCTIONS:
         return None

@@ -10,20 +10,29 @@ from brute_force import ALL, KINDS, LIGHT, optimum, random_problem, target
 
 from eqsat.bounds.bound import Attempt, relaxed_bound
 from eqsat.bounds.kernels import covering_of
-from eqsat.cost.model import find_cost_model
+from eqsat.cost.custom import as_cost_model
+from eqsat.cost.model import Rates, find_cost_model
 from eqsat.cost.target import Stage, Target, Template
+from eqsat.errors import OptionError
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.fusion.merging import merge_kernels
 from eqsat.ir.types import DType, TensorType
 
+TERMS = (
+    Rates(launch=3.0, operator=0.5, byte=0.02),
+    Rates(launch=1.0, operator=0.4, byte=0.01, counts_operations=True, view=0.3),
+    Rates(operator=1.0),
+)
+"""Cost models of one's own, by their terms."""
 
-@pytest.mark.parametrize("cost", ["kernels", "bytes", "roofline", "roofline-launch"])
+
+@pytest.mark.parametrize("cost", ["kernels", "bytes", "roofline", "roofline-launch", *TERMS], ids=str)
 @pytest.mark.parametrize("recompute", [LIGHT, ALL])
-def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) -> None:
+def test_bound_is_never_above_the_optimum(cost: str | Rates, recompute: frozenset[str]) -> None:
     machine = target(recompute, 16)
-    model = find_cost_model(cost)
+    model = as_cost_model(cost)
     total = total_best = 0.0
     for seed in range(70):
         graph = random_problem(seed)
@@ -193,3 +202,12 @@ def test_other_machines_have_no_relaxation() -> None:
 def test_no_time_means_no_bound() -> None:
     machine, model = target(LIGHT, 16), find_cost_model("roofline")
     assert relaxed_bound(random_problem(0), machine, model, time_limit_s=0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [(Rates(byte=-1.0), "byte is -1.0"), (Rates(operator=1.0, view=2.0), "a view costs more than an operator")],
+)
+def test_terms_that_are_no_price_are_refused(rates: Rates, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        as_cost_model(rates)
