@@ -98,10 +98,15 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("shift_shifted_layer_normalization", "g + c finite"),
         ("move_scale_behind_movement", "the scale is finite"),
         ("move_scale_behind_movement", "a border is of zeros"),
+        ("recognise_attention", "a number that replaces scores leaves nothing of masks beside it"),
+        ("recognise_attention", "factors for each head have the precision of the queries"),
+        ("recognise_attention", "of scores beside the sum of two masks as much is left as beside one after the other"),
+        ("recognise_attention", "of scores in float32 the mask leaves as much as in float16"),
+        ("recognise_attention", "scores are replaced where they are grouped as in their product"),
     }
 )
 """Instances that show the need are too rare: it is shown of another rule with the same condition, or by ``test_affine.py``,
-``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
+``test_attention.py``, ``test_attention_masks.py``, ``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
 
 ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
     {
