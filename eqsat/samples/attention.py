@@ -85,13 +85,14 @@ def _lead(d: Sampler) -> tuple[int, ...]:
 
 def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
     shape: Any = d.choose(((), (1,), (1,) * rank))
-    number = d.choose((0.125, 0.25, -0.5, 2.0, 0.3)) if d.chance(0.9) else 0.0
-    return drawing.value(fixed(np.full(shape, number, np.float32)))
+    return drawing.value(fixed(np.full(shape, d.choose((0.125, 0.25, -0.5, 2.0, 0.3)), np.float32)))
 
 
 def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     kind = d.integer(0, 9)
     rank = len(shape)
+    if kind == 0 and d.chance(0.1):
+        return drawing.op("Mul", scores, drawing.value(fixed(0.0, "float32"))), shape
     if kind == 0:
         numbers = _number(d, drawing, rank)
         if d.chance(0.3):  # for each head or query, now and then of both signs or zero
