@@ -98,10 +98,16 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("shift_shifted_layer_normalization", "g + c finite"),
         ("move_scale_behind_movement", "the scale is finite"),
         ("move_scale_behind_movement", "a border is of zeros"),
+        ("recognise_attention", "a number that replaces scores leaves nothing of masks beside it"),
+        ("recognise_attention", "factors for each head have the precision of the queries"),
+        ("recognise_attention", "of scores beside the sum of two masks as much is left as beside one after the other"),
+        ("recognise_attention", "of scores in float32 the mask leaves as much as in float16"),
+        ("recognise_attention", "scores are replaced where they are grouped as in their product"),
+        ("recognise_attention", "the mask has a form in this precision"),
     }
 )
 """Instances that show the need are too rare: it is shown of another rule with the same condition, or by ``test_affine.py``,
-``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
+``test_attention.py``, ``test_attention_masks.py``, ``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
 
 ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
     {
@@ -142,6 +148,7 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         ("fold_factor_into_dequantize", "a scale of ordinary size"),
         ("fold_factors_into_dequantized_weights", "a scale of ordinary size"),
         ("pass_factor_between_dequantized_values", "a scale of ordinary size"),
+        ("recognise_attention", "a scale in range"),
         ("tabulate_function_of_bytes", "roundings on the way move no result by more than a quantum"),
     }
 )

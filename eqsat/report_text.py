@@ -139,7 +139,7 @@ def _counted(report: Report) -> str:
 
 def _missed(report: Report) -> list[str]:
     return [
-        f"{count} x no {structure}: {reason}"
+        f"{count} x no {structure}, unmet: {reason}"
         for structure, reasons in report.missed.items()
         for reason, count in sorted(reasons.items())
     ]

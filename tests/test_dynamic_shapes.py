@@ -118,4 +118,4 @@ def test_report_says_why_something_is_no_attention() -> None:
     chances = b.op("Softmax", b.op("Sin", scores))
     report = eqsat.optimize(b.finish({"y": b.op("MatMul", chances, v)}), verify=False).report
     assert list(report.missed) == ["attention"]
-    assert "not fused  1 x no attention: the steps before its softmax are not scales" in str(report)
+    assert "not fused  1 x no attention, unmet: the steps before its softmax are scales" in str(report)

@@ -89,7 +89,8 @@ class GroupRule:
 
     ``find`` finds matches in the e-graph, ``build`` makes the right side of one for which the conditions hold. Without ``find``,
     ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions. ``forms``: terms of which
-    random instances are drawn where there is no ``sample`` (`eqsat.equations.form`).
+    random instances are drawn where there is no ``sample`` (`eqsat.equations.form`). ``structure``: what users ask for that the
+    matches look like; reports say why one is none.
     """
 
     name: str
@@ -107,6 +108,7 @@ class GroupRule:
     unverified: bool = False
     find: Finder | None = None
     forms: tuple[Rule, ...] = ()
+    structure: str = ""
 
     def merges(
         self,
@@ -132,6 +134,8 @@ class GroupRule:
                     term = self.build(match)
                 except Unmet as reason:
                     missed(reason)
+                    if self.structure:
+                        view.missed(self.structure, match.root, reason)
                 else:
                     yield match.root, term
         except Unmet as reason:
@@ -191,6 +195,7 @@ def group_rule(
     sample: Sample | None = None,
     forms: Sequence[Rule] = (),
     domain: str = "",
+    structure: str = "",
 ) -> Callable[[Callable[[Any], Any]], GroupRule]:
     """Registers a rule over groups of nodes (N-way merging).
 
@@ -202,7 +207,7 @@ def group_rule(
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
         stated = (exactness, family or family_of(build.__module__), source, equation, doc, tuple(where), sample, domain)
-        return register(GroupRule(name, build, *stated, find=find, forms=tuple(forms)))
+        return register(GroupRule(name, build, *stated, find=find, forms=tuple(forms), structure=structure))
 
     return decorate
 

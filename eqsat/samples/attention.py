@@ -37,7 +37,8 @@ def draw_attention(d: Sampler) -> Instance:
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
     if half and d.chance(0.3):
-        scores = drawing.op("Add", scores, drawing.value(_forbidding(d, shape, np.float16)))
+        mask = _forbidding(d, shape, np.float16) if d.chance(0.7) else _floats(d, shape, half)
+        scores = drawing.op("Add", scores, drawing.value(mask))
     if half:
         scores = drawing.op("Cast", scores, to=1)
     for _ in range(d.integer(0, 3)):
@@ -49,7 +50,11 @@ def draw_attention(d: Sampler) -> Instance:
         chances = drawing.op("Where", drawing.op("IsNaN", chances), zero, chances)
     if half:
         chances = drawing.op("Cast", chances, to=10)
+    if d.chance(0.15) and not half:
+        chances = drawing.op("Mul", chances, _number(d, drawing, 0))
     same = own if shared and shape[:-2] == lead else shape[:-2]
+    if d.chance(0.1) and len(same) > 1:  # other batches, or no axis for them
+        same = (1, *same[1:]) if d.chance() else same[1:]
     v = drawing.value(_floats(d, (*same, keys, width), half))
     return drawing.finish(drawing.op("MatMul", chances, v), *([chances] if d.chance(0.3) else []))
 
@@ -86,6 +91,8 @@ def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
 def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     kind = d.integer(0, 9)
     rank = len(shape)
+    if kind == 0 and d.chance(0.1):
+        return drawing.op("Mul", scores, drawing.value(fixed(0.0, "float32"))), shape
     if kind == 0:
         numbers = _number(d, drawing, rank)
         if d.chance(0.3):  # for each head or query, now and then of both signs or zero

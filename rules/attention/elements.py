@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +10,7 @@ from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Unmet
+from eqsat.rewrite import Ref
 from eqsat.rules.attention.reading import Reader
 
 Levels = frozenset[float]
@@ -22,16 +20,11 @@ _MOST_LEVELS = 8
 _DEPTH = 8
 
 
-def bounds_of(array: np.ndarray) -> tuple[float, float, bool]:
-    """Least and greatest finite element, (inf, -inf) if there is none, and whether there are minus infinities.
-
-    Raises `Unmet` for NaN and infinity.
-    """
-    if array.dtype == object or np.isnan(array).any() or (array == np.inf).any():
-        raise Unmet("the mask may be NaN or infinity")
+def bounds_of(array: np.ndarray) -> tuple[float, float, bool] | None:
+    """Least and greatest finite element, and whether there are minus infinities; ``None`` for NaN, infinity, nothing finite."""
+    if array.dtype == object or np.isnan(array).any() or (array == np.inf).any() or not np.isfinite(array).any():
+        return None
     finite = array[np.isfinite(array)]
-    if not finite.size:
-        return (math.inf, -math.inf, bool(array.size))
     return (float(finite.min()), float(finite.max()), finite.size < array.size)
 
 
@@ -39,15 +32,12 @@ def elements_of(reader: Reader, value: Ref) -> np.ndarray | None:
     """The elements of a constant, or of a choice between constants that was too large to be folded; else ``None``."""
     if not value.is_constant:
         return None
-    try:
-        return value.elements
-    except Unmet:
-        pass
-    for _, _, operands in reader.nodes(value, "Where"):
-        arrays = [None if x is None else elements_of(reader, x) for x in operands]
+    elements = value.values.literal_of(value.handle)
+    for _, _, operands in reader.nodes(value, "Where") if elements is None else ():
+        arrays = [elements_of(reader, x) for x in operands]
         if all(x is not None for x in arrays):
             return np.where(*arrays)  # type: ignore[arg-type]
-    return None
+    return elements
 
 
 def levels_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> Levels | None:

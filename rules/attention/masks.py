@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, Ref, Term, Unmet, apply, literal
+from eqsat.rewrite import Apply, Ref, Term, apply, literal
 from eqsat.rules.attention.elements import Levels, bounds_of, elements_of, levels_of, paired
 from eqsat.rules.attention.reading import Reader, Step
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
@@ -62,6 +62,14 @@ _SMALL = 64.0
 _MORE_DIGITS = 2.0**13
 """Neighbours of a float32 that is this much larger than a float16 are as far from it as those of the float16 are."""
 
+REPLACED = "a number that replaces scores leaves nothing of them"
+BESIDE = "a number that replaces scores leaves nothing of masks beside it"
+WIDENED = "of scores in float32 the mask leaves as much as in float16"
+ROUNDED = "of scores beside the sum of two masks as much is left as beside one after the other"
+TELLING = "known masks have finite elements, and minus infinity at most beside them"
+DOUBTS = (REPLACED, BESIDE, WIDENED, ROUNDED, TELLING)
+"""What the equations on masks assume; where that does not hold, it is one of the `Mask`'s doubts."""
+
 Form = tuple["Mask | None", dict[str, Any]]
 """The mask that the operator is given, if any, and attributes."""
 
@@ -74,7 +82,8 @@ class Mask:
     if known; ``levels``: the few numbers that they may be. ``is_open``: every row is known to have an element that does not
     forbid. ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
     ``replaces``: the scores are replaced by a finite number, not added to. ``raised``: the mask with that number, or the
-    lowest of two, where the operator takes it. ``unknown``: the elements may be anything, NaN and infinity, too.
+    lowest of two, where the operator takes it. ``unknown``: the elements may be anything, NaN and infinity, too. ``doubts``:
+    what was assumed of `DOUBTS`, and does not hold.
     """
 
     term: Term
@@ -90,16 +99,18 @@ class Mask:
     replaces: bool = False
     raised: Term | None = None
     unknown: bool = False
+    doubts: frozenset[str] = frozenset()
+
+    def assuming(self, holds: bool, what: str) -> Mask:
+        return self if holds else replace(self, doubts=self.doubts | {what})
 
     def scaled(self, factor: float) -> Mask:
-        """The mask times a number. Raises `Unmet` where the scores were replaced by a number that may matter then."""
+        """The mask times a number, assuming that a number which replaced scores leaves nothing of them behind that, too."""
         term = mul(self.term, literal(factor, self.dtype))
         least, high = sorted((self.least * factor, self.high * factor))
         if self.unknown or max(abs(least), abs(high)) > LARGEST or (factor < 0 and self.infinite):
-            return unknown_mask(term, self.shape, self.dtype, replaces=self.replaces)
-        if self.replaces and least > _FORBIDDING[self.dtype] / _SHRINKING:
-            raise Unmet("the scores are replaced by a number that may matter")
-        return replace(
+            return unknown_mask(term, self.shape, self.dtype, replaces=self.replaces, doubts=self.doubts)
+        scaled = replace(
             self,
             term=term,
             least=least,
@@ -108,6 +119,7 @@ class Mask:
             levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,))),
             raised=self.raised if self.replaces and factor > 0 else None,
         )
+        return scaled.assuming(not self.replaces or least <= _FORBIDDING[self.dtype] / _SHRINKING, REPLACED)
 
     def regrouped(self, source: Sequence[Dim], target: Sequence[Dim]) -> Mask:
         """The mask of scores with leading extents ``source``, of the same scores with ``target`` in their place."""
@@ -121,33 +133,34 @@ class Mask:
         return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
 
     def widened(self) -> Mask:
-        """The mask of float16 scores for scores in float32. Raises `Unmet` where another part of them would be lost."""
-        small = max(abs(self.least), abs(self.high)) <= _SMALL and not self.replaces
-        if self.unknown or small:
-            return replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
+        """The mask of float16 scores for scores in float32, assuming that they lose the same there."""
+        wide = replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
+        if self.unknown or (max(abs(self.least), abs(self.high)) <= _SMALL and not self.replaces):
+            return wide
         found = self.levels if self.array is None else frozenset(np.unique(self.array).tolist())
         low = _FORBIDDING[DType.FLOAT16]
         if found is None or any(
             low < x < -_SMALL or x > _SMALL or (x and x > low and self.array is None) for x in found
         ):
-            raise Unmet("numbers of the mask beside which float16 loses part of the scores")
+            return wide.assuming(False, WIDENED)
         factor = _ABSORBING / self.least if self.replaces else _MORE_DIGITS
         if self.array is not None:
             array = np.where(self.array <= low, self.array * np.float32(factor), self.array)
-            return mask_of_elements(literal(array), self.shape, DType.FLOAT, array, replaces=self.replaces)
-        term = mul(apply("Cast", self.term, to=int(DType.FLOAT)), literal(np.float32(factor)))
+            known = {"replaces": self.replaces, "doubts": self.doubts}
+            return mask_of_elements(literal(array), self.shape, DType.FLOAT, array, **known)
+        term = mul(wide.term, literal(np.float32(factor)))
         levels = frozenset(x * factor for x in found)
-        return replace(self, term=term, dtype=DType.FLOAT, least=self.least * factor, levels=levels, raised=term)
+        return replace(wide, term=term, least=self.least * factor, levels=levels, raised=term)
 
     def plus(self, other: Mask) -> Mask:
-        """The sum of two masks. Raises `Unmet` for two element types, and where scores round otherwise beside the sum.
+        """The sum of two masks, assuming that scores round as they do beside one after the other.
 
         Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `selected`.
         """
-        if self.dtype is not other.dtype:
-            raise Unmet("masks of two types")
-        if _rounds_otherwise(self, other):
-            raise Unmet("of the scores another part is lost beside the sum of the masks")
+        found = self._sum(other).assuming(not _rounds_otherwise(self, other), ROUNDED)
+        return replace(found, doubts=found.doubts | self.doubts | other.doubts)
+
+    def _sum(self, other: Mask) -> Mask:
         shape = _broadcast(self.shape, other.shape)
         term = add(self.term, other.term)
         if self.array is not None and other.array is not None:
@@ -155,55 +168,51 @@ class Mask:
                 found = mask_of_elements(term, shape, self.dtype, self.array + other.array)
             if found.is_open:
                 return found
-        if any(x.replaces and (x.least > _ABSORBING or y.least < _ABSORBED) for x, y in ((self, other), (other, self))):
-            raise Unmet("the scores are replaced beside another mask")
-        replaces = self.replaces or other.replaces
+        both_ways = ((self, other), (other, self))
         levels = None if self.levels is None or other.levels is None else paired("Add", self.levels, other.levels)
         least, high = self.least + other.least, self.high + other.high
         infinite = self.infinite or other.infinite
         if levels is not None:
-            least, high, forbids = bounds_of(np.array(sorted(levels)))
+            least, high, forbids = bounds_of(np.array(sorted(levels))) or (-math.inf, math.inf, True)
             infinite = infinite or forbids
+        is_open = least >= MASK_FLOOR and any(x.is_open and not y.infinite for x, y in both_ways)
+        allowed = None if self.allowed is None or other.allowed is None else apply("And", self.allowed, other.allowed)
+        replaces = self.replaces or other.replaces
+        total = Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, allowed, replaces)
         if self.unknown or other.unknown or not -LARGEST <= least <= high <= LARGEST:
-            return unknown_mask(term, shape, self.dtype, replaces=replaces)
-        is_open = least >= MASK_FLOOR and any(x.is_open and not y.infinite for x, y in ((self, other), (other, self)))
-        both = None if self.allowed is None or other.allowed is None else apply("And", self.allowed, other.allowed)
-        return Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, both, replaces)
+            total = unknown_mask(term, shape, self.dtype, replaces=replaces)
+        apart = (not x.replaces or (x.least <= _ABSORBING and y.least >= _ABSORBED) for x, y in both_ways)
+        return total.assuming(all(apart), BESIDE)
 
     def selected(self, step: Step) -> Mask:
         """The mask where scores with it are replaced by a number: `selecting_mask` where the two cannot be added."""
         condition, number, value = _selection(step)
-        if value > _ABSORBING or number.dtype is not self.dtype:
-            raise Unmet("the scores are replaced by a number that may matter")
         term = apply("Where", condition, *((number, self.term) if step.swapped else (self.term, number)))
         shape = _broadcast(self.shape, condition.shape)
-        return unknown_mask(term, shape, self.dtype, replaces=value > -math.inf)
+        found = unknown_mask(term, shape, self.dtype, replaces=value > -math.inf, doubts=self.doubts)
+        return found.assuming(value <= _ABSORBING, REPLACED)
 
     def forms(self, dtype: DType, queries: Dim, keys: Dim, *, guarded: bool) -> Iterator[Form]:
         """The mask as an operator on elements of ``dtype`` may take it: as numbers, as truth values, or as causality.
 
-        ``guarded``: rows in which every key is forbidden give zeros. Raises `Unmet` unless there is a form.
+        ``guarded``: rows in which every key is forbidden give zeros. Of equally good forms the first is taken; in float16 there
+        may be none.
         """
         if self.levels == {0.0}:
             yield None, {}
             return
-        if self.unknown and guarded:
-            raise Unmet("NaN of the mask would be replaced by zeros")
         if self.unknown or (self.infinite and not (self.is_open or guarded)):
-            yield self._shifted(dtype), {}
+            if dtype is DType.FLOAT:
+                yield self._shifted(), {}
             return
         if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
             yield None, {"is_causal": 1}
             return
-        forms: list[Form] = []  # of equally good ones the first is taken
         if self.allowed is not None and self.infinite:
-            forms.append((replace(self, term=self.allowed, dtype=DType.BOOL), {}))
+            yield replace(self, term=self.allowed, dtype=DType.BOOL), {}
         numbers = self._with_infinities(dtype) if self.infinite else self._finite(dtype)
         if numbers is not None:
-            forms.append((numbers, {}))
-        if not forms:
-            raise Unmet("the mask has no form in this precision")
-        yield from forms
+            yield numbers, {}
 
     def _finite(self, dtype: DType) -> Mask | None:
         if dtype is not DType.FLOAT:
@@ -212,7 +221,7 @@ class Mask:
             return self
         low = self.levels if self.array is None else frozenset(np.unique(self.array[self.array <= MASK_FLOOR]).tolist())
         if not self.is_open and (low is None or sum(x <= MASK_FLOOR for x in low) > 1):
-            return self._shifted(dtype)
+            return self._shifted()
         floor = literal(np.float32(MASK_FLOOR))
         return replace(self, term=apply("Max", self.term, floor) if self.raised is None else self.raised)
 
@@ -230,14 +239,12 @@ class Mask:
             return self._cast(dtype) if max(abs(self.least), abs(self.high)) <= _SMALL else None
         return self if self.least >= MASK_FLOOR or (self.is_open and self.array is not None) else None
 
-    def _shifted(self, dtype: DType) -> Mask:
+    def _shifted(self) -> Mask:
         """The mask ``m - f(r)`` for the greatest number ``r`` of each row, where ``f`` is 0 for ordinary numbers.
 
         A softmax is the same for a row to which one number was added, and takes nothing of the scores in where that row is
         as far from zero as `_LOW_ROW`. A row of minus infinities becomes NaN, as do those with NaN or infinity among them.
         """
-        if dtype is not DType.FLOAT:
-            raise Unmet("float16 has no room for a mask that may be anything")
         largest = self.term
         if self.shape and self.shape[-1] != 1:
             largest = apply("ReduceMax", largest, int64s((-1,)), keepdims=1)
@@ -247,19 +254,19 @@ class Mask:
         return self if self.dtype is dtype else replace(self, term=apply("Cast", self.term, to=int(dtype)), dtype=dtype)
 
 
-def unknown_mask(term: Term, shape: tuple[Dim, ...], dtype: DType, *, replaces: bool = False) -> Mask:
+def unknown_mask(term: Term, shape: tuple[Dim, ...], dtype: DType, **more: Any) -> Mask:
     """A mask of which nothing is known."""
-    return Mask(term, shape, dtype, -math.inf, math.inf, True, replaces=replaces, unknown=True)
+    return Mask(term, shape, dtype, -math.inf, math.inf, True, unknown=True, **more)
 
 
 def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np.ndarray, **more: Any) -> Mask:
-    """A mask whose elements are known. Raises `Unmet` for NaN, infinity, and where everything is forbidden."""
-    least, high, infinite = bounds_of(array)
-    if least > high:
-        raise Unmet("the mask forbids everything")
+    """A mask whose elements are known."""
+    bounds = bounds_of(array)
+    if bounds is None:
+        return unknown_mask(term, shape, dtype, **more).assuming(False, TELLING)
     array = array.astype(np.float32)
     is_open = bool((np.atleast_1d(array) >= MASK_FLOOR).any(axis=-1).all())
-    return Mask(term, shape, dtype, least, high, infinite, array, is_open=is_open, **more)
+    return Mask(term, shape, dtype, *bounds, array, is_open=is_open, **more)
 
 
 def added_mask(reader: Reader, mask: Ref) -> Mask:
@@ -268,21 +275,19 @@ def added_mask(reader: Reader, mask: Ref) -> Mask:
     if array is not None:
         return mask_of_elements(mask, mask.shape, mask.dtype, array)
     levels = levels_of(reader, mask)
-    low, high = mask.interval
-    least, high, infinite = (low, high, False) if levels is None else bounds_of(np.array(sorted(levels)))
-    if not -LARGEST <= least <= high <= LARGEST:
+    bounds = (*mask.interval, False) if levels is None else bounds_of(np.array(sorted(levels)))
+    if bounds is None or not -LARGEST <= bounds[0] <= bounds[1] <= LARGEST:
         return unknown_mask(mask, mask.shape, mask.dtype)
+    least, _, infinite = bounds
     raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
     allowed = _truth_values(reader, mask) if infinite else None
-    return Mask(mask, mask.shape, mask.dtype, least, high, infinite, None, levels, allowed=allowed, raised=raised)
+    return Mask(mask, mask.shape, mask.dtype, *bounds, levels=levels, allowed=allowed, raised=raised)
 
 
 def selecting_mask(reader: Reader, step: Step) -> Mask:
-    """``Where(c, s, v) == s + Where(c, 0, v)`` for a ``v`` so low that nothing of ``s`` is left beside it."""
+    """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it."""
     condition, number, value = _selection(step)
     dtype = number.dtype
-    if dtype not in _FORBIDDING or not value <= _FORBIDDING[dtype]:
-        raise Unmet("the scores are replaced by a number that may matter")
     infinite = value == -math.inf
     term = _choice(condition, value, dtype, step.swapped)
     floor = max(min(value, _ABSORBING), MASK_FLOOR) if dtype is DType.FLOAT else value
@@ -290,19 +295,19 @@ def selecting_mask(reader: Reader, step: Step) -> Mask:
     holds = elements_of(reader, condition)
     if holds is not None:
         array = np.where(holds, value, 0.0) if step.swapped else np.where(holds, 0.0, value)
-        return mask_of_elements(term, condition.shape, dtype, array, replaces=not infinite, raised=raised)
-    levels = frozenset((0.0, value))
-    if not infinite:
-        return Mask(term, condition.shape, dtype, value, 0.0, levels=levels, replaces=True, raised=raised)
-    allowed = apply("Not", condition) if step.swapped else condition
-    return Mask(term, condition.shape, dtype, 0.0, 0.0, True, levels=levels, allowed=allowed)
+        found = mask_of_elements(term, condition.shape, dtype, array, replaces=not infinite, raised=raised)
+    elif infinite:
+        allowed = apply("Not", condition) if step.swapped else condition
+        found = Mask(term, condition.shape, dtype, 0.0, 0.0, True, allowed=allowed)
+    else:
+        found = Mask(term, condition.shape, dtype, min(value, 0.0), max(value, 0.0), replaces=True, raised=raised)
+    found = found if holds is not None else replace(found, levels=frozenset((0.0, value)))
+    return found.assuming(value <= _FORBIDDING[dtype], REPLACED)
 
 
 def _selection(step: Step) -> tuple[Ref, Ref, float]:
     """Condition and number of a choice between the scores and a number, and that number."""
     condition, number = step.operands
-    assert condition is not None
-    assert number is not None
     return condition, number, float(number.value.reshape(()))
 
 
@@ -348,9 +353,6 @@ def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:
 def _truth_values(reader: Reader, mask: Ref) -> Term | None:
     """``c`` of ``Where(c, 0, -inf)``, negated if the branches are exchanged, where it has all axes of the mask."""
     for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
-        assert condition is not None
-        assert a is not None
-        assert b is not None
         if condition.shape == mask.shape and {a.interval, b.interval} == {(0.0, 0.0), (-math.inf, -math.inf)}:
             return condition if b.interval[0] < 0 else apply("Not", condition)
     return None
@@ -360,9 +362,6 @@ def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
     """A choice between two numbers with the lower one raised to the floor at once."""
     floor = literal(np.float32(MASK_FLOOR))
     for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
-        assert condition is not None
-        assert a is not None
-        assert b is not None
         if a.is_constant and b.is_constant:
             return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))
     return None
@@ -379,4 +378,4 @@ def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbi
     return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
 
 
-__all__ = ["LARGEST", "MASK_FLOOR", "Form", "Mask", "added_mask", "is_causal", "selecting_mask"]
+__all__ = ["DOUBTS", "LARGEST", "MASK_FLOOR", "TELLING", "Form", "Mask", "added_mask", "is_causal", "selecting_mask"]

@@ -6,23 +6,25 @@ for targets with kernels that do so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP
-from eqsat.rules.attention.reading import Probabilities, Reader, Step
-from eqsat.rules.attention.recognition import batch_and_heads, check_batches, grouped, result_of
+from eqsat.rules.attention.reading import Probabilities, Reader, Step, are_numbers
+from eqsat.rules.attention.recognition import batch_and_heads, grouped, result_of
 from eqsat.rules.linear.alignment import regrouped
 from eqsat.rules.terms import permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.attention import masked_by_window
 
-_Edge = tuple[Ref, tuple[Step, ...]]
+Steps = tuple[Step, ...]
+_Edge = tuple[Ref, Steps]
 _QUANTISED = ("DequantizeLinear", "QuantizeLinear")
 SOURCE = "the same operators in the same order"
 
@@ -33,7 +35,7 @@ def _draw(d: Sampler) -> Instance:
     batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
     lead: tuple[int, ...] = (batch, heads) if d.chance(0.8) else (heads,)
     q = _source(d, drawing, (*lead, queries, size))
-    k = _source(d, drawing, (*lead, size, keys))
+    k = _source(d, drawing, (*_shared(d, lead), size, keys))
     scores = drawing.op("MatMul", q, k)
     for _ in range(d.integer(0, 3)):
         kind = d.integer(0, 4)
@@ -56,15 +58,27 @@ def _draw(d: Sampler) -> Instance:
             low = drawing.value(fixed(-3.0, "float32"))
             scores = drawing.op("Where", allowed, *((scores, low) if d.chance() else (low, scores)))
     chances = drawing.op("Softmax", scores, axis=-1 if d.chance(0.9) else -2)
+    if d.chance(0.2):
+        zero = drawing.value(fixed(0.0, "float32"))
+        chances = drawing.op("Where", drawing.op("IsNaN", chances), zero, chances)
     if d.chance():
         chances = _quantised(d, drawing, chances)
-    y = drawing.op("MatMul", chances, _source(d, drawing, (*lead, keys, width)))
+    last = _shared(d, lead)
+    if d.chance(0.1):  # in two precisions
+        v = drawing.value(d.floats((*last, keys, width), "float16"))
+        return drawing.finish(drawing.op("MatMul", drawing.op("Cast", chances, to=10), v))
+    y = drawing.op("MatMul", chances, _source(d, drawing, (*last, keys, width)))
     if d.chance():
         y = drawing.op("QuantizeLinear", y, *_parameters(d, drawing))
         if d.chance():
             dtype: Any = drawing.builder.type_of(y)
             y = drawing.op("Max", y, drawing.builder.constant(np.array(2, dtype.dtype.numpy)))
     return drawing.finish(y)
+
+
+def _shared(d: Sampler, lead: tuple[int, ...]) -> tuple[int, ...]:
+    """The same leading extents, or those of one head for all."""
+    return lead if d.chance(0.9) else (*lead[:-1], 1)
 
 
 def _parameters(d: Sampler, drawing: Drawing) -> list[str]:
@@ -88,66 +102,50 @@ def _quantised(d: Sampler, drawing: Drawing, value: str) -> str:
     return drawing.op("DequantizeLinear", value, other if d.chance(0.3) else parameters[0], parameters[1])
 
 
-@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw, domain="eqsat")
-def recognise_quantised_attention(view: GroupView) -> Iterator[Merge]:
-    """``Q(DQ(Q(Softmax(f(DQ(q) @ DQ(k))))) @ DQ(v)) == QuantizedAttention(q, k', v)`` for any chain ``f`` of scales, masks and
-    quantisation."""
+def _quantised_products(view: GroupView) -> Iterator[Match]:
+    """Products of probabilities and values, and what quantises these: on integers, and on what was quantised to them."""
     reader = Reader(view)
     for product in ("MatMul", "MatMulInteger"):
         for root, (p, v, *zeros) in view.nodes(product):
-            assert p is not None
-            assert v is not None
-            try:
-                read = reader.probabilities if product == "MatMul" else reader.integer_probabilities
-                found = read(p) if not any(z is not None for z in zeros) else None
-                if found is None:
-                    continue
-                edges = _Edges(reader, found, p, v, product)
-                for user, steps in ((root, ()), *_results(view, root)):
-                    yield from edges.merges(user, steps)
-            except Unmet:
+            if p is None or v is None or any(zeros):
                 continue
+            found = reader.probabilities(p) if product == "MatMul" else reader.integer_probabilities(p)
+            if found is None:
+                continue
+            edges = _Edges(reader, found, v, product)
+            names = {"p": p, "v": v, "guarded": found.guarded, "scores": found.scores, "edges": edges}
+            for user, steps in ((root, ()), *_results(view, root)):
+                for sources in edges.spellings(steps):
+                    yield Match({**names, "sources": sources, "result": steps}, user)
 
 
-def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+def _results(view: GroupView, value: Ref) -> Iterator[tuple[Ref, Steps]]:
     """Values that quantise ``value`` by one scale, and clip that to a narrower range."""
     for op, user, inputs in view.users(value):
         if op != "QuantizeLinear" or inputs[0] is None or inputs[0].handle != value.handle:
             continue
         plain = not any(user.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
-        if plain and _numbers(inputs[1:]):
+        if plain and are_numbers(inputs[1:]):
             steps = (Step("QuantizeLinear", tuple(inputs[1:])),)
             yield user, steps
             yield from _clipped(view, user, steps, 2)
 
 
-def _clipped(
-    view: GroupView, value: Ref, steps: tuple[Step, ...], depth: int
-) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+def _clipped(view: GroupView, value: Ref, steps: tuple[Step, ...], depth: int) -> Iterator[tuple[Ref, Steps]]:
     for op, user, inputs in view.users(value) if depth else ():
         narrows = op == "Clip" or (op in ("Max", "Min") and len(inputs) == 2)
-        if narrows and inputs[0] is not None and inputs[0].handle == value.handle and _numbers(inputs[1:]):
+        if narrows and inputs[0] is not None and inputs[0].handle == value.handle and are_numbers(inputs[1:]):
             longer = (*steps, Step(op, tuple(inputs[1:])))
             yield user, longer
             if user.handle != value.handle:
                 yield from _clipped(view, user, longer, depth - 1)
 
 
-def _numbers(operands: Sequence[Ref | None]) -> bool:
-    """Whether each operand is absent or one number known at compile time."""
-    return all(x is None or (x.is_constant and x.value.size == 1) for x in operands)
-
-
 class _Edges:
     """The operands of the operator and the steps on each of its edges."""
 
-    def __init__(self, reader: Reader, found: Probabilities, p: Ref, v: Ref, product: str) -> None:
+    def __init__(self, reader: Reader, found: Probabilities, v: Ref, product: str) -> None:
         scores = found.scores
-        check_batches(scores, p, v)
-        if v.shape[:-2] != p.shape[:-2] or scores.k.shape[:-2] != scores.q.shape[:-2]:
-            raise Unmet("heads are shared")
-        if found.guarded or any(step.op in ("Widen", "Narrow") for step in (*scores.steps, *found.steps)):
-            raise Unmet("NaN replaced, or in two precisions")
         self._reader = reader
         self._lead = scores.lead
         keys, self._stored = self._keys_as_stored(scores.k)
@@ -155,15 +153,23 @@ class _Edges:
         self._inner = {"scores": scores.steps, "probabilities": found.steps}
         self._products = {"score_product": scores.product, "value_product": product}
 
-    def merges(self, root: Ref, result: tuple[Step, ...]) -> Iterator[Merge]:
-        """The operator with ``result`` on the edge behind it: on integers, and on what was quantised to them."""
+    def spellings(self, result: Steps) -> Iterator[dict[str, _Edge]]:
+        """The operands as integers, and as what was quantised to them, if anything is quantised."""
         integers = {edge: self._dequantised(x) for edge, x in self._operands.items()}
         sources = {edge: self._quantised(*found) for edge, found in integers.items()}
-        edges = {**{edge: steps for edge, (_, steps) in integers.items()}, **self._inner, "result": result}
-        quantised = any(step.op in _QUANTISED for steps in edges.values() for step in steps)
-        if quantised or any(found != integers[edge] for edge, found in sources.items()):
-            yield root, self._applied(root, integers, result)
-            yield root, self._applied(root, sources, result)
+        steps = (s for edge in self.edges(sources, result).values() for s in edge)
+        if any(step.op in _QUANTISED for step in steps):
+            yield integers
+            yield sources
+
+    def edges(self, sources: dict[str, _Edge], result: Steps) -> dict[str, Steps]:
+        """The steps on each edge."""
+        return {**{edge: steps for edge, (_, steps) in sources.items()}, **self._inner, "result": result}
+
+    @property
+    def steps(self) -> Steps:
+        """Those between the two products."""
+        return (*self._inner["scores"], *self._inner["probabilities"])
 
     def _keys_as_stored(self, k: Ref) -> tuple[Ref, bool]:
         """What ``k`` (..., size, keys) is the transpose of, and True; else ``k`` and False."""
@@ -176,7 +182,7 @@ class _Edges:
     def _dequantised(self, value: Ref) -> _Edge:
         """The integers that a value is dequantised from, and that step; else the value."""
         for _, node, (integers, *parameters) in self._reader.nodes(value, "DequantizeLinear"):
-            if integers is not None and _numbers(parameters) and not node.attr("block_size", 0):
+            if integers is not None and are_numbers(parameters) and not node.attr("block_size", 0):
                 return integers, (Step("DequantizeLinear", tuple(parameters)),)
         return value, ()
 
@@ -186,12 +192,11 @@ class _Edges:
         plain = [edge for edge in found if not any(self._reader.nodes(edge[0], "Mul", "Div"))]
         return (*plain, *found, (value, steps))[0]
 
-    def _applied(self, root: Ref, sources: dict[str, _Edge], result: tuple[Step, ...]) -> Term:
-        edges = {**{edge: steps for edge, (_, steps) in sources.items()}, **self._inner, "result": result}
+    def applied(self, root: Ref, sources: dict[str, _Edge], result: Steps) -> Term:
         queries, keys, values = (grouped(x, self._lead) for x, _ in sources.values())
         operands: list[Any] = [queries, keys if self._stored else apply("Transpose", keys, perm=(0, 1, 3, 2)), values]
         attributes: dict[str, Any] = {name: op for name, op in self._products.items() if op != "MatMul"}
-        for edge, steps in edges.items():
+        for edge, steps in self.edges(sources, result).items():
             if steps:
                 attributes[edge] = tuple("WhereNot" if s.swapped else s.op for s in steps)
             for step in steps:
@@ -208,10 +213,33 @@ class _Edges:
         ]
 
 
+@group_rule(
+    find=_quantised_products,
+    where=stated(
+        "p v guarded scores edges",
+        "keys for each head of the queries: scores.k.shape[:-2] == scores.q.shape[:-2]",
+        "values for each head of the probabilities: v.shape[:-2] == p.shape[:-2]",
+        "NaN stays NaN: not guarded",
+        "one precision: all(step.op in STEPS for step in edges.steps)",
+        functions={"STEPS": STEPS},
+    ),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw,
+    domain="eqsat",
+)
+def recognise_quantised_attention(m: Match) -> Term:
+    """``Q(DQ(Q(Softmax(f(DQ(q) @ DQ(k))))) @ DQ(v)) == QuantizedAttention(q, k', v)`` for any chain ``f`` of scales, masks and
+    quantisation."""
+    return m.edges.applied(m.root, m.sources, m.result)
+
+
 def _draw_rows(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, heads, queries, keys, size, width = d.extents(6, ones=0.1)
-    shapes = ((batch, heads, queries, size), (batch, heads, keys, size), (batch, heads, keys, width))
+    layout, order = ("bnsh", range(4)) if d.chance(0.8) else ("bsnh", SWAP)
+    bnsh = ((batch, heads, queries, size), (batch, heads, keys, size), (batch, heads, keys, width))
+    shapes = [tuple(s[i] for i in order) for s in bnsh]
     operands = [drawing.value(d.integers(s, "int8", -4, 4)) for s in shapes]
     parameters = [p for _ in shapes for p in (drawing.value(fixed(np.float32(0.25))), drawing.value(fixed(np.int8(0))))]
     steps: Any = ("DequantizeLinear",)
@@ -223,25 +251,33 @@ def _draw_rows(d: Sampler) -> Instance:
         queries=steps,
         keys=steps,
         values=steps,
-        layout="bnsh",
+        layout=layout,
     )
     return drawing.finish(drawing.op("Transpose", y, perm=SWAP if d.chance(0.9) else (2, 0, 1, 3)))
 
 
+def _transposed_results(view: GroupView) -> Iterator[Match]:
+    for node, operands in view.nodes(QUANTIZED_ATTENTION):
+        for op, user, _ in view.users(node):
+            if op == "Transpose":
+                yield Match({"a": node, "operands": operands, "perm": permutation_of(user)}, user)
+
+
 @group_rule(
+    find=_transposed_results,
+    where=stated(
+        "a perm",
+        "heads are before the sequence: a.attr('layout') == 'bnsh'",
+        "heads and sequence change places: perm == SWAP",
+        functions={"SWAP": SWAP},
+    ),
     exactness=Exactness.EXACT,
     source="a product of matrices, whichever way they are stored",
     sample=_draw_rows,
     domain="eqsat",
 )
-def attend_quantised_in_rows(view: GroupView) -> Iterator[Merge]:
+def attend_quantised_in_rows(m: Match) -> Term:
     """``Transpose(QuantizedAttention(q, k, v), (0, 2, 1, 3)) == QuantizedAttention(q', k', v')`` with heads behind the
     sequence."""
-    for node, (q, k, v, *operands) in view.nodes(QUANTIZED_ATTENTION):
-        if node.attr("layout") != "bnsh":
-            continue
-        for op, user, _ in view.users(node):
-            if op == "Transpose" and permutation_of(user) == SWAP:
-                moved: list[Term | None] = [None if x is None else apply("Transpose", x, perm=SWAP) for x in (q, k, v)]
-                attributes = node.attributes.updated(layout="bsnh")
-                yield user, Apply(QUANTIZED_ATTENTION, (*moved, *operands), attributes)  # type: ignore[arg-type]
+    moved = (apply("Transpose", x, perm=SWAP) for x in m.operands[:3])
+    return Apply(QUANTIZED_ATTENTION, (*moved, *m.operands[3:]), m.a.attributes.updated(layout="bsnh"))

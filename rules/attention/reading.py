@@ -7,13 +7,15 @@ views and quantisation in any order. Each function here knows one of these steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Ref, Unmet
 
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
+Node = tuple[str, Ref, tuple[Any, ...]]
+"""Operator, class and inputs of an e-node; ``None`` for those that are absent."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Step:
     """
 
     op: str
-    operands: tuple[Ref | None, ...] = ()
+    operands: tuple[Any, ...] = ()
     swapped: bool = False
     lead: tuple[Dim, ...] = ()
 
@@ -116,9 +118,8 @@ class Reader:
                 readings.append(found)
         return min(readings, key=lambda r: len(r.steps) + len(r.scores.steps), default=None)
 
-    def _read_edge(self, value: Ref, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+    def _read_edge(self, value: Ref, op: str, node: Ref, inputs: tuple[Any, ...]) -> Probabilities | None:
         source = inputs[0]
-        assert source is not None
         if op == "Softmax":
             scores = self.scores(source) if node.attr("axis", -1) in (-1, value.rank - 1) else None
             return None if scores is None else Probabilities(scores)
@@ -137,22 +138,17 @@ class Reader:
                 return replace(found, steps=(*found.steps, *steps))
         return None
 
-    def _scaled_probabilities(self, value: Ref, op: str, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+    def _scaled_probabilities(self, value: Ref, op: str, inputs: tuple[Any, ...]) -> Probabilities | None:
         a, b = inputs
-        assert a is not None
-        assert b is not None
         for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
             found = self.probabilities(x) if _one(c) and x.type == value.type else None
             if found is not None:
                 return replace(found, steps=(*found.steps, Step(op, (c,))))
         return None
 
-    def _guarded_probabilities(self, value: Ref, inputs: tuple[Ref | None, ...]) -> Probabilities | None:
+    def _guarded_probabilities(self, value: Ref, inputs: tuple[Any, ...]) -> Probabilities | None:
         """``Where(IsNaN(p), 0, p)``"""
         condition, zero, p = inputs
-        assert condition is not None
-        assert zero is not None
-        assert p is not None
         if not (zero.is_constant and zero.interval == (0.0, 0.0) and p.type == value.type):
             return None
         if not any(x is not None and x.handle == p.handle for _, _, (x, *_) in self.nodes(condition, "IsNaN")):
@@ -160,11 +156,10 @@ class Reader:
         found = self.probabilities(p)
         return None if found is None else replace(found, guarded=True)
 
-    def quantised(self, node: Ref, inputs: tuple[Ref | None, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
+    def quantised(self, node: Ref, inputs: tuple[Any, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
         """What a DequantizeLinear quantised before: the value, and the steps that quantise, clip and dequantise it."""
         integers, *parameters = inputs
-        assert integers is not None
-        if not _per_tensor(parameters) or node.attributes.get("block_size", 0):
+        if not are_numbers(parameters) or node.attributes.get("block_size", 0):
             return
         last = Step("DequantizeLinear", tuple(parameters))
         for source, steps in self.integers(integers):
@@ -175,7 +170,7 @@ class Reader:
         for unclipped, steps in self._clipped(value, 3):
             for _, quantise, (source, *others) in self.nodes(unclipped, "QuantizeLinear"):
                 plain = not any(quantise.attr(name, 0) for name in ("block_size", "precision", "output_dtype"))
-                if source is not None and plain and _per_tensor(others):
+                if source is not None and plain and are_numbers(others):
                     yield source, (Step("QuantizeLinear", tuple(others)), *steps)
 
     def integer_probabilities(self, value: Ref) -> Probabilities | None:
@@ -203,7 +198,8 @@ def _one(value: Ref) -> bool:
     return value.is_constant and all(d == 1 for d in value.shape)
 
 
-def _per_tensor(parameters: list[Ref | None]) -> bool:
+def are_numbers(parameters: Sequence[Ref | None]) -> bool:
+    """Whether each parameter is absent or one number known at compile time."""
     return all(p is None or _one(p) for p in parameters)
 
 
@@ -226,8 +222,6 @@ def _within(operand: Ref, value: Ref) -> bool:
 
 def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
     op, _, (q, k, *zeros) = node
-    assert q is not None
-    assert k is not None
     if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
         return None
     if op == "MatMul" and q.dtype not in (DType.FLOAT, DType.FLOAT16):
@@ -238,8 +232,6 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
 def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head or query."""
     op, _, (a, b) = node
-    assert a is not None
-    assert b is not None
     for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
         if _within(c, value) and (_one(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
             found = reader.scores(x)
@@ -251,8 +243,6 @@ def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
 def _masked(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``scores + mask`` for a mask that does not enlarge the scores."""
     _, _, (a, b) = node
-    assert a is not None
-    assert b is not None
     for x, mask in ((a, b), (b, a)):
         if x.type == value.type and not x.is_constant:
             found = reader.scores(x)
@@ -264,9 +254,6 @@ def _masked(reader: Reader, value: Ref, node: Node) -> Scores | None:
 def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Where(condition, scores, number)``, or the other way round."""
     _, _, (condition, a, b) = node
-    assert condition is not None
-    assert a is not None
-    assert b is not None
     for x, other, swapped in ((a, b, False), (b, a, True)):
         if x.type == value.type and _one(other):
             found = reader.scores(x)
@@ -278,7 +265,6 @@ def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
 def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Tanh(scores)``"""
     source = node[2][0]
-    assert source is not None
     found = reader.scores(source)
     return None if found is None else found.then("Tanh")
 
@@ -286,7 +272,6 @@ def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
 def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Cast(scores)`` of an integer product, or from float16 to float32."""
     source = node[2][0]
-    assert source is not None
     op = {(DType.INT32, DType.FLOAT): "Cast", (DType.FLOAT16, DType.FLOAT): "Widen"}.get(_kinds(source, value))
     found = reader.scores(source) if op is not None else None
     return None if found is None or op is None else found.then(op)
@@ -298,7 +283,6 @@ def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:
     A mask for each window is added so: the heads of each image are windows by heads there.
     """
     source = node[2][0]
-    assert source is not None
     if not _only_leading_axes(source, value):
         return None
     found = reader.scores(source)
@@ -338,4 +322,4 @@ _STEPS: dict[str, Callable[[Reader, Ref, Node], Scores | None] | None] = {
 }
 """What attention is written with, and how scores that end in it are read; ``None``: by those who read what they look for."""
 
-__all__ = ["Probabilities", "Reader", "Scores", "Step"]
+__all__ = ["Probabilities", "Reader", "Scores", "Step", "are_numbers"]

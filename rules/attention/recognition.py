@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.attention.masks import LARGEST, Form, Mask, added_mask, selecting_mask
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask, added_mask, selecting_mask
 from eqsat.rules.attention.reading import Probabilities, Reader, Scores, Step
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples.attention import draw_attention
 
@@ -26,12 +26,18 @@ _DEPTH = 5
 """Most factors, views and transposes above each other through which factors are taken out."""
 
 
+ONE_CAP = "a cap comes before masks, and there is one"
+SIGNED = "factors for each head come before masks and a cap, and are of one sign"
+PRECISE = "factors for each head have the precision of the queries"
+GROUPED = "scores are replaced where they are grouped as in their product"
+
+
 @dataclass(frozen=True)
 class _Core:
     """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0.
 
     ``lead``: the leading extents of the scores. ``factors``: of the scores, for each head or query. ``widened``: in float32,
-    though the products are in float16.
+    though the products are in float16. ``doubts``: what was assumed, and does not hold.
     """
 
     lead: tuple[Dim, ...]
@@ -40,55 +46,48 @@ class _Core:
     mask: Mask | None = None
     widened: bool = False
     factors: tuple[Step, ...] = ()
+    doubts: frozenset[str] = frozenset()
+
+    def assuming(self, holds: bool, what: str) -> _Core:
+        return self if holds else replace(self, doubts=self.doubts | {what})
 
     def after(self, step: Step, reader: Reader) -> _Core:
-        """The core with one more step. Raises `Unmet` where the operator cannot express it."""
-        if step.op in ("Mul", "Div") and step.lead:
-            return self._scaled_each(step)
+        """The core with one more step."""
         if step.op in ("Mul", "Div"):
-            return self._scaled(_number(step.operands[0], step.op))
-        if step.op == "Tanh" and self.mask is None and not self.cap:
-            return replace(self, cap=1.0)
+            return self._scaled_each(step) if step.lead else self._scaled(_number(step.operands[0], step.op))
+        if step.op == "Tanh":
+            return replace(self, cap=1.0).assuming(self.mask is None and not self.cap, ONE_CAP)
+        if step.op == "Widen":
+            return replace(self, mask=self.mask and self.mask.widened(), widened=True)
         if step.op == "Add":
-            mask = step.operands[0]
-            assert mask is not None
-            return self._masked(added_mask(reader, mask), step)
-        if step.op == "Where":
-            mask = selecting_mask(reader, step)
-            if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
-                if step.lead != self.lead:
-                    raise Unmet("the scores are replaced where they are grouped otherwise")
-                return replace(self, mask=self.mask.selected(step))
-            return self._masked(mask, step)
-        if step.op == "Widen" and (self.mask is None or self.mask.dtype is DType.FLOAT16):
-            wide = None if self.mask is None else self.mask.widened()
-            return replace(self, mask=wide, widened=True)
-        raise Unmet(f"{step.op} among the scores")
+            return self._masked(added_mask(reader, step.operands[0]), step)
+        assert step.op == "Where"
+        mask = selecting_mask(reader, step)
+        if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
+            return replace(self, mask=self.mask.selected(step)).assuming(step.lead == self.lead, GROUPED)
+        return self._masked(mask, step)
 
     def _scaled(self, factor: float) -> _Core:
-        if not 0 < abs(factor) < LARGEST:
-            raise Unmet("a scale of zero, or none")
-        mask = None if self.mask is None or factor == 1 else self.mask.scaled(factor)
+        mask = self.mask if self.mask is None or factor == 1 else self.mask.scaled(factor)
         # factor * cap * tanh(s / cap) is a cap of its own size over scores that are as much larger
-        return replace(self, scale=self.scale * factor, cap=self.cap * abs(factor), mask=mask or self.mask)
+        return replace(self, scale=self.scale * factor, cap=self.cap * abs(factor), mask=mask)
 
     def _scaled_each(self, step: Step) -> _Core:
-        factors = step.operands[0]
-        assert factors is not None
-        low, high = factors.interval
-        if self.mask is not None or self.cap or not (0 < low <= high < LARGEST or -LARGEST < low <= high < 0):
-            raise Unmet("factors for each head behind a mask, of zero or of both signs")
-        return replace(self, factors=(*self.factors, step))
+        low, high = step.operands[0].interval
+        of_one_sign = 0 < low <= high < LARGEST or -LARGEST < low <= high < 0
+        scaled = replace(self, factors=(*self.factors, step)).assuming(not self.widened, PRECISE)
+        return scaled.assuming(self.mask is None and not self.cap and of_one_sign, SIGNED)
 
     def _masked(self, mask: Mask, step: Step) -> _Core:
         mask = mask.regrouped(step.lead, self.lead)
         return replace(self, mask=mask if self.mask is None else self.mask.plus(mask))
 
 
-def _number(value: Ref | None, op: str) -> float:
-    assert value is not None
+def _number(value: Ref, op: str) -> float:
+    """What multiplying with a number, or dividing by it, multiplies with; 0 for one that is out of range."""
     number = float(value.value.reshape(()))
-    return number if op == "Mul" else 1 / number if number else 0.0
+    factor = number if op == "Mul" else 1 / number if number else 0.0
+    return factor if abs(factor) < LARGEST else 0.0
 
 
 # --- shapes --------------------------------------------------------------------------------------------------------------
@@ -120,8 +119,6 @@ def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim, know
     if len(shape) != 4:
         term = apply("Unsqueeze", term, int64s(range(4 - len(shape))))
     if full[-2:] != (queries, keys):
-        if full[-2] not in (1, queries) or full[-1] not in (1, keys):
-            raise Unmet("the mask may not be as long as queries and keys are")
         term = apply("Expand", term, listed((*full[:-2], queries, keys), known))
     return term
 
@@ -142,12 +139,10 @@ class _Factors:
 
     def _search(self, value: Ref, depth: int) -> tuple[Term, float]:
         for op, _, (a, b) in self._reader.nodes(value, "Mul", "Div"):
-            assert a is not None
-            assert b is not None
             for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
                 if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
                     factor = _number(c, op)
-                    if 0 < abs(factor) < LARGEST and x.handle != value.handle and not self._undone(value, x):
+                    if factor and x.handle != value.handle and not self._undone(value, x):
                         term, rest = self.taken_out(x, depth)
                         return term, factor * rest
         for op, node, (x, *others) in self._reader.nodes(value, "Reshape", "Transpose"):
@@ -167,27 +162,15 @@ class _Factors:
         return made and any(op not in ("Mul", "Div") for op, _ in self._reader.view.spellings(value))
 
 
-def check_operands(scores: Scores, p: Ref, v: Ref, *, wide: bool) -> None:
-    """Raises `Unmet` unless keys and values have as many heads as the queries or one for all, and one batch.
+def batches_agree(scores: Scores, p: Ref, v: Ref) -> bool:
+    """Whether keys and values have as many heads as the queries or one for all, and one batch.
 
-    ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then. ``wide``: values are in
-    float32, though queries and keys are not.
+    ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then.
     """
-    if scores.q.dtype is not scores.k.dtype or v.dtype not in (scores.q.dtype, *([DType.FLOAT] if wide else [])):
-        raise Unmet("queries, keys and values of different types")
-    check_batches(scores, p, v)
-
-
-def check_batches(scores: Scores, p: Ref, v: Ref) -> None:
-    """Raises `Unmet` unless the batches agree, see `check_operands`."""
-    if v.rank != p.rank:
-        raise Unmet("values of another rank")
     q, k, last = scores.q.shape[:-2], scores.k.shape[:-2], p.shape[:-2]
     if q == scores.lead == last:
-        if k not in (q, (*q[:-1], 1)) or v.shape[:-2] != k:
-            raise Unmet("queries, keys and values of different batches")
-    elif k != q or v.shape[:-2] != last or len({product(d) for d in (q, scores.lead, last)}) > 1:
-        raise Unmet("regrouped heads that are shared or of unknown number")
+        return k in (q, (*q[:-1], 1)) and v.shape[:-2] == k
+    return k == q and v.shape[:-2] == last and len({product(d) for d in (q, scores.lead, last)}) == 1
 
 
 def values_of(v: Ref, scores: Scores) -> Term:
@@ -210,70 +193,35 @@ def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
     return viewed(term, (*batch_and_heads(lead), *root.shape[-2:]), root.shape, root)
 
 
-# --- rules ---------------------------------------------------------------------------------------------------------------
+# --- the rule ------------------------------------------------------------------------------------------------------------
 
 
-def _forms(core: _Core, scores: Scores, v: Ref, *, guarded: bool) -> list[Form]:
-    """The mask in each form that it may have: in float32 where it has none in the precision of the values."""
-    mask, rows, columns = core.mask, scores.q.shape[-2], scores.k.shape[-1]
-    if mask is None:
-        return [(None, {})]
-    try:
-        return list(mask.forms(v.dtype, rows, columns, guarded=guarded))
-    except Unmet:
-        if v.dtype is DType.FLOAT:
-            raise
-        wide = mask if mask.dtype is DType.FLOAT else mask.widened()
-        return list(wide.forms(DType.FLOAT, rows, columns, guarded=guarded))
-
-
-def _widened(term: Term, value: Ref) -> Term:
-    return term if value.dtype is DType.FLOAT else apply("Cast", term, to=int(DType.FLOAT))
-
-
-@group_rule(
-    exactness=Exactness.ROUNDING,
-    source="ONNX Attention; Vaswani et al. 2017",
-    sample=draw_attention,
-)
-def recognise_attention(view: GroupView) -> Iterator[Merge]:
-    """``Softmax(f(q @ k)) @ v == Attention(q, k', v, mask)`` for any chain ``f`` of scales, a cap and masks."""
+def _products_behind_softmax(view: GroupView) -> Iterator[Match]:
+    """Products of probabilities and values, with the mask in each form that it may have."""
     reader = Reader(view)
     factors = _Factors(reader)
-    for root, (p, v) in view.nodes("MatMul"):
-        assert p is not None
-        assert v is not None
-        found: Probabilities | None = None
-        try:
-            found = reader.probabilities(p) if root.dtype in FLOATS else None
-            if found is not None:
-                for term in _spellings(reader, factors, found, p, v):
-                    yield root, result_of(term, root, found.scores.lead)
-            elif any(reader.nodes(p, "Softmax")):
-                raise Unmet(
-                    "the steps before its softmax are not scales, a cap and masks of a product of queries and keys"
-                )
-        except Unmet as reason:
-            if not _is_quantised(found):
+    for root, (p, v) in complete_nodes(view, "MatMul"):
+        found = reader.probabilities(p) if root.dtype in FLOATS else None
+        if found is None or (found.scores.product != "MatMul" and not _is_quantised(found)):
+            if any(reader.nodes(p, "Softmax")):
+                yield Match({"found": None}, root)
+        elif not _is_quantised(found):
+            try:
+                yield from _forms(reader, factors, found, p, v, root)
+            except Unmet as reason:
                 view.missed("attention", root, reason)
 
 
-def _is_quantised(found: Probabilities | None) -> bool:
+def _is_quantised(found: Probabilities) -> bool:
     """Whether there is quantisation inside: `attention.quantised` reads that, where a target has the operator."""
-    steps = () if found is None else (*found.scores.steps, *found.steps)
-    return any(traits_of(step.op).quantises for step in steps)
+    return any(traits_of(step.op).quantises for step in (*found.scores.steps, *found.steps))
 
 
-def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref) -> Iterator[Apply]:
-    """The operator with the mask in each form that it may have."""
+def _forms(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref, root: Ref) -> Iterator[Match]:
     scores = found.scores
     core = _Core(scores.lead)
     for step in scores.steps:
         core = core.after(step, reader)
-    wide = core.widened and not found.steps  # from the scores on all is in float32
-    narrowed = ("Narrow",) if core.widened and not wide else ()
-    if tuple(step.op for step in found.steps) != narrowed or scores.product != "MatMul":
-        raise Unmet("steps on the probabilities")
     q, left = factors.taken_out(scores.q)
     k, right = factors.taken_out(scores.k)
     if core.scale * left * right < 0:  # the operator's own scale is positive: a negative factor stays where it is
@@ -281,29 +229,81 @@ def _spellings(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, 
             q, left = scores.q, 1.0
         elif right < 0:
             k, right = scores.k, 1.0
-    check_operands(scores, p, v, wide=wide)
-    scale = core.scale * left * right
-    if not 1e-30 < abs(scale) < 1e30:
-        raise Unmet("a scale out of range")
+    forms: list[Form] = [(None, {})]
+    if core.mask is not None:
+        mask, forms = _forms_of(core.mask, scores, v.dtype, guarded=found.guarded)
+        core = replace(core, mask=mask)
+    single = core.widened and not found.steps  # from the scores on all is in float32, or because the mask is
+    names = {
+        **{"p": p, "v": v, "found": found, "scores": scores, "core": core, "q": q, "k": k},
+        "scale": core.scale * left * right,
+        "single": single or any(mask is not None and mask.dtype is DType.FLOAT for mask, _ in forms),
+    }
+    for mask, how in forms or [(None, None)]:
+        yield Match({**names, "mask": mask, "how": how}, root)
+
+
+def _forms_of(mask: Mask, scores: Scores, dtype: DType, *, guarded: bool) -> tuple[Mask, list[Form]]:
+    """The mask and each form that it may have: in float32 where it has none in the precision of the values."""
+    rows, columns = scores.q.shape[-2], scores.k.shape[-1]
+    forms = list(mask.forms(dtype, rows, columns, guarded=guarded))
+    if forms or dtype is DType.FLOAT:
+        return mask, forms
+    wide = mask if mask.dtype is DType.FLOAT else mask.widened()
+    return wide, list(wide.forms(DType.FLOAT, rows, columns, guarded=guarded))
+
+
+def _undoubted(assumption: str) -> Condition:
+    def holds(m: Match) -> bool:
+        doubts = m.core.doubts if m.core.mask is None else m.core.doubts | m.core.mask.doubts
+        return assumption not in doubts
+
+    return Condition(assumption, holds, worthwhile=assumption == TELLING)
+
+
+CONDITIONS = stated(
+    "found scores core p v scale how",
+    "the steps before its softmax are scales, a cap and masks of a product of queries and keys: found is not None",
+    *map(_undoubted, (ONE_CAP, SIGNED, PRECISE, GROUPED, *DOUBTS)),
+    "the mask makes no NaN where that is replaced: not (found.guarded and core.mask is not None and core.mask.unknown)",
+    "the mask has a form in this precision: how is not None",
+    "the probabilities are rounded at most: all(step.op == 'Narrow' for step in found.steps)",
+    "heads and batches are those of the queries, or heads are shared by all: batches_agree(scores, p, v)",
+    "a scale in range: 1e-30 < abs(scale) < 1e30",
+    functions=named(batches_agree),
+)
+
+
+def _single(term: Term, value: Ref) -> Term:
+    return term if value.dtype is DType.FLOAT else apply("Cast", term, to=int(DType.FLOAT))
+
+
+@group_rule(
+    find=_products_behind_softmax,
+    where=CONDITIONS,
+    structure="attention",
+    exactness=Exactness.ROUNDING,
+    source="ONNX Attention; Vaswani et al. 2017",
+    sample=draw_attention,
+)
+def recognise_attention(m: Match) -> Term:
+    """``Softmax(f(q @ k)) @ v == Attention(q, k', v, mask)`` for any chain ``f`` of scales, a cap and masks."""
+    scores, core, q, k = m.scores, m.core, m.q, m.k
     for step in core.factors:
         each = step.operands[0]
-        assert each is not None
-        if each.dtype is not scores.q.dtype:
-            raise Unmet("factors in another precision than the queries")
         q = apply(step.op, q, regrouped(each, each.shape, step.lead, scores.q.shape[:-2]))
-    forms = _forms(core, scores, v, guarded=found.guarded)
-    single = wide or any(mask is not None and mask.dtype is DType.FLOAT for mask, _ in forms)
     queries = grouped(scores.q, scores.lead, q)
-    operands = [apply("Neg", queries) if scale < 0 else queries, keys_of(scores, k), values_of(v, scores)]
-    if single:
-        operands = [apply("Cast", x, to=int(DType.FLOAT)) for x in operands[:2]] + [_widened(operands[2], v)]
-    attributes: dict[str, Any] = {"scale": float(np.float32(abs(scale)))}
+    operands = [apply("Neg", queries) if m.scale < 0 else queries, keys_of(scores, k), values_of(m.v, scores)]
+    if m.single:
+        values = (scores.q, scores.k, m.v)
+        operands = [_single(term, x) for term, x in zip(operands, values, strict=True)]
+    attributes = {**m.how, "scale": float(np.float32(abs(m.scale)))}
     if core.cap:
         attributes["softcap"] = float(np.float32(core.cap))
-    if core.widened and not single:
+    if core.widened and not m.single:
         attributes["softmax_precision"] = int(DType.FLOAT)
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
-    for mask, more in forms:
-        masks = [] if mask is None else [_mask_operand(mask, scores.lead, rows, columns, v)]
-        term = apply("Attention", *operands, *masks, **attributes, **more)
-        yield apply("Cast", term, to=int(DType.FLOAT16)) if single and v.dtype is DType.FLOAT16 else term
+    operands += [] if m.mask is None else [_mask_operand(m.mask, scores.lead, rows, columns, m.v)]
+    term = apply("Attention", *operands, **attributes)
+    narrowed = m.single and m.v.dtype is DType.FLOAT16
+    return result_of(apply("Cast", term, to=int(DType.FLOAT16)) if narrowed else term, m.root, scores.lead)
