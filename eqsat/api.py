@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def inspect(
     source: Any,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | str] | None = None,
     *,
     nodes: bool = False,
     example_inputs: Any = None,

@@ -26,7 +26,8 @@ class Options:
     """How to optimise. The defaults are those of the command line.
 
     ``target``: what the program will run on, a name (`eqsat targets` lists them) or a `Target`. ``dims``: extents of symbolic
-    dimensions by name, which become numbers; ``assume``: extents that programs are priced at while the dimensions stay symbolic
+    dimensions by name, which become numbers, or other names, by which several become one;
+    ``assume``: extents that programs are priced at while the dimensions stay symbolic
     (a batch of 1 and extents of 128 unless stated). ``verify``: run original and result and compare them,
     ``verification_runs`` times on random inputs drawn from ``seed``.
 
@@ -49,7 +50,7 @@ class Options:
     target: str | Target = "onnxruntime-cpu"
     cost: str | CostModel | CostFunction | Rates | None = None
     numerics: str = "lsb"
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, int | str] = field(default_factory=dict)
     assume: Mapping[str, int] = field(default_factory=dict)
     time_limit_s: float = 30.0
     node_limit: int = 200_000
@@ -124,7 +125,7 @@ class SharedOptions(TypedDict, total=False):
     """Types of `Options` by name, for functions that take them as keywords, as far as they make sense for several programs."""
 
     numerics: str
-    dims: Mapping[str, int]
+    dims: Mapping[str, int | str]
     assume: Mapping[str, int]
     time_limit_s: float
     node_limit: int

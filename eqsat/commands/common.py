@@ -20,7 +20,8 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print each stage as it starts.")]
 Model = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False)]
 Dims = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension; may be repeated.")
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=N", help="Fix a symbolic dimension, or give it another name; may be repeated."),
 ]
 Assume = Annotated[
     list[str] | None,
@@ -162,15 +163,26 @@ def write_json(data: Any, json_path: str | None) -> None:
         raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
 
 
-def parse_dims(given: list[str] | None, option: str = "--dim") -> dict[str, int]:
-    """Extents by name, as an option that may be repeated gives them; several in one are separated by commas."""
-    dims: dict[str, int] = {}
+def parse_dims(given: list[str] | None) -> dict[str, int | str]:
+    """Extents, or other names, by name, as an option that may be repeated gives them; several in one are separated by commas."""
+    dims: dict[str, int | str] = {}
+    for item in (part for text in given or () for part in text.split(",")):
+        name, _, value = item.partition("=")
+        if not name or not value:
+            raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N, or NAME=OTHER with another name")
+        dims[name] = int(value) if value.lstrip("-").isdigit() else value
+    return dims
+
+
+def parse_sizes(given: list[str] | None) -> dict[str, int]:
+    """Sizes to assume, by name."""
+    sizes: dict[str, int] = {}
     for item in (part for text in given or () for part in text.split(",")):
         name, _, value = item.partition("=")
         if not name or not value.lstrip("-").isdigit():
-            raise OptionError(f"{option} {item!r}: expected NAME=N with a whole number N")
-        dims[name] = int(value)
-    return dims
+            raise OptionError(f"--assume {item!r}: expected NAME=N with a whole number N")
+        sizes[name] = int(value)
+    return sizes
 
 
 def load_rule_files(paths: list[Path] | None) -> None:

@@ -18,6 +18,7 @@ from eqsat.commands.common import (
     check_writable,
     errors,
     parse_dims,
+    parse_sizes,
     print_report,
     progress,
 )
@@ -73,7 +74,7 @@ def compare(
                 "progress": notify,
                 "numerics": numerics,
                 "dims": parse_dims(dim),
-                "assume": parse_dims(assume, "--assume"),
+                "assume": parse_sizes(assume),
                 "time_limit_s": time_limit,
                 "node_limit": node_limit,
                 "form": form,

@@ -94,7 +94,7 @@ def resolve(source: Any, **options: Any) -> Graph | OnnxSource:
     return frontend.read(source, **given)
 
 
-def load(source: Any, dims: Mapping[str, int] | None = None, **options: Any) -> Graph:
+def load(source: Any, dims: Mapping[str, int | str] | None = None, **options: Any) -> Graph:
     """The graph of a model: a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a `Graph`, an object of PyTorch
     (docs/torch.md), or what another front end reads (`eqsat.frontends`).
 

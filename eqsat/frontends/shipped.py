@@ -32,10 +32,10 @@ class OnnxFrontend:
     def accepts(self, source: Any) -> bool:
         return isinstance(source, str | Path) or _is_from("onnx", source) or _is_from("onnx_ir", source)
 
-    def read(self, source: Any, dims: Mapping[str, int] | None = None) -> Any:
+    def read(self, source: Any, dims: Mapping[str, int | str] | None = None) -> Any:
         return source
 
-    def graph(self, source: Any, dims: Mapping[str, int] | None) -> Graph:
+    def graph(self, source: Any, dims: Mapping[str, int | str] | None) -> Graph:
         from eqsat.frontends.onnx.model import load_onnx
 
         return load_onnx(source, dims=dims)
@@ -55,7 +55,7 @@ class TorchFrontend:
         source: Any,
         example_inputs: Any = None,
         dynamic_shapes: Any = None,
-        dims: Mapping[str, int] | None = None,
+        dims: Mapping[str, int | str] | None = None,
     ) -> Any:
         return as_onnx(source, example_inputs, dynamic_shapes)
 

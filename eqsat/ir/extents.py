@@ -293,8 +293,8 @@ def _broadcast(*numbers: int) -> int:
 _MEANING: dict[str, Callable[..., Dim]] = {"max": maximum, "min": minimum, "floordiv": floor_divide}
 
 
-def substitute(dim: Dim, known: Mapping[str, int]) -> Dim:
-    """An extent with numbers for some of its symbols."""
+def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
+    """An extent with numbers, or other extents, for some of its symbols."""
     if isinstance(dim, int):
         return dim
     return total(
@@ -303,7 +303,7 @@ def substitute(dim: Dim, known: Mapping[str, int]) -> Dim:
     )
 
 
-def _substituted(atom: str, known: Mapping[str, int]) -> Dim:
+def _substituted(atom: str, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
     called = function_of(atom)
     if called is None:
         return known.get(atom, atom)

@@ -169,6 +169,29 @@ def test_dims_fix_symbols() -> None:
         load_onnx(source, dims={"n": 0})
 
 
+def test_extents_of_inputs_without_a_name_get_one() -> None:
+    source = model([node("Add", ["x", "z"])], {"x": X, "z": X}, shapes={"x": (None, 3), "z": (-1, 3)})
+    named = load_onnx(source)
+    assert [str(named.type_of(i)) for i in "xz"] == ["float32[x.0, 3]", "float32[z.0, 3]"]
+    one = load_onnx(source, dims={"x.0": "n", "z.0": "n"})
+    assert str(one.type_of("y")) == "float32[n, 3]"
+    assert str(load_onnx(source, dims={"x.0": 4, "z.0": 4}).type_of("y")) == "float32[4, 3]"
+
+
+def test_symbols_get_other_names_in_expressions_too() -> None:
+    stored = [helper.make_tensor_value_info("t", TensorProto.FLOAT, ["2*n", 3])]
+    nodes = [node("Concat", ["x", "z"], ["t"], axis=0), node("Exp", ["t"])]
+    source = model(nodes, {"x": X, "z": X}, shapes={"x": ("n", 3), "z": ("m", 3)}, value_info=stored)
+    assert str(load_onnx(source, dims={"n": "k", "m": "k"}).type_of("y")) == "float32[2*k, 3]"
+
+
+@pytest.mark.parametrize("dims", [{"n": "two words"}, {"n": "m", "m": "n"}, {"n": ""}])
+def test_names_that_are_none_are_refused(dims: dict[str, str]) -> None:
+    source = model([node("Add", ["x", "z"])], {"x": X, "z": X}, shapes={"x": ("n", 3), "z": ("m", 3)})
+    with pytest.raises(OptionError, match="another name is a word"):
+        load_onnx(source, dims=dims)
+
+
 def test_outputs_that_alias() -> None:
     source = model([node("Relu", ["x"])], {"x": X}, {"w": X}, outputs=["y", "x", "w", "y"])
     assert_same(run(source, {"x": X}), run(to_model(load_onnx(source)), {"x": X}))

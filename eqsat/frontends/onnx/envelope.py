@@ -41,7 +41,7 @@ class Envelope:
     quantization: tuple[bytes, ...] = ()
     functions: tuple[bytes, ...] = ()
     defaults: Mapping[str, Constant] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, int | str] = field(default_factory=dict)
     known: Mapping[str, np.ndarray] = field(default_factory=dict)
     files: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
 

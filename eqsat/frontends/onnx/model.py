@@ -17,29 +17,31 @@ from eqsat.frontends.onnx.source import default_opset, read_source, text
 from eqsat.frontends.onnx.stored_types import fill_stored_types
 from eqsat.frontends.onnx.subgraphs import bodies_in, locals_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, read_sparse, read_tensor
-from eqsat.frontends.onnx.types import Symbols, check_dims, fix_dims, read_type, symbols_of
+from eqsat.frontends.onnx.types import Symbols, check_dims, fix_dims, name_dims, read_type, symbols_of
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph
-from eqsat.ir.types import UNKNOWN, Type
+from eqsat.ir.types import UNKNOWN, Dim, Type
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
 
-def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Mapping[str, int] | None = None) -> Graph:
+def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Mapping[str, Dim] | None = None) -> Graph:
     """The graph of an ONNX model, at the operators' newest form, with the types of all its values.
 
     Weights stay where they are: those in external files are mapped. Nodes and weights that no output needs are dropped,
     equal constants become one, functions are inlined. What the optimizer cannot read (other domains, control flow,
     opsets below 7) stays in the graph as opaque nodes.
 
-    ``dims`` gives extents to symbolic dimensions by name. Raises `ModelError` for a model that cannot be read or is
+    ``dims`` gives extents to symbolic dimensions by name, or another name, by which two become one. Extents of inputs without
+    a name get one, ``input.axis``. Raises `ModelError` for a model that cannot be read or is
     inconsistent, `ShapeError` where shapes contradict each other, `OptionError` for ``dims`` the model does not have.
     """
     model, folder, label = read_source(source)
     dims = dict(dims or {})
+    name_dims(model.graph)
     check_dims(dims, model.graph)
     try:
         return _graph_of(inline_functions(model), ExternalFiles(folder), dims)
@@ -49,7 +51,7 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
 
 
 def _graph_of(
-    model: Any, files: ExternalFiles, dims: dict[str, int], outer: Mapping[str, Constant | Type] | None = None
+    model: Any, files: ExternalFiles, dims: dict[str, Dim], outer: Mapping[str, Constant | Type] | None = None
 ) -> Graph:
     """The graph of a model; ``outer``: what is known of values that it captures, as the body of a control-flow operator."""
     proto, opset = model.graph, default_opset(model)
@@ -191,7 +193,7 @@ def _check_outputs(outputs: tuple[str, ...], defined: set[str]) -> None:
 
 
 def _envelope(
-    model: Any, opset: int, dims: dict[str, int], defaults: dict[str, Constant], reader: Reader, files: ExternalFiles
+    model: Any, opset: int, dims: dict[str, Dim], defaults: dict[str, Constant], reader: Reader, files: ExternalFiles
 ) -> Envelope:
     proto = model.graph
     for info in (*proto.input, *proto.output):

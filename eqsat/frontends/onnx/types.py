@@ -16,20 +16,19 @@ _CODES = {int(d) for d in DType}
 
 @dataclass(frozen=True)
 class Symbols:
-    """``names``: those of the extents of a model's inputs; ``fixed``: the numbers that the caller gives some of them. ``ours``:
-    extents are written as we write them, with symbols that stand for the same elsewhere."""
+    """``names``: those of the extents of a model's inputs; ``fixed``: numbers or other names that the caller gives some.
+    ``ours``: extents are written as we write them, with symbols that stand for the same elsewhere."""
 
     names: frozenset[str] = frozenset()
-    fixed: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, Dim] = field(default_factory=dict)
     ours: bool = False
 
     def read(self, text: str) -> Dim:
         """What a file calls an extent: a symbol, or an expression over those of the inputs."""
-        if text in self.fixed:
-            return self.fixed[text]
         if self.ours:
-            return text
-        return substitute(from_expression(text, self.names), {symbol(s): n for s, n in self.fixed.items()})
+            return self.fixed.get(text, text)
+        known = {symbol(s): symbol(n) if isinstance(n, str) else n for s, n in self.fixed.items()}
+        return substitute(symbol(text) if text in self.fixed else from_expression(text, self.names), known)
 
 
 def read_type(proto: Any, symbols: Symbols, where: str) -> Type:
@@ -68,8 +67,24 @@ def symbols_of(infos: Iterable[Any]) -> list[str]:
     return list(found)
 
 
-def check_dims(dims: Mapping[str, int], graph: Any) -> None:
-    """Raises `OptionError` unless ``dims`` fixes symbols that ``graph`` has, to extents of at least 1."""
+def name_dims(graph: Any) -> None:
+    """Names the extents of inputs that have neither number nor name, in place: ``mask.1`` is the one of axis 1 of ``mask``."""
+    taken = set(symbols_of([*graph.input, *graph.output, *graph.value_info]))
+    for info in graph.input:
+        if info.type.WhichOneof("value") != "tensor_type" or not info.type.tensor_type.HasField("shape"):
+            continue
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            unnamed = not dim.dim_param if dim.WhichOneof("value") != "dim_value" else dim.dim_value < 0
+            if unnamed:
+                name = f"{info.name}.{axis}"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                dim.dim_param = name
+
+
+def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
+    """Raises `OptionError` unless ``dims`` gives symbols that ``graph`` has extents of at least 1, or another name."""
     if not dims:
         return
     known = symbols_of([*graph.input, *graph.output, *graph.value_info])
@@ -79,13 +94,20 @@ def check_dims(dims: Mapping[str, int], graph: Any) -> None:
             raise OptionError(
                 f"dims: the model has no symbolic dimension {name!r}; it has {', '.join(shown) or 'none'}"
             )
-        if isinstance(extent, bool) or not isinstance(extent, int) or extent <= 0:
-            raise OptionError(f"dims: {name} = {extent!r}: an extent is an integer of at least 1")
+        if isinstance(extent, str):
+            if not extent.isidentifier() or extent in dims:
+                raise OptionError(f"dims: {name} = {extent!r}: another name is a word, and not itself among dims")
+        elif isinstance(extent, bool) or not isinstance(extent, int) or extent <= 0:
+            raise OptionError(f"dims: {name} = {extent!r}: an extent is an integer of at least 1, or another name")
 
 
-def fix_dims(info: Any, dims: Mapping[str, int]) -> None:
+def fix_dims(info: Any, dims: Mapping[str, Dim]) -> None:
     """Replaces symbols in a ``ValueInfoProto``, in place."""
     if info.type.WhichOneof("value") == "tensor_type":
         for dim in info.type.tensor_type.shape.dim:
             if dim.WhichOneof("value") == "dim_param" and dim.dim_param in dims:
-                dim.dim_value = dims[dim.dim_param]
+                found = dims[dim.dim_param]
+                if isinstance(found, str):
+                    dim.dim_param = found
+                else:
+                    dim.dim_value = found
