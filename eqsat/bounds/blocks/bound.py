@@ -79,9 +79,7 @@ def blockwise_bound(
         return None
     try:
         possible = usable_operations(graph, target)
-        if usable is not None:
-            possible = [a and b for a, b in zip(possible, usable, strict=True)]
-        usable = acyclic_operations(graph, possible)
+        usable = acyclic_operations(graph, [a and b for a, b in zip(possible, usable or possible, strict=True)])
         merged = merge_views(graph, usable, coarse=target if coarse else None)
         prerequisites = None if by_bytes else Prerequisites(graph, usable, merged, target)
     except EqsatError:  # nothing derives a root
@@ -89,11 +87,9 @@ def blockwise_bound(
     if coarse and not rates.operator:
         without_detours(merged.graph, target)
     known = _with_alike(merged.graph, focus_of(graph, target, rates, merged, kernels).heavy)
-    undivided = _of_slow_kernels(merged.graph, target, known, prerequisites)
     repeated = _repeated(graph, merged)
-    parts = separated(merged.graph, target, repeated, undivided)
-    if parts is None and by_bytes:
-        parts = separated(merged.graph, target, repeated)
+    parts = separated(merged.graph, target, repeated, _of_slow_kernels(merged.graph, target, known, prerequisites))
+    parts = separated(merged.graph, target, repeated) if parts is None and by_bytes else parts
     if parts is None:
         return None
     prices = prices_of_shared(parts, target, rates)
