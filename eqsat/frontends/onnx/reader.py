@@ -19,7 +19,7 @@ from eqsat.frontends.onnx.validity import check_node
 from eqsat.frontends.onnx.versions import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
-from eqsat.ir.graph import Node, Subgraph, bodies_of
+from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.shape_values import shape_value
@@ -78,12 +78,7 @@ class Reader:
         return name
 
     def fresh_name(self, stem: str) -> str:
-        name, count = stem, 0
-        while name in self._names:
-            count += 1
-            name = f"{stem}_{count}"
-        self._names.add(name)
-        return name
+        return fresh_name(stem, self._names)
 
     # the pass
 
