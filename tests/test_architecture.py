@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from eqsat.ir.operator import operator
@@ -121,6 +122,70 @@ def test_extract_knows_neither_egglog_nor_onnx() -> None:
 def test_modules_have_one_subject() -> None:
     long = {str(p.relative_to(ROOT)): n for _, p in _modules() if (n := len(p.read_text().splitlines())) > 400}
     assert not long
+
+
+MOST_LINES, MOST_NESTING = 60, 4
+
+EXCEPTIONS = {
+    "eqsat/cli.py": {"optimize"},  # one parameter for each option
+    "eqsat/egraph/saturate.py": {"saturate"},
+    "eqsat/verification/check.py": {"verify_program"},
+    "extract/components.py": {"strong_components"},
+    "extract/core.py": {"compacted"},
+    "extract/cycles.py": {"unfounded_cuts"},
+    "extract/reduce.py": {"drop_cyclic_nodes", "fold"},
+    "extract/required.py": {"required_classes"},
+}
+"""Functions that are longer, or deeper, still. None is to be added."""
+
+_BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def _nesting(node: ast.AST) -> int:
+    """Blocks inside one another; ``elif`` and what functions inside hold do not count."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _FUNCTIONS):
+            chained = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+            deepest = max(deepest, _nesting(child) + (isinstance(child, _BLOCKS) and not chained))
+    return deepest
+
+
+def _unwieldy(source: str) -> set[str]:
+    functions = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {f.name for f in functions if (f.end_lineno or 0) - f.lineno >= MOST_LINES or _nesting(f) > MOST_NESTING}
+
+
+def test_functions_are_short_and_shallow() -> None:
+    found = {str(path.relative_to(ROOT)): _unwieldy(path.read_text()) for _, path in _modules()}
+    assert {path: names for path, names in found.items() if names - EXCEPTIONS.get(path, set())} == {}
+    deep = "def f(x):\n" + "".join(" " * n + "if x:\n" for n in range(1, 6)) + " " * 6 + "return x\n"
+    assert _unwieldy(deep) == {"f"}
+    assert _unwieldy("def f(x):\n if x:\n  return 1\n" + " elif x:\n  return 2\n" * 9) == set()
+    assert _unwieldy("def f():\n" + " f()\n" * 60) == {"f"}
+
+
+def _imported(path: Path, known: set[str]) -> set[str]:
+    """Modules of ours that a module imports, wherever it does."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names} & known
+            names |= submodules if len(submodules) == len(node.names) else submodules | {node.module}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & known
+
+
+@pytest.mark.parametrize("room", ["fusion", "bounds", "joint", "frontends", "relax", "lower", "placement"])
+def test_modules_of_a_room_import_each_other_one_way(room: str) -> None:
+    paths = {
+        "eqsat." + ".".join(path.relative_to(ROOT / "eqsat").with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted((ROOT / "eqsat" / room).rglob("*.py"))
+    }
+    edges = [(name, other) for name, path in paths.items() for other in _imported(path, set(paths)) if other != name]
+    assert list(nx.simple_cycles(nx.DiGraph(edges))) == []
 
 
 LISTS_OF_OPERATORS = 5

@@ -16,7 +16,7 @@ from eqsat.frontends.onnx.versions import OLDEST, Refusal, downgrade, first_vers
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
-from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
+from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
@@ -113,12 +113,7 @@ class _Values:
         return self._same[key]
 
     def fresh_name(self, stem: str) -> str:
-        name, count = stem, 0
-        while name in self._names:
-            count += 1
-            name = f"{stem}_{count}"
-        self._names.add(name)
-        return name
+        return fresh_name(stem, self._names)
 
 
 def choose_form(graph: Graph) -> Form:

@@ -15,22 +15,10 @@ from eqsat.fusion.graph import FusionGraph, Operation
 _States = dict[int, dict[State, None]]
 
 
-def reach_of(
-    graph: FusionGraph,
-    users: Sequence[Sequence[int]],
-    target: Target,
-    mode: Mode,
-    may_open: Callable[[Mode, int], bool],
-    prerequisites: Prerequisites,
-    deadline: float,
-    borders: Borders = WHOLE,
-) -> Reach:
+class Reaching:
     """All states of one mode. ``users``: those of the graph; ``may_open(mode, index)``: whether an operator may fill the first
     required stage."""
-    return _Reaching(graph, users, target, mode, may_open, prerequisites, borders).run(deadline)
 
-
-class _Reaching:
     def __init__(
         self,
         graph: FusionGraph,
@@ -39,7 +27,7 @@ class _Reaching:
         mode: Mode,
         may_open: Callable[[Mode, int], bool],
         prerequisites: Prerequisites,
-        borders: Borders,
+        borders: Borders = WHOLE,
     ) -> None:
         self.borders = borders
         self.carried = sorted(borders.carried.get(mode.key, ()))
@@ -65,6 +53,7 @@ class _Reaching:
         )
 
     def run(self, deadline: float) -> Reach:
+        """What is found until ``deadline``."""
         states: _States = {}
         steps: list[Step] = []
         from_anchor: FromAnchor = {}
@@ -112,7 +101,7 @@ class _Reaching:
 class _Around:
     """The states of kernels around ``anchor``, or of all kernels if that is `NONE`."""
 
-    def __init__(self, general: _Reaching, anchor: int, from_anchor: FromAnchor) -> None:
+    def __init__(self, general: Reaching, anchor: int, from_anchor: FromAnchor) -> None:
         self._general = general
         self._graph = general.graph
         self._mode = general.mode

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from networkx.utils import UnionFind
+
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.relaxed_templates import Mode
 from eqsat.bounds.states import ANY, NONE, KernelId, Reach
@@ -107,27 +109,15 @@ class Readers:
 
     def _partition(self, cls: int) -> dict[int, int]:
         graph, readers = self._graph, self._readers(cls)
-        group = {i: i for i in readers}
-
-        def find(index: int) -> int:
-            while group[index] != index:
-                index = group[index]
-            return index
-
-        def join(one: int, other: int) -> None:
-            first, second = sorted((find(one), find(other)))
-            group[second] = first
-
+        groups = UnionFind(readers)
         for index in readers:  # a view is read by what reads its value
             if graph.operations[index].is_view:
-                for other in self._users[graph.owner[index]]:
-                    join(index, other)
+                groups.union(index, *self._users[graph.owner[index]])
         if graph.bytes[cls] or cls in self._focus.shared:  # shared by blocks, these have no bytes but a price
             for paths in self._paths:
                 for together in paths.together(cls, readers):
-                    for other in together[1:]:
-                        join(together[0], other)
-        return {i: find(i) for i in readers}
+                    groups.union(*together)
+        return {i: min(together) for together in groups.to_sets() for i in together}
 
 
 class _Paths:

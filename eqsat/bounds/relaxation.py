@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from eqsat.bounds.focus import Focus, bound_by_operations
 from eqsat.bounds.named_problem import ChosenGroup, InState, NamedProblem, chosen_groups
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.reaching import reach_of
+from eqsat.bounds.reaching import Reaching
 from eqsat.bounds.readers import ReadBy, Readers
 from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_templates, mode_of, opened_by_anchors
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage
@@ -74,10 +74,8 @@ class Relaxation:
         users = graph.users()
         reaches: list[Reach] = []
         for mode in self._modes:
-            may_open, deadline = self._may_open, self._deadline
-            reaches.append(
-                reach_of(graph, users, self._target, mode, may_open, self._prerequisites, deadline, self._borders)
-            )
+            reaching = Reaching(graph, users, self._target, mode, self._may_open, self._prerequisites, self._borders)
+            reaches.append(reaching.run(self._deadline))
             if sum(len(r.steps) for r in reaches) > most_nodes:
                 return None
         self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._focus)

@@ -233,6 +233,9 @@ def _movement() -> Iterator[Kernels]:
             lambda r, c, n, t=dtype: [weight(t, r, c), data("int64", 1, n, limit=r)],
             {"axis": 0},
         )
+
+
+def _tables_and_borders() -> Iterator[Kernels]:
     yield Kernels(
         "Gather",
         ((128, 768), (128, 3072)),
@@ -275,4 +278,11 @@ def _movement() -> Iterator[Kernels]:
     )
 
 
-OTHERS: tuple[Kernels, ...] = (*_elementwise(), *_rows_reduced(), *_pools(), *_quantised(), *_movement())
+OTHERS: tuple[Kernels, ...] = (
+    *_elementwise(),
+    *_rows_reduced(),
+    *_pools(),
+    *_quantised(),
+    *_movement(),
+    *_tables_and_borders(),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -112,7 +112,6 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
     slow = a == "int8"
     sizes = [s for s in _SMALL_GEMM if not slow or s[0] * s[1] * s[2] <= 128 * 768 * 768]
     batches = [s for s in _BATCHED if s[0] <= (16 if slow else 96) and s[1] * s[2] * s[3] < 2e6]
-    convs = [s for s in _QUANTIZED_CONV if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
     heads = _HEADS if (a, b) == ("uint8", "int8") else []
     zero_a = _scale(a)[1]
 
@@ -156,6 +155,13 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
         ],
         lambda m, c: {"channels_last": 1, "group": c, "kernel_shape": [1]},
     )  # fmt: skip
+    yield from _fused_integer_products(a, b, sizes, batches)
+    yield from _integer_convolutions(a, b, [s for s in _QUANTIZED_CONV if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7])
+
+
+def _fused_integer_products(
+    a: str, b: str, sizes: Sequence[tuple[int, ...]], batches: Sequence[tuple[int, ...]]
+) -> Iterator[Kernels]:
     yield Kernels(
         "com.microsoft::MatMulIntegerToFloat",
         sizes,
@@ -190,6 +196,9 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
             data(a, m, k), *_scale(a), weight(b, k, n), *_channel_scales(b, n), filled("int32", 5, n), *_scale(a),
         ],
     )  # fmt: skip
+
+
+def _integer_convolutions(a: str, b: str, convs: Sequence[tuple[int, ...]]) -> Iterator[Kernels]:
     yield Kernels(
         "QLinearConv",
         convs,
@@ -203,7 +212,7 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
         "ConvInteger",
         convs[::4],
         lambda batch, c, size, f, kernel, stride, group: [
-            _image(a, batch, c, size), weight(b, f, c // group, kernel, kernel), zero_a, value(b, 0),
+            _image(a, batch, c, size), weight(b, f, c // group, kernel, kernel), _scale(a)[1], value(b, 0),
         ],
         _conv_attributes,
     )  # fmt: skip

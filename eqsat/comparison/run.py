@@ -49,14 +49,7 @@ def compare(
     model. Nothing is verified. Raises `ModelError` and `OptionError` for bad input.
     """
     started = time.perf_counter()
-    models = {model.name: model for model in map(as_cost_model, _several("cost", cost))}
-    if len(models) < len(cost):
-        raise OptionError(
-            "two cost models have the same name; name each once, and give each function a name of its own"
-        )
-    targets = {t.name: t for t in map(as_target, _several("target", target))}
-    if len(targets) < len(target):
-        raise OptionError("two targets have the same name; name each once")
+    models, targets = _distinct(cost, target)
     chosen = comparison_options(options)
     with collector_off():
         growths = Growths(source, chosen, progress)
@@ -71,11 +64,10 @@ def compare(
                 found = extract_program(growth[machine.name].saturated, machine, model, time_limit_s=share)
             extractions[machine.name, model.name] = found
         growths.notify("measure", "")
-        best: dict[tuple[str, str], Extraction] = {}
+        known_of = dict(extractions)
         for name, machine in targets.items():
             lent = [n for n, t in targets.items() if growth[n] is growth[name] and machine.has_kernels_of(t)]
-            best |= _best_of_all(machine, {cell: found for cell, found in extractions.items() if cell[0] in lent})
-        extractions = best
+            extractions |= _best_of_all(machine, {cell: found for cell, found in known_of.items() if cell[0] in lent})
         rows = []
         known: dict[tuple[str, frozenset[ChosenKernel]], Measures] = {}
         for machine, model in cells:
@@ -85,12 +77,10 @@ def compare(
             measures = known[key] = known.get(key) or measure(found.program, machine, list(models.values()))
             rows.append(Row(machine.name, model.name, measures, result))
         prices = {name: [row.measures.prices for row in rows if row.target == name] for name in targets}
+        pairs = list(combinations(models, 2))
         differences = {
-            name: tuple(
-                difference(growth[name].saturated, extractions[name, a], extractions[name, b])
-                for a, b in combinations(models, 2)
-            )
-            for name in targets
+            name: tuple(difference(grown.saturated, extractions[name, a], extractions[name, b]) for a, b in pairs)
+            for name, grown in growth.items()
         }
     return Comparison(
         rows[0].result.report.model,
@@ -102,6 +92,21 @@ def compare(
         differences,
         {"load": growths.load_seconds, "total": time.perf_counter() - started},
     )
+
+
+def _distinct(
+    cost: Sequence[str | CostModel | CostFunction], target: Sequence[str | Target]
+) -> tuple[dict[str, CostModel], dict[str, Target]]:
+    """Cost models and targets by name. Raises `OptionError` where two have the same."""
+    models = {model.name: model for model in map(as_cost_model, _several("cost", cost))}
+    if len(models) < len(cost):
+        raise OptionError(
+            "two cost models have the same name; name each once, and give each function a name of its own"
+        )
+    targets = {t.name: t for t in map(as_target, _several("target", target))}
+    if len(targets) < len(target):
+        raise OptionError("two targets have the same name; name each once")
+    return models, targets
 
 
 def _best_of_all(target: Target, found: Mapping[tuple[str, str], Extraction]) -> dict[tuple[str, str], Extraction]:

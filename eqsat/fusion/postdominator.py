@@ -7,7 +7,7 @@ Every group has one output, its sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 
 from eqsat.fusion.graph import FusionGraph, Operation
@@ -69,11 +69,8 @@ class _Partition:
         self._size = [1] * count
         self._group_pattern = list(self._pattern)
         self._anchored = [p is Pattern.OUT_ELEMWISE_FUSABLE for p in self._pattern]
-        self._dominator = [-1] * count
         self._edge = [Pattern.OPAQUE] * count
-        self._depth = [1] * count
-        for i in reversed(range(count)):
-            self._dominate(i)
+        self._dominate()
 
     def run(self) -> dict[int, frozenset[int]]:
         for phase in (0, 1):
@@ -86,32 +83,23 @@ class _Partition:
 
     # ---- the tree
 
-    def _dominate(self, i: int) -> None:
-        if self._output[i] or not self._users[i]:
-            return
-        pattern = Pattern.ELEMWISE
-        parent = self._users[i][0]
-        for user in self._users[i]:
-            pattern = max(pattern, self._pattern[user])
-            parent, pattern = self._common(parent, user, pattern)
-            if parent < 0:
-                break
-        self._edge[i] = pattern
-        self._dominator[i] = parent
-        self._depth[i] = self._depth[parent] + 1 if parent >= 0 else 1
+    def _dominate(self) -> None:
+        """The post-dominator of each operator, -1 for outputs and what is read for several, and the patterns on the way there."""
+        import networkx as nx
 
-    def _common(self, a: int, b: int, pattern: Pattern) -> tuple[int, Pattern]:
-        while a != b:
-            if a < 0 or b < 0:
-                return -1, pattern
-            if self._depth[a] < self._depth[b]:
-                pattern, b = max(pattern, self._edge[b]), self._dominator[b]
-            elif self._depth[b] < self._depth[a]:
-                pattern, a = max(pattern, self._edge[a]), self._dominator[a]
-            else:
-                pattern = max(pattern, self._edge[a], self._edge[b])
-                a, b = self._dominator[a], self._dominator[b]
-        return a, pattern
+        backwards: nx.DiGraph[int] = nx.DiGraph()
+        for i, users in enumerate(self._users):
+            backwards.add_edges_from([(-1, i)] if self._output[i] or not users else [(user, i) for user in users])
+        self._dominator = nx.immediate_dominators(backwards, -1)
+        for i in reversed(range(len(self._users))):
+            self._edge[i] = max((p for user in self._users[i] for p in self._on_way(user, i)), default=Pattern.OPAQUE)
+
+    def _on_way(self, user: int, i: int) -> Iterator[Pattern]:
+        """The patterns from a user of ``i`` to the post-dominator of ``i``."""
+        yield self._pattern[user]
+        while user not in (self._dominator[i], -1):
+            yield self._edge[user]
+            user = self._dominator[user]
 
     # ---- groups
 

@@ -62,8 +62,7 @@ class GraphBuilder:
             self._types[name] = found
         definition = definition_of(node)
         if definition is not None and outputs == 1:
-            known = [a if a is not None else b for a, b in zip(values, lists, strict=True)]
-            self._lists[names[0]] = shape_value(definition, node.attributes, types, known)
+            self._lists[names[0]] = shape_value(definition, node.attributes, types, values, lists)
         self._nodes.append(node)
         return names[0] if outputs == 1 else names
 

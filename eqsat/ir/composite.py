@@ -16,7 +16,7 @@ import numpy as np
 from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
 from eqsat.ir.nominal import flops_of
@@ -183,7 +183,7 @@ def _parts(
     stem = next(v for v in node.outputs if v)
     for value in (*body.constants, *(v for n in body.nodes for v in n.outputs if v)):
         if value not in names:
-            names[value] = fresh = _fresh(f"{stem}_{value}", taken)
+            names[value] = fresh = fresh_name(f"{stem}_{value}", taken)
             if value in body.constants:
                 constants[fresh] = body.constants[value]
             else:
@@ -195,12 +195,3 @@ def _parts(
         operands = tuple(names.get(v, v) for v in part.inputs)
         parts.append(replace(part, inputs=operands, outputs=outputs, name=label))
     return parts
-
-
-def _fresh(stem: str, taken: set[str]) -> str:
-    name, count = stem, 0
-    while name in taken:
-        count += 1
-        name = f"{stem}_{count}"
-    taken.add(name)
-    return name

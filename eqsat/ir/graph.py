@@ -156,6 +156,16 @@ class Node:
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
+def fresh_name(stem: str, taken: set[str]) -> str:
+    """``stem``, with a number if it is taken; it is then."""
+    name, count = stem, 0
+    while name in taken:
+        count += 1
+        name = f"{stem}_{count}"
+    taken.add(name)
+    return name
+
+
 @dataclass(frozen=True)
 class Graph:
     """Nodes in topological order, with the types of their values and the constants they read.

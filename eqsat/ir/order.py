@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 
@@ -12,19 +12,12 @@ def dependency_order(before: Mapping[int, Collection[int]], key: Callable[[int],
 
     What is on a cycle, or behind one, is left out.
     """
-    users: dict[int, list[int]] = {}
-    for item, needed in before.items():
-        for other in needed:
-            users.setdefault(other, []).append(item)
-    missing = {item: len(needed) for item, needed in before.items()}
-    ready = [(key(item), item) for item, count in missing.items() if not count]
-    heapq.heapify(ready)
+    import networkx as nx  # takes a fifth of a second
+
+    graph = nx.DiGraph((other, item) for item, needed in before.items() for other in needed)
+    graph.add_nodes_from(before)
     order: list[int] = []
-    while ready:
-        _, item = heapq.heappop(ready)
-        order.append(item)
-        for user in users.get(item, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, (key(user), user))
+    with suppress(nx.NetworkXUnfeasible):  # raised behind the last that can be ordered
+        for item in nx.lexicographical_topological_sort(graph, lambda item: (key(item), item)):
+            order.append(item)
     return order

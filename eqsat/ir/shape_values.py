@@ -30,12 +30,14 @@ def shape_value(
     definition: Operator,
     attributes: Attributes,
     types: Sequence[Type | None],
-    operands: Sequence[np.ndarray | None],
+    values: Sequence[np.ndarray | None],
+    lists: Sequence[np.ndarray | None] = (),
 ) -> np.ndarray | None:
     """What an operator with one output makes of lists of extents, ``None`` where it cannot be told.
 
-    ``operands``: elements of the inputs where known; arrays of extents (`as_array`), or of numbers.
+    ``values``: elements of the inputs where known, and else ``lists``: arrays of numbers, or of extents (`as_array`).
     """
+    operands = [a if a is not None else b for a, b in zip(values, lists, strict=True)] if lists else values
     if definition.name in ("Shape", "Size"):
         return _of_shape(definition.name, attributes, types)
     if not definition.bit_exact or not definition.deterministic:

@@ -101,13 +101,9 @@ def _search(problem: _Problem, width: int) -> tuple[int, ...]:
         offers: list[tuple[int, int, int, int, int]] = []
         for number, prefix in enumerate(front):
             for step in prefix.ready:
-                high = prefix.alive
-                freed = 0
-                for b in problem.touched[step]:
-                    if b not in prefix.live:
-                        high += size[b]
-                    if prefix.uses[b] == 1 and b not in problem.immortal:
-                        freed += size[b]
+                touched = problem.touched[step]
+                high = prefix.alive + sum(size[b] for b in touched if b not in prefix.live)
+                freed = sum(size[b] for b in touched if prefix.uses[b] == 1 and b not in problem.immortal)
                 offers.append((max(prefix.peak, high), high - freed, step, number, prefix.done | 1 << step))
         offers.sort(key=lambda offer: offer[:4])
         seen: set[int] = set()

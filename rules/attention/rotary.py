@@ -156,12 +156,11 @@ def _sums_with_turned(view: GroupView) -> Iterator[Match]:
     halves = _Halves(view)
     for node, (a, b) in complete_nodes(view, "Add"):
         for plain, crossed in ((a, b), (b, a)):
-            for other, s in products.get(crossed.handle, ()):
-                for x, neighbours in turned.get(other.handle, ()):
-                    c = next((f for y, f in products.get(plain.handle, ()) if y.handle == x.handle), None)
-                    if c is not None:
-                        found = {"x": x, "c": c, "s": s, "neighbours": neighbours, "halves": halves}
-                        yield Match(found, node)
+            scaled = ((other, s) for other, s in products.get(crossed.handle, ()))
+            for x, neighbours, s in ((*found, s) for other, s in scaled for found in turned.get(other.handle, ())):
+                c = next((f for y, f in products.get(plain.handle, ()) if y.handle == x.handle), None)
+                if c is not None:
+                    yield Match({"x": x, "c": c, "s": s, "neighbours": neighbours, "halves": halves}, node)
 
 
 def _full(factor: Ref) -> Shape:

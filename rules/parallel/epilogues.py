@@ -198,11 +198,12 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
             if traits_of(op).operands < 2 or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 continue
             for other in beginning.get(inputs[1].handle, ()) if inputs[0].handle == cut.parts[0].handle else ():
-                if view.meets(ALIKE, a=cut, b=other):
-                    found = [_reader(view, op, p, q) for p, q in zip(cut.parts, other.parts, strict=True)]
-                    readers = [reader for reader in found if reader is not None]
-                    if len(readers) == len(found):
-                        yield from cut.parts_of(apply(op, cut.value, other.value), readers)
+                if not view.meets(ALIKE, a=cut, b=other):
+                    continue
+                found = [_reader(view, op, p, q) for p, q in zip(cut.parts, other.parts, strict=True)]
+                readers = [reader for reader in found if reader is not None]
+                if len(readers) == len(found):
+                    yield from cut.parts_of(apply(op, cut.value, other.value), readers)
 
 
 def _reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:

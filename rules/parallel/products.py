@@ -259,18 +259,19 @@ def computed_from(view: GroupView, targets: Sequence[Ref], sources: set[int]) ->
 
     The search runs backwards: right operands are mostly constants in disguise, with few operands of their own.
     """
-    found: set[int] = set()
-    for target in targets:
-        seen = {target.handle}
-        waiting = [target]
-        while waiting:
-            value = waiting.pop()
-            if value.handle in sources:
-                found.add(target.handle)
-                break
-            for _, inputs in view.spellings(value):
-                for operand in inputs:
-                    if operand is not None and operand.handle not in seen:
-                        seen.add(operand.handle)
-                        waiting.append(operand)
-    return found
+    return {target.handle for target in targets if _is_computed_from(view, target, sources)}
+
+
+def _is_computed_from(view: GroupView, target: Ref, sources: set[int]) -> bool:
+    seen = {target.handle}
+    waiting = [target]
+    while waiting:
+        value = waiting.pop()
+        if value.handle in sources:
+            return True
+        operands = (operand for _, inputs in view.spellings(value) for operand in inputs)
+        for operand in operands:
+            if operand is not None and operand.handle not in seen:
+                seen.add(operand.handle)
+                waiting.append(operand)
+    return False

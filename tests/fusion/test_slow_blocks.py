@@ -17,7 +17,7 @@ from eqsat.bounds.blocks.separators import separated
 from eqsat.bounds.blocks.slow_kernels import before, held_across
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.prerequisites import Prerequisites
-from eqsat.bounds.reaching import reach_of
+from eqsat.bounds.reaching import Reaching
 from eqsat.bounds.readers import Readers
 from eqsat.bounds.relaxed_templates import mode_of, unfinished
 from eqsat.bounds.states import ANY
@@ -204,6 +204,6 @@ def test_one_kernel_reads_a_value_shared_by_blocks_once() -> None:
     graph.bytes[0] = 0.0
     users = graph.users()
     mode = mode_of(0, machine.templates[0], False, 2)
-    reach = reach_of(graph, users, machine, mode, lambda *_: True, NoPrerequisites(3), float("inf"))
+    reach = Reaching(graph, users, machine, mode, lambda *_: True, NoPrerequisites(3)).run(float("inf"))
     readers = Readers(graph, users, [reach], Focus(shared=frozenset((0,))))
     assert readers.kernel(0, 0, mode, ANY) == readers.kernel(0, 1, mode, ANY)

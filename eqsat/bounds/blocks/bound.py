@@ -11,7 +11,6 @@ from statistics import median_low
 from typing import NamedTuple
 
 from eqsat.bounds.blocks.block import Block, block_of, equal_blocks
-from eqsat.bounds.blocks.detours import without_detours
 from eqsat.bounds.blocks.gluing import Gluing, Placed, placed
 from eqsat.bounds.blocks.search import BlockSearch, SharedTime
 from eqsat.bounds.blocks.separators import acyclic_operations, separated
@@ -65,8 +64,8 @@ def blockwise_bound(
     ``coarse``, the graph may be cut only where kernels bound by operations count as what they are.
 
     ``kernels``: those of a good program, which tell what is read by several kernels. ``usable[i]``: whether a program may have
-    operation ``i``. ``coarse``: whether spellings of a value are one value (`eqsat.bounds.views`) and detours are left out
-    (`eqsat.bounds.blocks.detours`): the problem is much smaller, and the bound nearly as good, but the groups may be no program.
+    operation ``i``. ``coarse``: whether spellings of a value are one value (`eqsat.bounds.views`): the problem is much smaller,
+    and the bound nearly as good, but the groups may be no program.
     ``slack``: so far may the bound stay below the best, as a part of the price of ``kernels``, in equal parts for all blocks.
     ``workers``: processes for the blocks.
     """
@@ -79,21 +78,15 @@ def blockwise_bound(
         return None
     try:
         possible = usable_operations(graph, target)
-        if usable is not None:
-            possible = [a and b for a, b in zip(possible, usable, strict=True)]
-        usable = acyclic_operations(graph, possible)
+        usable = acyclic_operations(graph, [a and b for a, b in zip(possible, usable or possible, strict=True)])
         merged = merge_views(graph, usable, coarse=target if coarse else None)
         prerequisites = None if by_bytes else Prerequisites(graph, usable, merged, target)
     except EqsatError:  # nothing derives a root
         return None
-    if coarse and not rates.operator:
-        without_detours(merged.graph, target)
     known = _with_alike(merged.graph, focus_of(graph, target, rates, merged, kernels).heavy)
-    undivided = _of_slow_kernels(merged.graph, target, known, prerequisites)
     repeated = _repeated(graph, merged)
-    parts = separated(merged.graph, target, repeated, undivided)
-    if parts is None and by_bytes:
-        parts = separated(merged.graph, target, repeated)
+    parts = separated(merged.graph, target, repeated, _of_slow_kernels(merged.graph, target, known, prerequisites))
+    parts = separated(merged.graph, target, repeated) if parts is None and by_bytes else parts
     if parts is None:
         return None
     prices = prices_of_shared(parts, target, rates)

@@ -11,7 +11,7 @@ from eqsat.errors import ModelError
 from eqsat.frontends.onnx.bodies import body_as_model
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.functions import inline_functions
-from eqsat.frontends.onnx.nodes import in_order, live, read_constant_node, read_raw_node
+from eqsat.frontends.onnx.nodes import RawNode, in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx.reader import Reader, StaleTypes
 from eqsat.frontends.onnx.source import default_opset, read_source, text
 from eqsat.frontends.onnx.stored_types import fill_stored_types
@@ -60,14 +60,7 @@ def _graph_of(
     bodies = list(bodies_in(proto))
     for body in bodies:
         _move_external_weights_out(body, constants, inputs, files)
-    raw = []
-    for node in proto.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1:
-            if node.output[0] in constants or node.output[0] in inputs:
-                raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
-            constants[node.output[0]] = read_constant_node(node, files)
-            continue
-        raw.append(read_raw_node(node))
+    raw = _raw_nodes(proto, constants, inputs, files)
     ordered = in_order(raw, {*constants, *inputs})
     outputs = tuple(o.name for o in proto.output)
     _check_outputs(outputs, {*constants, *inputs, *(o for n in raw for o in n.outputs)})
@@ -116,6 +109,21 @@ def _graph_of(
         envelope,
         spread_to_parts(reader.nodes, _devices(proto, reader), {o for n in raw for o in n.outputs}),
     )
+
+
+def _raw_nodes(
+    proto: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
+) -> list[RawNode]:
+    """The nodes but for Constants, whose values are added to ``constants``."""
+    raw = []
+    for node in proto.node:
+        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            raw.append(read_raw_node(node))
+        elif node.output[0] in constants or node.output[0] in inputs:
+            raise ModelError(f"Constant {node.name!r}: output {node.output[0]!r} is defined twice")
+        else:
+            constants[node.output[0]] = read_constant_node(node, files)
+    return raw
 
 
 def _devices(proto: Any, reader: Reader) -> dict[str, str]:

@@ -19,7 +19,7 @@ from eqsat.frontends.onnx.validity import check_node
 from eqsat.frontends.onnx.versions import Refusal, upgrade
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
-from eqsat.ir.graph import Node, Subgraph, bodies_of
+from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.shape_values import shape_value
@@ -78,12 +78,7 @@ class Reader:
         return name
 
     def fresh_name(self, stem: str) -> str:
-        name, count = stem, 0
-        while name in self._names:
-            count += 1
-            name = f"{stem}_{count}"
-        self._names.add(name)
-        return name
+        return fresh_name(stem, self._names)
 
     # the pass
 
@@ -103,30 +98,31 @@ class Reader:
             self.nodes.append(node)
 
     def _convert(self, raw: RawNode) -> Sequence[Node]:
-        reason = self._why_opaque(raw)
-        if not reason:
-            attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
-            if isinstance(attributes, str):
-                reason = attributes
-            else:
-                inputs = raw.inputs
-                while inputs and not inputs[-1]:
-                    inputs = inputs[:-1]
-                node = Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name)
-                if raw.domain:
-                    reason = self._why_not_covered(node)
-                    if not reason:
-                        return [node]
-                else:
-                    upgraded = upgrade(node, self.opset, self)
-                    if not isinstance(upgraded, Refusal):
-                        missing = next((n.op for n in upgraded if operator(n.op) is None), None)
-                        if missing is None:
-                            return upgraded
-                        upgraded = Refusal(f"no definition of {missing}")
-                    reason = upgraded.reason
+        found = self._understood(raw)
+        if not isinstance(found, str):
+            return found
         attributes = read_opaque_attributes(raw.proto.attribute, self._files, lambda body: self._body(raw, body))
-        return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, reason)]
+        return [Node(raw.op, raw.inputs + raw.captures, raw.outputs, attributes, raw.domain, raw.proto.name, found)]
+
+    def _understood(self, raw: RawNode) -> Sequence[Node] | str:
+        """The nodes at our opset that mean what ``raw`` does, or why there are none."""
+        reason = self._why_opaque(raw)
+        if reason:
+            return reason
+        attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
+        if isinstance(attributes, str):
+            return attributes
+        inputs = raw.inputs
+        while inputs and not inputs[-1]:
+            inputs = inputs[:-1]
+        node = Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name)
+        if raw.domain:
+            return self._why_not_covered(node) or [node]
+        upgraded = upgrade(node, self.opset, self)
+        if isinstance(upgraded, Refusal):
+            return upgraded.reason
+        missing = next((n.op for n in upgraded if operator(n.op) is None), None)
+        return f"no definition of {missing}" if missing else upgraded
 
     def _body(self, raw: RawNode, proto: Any) -> Subgraph:
         captures = tuple(captures_of(proto))
@@ -237,8 +233,7 @@ class Reader:
         if definition.folds_exactly(node.attributes) and definition.deterministic:
             results = self._fold(node, values)
         if results is None and len(node.outputs) == 1:
-            either = [a if a is not None else b for a, b in zip(values, lists, strict=True)]
-            listed = shape_value(definition, node.attributes, types, either)
+            listed = shape_value(definition, node.attributes, types, values, lists)
             results = None if listed is None else (listed,)
         for name, result in zip(node.outputs, results or (), strict=False):
             if name and result.size <= VALUE_SIZE_LIMIT:

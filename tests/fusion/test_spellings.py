@@ -1,4 +1,4 @@
-"""Detours, and bounds on graphs that have some: never above the optimum found by trying everything."""
+"""Bounds on graphs with values in several spellings: never above the optimum found by trying everything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from brute_force import ALL, LIGHT, chain, optimum, random_problem, target
 
 from eqsat.bounds.blocks.bound import blockwise_bound
-from eqsat.bounds.blocks.detours import without_detours
 from eqsat.bounds.bound import relaxed_bound
 from eqsat.bounds.kernels import covering_of, spanned, with_written_signs
 from eqsat.bounds.views import merge_views
@@ -28,54 +27,6 @@ def light(graph: FusionGraph, cls: int, *inputs: int) -> None:
     labels = frozenset(("add", "elementwise"))
     read = tuple(dict.fromkeys(inputs))
     graph.add(cls, Operation("add", labels, Kind.ELEMENTWISE, read, 8.0, "default", -1))
-
-
-def quantisation() -> tuple[FusionGraph, list[int]]:
-    """Leaf 0 to root 1 in one operator, or in three through the classes returned."""
-    graph = FusionGraph()
-    for _ in range(4):
-        graph.add_class(VECTOR)
-    light(graph, 1, 0)
-    light(graph, 2, 0)
-    light(graph, 3, 2)
-    light(graph, 1, 3)
-    graph.roots = (1,)
-    return graph, [2, 3]
-
-
-def test_ways_of_several_operators_beside_one_are_dropped() -> None:
-    graph, steps = quantisation()
-    assert without_detours(graph, target(LIGHT, 16)) == 3
-    assert [len(members) for members in graph.members] == [0, 1, 0, 0]
-    assert steps == [2, 3]
-
-
-def test_a_value_that_is_read_otherwise_stays() -> None:
-    graph, (step, _) = quantisation()
-    other = graph.add_class(VECTOR)
-    light(graph, other, step)
-    graph.roots = (1, other)
-    without_detours(graph, target(LIGHT, 16))
-    assert graph.members[step]
-
-
-def test_a_value_of_fewer_bytes_stays() -> None:
-    graph = FusionGraph()
-    for types in (VECTOR, VECTOR, SHORT):
-        graph.add_class(types)
-    light(graph, 1, 0)
-    light(graph, 2, 0)
-    light(graph, 1, 2)
-    graph.roots = (1,)
-    assert not without_detours(graph, target(LIGHT, 16))
-
-
-def test_a_value_computed_from_elsewhere_stays() -> None:
-    graph, (step, _) = quantisation()
-    leaf = graph.add_class(VECTOR)
-    light(graph, step, leaf)
-    without_detours(graph, target(LIGHT, 16))
-    assert graph.members[step]
 
 
 def spiced(seed: int) -> FusionGraph:
@@ -104,7 +55,7 @@ def spiced(seed: int) -> FusionGraph:
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("cost", ["bytes", "roofline-launch"])
-def test_bounds_without_detours_are_never_above_the_optimum(cost: str) -> None:
+def test_bounds_on_graphs_with_detours_are_never_above_the_optimum(cost: str) -> None:
     model = find_cost_model(cost)
     compared = programs = 0
     for seed in (*range(60), 5431):
