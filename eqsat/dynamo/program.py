@@ -70,7 +70,7 @@ class Settings:
         return {**defaults, **self.options}
 
 
-TORCH_DEFAULTS = {"form": "flat", "target": "launch-count"}
+TORCH_DEFAULTS = {"form": "flat", "target": "inductor-cpu"}
 """Options for programs that run in PyTorch."""
 
 
