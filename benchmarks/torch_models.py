@@ -83,12 +83,20 @@ MODELS: dict[str, tuple[str, dict[str, Any], str, Callable[[int, int], dict[str,
 """Name -> class of transformers without ``Model``, its configuration, the key of its number of layers, and its inputs."""
 
 
-def build(name: str, layers: int) -> tuple[Any, Callable[[int, int], dict[str, Any]]]:
-    """The model with random weights, ready for inference, and what draws its inputs for a batch and a length."""
+WIDTHS = {"hidden_size": 1, "intermediate_size": 4, "dim": 1, "hidden_dim": 4, "n_embd": 1, "d_model": 1, "d_ff": 4}
+"""Keys of configurations that are multiples of the extent of hidden values."""
+
+
+def build(name: str, layers: int, hidden: int = 0) -> tuple[Any, Callable[[int, int], dict[str, Any]]]:
+    """The model with random weights, ready for inference, and what draws its inputs for a batch and a length.
+
+    ``hidden``: another extent of its hidden values than in `MODELS`.
+    """
     import torch
     import transformers
 
     prefix, settings, depth, draw = MODELS[name]
+    settings = {k: WIDTHS[k] * hidden if hidden and k in WIDTHS else v for k, v in settings.items()}
     torch.manual_seed(0)
     config_of = getattr(transformers, f"{prefix.removesuffix('Encoder')}Config")
     config = config_of(**settings, **({depth: layers} if depth else {}))

@@ -27,33 +27,43 @@ MOST_CHANGES = 4
 
 
 class FallbackWarning(UserWarning):
-    """A graph runs in PyTorch as it is; the message says why."""
+    """A graph runs in PyTorch or Inductor as it is; the message says in which, and why."""
 
 
 def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Run:
-    """The backend ``eqsat`` of ``torch.compile``, for inference on the CPU.
+    """The backend ``eqsat`` of ``torch.compile``, for inference.
 
-    ``options`` are those of `eqsat.optimize`, ``form`` being ``onnxruntime`` unless stated, and of the session: ``level``, how
-    far ONNX Runtime rewrites the program itself, and ``threads``, by default as many as PyTorch uses. Raises `OptionError` for
-    an option that does not exist and for a model in training. Whatever else is in the way, the graph runs in PyTorch, and a
-    `FallbackWarning` says why.
+    ``options`` are those of `eqsat.optimize`; ``runtime``, one of ``onnxruntime`` (unless stated, on the CPU), ``inductor``
+    (elsewhere) and ``eager``; and those of ONNX Runtime's session: ``level``, how far it rewrites the program itself, and
+    ``threads``, by default as many as PyTorch uses. ``form`` is ``onnxruntime`` there and ``flat`` elsewhere unless stated.
+    Raises `OptionError` for an option that does not exist and for a model in training. Whatever else is in the way, the graph
+    runs as it is, in Inductor if that is the runtime and else in PyTorch, and a `FallbackWarning` says why.
     """
     settings = Settings.of(options or {})
+    captured = None
     try:
-        runner = _Runner(read_captured(module, examples), settings)
+        captured = read_captured(module, examples)
+        runner = _Runner(captured, settings)
         runner.compile([e.node.hint if isinstance(e, SymInt) else e for e in examples])
     except OptionError:
         raise
     except Exception as error:  # whatever it is, the graph can still run
-        _warn_of_fallback(module, error)
-        return module.forward
+        inductor = settings.runtime_on(captured.device if captured else "cpu") == "inductor"
+        _warn_of_fallback(module, error, "Inductor" if inductor else "PyTorch")
+        return _in_inductor(module, examples) if inductor else module.forward
     return runner
 
 
-def _warn_of_fallback(module: fx.GraphModule, error: Exception) -> None:
+def _in_inductor(module: fx.GraphModule, examples: Sequence[Any]) -> Run:
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(module, list(examples))
+
+
+def _warn_of_fallback(module: fx.GraphModule, error: Exception, place: str = "PyTorch") -> None:
     count = sum(n.op.startswith("call") for n in module.graph.nodes)
     kind = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
-    message = f"eqsat: a graph of {count} operators runs in PyTorch as it is: {kind}{error}"
+    message = f"eqsat: a graph of {count} operators runs in {place} as it is: {kind}{error}"
     warnings.warn(message, FallbackWarning, stacklevel=3)
 
 
@@ -63,7 +73,7 @@ class _Runner:
     def __init__(self, captured: Captured, settings: Settings) -> None:
         self._captured = captured
         self._settings = settings
-        self._symbolic = any(captured.symbols)
+        self._symbolic = any(captured.symbols) and settings.runtime_on(captured.device) != "inductor"
         self._programs: dict[tuple[Any, ...], Run] = {}
         self._weights: dict[tuple[int, ...], tuple[Any, Sequence[Tensor]]] = {}  # alive, so that their ids stay theirs
         self._changes = 0

@@ -25,7 +25,7 @@ class Captured:
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``. ``sizes``: for each
     integer that is an extent of a tensor the position of that tensor in ``tensors`` and the axis; the others are ``loose``.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
-    ``computed``: those that are tensors it computes, each once.
+    ``computed``: those that are tensors it computes, each once. ``device``: where all its tensors are.
     """
 
     module: fx.GraphModule
@@ -36,6 +36,7 @@ class Captured:
     symbols: tuple[dict[int, SymInt], ...]
     outputs: tuple[Any, ...]
     computed: tuple[fx.Node, ...]
+    device: str = "cpu"
 
     def without_tensors(self) -> Rest | None:
         """The graph as far as it computes outputs that are no tensors; ``None`` if none is."""
@@ -63,12 +64,15 @@ class Rest:
 def read_captured(module: fx.GraphModule, examples: Sequence[Any]) -> Captured:
     """Sorts the inputs and outputs of a captured graph.
 
-    Raises `OptionError` for a graph to be trained, `UnsupportedError` for one whose inputs ONNX Runtime cannot take on the
-    CPU or whose outputs share memory with other values.
+    Raises `OptionError` for a graph to be trained, `UnsupportedError` for one whose inputs an optimised program cannot take
+    or whose outputs share memory with other values.
     """
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     _refuse_training(placeholders, examples)
-    if torch.is_autocast_enabled("cpu"):
+    devices = sorted({str(e.device) for e in examples if isinstance(e, Tensor)}) or ["cpu"]
+    if len(devices) > 1:
+        raise UnsupportedError(f"its inputs are on {' and '.join(devices)}")
+    if torch.is_autocast_enabled(torch.device(devices[0]).type):
         raise UnsupportedError("autocast is on, which converts types as it runs; convert the model instead")
     weights, tensors, integers = [], [], []
     for i, example in enumerate(examples):
@@ -95,7 +99,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any]) -> Captured:
         raise UnsupportedError("it computes no tensor")
     _refuse_shared_memory(placeholders, computed)
     loose = tuple(i for i in integers if i not in sizes)
-    return Captured(module, tuple(weights), tuple(tensors), sizes, loose, symbols, outputs, computed)
+    return Captured(module, tuple(weights), tuple(tensors), sizes, loose, symbols, outputs, computed, devices[0])
 
 
 def _refuse_training(placeholders: Sequence[fx.Node], examples: Sequence[Any]) -> None:
@@ -108,12 +112,10 @@ def _refuse_training(placeholders: Sequence[fx.Node], examples: Sequence[Any]) -
 
 
 def _check_tensor(name: str, value: Tensor) -> None:
-    if value.device.type != "cpu":
-        raise UnsupportedError(f"its input {name} is on {value.device}, and eqsat runs on the CPU")
     if value.layout is not torch.strided or value.is_quantized:
         raise UnsupportedError(f"its input {name} is no dense tensor, but {value.layout}")
     if value.dtype.is_complex:
-        raise UnsupportedError(f"its input {name} is of type {value.dtype}, which ONNX Runtime has no operators for")
+        raise UnsupportedError(f"its input {name} is of type {value.dtype}, which ONNX has no operators for")
 
 
 def _is_weight(value: Tensor) -> bool:

@@ -10,15 +10,17 @@ from typing import Any
 
 import onnx
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._guards import tracing
 
 from eqsat.backends.calling import load_graph
 from eqsat.backends.torch_tensors import to_array, to_tensor
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, choices
 from eqsat.frontends.torch_export import as_onnx
+from eqsat.fx import compiled_for, to_module
+from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import Result, optimize
 
@@ -26,24 +28,50 @@ _PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""
 
 
+RUNTIMES = ("onnxruntime", "inductor", "eager")
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How to optimise and how to run. ``threads``: by default as many as PyTorch uses."""
+    """How to optimise and what runs the program: one of `RUNTIMES`, by default ONNX Runtime on the CPU, else Inductor.
+
+    ``level`` and ``threads`` are ONNX Runtime's; by default it uses as many threads as PyTorch.
+    """
 
     options: Mapping[str, Any]
+    runtime: str | None = None
     level: str = "all"
     threads: int | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Settings:
         """The settings in the ``options`` of ``torch.compile``. Raises `OptionError` for one that does not exist."""
-        given = {"form": "onnxruntime", **given}
-        session = {k: given.pop(k) for k in ("level", "threads") if k in given}
+        given = dict(given)
+        session = {k: given.pop(k) for k in ("runtime", "level", "threads") if k in given}
         for name in _PRIVATE:
             if name in given:
                 raise OptionError(f"option {name!r} is none of the backend's: graphs and their inputs are PyTorch's")
-        Options.of(given)
-        return Settings(given, **session)
+        runtime = session.get("runtime")
+        if runtime is not None and runtime not in RUNTIMES:
+            raise OptionError(f"runtime {runtime!r} does not exist; {choices(str(runtime), RUNTIMES)}")
+        if runtime not in (None, "onnxruntime") and (other := {"level", "threads"} & session.keys()):
+            raise OptionError(f"option {min(other)!r} is one of ONNX Runtime's, and the runtime is {runtime!r}")
+        found = Settings(given, **session)
+        Options.of(found.options_on("cpu"))
+        return found
+
+    def runtime_on(self, device: str) -> str:
+        """What runs a program whose inputs are on a device."""
+        return self.runtime or ("onnxruntime" if device == "cpu" else "inductor")
+
+    def options_on(self, device: str) -> dict[str, Any]:
+        """Those of `eqsat.optimize`, with the form and target that suit the runtime where they are not given."""
+        defaults = {"form": "onnxruntime"} if self.runtime_on(device) == "onnxruntime" else TORCH_DEFAULTS
+        return {**defaults, **self.options}
+
+
+TORCH_DEFAULTS = {"form": "flat", "target": "inductor-cpu"}
+"""Options for programs that run in PyTorch."""
 
 
 def compile_captured(
@@ -61,33 +89,41 @@ def compile_captured(
         model = as_onnx(export_captured(captured, weights, tensors, integers, symbolic=symbolic))
     if not isinstance(model, onnx.ModelProto):
         raise UnsupportedError("its weights do not fit into a message of 2 GiB")
+    if captured.device != "cpu" and settings.runtime == "onnxruntime":
+        raise UnsupportedError(f"its inputs are on {captured.device}, and ONNX Runtime runs on the CPU here")
+    options = settings.options_on(captured.device)
     names = [v.name for v in model.graph.input]
     if (len(names), len(model.graph.output)) != (len(tensors), len(captured.computed)):
         raise UnsupportedError("its export has other inputs or outputs")
     feeds = {name: to_array(tensor) for name, tensor in zip(names, tensors, strict=True)}
-    result = optimize(model, **settings.options, feeds=None if symbolic else [feeds])
+    result = optimize(model, **options, feeds=None if symbolic else [feeds])
     if symbolic and result.report.verification.get("verdict") == "not run":
-        result = optimize(model, **settings.options, feeds=[feeds])
-    run = _function(captured, result, settings)
+        result = optimize(model, **options, feeds=[feeds])
+    run = _function(captured, result, settings, tensors)
     if result.report.verification:
         with torch.no_grad():
             _compare(captured, captured.module(*inputs), run(*inputs))
     return run
 
 
-def _function(captured: Captured, result: Result, settings: Settings) -> Callable[..., tuple[Any, ...]]:
+def _function(
+    captured: Captured, result: Result, settings: Settings, tensors: Sequence[Tensor]
+) -> Callable[..., tuple[Any, ...]]:
     graph = result.program.graph
-    session = load_graph(graph, settings.level, threads=settings.threads or torch.get_num_threads())
-    numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
-    names = list(zip(captured.tensors, graph.inputs, strict=True))
-    places = dict(zip(captured.computed, graph.outputs, strict=True))
-    for node, name in places.items():
+    for node, name in zip(captured.computed, graph.outputs, strict=True):
         _check_type(node, str(graph.type_of(name)))
+    runtime = settings.runtime_on(captured.device)
+    if runtime == "onnxruntime":
+        compute = _in_onnxruntime(graph, settings)
+    else:
+        compute = _in_torch(graph, captured.device, tensors if runtime == "inductor" else None)
+    numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
     rest = captured.without_tensors()
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        found = session.run({name: to_array(inputs[i]) for i, name in names}, graph.outputs)
-        known: dict[Any, Any] = {node: to_tensor(found[name]) for node, name in places.items()}
+        known: dict[Any, Any] = dict(
+            zip(captured.computed, compute([inputs[i] for i in captured.tensors]), strict=True)
+        )
         if rest is not None:
             known.update(zip(rest.nodes, rest.module(*inputs), strict=True))
         return tuple(
@@ -96,6 +132,41 @@ def _function(captured: Captured, result: Result, settings: Settings) -> Callabl
         )
 
     return run
+
+
+Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""A loaded program: inputs in order -> outputs in order."""
+
+
+def _in_onnxruntime(graph: Graph, settings: Settings) -> Compute:
+    session = load_graph(graph, settings.level, threads=settings.threads or torch.get_num_threads())
+
+    def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        found = session.run({n: to_array(x) for n, x in zip(graph.inputs, inputs, strict=True)}, graph.outputs)
+        return [to_tensor(found[name]) for name in graph.outputs]
+
+    return compute
+
+
+def _in_torch(graph: Graph, device: str, examples: Sequence[Tensor] | None) -> Compute:
+    """As a module of PyTorch, compiled by Inductor for the sizes of ``examples`` if there are any. Outputs that share memory with
+    an input, a constant or one another are copied, since a graph of Dynamo's has no such outputs."""
+    module = to_module(graph).to(device)
+    call: Callable[..., Any] = module if examples is None else compiled_for(module, examples)
+    constants = {b.untyped_storage().data_ptr() for b in module.buffers()}
+    constant = [name in graph.constants for name in graph.outputs]
+
+    def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        with torch.no_grad():
+            found = list(call(*inputs))
+        taken = constants | {x.untyped_storage().data_ptr() for x in inputs}
+        for i, value in enumerate(found):
+            place = value.untyped_storage().data_ptr()
+            found[i] = value.clone() if constant[i] or place in taken else value
+            taken.add(place)
+        return found
+
+    return compute
 
 
 def _check_type(node: fx.Node, found: str) -> None:

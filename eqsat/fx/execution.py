@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,16 @@ INDUCTOR: Mapping[str, Any] = {"freezing": True, "cpp.enable_concat_linear": Tru
 def compiled(module: torch.nn.Module, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """``module`` compiled by Inductor with `INDUCTOR`, to be called without gradients."""
     return torch.compile(module, backend="inductor", dynamic=dynamic, options=dict(INDUCTOR))
+
+
+def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """The same for inputs of the sizes of ``examples`` alone, where Dynamo itself is at work: it does not compile anew what is
+    called from its own graphs."""
+    from torch._guards import tracing
+    from torch._inductor.compile_fx import compile_fx
+
+    with tracing(None), torch.no_grad():
+        return compile_fx(module, list(examples), config_patches=dict(INDUCTOR))
 
 
 class Executable:

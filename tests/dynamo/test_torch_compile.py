@@ -76,6 +76,33 @@ def test_one_program_serves_all_further_sizes(compilations: list[bool]) -> None:
     assert compilations == [False, True]
 
 
+@pytest.mark.parametrize("runtime", ["eager", "inductor"])
+def test_programs_run_in_pytorch_itself_where_that_is_asked_for(runtime: str, compilations: list[bool]) -> None:
+    from torch._inductor import metrics
+
+    model = Layer().eval()
+    compiled = _compiled(model, runtime=runtime)
+    metrics.reset()
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 8)
+        _same(compiled(x), model(x))
+    assert compilations == ([False] * 3 if runtime == "inductor" else [False, True])
+    assert (metrics.generated_kernel_count > 0) == (runtime == "inductor")
+
+
+def test_outputs_are_memory_of_their_own() -> None:
+    compiled = _compiled(lambda x: (x + 0, x * 1, x.t().t() * 1), runtime="eager")
+    x = torch.ones(2, 3)
+    found = compiled(x)
+    assert len({x.data_ptr(), *(y.data_ptr() for y in found)}) == 4
+
+
+def test_what_cannot_be_run_as_a_program_runs_in_inductor_where_that_is_the_runtime() -> None:
+    x = torch.randn(2, 2)
+    with pytest.warns(FallbackWarning, match=r"runs in Inductor as it is: .*draws random numbers"):
+        assert _compiled(lambda x: x + torch.rand(2, 2), runtime="inductor")(x).shape == x.shape
+
+
 def test_a_program_for_all_sizes_is_verified_on_several() -> None:
     compiled = torch.compile(torch.nn.Softmax(-1).eval(), backend=eqsat, dynamic=True)
     x = torch.randn(4, 8)
@@ -259,6 +286,8 @@ def test_weights_without_a_version_are_inputs() -> None:
         ({"numeric": "exact"}, "did you mean 'numerics'"),
         ({"numerics": "exakt"}, "did you mean 'exact'"),
         ({"level": "most"}, "most"),
+        ({"runtime": "tensorrt"}, "runtime 'tensorrt' does not exist"),
+        ({"runtime": "eager", "threads": 1}, "'threads' is one of ONNX Runtime's"),
         ({"feeds": []}, "'feeds' is none of the backend's"),
     ],
 )
