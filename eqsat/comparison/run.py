@@ -54,10 +54,10 @@ def compare(
         raise OptionError(
             "two cost models have the same name; name each once, and give each function a name of its own"
         )
-    targets = {t.name: t for t in map(as_target, _several("target", target))}
+    chosen = comparison_options(options)
+    targets = {t.name: t for t in map(chosen.restricted, map(as_target, _several("target", target)))}
     if len(targets) < len(target):
         raise OptionError("two targets have the same name; name each once")
-    chosen = comparison_options(options)
     with collector_off():
         growths = Growths(source, chosen, progress)
     with collector_off(), assuming(assumed_sizes(growths.graph, chosen.assume)):
@@ -140,7 +140,7 @@ class Growths:
         self.notify: Progress = progress or (lambda stage, detail: None)
         self.notify("load", "")
         start = time.perf_counter()
-        self.graph = load(source, **options.reading)
+        self.graph = options.limited(load(source, **options.reading))
         self.load_seconds = time.perf_counter() - start
         self._options = options
         self._known: dict[RuleScope, tuple[list[str], Growth]] = {}
