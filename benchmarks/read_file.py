@@ -34,7 +34,8 @@ def _openvino(model, feeds):
     compiled = openvino.Core().compile_model(model, "CPU", settings)
     request = compiled.create_infer_request()
     for port in compiled.inputs:
-        request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(feeds[port.get_any_name()])))
+        name = next(n for n in port.get_names() if n in feeds)
+        request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(feeds[name])))
     names = [port.get_any_name() for port in compiled.outputs]
 
     def run():

@@ -7,6 +7,7 @@ from typing import Any
 
 from eqsat.backends.consumer import Consumer, find_consumer
 from eqsat.backends.onnx_form import choose_form, in_form
+from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.versions import first_version
@@ -60,9 +61,12 @@ def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:
 
 
 def check_readable(graph: Graph, form: str, reader: Consumer | None) -> None:
-    """Raises `OutputError` where the file of ``graph`` needs a newer opset than it may have, or holds an operator that the reader
-    does not read: the model has it, and no rule spells it out."""
-    written = choose_form(in_form(graph, form))
+    """Raises `OutputError` where the file of ``graph`` needs a newer opset than it may have, holds an operator that the reader
+    does not read (the model has it, and no rule spells it out), or is quantised as the reader does not take it."""
+    formed = in_form(graph, form)
+    if form == "tensorrt":
+        check_explicit_quantisation(formed)
+    written = choose_form(formed)
     for node in written.nodes:
         if reader is not None and not node.domain and not reader.reads_operator(node.op):
             raise OutputError(

@@ -11,6 +11,7 @@ import pytest
 import eqsat
 import eqsat.rules  # registers the shipped rules
 from eqsat.backends.consumer import consumer_names, find_consumer, releases_of
+from eqsat.backends.tensorrt import violations
 from eqsat.cost.target import target_names
 from eqsat.ir.types import DType, tensor_type
 from eqsat.rewrite import find_rule
@@ -182,3 +183,37 @@ def test_quantisation_is_written_as_pairs_of_signed_integers(consumer: str) -> N
     assert _operators(model) <= {"QuantizeLinear", "DequantizeLinear", "MatMul", "Gemm", "Relu", "Clip"}
     assert {t.data_type for t in model.graph.initializer} <= {FLOAT, onnx.TensorProto.INT8}
     assert {"QLinearMatMul"} & _operators(eqsat.optimize(_quantised(), form="flat").to_onnx())
+
+
+def _pair(zero: np.generic) -> onnx.ModelProto:
+    constants = {"s": np.array(0.05, np.float32), "z": np.array(zero)}
+    return _model(
+        [make("QuantizeLinear", ["x", "s", "z"], ["q"], "q"), make("DequantizeLinear", ["q", "s", "z"], ["y"])],
+        constants,
+        13,
+        (4, 32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "message"),
+    [
+        (np.int8(3), r"QuantizeLinear 'q': zero point 3; .*`y_zero_point` must be 0.*and 1 more"),
+        (np.uint8(0), r"QuantizeLinear 'q': integers of type uint8; .*symmetric quantization scheme"),
+    ],
+)
+def test_quantisation_that_tensorrt_does_not_take_is_refused_by_the_rule_it_breaks(
+    zero: np.generic, message: str
+) -> None:
+    with pytest.raises(eqsat.OutputError, match=message):
+        eqsat.optimize(_pair(zero), consumer="tensorrt")
+
+
+def test_products_of_integers_break_the_rule_on_quantised_types() -> None:
+    b = eqsat.GraphBuilder()
+    q = b.input("q", "int8", (2, 4))
+    weights = b.constant(np.ones((4, 3), np.int8))
+    found = list(violations(b.finish({"y": b.op("MatMulInteger", q, weights)})))
+    assert [v.found for v in found] == ["input 'q' is of type int8", f"input {weights!r} is of type int8"]
+    assert "Quantized Types" in found[0].rule
+    assert "IDequantizeLayer" in found[1].rule
