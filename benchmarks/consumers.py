@@ -56,8 +56,8 @@ def read(reader: str, model: Path, feeds: Path, expected: Mapping[str, Any], fol
     except subprocess.TimeoutExpired:
         return Reading(failure=f"more than {_LONGEST_S} s")
     if done.returncode:
-        lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or [""]
-        return Reading(failure=f"signal {-done.returncode}" if done.returncode < 0 else " ".join(lines[-3:])[:150])
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [""]
+        return Reading(failure=f"signal {-done.returncode}" if done.returncode < 0 else lines[-1].strip()[:150])
     told = json.loads(done.stdout.splitlines()[-1])
     with np.load(outputs) as archive:
         found = dict(zip(told["names"], archive.values(), strict=True))

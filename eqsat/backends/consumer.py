@@ -53,10 +53,10 @@ class Consumer:
         return f"{self.name} {self.version}"
 
     def reads_operator(self, key: str) -> bool:
-        """Whether it reads an operator. Of those outside the default domain its form decides."""
+        """Whether it reads an operator. Which domains beside the default one there are is decided by its form."""
         domain, op = split_key(key)
         if domain:
-            return True
+            return key not in self.refuses
         return op not in self.refuses and (self.reads is None or op in self.reads) and first_version(op) <= self.opset
 
     def takes(self, key: str, types: Sequence[Type | None]) -> bool:
