@@ -55,7 +55,7 @@ def row(path: Path) -> str:
     """One line of the table."""
     symbols = eqsat.inspect(path).symbols
     plain, verified = (
-        eqsat.optimize(path, form="flat", cost="kernels", verify=verify, dims=dims).report
+        eqsat.optimize(path, form="flat", consumer="onnxruntime", cost="kernels", verify=verify, dims=dims).report
         for verify, dims in ((True, {}), (False, {s: n for s, n in SIZES.items() if s in symbols}))
     )
     parts = [path.stem, f"{sum(plain.operators_before.values())}", str(of_runtime(path))]

@@ -13,6 +13,7 @@ import typer
 from eqsat._version import __version__
 from eqsat.commands.common import (
     Assume,
+    ConsumerName,
     CostName,
     DeviceFile,
     Devices,
@@ -24,6 +25,7 @@ from eqsat.commands.common import (
     Model,
     NodeLimit,
     Numerics,
+    Opset,
     Quiet,
     RuleFiles,
     Seed,
@@ -77,7 +79,9 @@ def optimize(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Write over MODEL itself, if --output names it.")
     ] = False,
-    target: TargetName = "onnxruntime-cpu",
+    consumer: ConsumerName = None,
+    opset: Opset = None,
+    target: TargetName = None,
     cost: CostName = None,
     numerics: Numerics = "lsb",
     dim: Dims = None,
@@ -132,6 +136,8 @@ def optimize(
             result = pipeline.optimize(
                 model,
                 progress=notify,
+                consumer=consumer,
+                opset=opset,
                 target=target,
                 cost=cost,
                 numerics=numerics,

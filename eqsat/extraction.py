@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from eqsat.backends.consumer import Consumer
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
@@ -32,7 +33,7 @@ class Saturated:
     """A saturated e-graph with what extraction must know besides.
 
     ``exactness``: class of each rule by name. ``domains``: domains beside the default one whose operators the program may
-    use. ``form``: of the file to be written.
+    use. ``form``: of the file to be written; ``reader``: what will read it, if that was said.
     """
 
     encoding: Encoding
@@ -40,13 +41,15 @@ class Saturated:
     exactness: Mapping[str, Exactness]
     domains: frozenset[str]
     form: str
+    reader: Consumer | None = None
     _writable: dict[frozenset[str], Writable] = field(default_factory=dict, compare=False, repr=False)
 
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
-        ``domains`` that ONNX Runtime has kernels for, which operators on 8-bit integers need in any case; none of
-        ``expanded``, which the target would spell out again. The same answer for the same question is the same function."""
+        ``domains`` that ONNX Runtime has kernels for, which operators on 8-bit integers need in any case; of all those what the
+        reader takes, and none of ``expanded``, which the target would spell out again. The same answer for the
+        same question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
@@ -56,11 +59,11 @@ class Saturated:
         from eqsat.backends.onnx_form import may_hold
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 
-        graph = self.encoding.graph
+        graph, reader = self.encoding.graph, self.reader
         holds = cache(lambda op: may_hold(graph, op))
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
-            if key in expanded:
+            if key in expanded or (reader is not None and not reader.takes(key, types)):
                 return False
             domain, op = split_key(key)
             if not domain:
@@ -151,12 +154,11 @@ def _extract(
 
 
 def can_be_written(graph: Graph, form: str) -> bool:
-    """Whether opaque nodes, valid at one opset only, leave the rest of the graph an opset to be written at."""
+    """Whether there is an opset that the file may have at which every node has a form; opaque ones are valid at one only."""
     from eqsat.backends.onnx_form import choose_form, in_form
 
-    if any(node.opaque or node.domain for node in graph.nodes):
-        try:
-            choose_form(in_form(graph, form))
-        except OutputError:
-            return False
+    try:
+        choose_form(in_form(graph, form))
+    except OutputError:
+        return False
     return True

@@ -73,7 +73,7 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
     rules = select_rules(
         numerics,
         only=options.only_rules,
-        disabled=options.disabled_rules,
+        disabled=options.rules_left_out,
         domains=scope.domains,
         unsupported=scope.unsupported,
     )
@@ -94,7 +94,7 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
         )
     with timed(seconds, "analyse"):
         snapshot = take_snapshot(encoding.egraph)
-    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.file_form)
+    saturated = Saturated(encoding, snapshot, _classes(rules), scope.domains, options.file_form, options.reader)
     return Growth(kept, annotated, saturated, saturation, rules, seconds)
 
 

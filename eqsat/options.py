@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 
+from eqsat.backends.consumer import Consumer, check_opset, find_consumer, limit_file
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel, Rates
-from eqsat.cost.target import Target
+from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError, choices
+from eqsat.ir.graph import Graph
 
 if TYPE_CHECKING:
     from eqsat.placement import Machine
+
+DEFAULT_TARGET = "onnxruntime-cpu"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,11 +29,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Options:
     """How to optimise. The defaults are those of the command line.
 
-    ``target``: what the program will run on, a name (`eqsat targets` lists them) or a `Target`. ``dims``: extents of symbolic
-    dimensions by name, which become numbers, or other names, by which several become one;
-    ``assume``: extents that programs are priced at while the dimensions stay symbolic
-    (a batch of 1 and extents of 128 unless stated). ``verify``: run original and result and compare them,
-    ``verification_runs`` times on random inputs drawn from ``seed``.
+    ``target``: what the program will run on, a name (`eqsat targets` lists them) or a `Target`, by default that of the
+    ``consumer``, or else ``onnxruntime-cpu``. ``consumer``: what will read the file, ``NAME`` or ``NAME=VERSION``, which
+    decides about the newest opset, the operators and the form of the file (docs/consumers.md); ``opset``: the newest that the
+    file may have. With neither the file needs no newer opset than the model did or every supported release of ONNX Runtime
+    loads. ``dims``: extents of symbolic dimensions by name, which become numbers, or other names, by which several become one;
+    ``assume``: extents that programs are priced at while the dimensions stay symbolic (a batch of 1 and extents of 128 unless
+    stated). ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn from
+    ``seed``.
 
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
@@ -47,7 +54,9 @@ class Options:
     (docs/torch.md).
     """
 
-    target: str | Target = "onnxruntime-cpu"
+    target: str | Target | None = None
+    consumer: str | None = None
+    opset: int | None = None
     cost: str | CostModel | CostFunction | Rates | None = None
     numerics: str = "lsb"
     dims: Mapping[str, int | str] = field(default_factory=dict)
@@ -82,9 +91,37 @@ class Options:
         return found
 
     @property
+    def reader(self) -> Consumer | None:
+        """What will read the file, if that was said: by name, or by a form that only it has."""
+        name = self.consumer or (self.form if self.form in ("openvino", "tensorrt") else None)
+        return None if name is None else find_consumer(name)
+
+    @property
     def file_form(self) -> str:
         """The form of the file to be written."""
-        return self.form or ("onnxruntime" if self._for_runtime else "flat")
+        if self.form is not None or self.reader is None:
+            return self.form or ("onnxruntime" if self._for_runtime else "flat")
+        return self.reader.form
+
+    @property
+    def program_target(self) -> Target:
+        """What the program will run on."""
+        return self.restricted(as_target(self.target or (self.reader.target if self.reader else DEFAULT_TARGET)))
+
+    def restricted(self, target: Target) -> Target:
+        """``target`` without the operators that the consumer does not read."""
+        if self.reader is None:
+            return target
+        return replace(target, unsupported=target.unsupported | self.reader.unsupported)
+
+    @property
+    def rules_left_out(self) -> tuple[str, ...]:
+        """Names of rules that are not used: those not wanted, and those that gain the consumer nothing."""
+        return (*self.disabled_rules, *(self.reader.without_rules if self.reader is not None else ()))
+
+    def limited(self, graph: Graph) -> Graph:
+        """``graph``, which the file of the result may not be newer than is allowed for."""
+        return limit_file(graph, self.opset, self.reader)
 
     @property
     def cost_model(self) -> CostModel:
@@ -101,7 +138,9 @@ class Options:
     @property
     def _for_runtime(self) -> bool:
         """Whether all of the program runs in ONNX Runtime on the CPU, whose kernels were timed."""
-        target = self.target if isinstance(self.target, str) else self.target.name
+        target = self.target.name if isinstance(self.target, Target) else self.target
+        if target is None:
+            target = self.reader.target if self.reader is not None else DEFAULT_TARGET
         return target == "onnxruntime-cpu" and self.machine is None and not self.devices
 
     def check(self) -> None:
@@ -110,6 +149,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
+        check_opset(self.opset)
         check_form(self.file_form)
 
 
@@ -125,6 +165,8 @@ class SharedOptions(TypedDict, total=False):
     """Types of `Options` by name, for functions that take them as keywords, as far as they make sense for several programs."""
 
     numerics: str
+    consumer: str | None
+    opset: int | None
     dims: Mapping[str, int | str]
     assume: Mapping[str, int]
     time_limit_s: float
@@ -145,7 +187,7 @@ class SharedOptions(TypedDict, total=False):
 class AllOptions(SharedOptions, total=False):
     """Types of `Options` by name, for functions that take them as keywords: type checkers and editors know them by this."""
 
-    target: str | Target
+    target: str | Target | None
     cost: str | CostModel | CostFunction | Rates | None
     memory_budget_bytes: int | None
     verify: bool

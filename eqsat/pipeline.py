@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from eqsat.backends.onnx_needs import needs_of
+from eqsat.backends.onnx_needs import check_readable, needs_of, withheld_operators
 from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
 from eqsat.cost.model import find_cost_model
-from eqsat.cost.target import as_target
 from eqsat.cost.timings import default_table
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
@@ -130,7 +129,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
         with timed(seconds, "load"):
             notify("load", "")
             source = resolve(source, **chosen.reading)
-            graph = source if isinstance(source, Graph) else load(source, chosen.dims)
+            graph = chosen.limited(source if isinstance(source, Graph) else load(source, chosen.dims))
             machine = _machine(chosen, graph)
             if machine is not None:
                 chosen = replace(chosen, machine=machine)  # the model may name the devices
@@ -150,7 +149,7 @@ def _optimized(
     source: Any, graph: Graph, chosen: Options, machine: Machine | None, notify: Progress, seconds: dict[str, float]
 ) -> tuple[Result, dict[str, int]]:
     """The result, not verified, and the rules that may move integers, with by how much."""
-    target, model = as_target(chosen.target), chosen.cost_model
+    target, model = chosen.program_target, chosen.cost_model
     inner, bodies = graph, Bodies()
     if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
         with timed(seconds, "bodies"):
@@ -178,6 +177,7 @@ def _optimized(
             extraction, memory = fitted.extraction, fitted.to_dict()
     result = result_of(source, chosen, graph, growth, extraction)
     result.original, result.program = keeping(graph, chosen.keep), judged(result.program, bodies)
+    check_readable(result.program.graph, chosen.file_form, chosen.reader)
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget = memory
@@ -200,7 +200,7 @@ def _machine(options: Options, graph: Graph) -> Machine | None:
     from eqsat.placement import default_machine, read_machine
 
     if options.machine is None:
-        return default_machine(options.target)
+        return default_machine(options.program_target)
     return read_machine(options.machine) if isinstance(options.machine, str | Path) else options.machine
 
 
@@ -255,6 +255,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         constant_bytes_before=constant_bytes(graph),
         constant_bytes_after=constant_bytes(program.graph),
         needs=needs_of(program.graph, graph, options.file_form),
+        withheld=withheld_operators(graph, {n.op for n in egraph.nodes if n.rule and not n.domain}),
         counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
         eclasses=egraph.class_count,

@@ -40,15 +40,15 @@ def constant_bytes(graph: Graph) -> int:
 class Report:
     """What was done to a model. `to_dict` is a stable contract.
 
-    Asked for: ``model``, ``target``, ``cost_model``, ``numerics``. Of the result: ``exactness``, the weakest class of the rules
-    it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``, launches, views
-    aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like one, and why it is none; ``opaque``,
-    operators passed through untouched; ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for.
-    Its price: ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the
-    relative ``gap`` to it;
-    ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``, ``iterations``,
-    ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the result by name;
-    ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
+    Asked for: ``model``, ``target``, ``cost_model``, ``numerics``. Of the result: ``exactness``, the weakest class of the
+    rules it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``,
+    launches, views aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like one, and why it is
+    none; ``opaque``, operators passed through untouched; ``withheld``, operators that rules made of a newer opset than the
+    file may have; ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
+    ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative
+    ``gap`` to it; ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``,
+    ``iterations``, ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the result by
+    name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
     docs/report.md has more on each.
     """
 
@@ -89,6 +89,7 @@ class Report:
     bodies: dict[str, Any] = field(default_factory=dict)
     missed: dict[str, dict[str, int]] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
+    withheld: dict[str, int] = field(default_factory=dict)
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

@@ -23,7 +23,7 @@ def summary(report: Report) -> str:
         ("operators", _operators(report) + f"; kernels {_kernels(report)}" + (f"; {found}" if found else "")),
         ("cost", f"{_cost(report)}, {_distance(report)}"),
         ("predicted", _predicted(report)),
-        ("needs", _needs(report.needs)),
+        ("needs", "; ".join(filter(None, (_needs(report.needs), _withheld(report))))),
         ("not fused", _in_short(_missed(report))),
         ("untouched", _counts(report.opaque)),
         ("note", "; ".join(_remarks(report))),
@@ -50,7 +50,7 @@ def details(report: Report) -> str:
         lines.append(_line("assumed", f"{_sizes(report)}: what prices are for (--assume); the program takes any"))
     optional = {
         "predicted": _predicted(report),
-        "needs": _needs(report.needs),
+        "needs": "; ".join(filter(None, (_needs(report.needs), _withheld(report)))),
         "note": _counted(report),
         "placement": _placement(report.placement),
         "bodies": _bodies(report.bodies),
@@ -68,6 +68,11 @@ def details(report: Report) -> str:
         lines += [f"    {note}" for note in report.verification.get("notes", ())]
     lines.append(_line("seconds", ", ".join(f"{k} {v:.3f}" for k, v in report.seconds.items())))
     return "\n".join(lines)
+
+
+def _withheld(report: Report) -> str:
+    listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
+    return f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)" if listed else ""
 
 
 def _line(label: str, text: str) -> str:

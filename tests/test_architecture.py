@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "joint"},
     "bodies": BASE | {"ir", "backends", "lower", "options", "report"},
     "budget": BASE | {"cost", "lower", "fusion", "extraction"},
-    "options": BASE | {"cost", "backends", "placement"},
+    "options": BASE | {"ir", "cost", "backends", "placement"},
     "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
     "pipeline": BASE | {
         "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",

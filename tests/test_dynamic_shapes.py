@@ -17,7 +17,10 @@ MODELS = [f"dynamic/{name}.{by}" for name in ("bert", "gpt2", "llama", "llama_de
 EXTRA = {"bert": 7, "gpt2": 12, "llama": 15, "llama_decode": 15}
 """Operators more than with numbers for all extents: positions, their angles and masks are computed at run time."""
 
-FORMS: list[dict[str, str]] = [{"form": "flat", "cost": "kernels"}, {}]
+FORMS: list[dict[str, str]] = [
+    {"form": "flat", "cost": "kernels", "consumer": "onnxruntime"},
+    {"consumer": "onnxruntime"},
+]
 PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedGemm")
 
 Models = Callable[[str], Path]

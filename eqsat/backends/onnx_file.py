@@ -213,9 +213,9 @@ def _envelope(graph: Graph) -> Envelope:
 
 
 def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
-    """That of the source, but at least ``least`` and what the element types need."""
+    """That of the source, or an older one if the file may not be as new; at least ``least`` and what the element types need."""
     dtypes = {c.dtype for c in form.constants.values()}
-    return max(envelope.ir_version, least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
+    return max(min(envelope.ir_version, envelope.most_ir_version), least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
 
 
 def _rows_of_heads(graph: Graph) -> list[str]:

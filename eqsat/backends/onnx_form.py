@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from eqsat.backends.consumer import newest_opset, settled_opset
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
@@ -21,49 +22,23 @@ from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
 from eqsat.ir.types import DType, TensorType, Type
 
-_NEWEST_BY_RUNTIME: dict[tuple[int, ...], int] = {(1, 20): 21, (1, 21): 22, (1, 22): 22, (1, 23): 23, (1, 24): 24}
-"""Newest opset that releases of ONNX Runtime load, for machines on which it cannot be asked."""
-
-
-@cache
-def newest_opset() -> int:
-    """The newest opset, at most `OPSET`, that the installed ONNX Runtime and ONNX package take."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    limit = min(OPSET, onnx.defs.onnx_opset_version())
-    try:
-        import onnxruntime
-    except ImportError:
-        return min(limit, min(_NEWEST_BY_RUNTIME.values()))
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", [x], [y])
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    for opset in range(limit, OLDEST, -1):
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-        try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        except Exception:  # the binding raises bare RuntimeErrors; any refusal is the answer
-            continue
-        return opset
-    release = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
-    return min(limit, _NEWEST_BY_RUNTIME.get(release, min(_NEWEST_BY_RUNTIME.values())))
-
-
 FORMS = {
     "flat": ("operators of ONNX only, and what the original used", frozenset[str]()),
     "functions": ("the same, a function per kernel, which the main graph calls", frozenset[str]()),
     "onnxruntime": ("fused operators of ONNX Runtime, too", frozenset({"com.microsoft"})),
+    "openvino": ("operators that OpenVINO reads, integers between pairs of quantisation", frozenset[str]()),
+    "tensorrt": ("the same for TensorRT", frozenset[str]()),
 }
 """Form of a written model -> what that is, and the domains beside the default one that it may use."""
+
+_FOREIGN = ("openvino", "tensorrt")
+"""Forms of those who do not read operators of ONNX Runtime, whoever used them before."""
 
 
 def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
     imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
-    allowed = FORMS[form][1] | set(imports)
+    allowed = FORMS[form][1] | (set(imports) - {"com.microsoft"} if form in _FOREIGN else set(imports))
     found = expanded(graph, lambda node: node.domain in allowed)
     if any(bodies_of(node.attributes) for node in found.nodes):
         found = found.with_nodes(
@@ -118,17 +93,23 @@ class _Values:
 
 def choose_form(graph: Graph) -> Form:
     """The graph at its source's opset, or at the first newer one that can express it and its bodies; at an older one if it can
-    be, where ONNX Runtime would spell an operator out that it has a kernel for there.
+    be, where ONNX Runtime would spell an operator out that it has a kernel for there, and where the file may not be as new as
+    its source.
 
-    Raises `OutputError` if no opset that the installed ONNX Runtime loads can.
+    Raises `OutputError` if no opset can that the file may have and the installed ONNX Runtime loads.
     """
     form = _first_form(graph)
+    if form.opset < _source(graph):
+        return form
     opset = min((_with_kernel(op, form.opset) for op in set(_operators(form.nodes))), default=form.opset)
     return form if opset == form.opset else _lowered(graph, opset) or form
 
 
 def _first_form(graph: Graph) -> Form:
-    opset = source = _source(graph)
+    source, most = _source(graph), _most(graph)
+    opset = min(source, most)
+    if opset < source and isinstance(graph.envelope, Envelope) and graph.envelope.functions:
+        raise OutputError(f"the model has functions, written for its opset {source}; it cannot be written at {opset}")
     while True:
         form, refused = _form_at(graph, opset, source)
         if not refused:
@@ -137,6 +118,11 @@ def _first_form(graph: Graph) -> Form:
             if not refusal.needs:
                 raise OutputError(f"{node.key} {node.name!r}: cannot be written at opset {opset}: {refusal.reason}")
         node, refusal = max(refused, key=lambda found: found[1].needs)
+        if refusal.needs > most:
+            raise OutputError(
+                f"{node.key} {node.name!r}: {refusal.reason}, only from opset {refusal.needs} on, and the file may have "
+                f"opset {most} at most"
+            )
         if refusal.needs > source and not _loads(refusal.needs):
             raise OutputError(
                 f"{node.key} {node.name!r}: {refusal.reason}, and the installed ONNX Runtime loads no opset above "
@@ -148,6 +134,11 @@ def _first_form(graph: Graph) -> Form:
 def _source(graph: Graph) -> int:
     """The opset that the graph came with; of one that came with none, the newest."""
     return graph.envelope.opset if isinstance(graph.envelope, Envelope) else newest_opset()
+
+
+def _most(graph: Graph) -> int:
+    """The newest opset that the file may have."""
+    return graph.envelope.most_opset if isinstance(graph.envelope, Envelope) else OPSET
 
 
 def _lowered(graph: Graph, opset: int) -> Form | None:
@@ -214,6 +205,8 @@ def may_hold(graph: Graph, op: str) -> bool:
     as they are, must still mean the same there."""
     source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
     first = first_version(op)
+    if first > _most(graph):
+        return False
     if first <= source:
         opset = _with_kernel(op, source)
         return opset == source or _lowered(graph, opset) is not None
@@ -228,7 +221,7 @@ def may_hold(graph: Graph, op: str) -> bool:
 
 def _loads(opset: int) -> bool:
     """Whether the installed ONNX Runtime loads ``opset``; it is asked only about those that not every release loads."""
-    return opset <= min(_NEWEST_BY_RUNTIME.values()) or opset <= newest_opset()
+    return opset <= settled_opset() or opset <= newest_opset()
 
 
 def _at(node: Node, opset: int, source: int, values: _Values) -> list[Node] | Refusal:

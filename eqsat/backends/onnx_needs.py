@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from eqsat.backends.onnx_form import Form, choose_form, in_form
+from eqsat.backends.consumer import Consumer, find_consumer
+from eqsat.backends.onnx_form import choose_form, in_form
+from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.frontends.onnx.versions import first_version
 from eqsat.ir.graph import Graph
 
 _FIRST_RUNTIME = {
@@ -25,9 +29,6 @@ _FIRST_RUNTIME = {
 }
 """First release of ONNX Runtime known to load an opset: the version matrix of its docs/Versioning.md; from 21 on, tried."""
 
-_UNREAD = {"OpenVINO 2026.4": frozenset(("QLinearMatMul",))}
-"""Operators that other engines refuse in models of ours (tried): they read their dequantised spelling."""
-
 
 def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     """What the file of ``graph`` needs that the file of ``original`` does not: see docs/report.md. Empty for nothing new, and
@@ -45,11 +46,30 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     domains = sorted({node.domain for node in written.nodes} - known)
     if domains:
         found["domains"] = domains
-    refused = {engine: sorted(_new_operators(written, original) & names) for engine, names in _UNREAD.items()}
-    if any(refused.values()):
-        found["unread"] = {engine: names for engine, names in refused.items() if names}
+    new = {node.key for node in written.nodes} - {node.key for node in original.nodes}
+    other = find_consumer("openvino")
+    refused = sorted(key for key in new if not key.count("::") and not other.reads_operator(key))
+    if refused:
+        found["unread"] = {f"OpenVINO {other.version}": refused}
     return found
 
 
-def _new_operators(written: Form, original: Graph) -> set[str]:
-    return {node.key for node in written.nodes} - {node.key for node in original.nodes}
+def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:
+    """Those of the operators ``found`` that are too new for the file, with the opset each needs."""
+    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope()
+    return {op: first_version(op) for op in sorted(found) if first_version(op) > envelope.most_opset}
+
+
+def check_readable(graph: Graph, form: str, reader: Consumer | None) -> None:
+    """Raises `OutputError` where the file of ``graph`` needs a newer opset than it may have, holds an operator that the reader
+    does not read (the model has it, and no rule spells it out), or is quantised as the reader does not take it."""
+    formed = in_form(graph, form)
+    if form == "tensorrt":
+        check_explicit_quantisation(formed)
+    written = choose_form(formed)
+    for node in written.nodes:
+        if reader is not None and not node.domain and not reader.reads_operator(node.op):
+            raise OutputError(
+                f"{node.op} {node.name or next(filter(None, node.outputs))!r}: {reader} does not read it ({reader.source}), and "
+                f"no rule that may be used spells it out"
+            )

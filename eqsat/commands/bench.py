@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from eqsat.commands.common import (
+    ConsumerName,
     CostName,
     Dims,
     Feeds,
@@ -15,6 +16,7 @@ from eqsat.commands.common import (
     Json,
     Model,
     Numerics,
+    Opset,
     Quiet,
     Seed,
     TargetName,
@@ -48,9 +50,11 @@ def bench(
     profile: Annotated[
         bool, typer.Option("--profile", help="Show what each kernel took beside what the cost model predicted.")
     ] = False,
-    target: TargetName = "onnxruntime-cpu",
+    consumer: ConsumerName = None,
+    opset: Opset = None,
+    target: TargetName = None,
     cost: CostName = None,
-    form: Form = "onnxruntime",
+    form: Form = None,
     numerics: Numerics = "lsb",
     dim: Dims = None,
     seed: Seed = 0,
@@ -70,7 +74,8 @@ def bench(
         with progress(quiet, verbose) as notify:
             found = run(
                 model, *(others or ()), against=_names(against), levels=_names(levels), runs=runs, processes=processes,
-                threads=threads, profile=profile, progress=notify, target=target, cost=cost, numerics=numerics,
+                threads=threads, profile=profile, progress=notify, consumer=consumer, opset=opset,
+                target=target, cost=cost, numerics=numerics,
                 dims=parse_dims(dim), form=form, seed=seed, feeds=inputs or None,
             )  # fmt: skip
         write_json(found.to_dict(), json_path)

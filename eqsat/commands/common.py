@@ -36,8 +36,32 @@ Feeds = Annotated[
     typer.Option("--inputs", metavar="FEEDS.npz", help="Verify on these inputs, too: one array per input, by name."),
 ]
 TargetName = Annotated[
-    str,
-    typer.Option("--target", help="What the program will run on: a name that `eqsat targets` lists, or a TOML file."),
+    str | None,
+    typer.Option(
+        "--target",
+        help="What the program will run on: a name that `eqsat targets` lists, or a TOML file. By default that of --for, or "
+        "onnxruntime-cpu.",
+        show_default=False,
+    ),
+]
+ConsumerName = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="NAME[=VERSION]",
+        help="What will read the file: onnxruntime, openvino, tensorrt, tvm, torch. Decides about form, opset and operators.",
+        show_default=False,
+    ),
+]
+Opset = Annotated[
+    int | None,
+    typer.Option(
+        "--opset",
+        metavar="N",
+        help="The newest opset that the file may have. By default that of MODEL, or the newest that every supported release "
+        "of ONNX Runtime loads.",
+        show_default=False,
+    ),
 ]
 CostName = Annotated[
     str | None,
@@ -56,7 +80,7 @@ Form = Annotated[
     str | None,
     typer.Option(
         help="Form of the written model: flat (ONNX operators), functions (the same, one per kernel), onnxruntime (its fused "
-        "operators, too). By default onnxruntime for onnxruntime-cpu, else flat.",
+        "operators, too), openvino, tensorrt. By default that of --for, or onnxruntime for onnxruntime-cpu, else flat.",
         show_default=False,
     ),
 ]

@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from eqsat.commands.common import (
+    ConsumerName,
     CostName,
     Dims,
     Form,
     Json,
     Model,
     Numerics,
+    Opset,
     Quiet,
     RuleFiles,
     TargetName,
@@ -37,7 +39,9 @@ def explain(
         str, typer.Option(metavar="NODE", help="A node or value of MODEL: what fired there, and what nearly did.")
     ] = "",
     rules: RuleFiles = None,
-    target: TargetName = "onnxruntime-cpu",
+    consumer: ConsumerName = None,
+    opset: Opset = None,
+    target: TargetName = None,
     cost: CostName = None,
     numerics: Numerics = "lsb",
     form: Form = None,
@@ -62,6 +66,8 @@ def explain(
                 rule=rule,
                 near=near,
                 progress=notify,
+                consumer=consumer,
+                opset=opset,
                 target=target,
                 cost=cost,
                 numerics=numerics,

@@ -137,8 +137,8 @@ def pareto(
     `OptionError` for bad input.
     """
     started = time.perf_counter()
-    machine = as_target(target)
     chosen = comparison_options(options)
+    machine = chosen.restricted(as_target(target))
     candidates: dict[frozenset[ChosenKernel], tuple[dict[str, float], Measures, Extraction]] = {}
     count = 0
     complete = True

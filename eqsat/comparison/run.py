@@ -49,8 +49,8 @@ def compare(
     model. Nothing is verified. Raises `ModelError` and `OptionError` for bad input.
     """
     started = time.perf_counter()
-    models, targets = _distinct(cost, target)
     chosen = comparison_options(options)
+    models, targets = _distinct(cost, target, chosen)
     with collector_off():
         growths = Growths(source, chosen, progress)
     with collector_off(), assuming(assumed_sizes(growths.graph, chosen.assume)):
@@ -95,7 +95,7 @@ def compare(
 
 
 def _distinct(
-    cost: Sequence[str | CostModel | CostFunction], target: Sequence[str | Target]
+    cost: Sequence[str | CostModel | CostFunction], target: Sequence[str | Target], chosen: Options
 ) -> tuple[dict[str, CostModel], dict[str, Target]]:
     """Cost models and targets by name. Raises `OptionError` where two have the same."""
     models = {model.name: model for model in map(as_cost_model, _several("cost", cost))}
@@ -103,7 +103,7 @@ def _distinct(
         raise OptionError(
             "two cost models have the same name; name each once, and give each function a name of its own"
         )
-    targets = {t.name: t for t in map(as_target, _several("target", target))}
+    targets = {t.name: t for t in map(chosen.restricted, map(as_target, _several("target", target)))}
     if len(targets) < len(target):
         raise OptionError("two targets have the same name; name each once")
     return models, targets
@@ -145,7 +145,7 @@ class Growths:
         self.notify: Progress = progress or (lambda stage, detail: None)
         self.notify("load", "")
         start = time.perf_counter()
-        self.graph = load(source, **options.reading)
+        self.graph = options.limited(load(source, **options.reading))
         self.load_seconds = time.perf_counter() - start
         self._options = options
         self._known: dict[RuleScope, tuple[list[str], Growth]] = {}

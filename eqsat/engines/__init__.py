@@ -4,6 +4,8 @@ An engine loads a graph once and hands out a function from inputs to outputs, bo
 meaning of every operator as we define it. ``onnxruntime`` runs the graph as it is, node by node, on the CPU. ``relax``, with
 the extra ``eqsat[tvm]``, makes each kernel of a program one loop function of TVM Relax and builds them for the CPU. ``torch``
 and ``inductor``, with the extra ``eqsat[torch]``, run it as a module of PyTorch, operator by operator or compiled by Inductor.
+``openvino``, with the extra ``eqsat[openvino]``, hands the graph to OpenVINO, which fuses what it likes; it reads programs
+optimised with ``consumer="openvino"``.
 
 >>> import numpy as np
 >>> import eqsat
@@ -67,10 +69,27 @@ def _torch(program: Program, *, inductor: bool = False) -> Run:
     return Executable(program.graph, inductor=inductor)
 
 
+def _openvino(program: Program) -> Run:
+    from eqsat.backends.onnx_file import to_model
+    from eqsat.backends.openvino import OpenVino
+    from eqsat.ir.interpret import check_feeds
+
+    graph = program.graph
+    loaded = OpenVino(to_model(graph, form="openvino").SerializeToString())
+
+    def run_request(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        check_feeds(graph, feeds)
+        loaded.feed(feeds).run()
+        return loaded.outputs()
+
+    return run_request
+
+
 ENGINES: dict[str, Engine] = {
     "numpy": _numpy,
     "onnxruntime": _onnxruntime,
     "relax": _relax,
+    "openvino": _openvino,
     "torch": _torch,
     "inductor": partial(_torch, inductor=True),
 }

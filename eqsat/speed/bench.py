@@ -12,7 +12,6 @@ import numpy as np
 
 from eqsat.backends.onnxruntime import LEVELS
 from eqsat.cost.model import find_cost_model
-from eqsat.cost.target import as_target
 from eqsat.errors import ModelError
 from eqsat.frontends import load
 from eqsat.ir.graph import Graph
@@ -126,7 +125,7 @@ def bench_model(
         if profile:
             progress("profile", str(path))
             model = options.cost_model
-            target = as_target(options.target)
+            target = options.program_target
             model = model if model.unit == "seconds" else find_cost_model("measured")
             found = profile_program(result.program.graph, written, feeds, model, target, threads=protocol.threads)
     return Bench(str(path), tuple(measured), skipped, protocol.threads, found)

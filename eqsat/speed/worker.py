@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from eqsat.backends.onnxruntime import Session
+from eqsat.backends.openvino import OpenVino
 from eqsat.errors import ModelError
 from eqsat.speed.contest import Contestant
 from eqsat.verification.compare import distance
@@ -24,31 +25,6 @@ class Loaded(Protocol):
 
     def run(self) -> None: ...
     def outputs(self) -> dict[str, Any]: ...
-
-
-class OpenVino:
-    """A model in OpenVINO on the CPU, in float32, with the threads of the others; it has to be fed before it runs."""
-
-    def __init__(self, path: str, threads: int) -> None:
-        import openvino  # pyright: ignore[reportMissingImports]
-
-        settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-        self._tensor = openvino.Tensor
-        self._compiled = openvino.Core().compile_model(path, "CPU", settings)
-        self._request = self._compiled.create_infer_request()
-        self._names = [port.get_any_name() for port in self._compiled.outputs]
-
-    def feed(self, feeds: Mapping[str, np.ndarray]) -> OpenVino:
-        """Puts the inputs in place; itself."""
-        for port in self._compiled.inputs:
-            self._request.set_tensor(port, self._tensor(np.ascontiguousarray(feeds[port.get_any_name()])))
-        return self
-
-    def run(self) -> None:
-        self._request.infer()
-
-    def outputs(self) -> dict[str, Any]:
-        return {name: self._request.get_output_tensor(k).data.copy() for k, name in enumerate(self._names)}
 
 
 def _onnxruntime(contestant: Contestant, feeds: Mapping[str, np.ndarray], threads: int) -> Loaded:

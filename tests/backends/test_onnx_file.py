@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 from eqsat.backends import onnx_file
+from eqsat.backends.consumer import newest_opset
 from eqsat.backends.onnx_file import save_onnx, to_model, to_model_and_weights
-from eqsat.backends.onnx_form import newest_opset
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.model import load_onnx

@@ -11,9 +11,9 @@ import pytest
 
 import eqsat
 from eqsat.engines import ENGINES, load_on
-from eqsat.errors import FeedError, OptionError
+from eqsat.errors import FeedError, ModelError, OptionError
 
-NEEDS = {"relax": "tvm", "torch": "torch", "inductor": "torch"}
+NEEDS = {"relax": "tvm", "openvino": "openvino", "torch": "torch", "inductor": "torch"}
 """Engine -> the package of an extra that it needs."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
@@ -63,8 +63,16 @@ def test_an_engine_that_does_not_exist_is_one_clear_error() -> None:
 def test_an_engine_that_is_not_installed_says_how_to_get_it(name: str) -> None:
     if find_spec(NEEDS[name]) is not None:
         pytest.skip(f"{NEEDS[name]} is installed")
-    with pytest.raises(OptionError, match=r"pip install 'eqsat\[t\w+\]'"):
+    with pytest.raises(OptionError, match=r"pip install 'eqsat\[\w+\]'"):
         eqsat.run(program().program, {}, engine=name)
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_what_openvino_cannot_load_is_one_clear_error() -> None:
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (3, 3))
+    with pytest.raises(ModelError, match=r"OpenVINO: .*Det"):
+        eqsat.run(b.finish({"y": b.op("Det", x)}), {"x": np.eye(3, dtype=np.float32)}, engine="openvino")
 
 
 def test_extras_are_imported_by_who_asks_for_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ IR_VERSION = 10
 """IR version of files that have no source: the first with functions, metadata and 4-bit integers."""
 
 
+NO_LIMIT = sys.maxsize
+
+
 @dataclass(frozen=True)
 class Envelope:
     """Everything of a ``ModelProto`` that is not its graph. Messages are kept as their bytes.
@@ -22,13 +26,16 @@ class Envelope:
     ``opset`` is the version of the default domain, ``imports`` the versions of all others, ``operators`` what the graph and
     its bodies use of the default one. ``inputs`` and ``outputs`` map names to ``ValueInfoProto``. ``defaults`` are initializers
     that the caller may override. ``known`` holds small values that inference found to be constant. ``files`` are the files
-    that constants refer to, with a stamp that changes when they are replaced.
+    that constants refer to, with a stamp that changes when they are replaced. ``most_opset`` and ``most_ir_version`` are
+    the newest that the file of the result may have.
     """
 
     opset: int = OPSET
     imports: Mapping[str, int] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     ir_version: int = IR_VERSION
+    most_opset: int = OPSET
+    most_ir_version: int = NO_LIMIT
     producer: tuple[str, str] = ("", "")
     domain: str = ""
     model_version: int = 0

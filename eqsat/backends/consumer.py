@@ -1,0 +1,217 @@
+"""Consumers: what reads the file that is written, and what it takes; `consumers/*.toml` say so, with sources.
+
+What a release does not say is as in the one before it. A release between two that are listed is taken for the earlier one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from eqsat.errors import OptionError, choices, nearest
+from eqsat.frontends.onnx.envelope import NO_LIMIT, Envelope
+from eqsat.frontends.onnx.versions import OLDEST, first_version
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import OPSET, operator, split_key, traits_of
+from eqsat.ir.types import TensorType, Type
+
+_FOLDER = Path(__file__).parent / "consumers"
+_BYTES = frozenset(("int8", "uint8"))
+
+
+@dataclass(frozen=True, eq=False)
+class Consumer:
+    """One release of what reads the file. ``form`` and ``target`` are those of its files unless others are asked for.
+
+    ``opset``, ``ir_version``: the newest that it loads. ``reads``: the operators of ONNX that it reads, if they are listed, and
+    ``refuses`` those that it does not. ``bytes``: what it computes on 8-bit integers, beside moving them, if that is little.
+    ``avoids``: operators that it reads, and runs slower than what they are made of. ``lacks``: operator, or
+    operator and number of the input, to the element types that it has no kernel for.
+    ``without_rules``: rules that make what it computes no faster.
+    """
+
+    name: str
+    version: str
+    description: str
+    source: str
+    form: str
+    target: str
+    opset: int
+    ir_version: int
+    reads: frozenset[str] | None = None
+    refuses: frozenset[str] = frozenset()
+    avoids: frozenset[str] = frozenset()
+    bytes: frozenset[str] | None = None
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    without_rules: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def reads_operator(self, key: str) -> bool:
+        """Whether it reads an operator. Which domains beside the default one there are is decided by its form."""
+        domain, op = split_key(key)
+        if domain:
+            return key not in self.refuses
+        return op not in self.refuses and (self.reads is None or op in self.reads) and first_version(op) <= self.opset
+
+    def takes(self, key: str, types: Sequence[Type | None]) -> bool:
+        """Whether it runs an operator on inputs of these types (``None``: absent)."""
+        if key in self.avoids or not self.reads_operator(key):
+            return False
+        names = [t.dtype.name.lower() if isinstance(t, TensorType) else "" for t in types]
+        if any({name} & self.lacks.get(f"{key}:{i}", frozenset()) for i, name in enumerate(names)):
+            return False
+        if not self.lacks.get(key, frozenset()).isdisjoint(names):
+            return False
+        return self.bytes is None or _BYTES.isdisjoint(names) or key in self.bytes or _moves(key)
+
+    @property
+    def unsupported(self) -> frozenset[str]:
+        """Operators of ONNX that it does not read, or avoids."""
+        return _unread(self)
+
+
+@cache
+def _unread(consumer: Consumer) -> frozenset[str]:
+    import onnx
+
+    names = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
+    return frozenset(name for name in names if not consumer.reads_operator(name)) | consumer.avoids
+
+
+@cache
+def _moves(key: str) -> bool:
+    return operator(key) is not None and traits_of(key).moves
+
+
+def consumer_names() -> tuple[str, ...]:
+    """Names of the consumers, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+@cache
+def releases_of(name: str) -> tuple[Consumer, ...]:
+    """The releases of a consumer that are known, oldest first."""
+    data = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
+    shared = {key: value for key, value in data.items() if key != "releases"}
+    found: list[Consumer] = []
+    for release in data["releases"]:
+        shared = {**shared, **release}
+        found.append(_release(name, shared))
+    return tuple(found)
+
+
+def _release(name: str, data: Mapping[str, Any]) -> Consumer:
+    values = dict(data)
+    for key in ("reads", "refuses", "avoids", "bytes"):
+        if key in values:
+            values[key] = frozenset(values[key])
+    values["lacks"] = {key: frozenset(types) for key, types in values.get("lacks", {}).items()}
+    values["without_rules"] = tuple(values.get("without_rules", ()))
+    return Consumer(name, **values)
+
+
+@cache
+def find_consumer(text: str) -> Consumer:
+    """The consumer that ``NAME`` or ``NAME=VERSION`` names; without a version the installed ONNX Runtime, else the newest
+    release known. Raises `OptionError` for an unknown name, or a release older or newer than all that are known."""
+    name, given, version = text.partition("=")
+    if name not in consumer_names():
+        raise OptionError(f"consumer {name!r} does not exist; {choices(name, consumer_names())}")
+    releases = releases_of(name)
+    if not given:
+        version = _installed(name) or releases[-1].version
+        return _at_most(releases, _numbers(version)) or releases[0]
+    listed = ", ".join(r.version for r in releases)
+    if not version or not all(part.isdigit() for part in version.split(".")):
+        raise OptionError(
+            f"consumer {text!r}: {version!r} is no version; {nearest(version, [r.version for r in releases])}"
+            f"releases known: {listed}"
+        )
+    asked = _numbers(version)
+    found = _at_most(releases, asked)
+    if found is None or asked > _numbers(releases[-1].version):
+        edge = releases[0] if found is None else releases[-1]
+        age = "oldest" if found is None else "newest"
+        raise OptionError(
+            f"consumer {text!r}: the {age} release known is {edge.version}; did you mean {name}={edge.version}? "
+            f"releases known: {listed}"
+        )
+    return found
+
+
+def _at_most(releases: Sequence[Consumer], version: tuple[int, ...]) -> Consumer | None:
+    return next((r for r in reversed(releases) if _numbers(r.version) <= version), None)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Year or major release, and minor one: what follows mends only."""
+    parts = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    return (*parts, *[0] * (2 - len(parts)))
+
+
+def _installed(name: str) -> str:
+    if name != "onnxruntime":
+        return ""
+    try:
+        import onnxruntime
+    except ImportError:
+        return ""
+    return onnxruntime.__version__
+
+
+@cache
+def settled_opset() -> int:
+    """The newest opset that every supported release of ONNX Runtime loads: results stay below it unless more is asked for."""
+    return releases_of("onnxruntime")[0].opset
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset, at most `OPSET`, that the installed ONNX Runtime and ONNX package take."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    limit = min(OPSET, onnx.defs.onnx_opset_version())
+    try:
+        import onnxruntime
+    except ImportError:
+        return min(limit, settled_opset())
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", [x], [y])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    for opset in range(limit, OLDEST, -1):
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception:  # the binding raises bare RuntimeErrors; any refusal is the answer
+            continue
+        return opset
+    return min(limit, find_consumer("onnxruntime").opset)
+
+
+def check_opset(opset: int | None) -> None:
+    """Raises `OptionError` for an opset that nothing can be written at."""
+    if opset is not None and not OLDEST <= opset <= OPSET:
+        raise OptionError(f"opset is {opset}; it must be from {OLDEST} to {OPSET}")
+
+
+def limit_file(graph: Graph, opset: int | None, reader: Consumer | None) -> Graph:
+    """``graph``, whose file may have ``opset`` at most and must be one that ``reader`` loads; without either, one that every
+    supported release of ONNX Runtime loads, if they load the model. A graph that comes from no file has what is asked for."""
+    known = isinstance(graph.envelope, Envelope)
+    asked = [n for n in (opset, reader.opset if reader is not None else None) if n is not None]
+    if not asked and not known:
+        return graph
+    envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope(newest_opset())
+    most = min(asked, default=max(envelope.opset, settled_opset()))
+    own = envelope.opset if known else min(envelope.opset, most)
+    newest = reader.ir_version if reader is not None else NO_LIMIT
+    return replace(graph, envelope=replace(envelope, opset=own, most_opset=most, most_ir_version=newest))

@@ -1,0 +1,59 @@
+"""OpenVINO on the CPU, an optional extra (``eqsat[openvino]``): loads a model and runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import ModelError, OptionError
+
+
+class OpenVino:
+    """A model, loaded: a path, or the bytes of a ``ModelProto``. ``threads``: by default as many as it likes.
+
+    In float32: on processors with products of bfloat16 OpenVINO would compute in that. Raises `OptionError` where OpenVINO is not
+    installed, `ModelError` where the model does not load.
+    """
+
+    def __init__(self, model: str | bytes, threads: int | None = None) -> None:
+        try:
+            openvino: Any = import_module("openvino")
+        except ImportError as error:
+            raise OptionError(f"OpenVINO is not installed: pip install 'eqsat[openvino]' ({error})") from None
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        if threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        core = openvino.Core()
+        self._tensor = openvino.Tensor
+        try:
+            self._compiled = core.compile_model(core.read_model(model), "CPU", settings)
+        except Exception as error:  # the binding raises bare RuntimeErrors
+            raise ModelError(f"OpenVINO: {_last_line(error)}") from None
+        self._request = self._compiled.create_infer_request()
+        self._names = [port.get_any_name() for port in self._compiled.outputs]
+
+    def feed(self, feeds: Mapping[str, np.ndarray]) -> OpenVino:
+        """Puts the inputs in place; itself."""
+        for port in self._compiled.inputs:
+            name = next(n for n in port.get_names() if n in feeds)  # an input that is an output has two
+            self._request.set_tensor(port, self._tensor(np.asarray(feeds[name], order="C")))
+        return self
+
+    def run(self) -> None:
+        """One inference. Raises `ModelError` when an operator fails."""
+        try:
+            self._request.infer()
+        except Exception as error:
+            raise ModelError(f"OpenVINO: {_last_line(error)}") from None
+
+    def outputs(self) -> dict[str, Any]:
+        """Outputs of the last run by name."""
+        return {name: self._request.get_output_tensor(k).data.copy() for k, name in enumerate(self._names)}
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[-2:])[:300] or type(error).__name__
