@@ -1,7 +1,7 @@
 """Optimal DAG extraction: from an e-graph, the acyclic choice of e-nodes with the least total cost.
 
-The package knows nothing of tensors: it works on flat integer lists (:class:`ExtractionProblem`). ``extract(problem)``
-runs, in this order and each on what the one before left:
+The package knows nothing of tensors: it works on flat integer lists (`ExtractionProblem`). ``extract(problem)`` runs these,
+each on what the previous one left:
 
 - ``knuth``: tree-optimal costs, feasibility, an acyclic choice and an order of the e-classes;
 - ``required``, ``reduce``: the e-classes that every derivation needs; reductions to a fixpoint with their help;

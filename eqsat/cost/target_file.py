@@ -53,7 +53,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "free_operators": _list_of(_operator),
         "unsupported": _list_of(_operator),
         "expanded": _list_of(_operator),
-        "domains": _list_of(_one_of("domain", sorted({split_key(k)[0] for k in defined_operators()} - {""}))),
+        "domains": _list_of(_domain),
         "slices": _flag,
         "kept_at_load": _list_of(_operator),
         "on_chip_bytes": _number,
@@ -119,6 +119,14 @@ def _one_of(what: str, names: Collection[str]) -> Check:
             raise OptionError(f"{where}: {what} {value!r} does not exist; {choices(value, names)}")
 
     return check
+
+
+def _domain(where: str, value: str) -> None:
+    known = sorted({split_key(key)[0] for key in defined_operators()} - {""})
+    if value not in known:
+        raise OptionError(
+            f"{where}: no operator of domain {value!r} is defined; {choices(value, known)}; a file of --rules may define others"
+        )
 
 
 def _operator(where: str, value: str) -> None:

@@ -20,11 +20,12 @@ an absent input or attribute; attributes and the arguments of functions (lower c
 side has named, so ``perm=compose(p, q)`` computes an attribute, ``**a`` hands on those of the node ``a`` and ``**changed(a)``
 those of a mapping.
 
-``shorthands`` say in short what the equations of a room are full of: with ``{"Q(x)": ("QuantizeLinear(x, s, *z, **n)",
-"quantized(n, x, s, z)")}`` a ``Q(Relu(x))`` is the former on the left side and the latter on the right one.
+``shorthands`` abbreviate terms that the equations of a module use again and again: with ``{"Q(x)": ("QuantizeLinear(x, s, *z,
+**n)", "quantized(n, x, s, z)")}`` a ``Q(Relu(x))`` is the former on the left side and the latter on the right one.
 
-A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``. One
-without which the equation is as true is marked: ``worthwhile("two axes: x.rank == 2")``.
+A condition is a `Condition`, or text of the same kind, with a name for reports in front: ``"x is positive: x.low > 0"``. A
+condition that is not needed for the equation to be true, but for it to be of use, is marked:
+``worthwhile("two axes: x.rank == 2")``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The typed graph, one definition for each operator, and the reference interpreter. Everything else builds on this."""

@@ -1,1 +1,1 @@
-"""Checking rules by random instantiation: what the tests do to the shipped ones and registration to a user's own."""
+"""Rules checked on random instances: the shipped ones by the tests, a user's own as they are registered."""

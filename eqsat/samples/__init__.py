@@ -1,10 +1,10 @@
-"""Random instances of the left sides of rules: what the soundness test feeds a rule with.
+"""Random instances of the left sides of rules, on which their soundness is tested.
 
 A rule's ``sample`` is a function of a `Sampler`. It returns, by name, an array for each variable of the pattern (`fixed`
 makes it a constant of the graph instead of an input, ``None`` leaves an optional variable out) and a mapping with the
 attributes of each named node. The sample of a group rule returns a finished `Drawing` instead.
 
-Extents are pairwise distinct and permutations no involutions wherever that is possible, for a mistaken axis must show.
+Wherever possible, extents are pairwise distinct and permutations are not their own inverse, so that a wrong axis shows.
 """
 
 from __future__ import annotations

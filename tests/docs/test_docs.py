@@ -117,3 +117,10 @@ def test_the_picture_is_of_what_a_run_gives(folder: Path, monkeypatch: pytest.Mo
     _run_line("python examples/attention_block.py", monkeypatch)
     drawn = (folder / "attention.svg").read_text()
     assert drawn == (DOCS / "attention.svg").read_text(), "draw it again: python examples/attention_block.py docs"
+
+
+def test_repeated_layers_are_found(
+    real_model: Callable[[str], Path], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run_line(f"python examples/repeated_layers.py {real_model('squeezenet')}", monkeypatch)
+    assert capsys.readouterr().out in (DOCS / "extending" / "networkx.md").read_text()
