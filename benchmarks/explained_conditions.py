@@ -32,6 +32,7 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("recognise_group_normalization_of_rows", "channels and positions"),
         ("transpose_heads_before_bias", "no blocks"),
         ("transpose_heads_before_clipped_bias", "no blocks"),
+        ("view_instead_of_gathering_flat", "the view is one axis of all elements"),
     }
 )
 """Where the condition fails the operator is not defined: the reference evaluator has one answer, kernels have others."""

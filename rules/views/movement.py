@@ -15,7 +15,7 @@ from eqsat.ir.operators.cast import PLAIN
 from eqsat.ir.schema_operator import further_inputs, has_one_output
 from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Term, Unmet, apply, for_each_operator
+from eqsat.rewrite import Ref, Term, apply, for_each_operator
 from eqsat.rules.terms import int64s, transpose
 from eqsat.samples import Sampler, fixed
 
@@ -90,13 +90,6 @@ def taken(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None
     bounds = zip(which, starts.value.tolist(), ends.value.tolist(), strides, strict=True)
     extents: Any = data.shape
     return {axis: range(extents[axis])[start:end:step] for axis, start, end, step in bounds}
-
-
-def slice_ranges(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None) -> dict[int, range]:
-    """What a Slice takes. Raises `Unmet` unless it runs forward through known extents."""
-    if not runs_forward(data, starts, axes, steps):
-        raise Unmet("a sliced extent is unknown or the slice runs backward")
-    return taken(data, starts, ends, axes, steps)
 
 
 def slice_term(data: Ref, ranges: Mapping[int, range]) -> Term:
