@@ -32,6 +32,7 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("recognise_group_normalization_of_rows", "channels and positions"),
         ("transpose_heads_before_bias", "no blocks"),
         ("transpose_heads_before_clipped_bias", "no blocks"),
+        ("view_instead_of_gathering_flat", "the view is one axis of all elements"),
     }
 )
 """Where the condition fails the operator is not defined: the reference evaluator has one answer, kernels have others."""
@@ -75,6 +76,7 @@ IMPLIED: frozenset[tuple[str, str]] = frozenset(
         ("merge_matmuls_of_one_matrix", "the number of channels is known"),
         ("multiply_rows_in_place", "the view keeps the rows"),
         ("multiply_and_add_rows_in_place", "the view keeps the rows"),
+        ("read_extents_from_inputs", "a list of integers, or one"),
         ("stack_matmuls_of_one_input", "its extents are known"),
         ("stack_matmuls_of_one_input", "the number of channels is known"),
     }

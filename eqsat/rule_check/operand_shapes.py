@@ -216,17 +216,19 @@ def _split(
 def _slice(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
+    """Some axes in any spelling, in steps where these are an input; at times nothing of one, or one backward."""
     shape = known[0] or wanted or (4,)
-    axis = d.integer(0, len(shape) - 1)
-    start = d.integer(0, shape[axis] - 1)
-    ends = d.integer(start + 1, shape[axis])
-    if d.chance(0.4):
-        start, ends = 0, d.choose((shape[axis], 2**31 - 1))
-    step = d.choose((1, 1, 2))
+    cut = d.subset(range(len(shape)), 0.6) or [0]
+    bounds: list[tuple[int, int, int, int]] = []
+    for axis in cut if count > 3 else range(len(cut)):
+        extent = shape[axis]
+        first, step = d.integer(0, max(extent - 1, 0)), d.choose((1, 1, 2)) if count > 4 else 1
+        last = extent if d.chance() or not extent else d.integer(first + 1, extent)
+        last = first if d.chance(0.05) else 2**31 - 1 if last == extent and d.chance() else last
+        bounds.append((first - d.choose((0, 0, extent)), last, axis - d.choose((0, 0, 0, len(shape))), step))
     if count > 4 and d.chance(0.15):
-        start, ends, step = -1, -(2**63), -1
-    bounds = [indices([start]), indices([ends]), indices([axis]), indices([step])]
-    return [Operand(shape), *bounds][:count]
+        bounds = [(-1, -(2**63), cut[0], -1)]
+    return [Operand(shape), *map(indices, zip(*bounds, strict=True))][:count]
 
 
 @plan("Gather")

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, finite, same_type
-from eqsat.equations import Equations
+from eqsat.conditions import constant, finite, same_type, worthwhile
+from eqsat.equations import Equations, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import listed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -133,54 +133,59 @@ def _computed_choice(d: Sampler) -> Instance:
     return drawing.finish(several[-1], *d.subset(several[1:-1], 0.3))
 
 
-@group_rule(
-    exactness=Exactness.EXACT,
-    source="each element is computed from one number of two, alike before and behind the choice",
-    sample=_computed_choice,
-)
-def choose_between_results(view: GroupView) -> Iterator[Merge]:
-    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one,
-    or casts.
-
-    Truth values as floats are the choice between 1 and 0.
-    """
-    choices: dict[int, tuple[Ref, Term, Term]] = {}
-    for node, (c, p, q) in view.nodes("Where"):
-        assert c is not None
-        if _is_number(p) and _is_number(q):
-            assert p is not None
-            assert q is not None
-            choices.setdefault(node.handle, (c, p, q))
-    for node, (c,) in view.nodes("Cast"):
-        if c is not None and c.dtype is DType.BOOL and node.dtype in FLOATS:
-            choices.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
-    for node, (x,) in view.nodes("Cast"):
-        if x is not None and x.handle in choices and {x.dtype, node.dtype} <= FLOATS and not node.is_constant:
-            c, p, q = choices[x.handle]
-            yield node, apply("Where", c, *(apply("Cast", number, to=int(node.dtype)) for number in (p, q)))
-    for op in operators_with(_is_arithmetic):
-        for node, (a, b) in view.nodes(op):
-            assert a is not None
-            assert b is not None
-            if node.dtype not in FLOATS or node.is_constant:
-                continue
-            if a.handle in choices and _is_number(b):
-                c, p, q = choices[a.handle]
-                results = apply(op, p, b), apply(op, q, b)
-            elif b.handle in choices and _is_number(a):
-                c, p, q = choices[b.handle]
-                results = apply(op, a, p), apply(op, a, q)
-            else:
-                continue
-            if c.type.shape is not None and c.type.shape == node.type.shape:
-                yield node, apply("Where", c, *results)
-
-
 def _is_arithmetic(op: Operator) -> bool:
     """Whether it adds, subtracts, multiplies or divides, which all do alike."""
     return op.bit_exact and op.traits.operands == 2 and bool(op.traits.affine)
 
 
-def _is_number(value: Ref | None) -> bool:
+def _is_number(value: Ref) -> bool:
     """Whether a value is one number known at compile time."""
-    return value is not None and value.is_constant and value.type.size == 1
+    return value.is_constant and value.type.size == 1
+
+
+def _choices(view: GroupView) -> dict[int, tuple[Ref, Term, Term]]:
+    """Condition and numbers of each choice between two, by class; truth values as floats are the choice between 1 and 0."""
+    found: dict[int, tuple[Ref, Term, Term]] = {}
+    for node, (c, p, q) in complete_nodes(view, "Where"):
+        if _is_number(p) and _is_number(q):
+            found.setdefault(node.handle, (c, p, q))
+    for node, (c,) in complete_nodes(view, "Cast"):
+        if c.dtype is DType.BOOL and node.dtype in FLOATS:
+            found.setdefault(node.handle, (c, literal(1, node.dtype), literal(0, node.dtype)))
+    return found
+
+
+def _functions_of_choices(view: GroupView) -> Iterator[Match]:
+    choices = _choices(view)
+    for node, (x,) in complete_nodes(view, "Cast"):
+        if x.handle in choices:
+            c, *numbers = choices[x.handle]
+            results = [apply("Cast", number, to=int(node.dtype)) for number in numbers]
+            yield Match({"x": x, "c": c, "results": results}, node)
+    for op in operators_with(_is_arithmetic):
+        for node, (a, b) in complete_nodes(view, op):
+            if a.handle in choices and _is_number(b):
+                c, *numbers = choices[a.handle]
+                yield Match({"x": a, "c": c, "results": [apply(op, number, b) for number in numbers]}, node)
+            elif b.handle in choices and _is_number(a):
+                c, *numbers = choices[b.handle]
+                yield Match({"x": b, "c": c, "results": [apply(op, a, number) for number in numbers]}, node)
+
+
+@group_rule(
+    find=_functions_of_choices,
+    where=stated(
+        "x root",
+        worthwhile("floats: {x.dtype, root.dtype} <= FLOATS"),
+        worthwhile("not a constant: not root.is_constant"),
+        worthwhile("the choice has the shape of the result: x.shape == root.shape"),
+        functions={"FLOATS": FLOATS},
+    ),
+    exactness=Exactness.EXACT,
+    source="each element is computed from one number of two, alike before and behind the choice",
+    sample=_computed_choice,
+)
+def choose_between_results(m: Match) -> Term:
+    """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one,
+    or casts."""
+    return apply("Where", m.c, *m.results)

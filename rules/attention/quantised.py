@@ -78,7 +78,7 @@ def _draw(d: Sampler) -> Instance:
 
 def _shared(d: Sampler, lead: tuple[int, ...]) -> tuple[int, ...]:
     """The same leading extents, or those of one head for all."""
-    return lead if d.chance(0.9) else (*lead[:-1], 1)
+    return lead if d.chance(0.8) else (*lead[:-1], 1)
 
 
 def _parameters(d: Sampler, drawing: Drawing) -> list[str]:

@@ -27,17 +27,6 @@ def lies_along(vector: Ref, value: Ref, axis: int) -> bool:
     return all(d == 1 or (axis in (i, i - rank) and d == value.shape[i]) for i, d in axes)
 
 
-def elements_along(vector: Ref, value: Ref, axis: int) -> int:
-    """Elements of ``vector`` if it lies along ``axis`` of ``value`` when the two broadcast: 1, or the extent of the axis.
-
-    Raises `Unmet` if it has another extent above 1, or would enlarge ``value``: a scalar may have fewer axes than
-    ``value``, but not more.
-    """
-    if not lies_along(vector, value, axis):
-        raise Unmet(f"the constant does not lie along axis {axis % value.rank}")
-    return math.prod(vector.static_shape)
-
-
 def reshaped(value: Ref, shape: Sequence[int]) -> Term:
     """``value`` under another static shape; the value itself if it has that shape."""
     if value.static_shape == tuple(shape):

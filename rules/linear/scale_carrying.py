@@ -17,7 +17,7 @@ from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, reshaped
 from eqsat.rules.terms import div, int64s, mul, permutation_of
-from eqsat.rules.views.movement import slice_ranges
+from eqsat.rules.views.movement import runs_forward, taken
 
 MOVEMENT = ("Transpose", "Reshape", "Slice", "Pad", "Concat")
 """By operator, not by trait: those of which this module knows how an axis passes them."""
@@ -98,11 +98,12 @@ def has_border_of_zeros(node: Node) -> bool:
 
 
 def _sliced_axes(node: Node) -> set[int]:
-    starts, ends, axes, steps = (*node.rest, None, None)[:4]
-    assert starts is not None
-    assert ends is not None
-    ranges = slice_ranges(node.x, starts, ends, axes, steps)
-    return {axis for axis, taken in ranges.items() if len(taken) != node.x.shape[axis]}
+    """The axes that a Slice cuts: all of them, for all that is known, unless it runs forward through known extents."""
+    bounds: Any = (node.x, *node.rest, None, None)[:5]
+    x, starts, _, axes, steps = bounds
+    if not runs_forward(x, starts, axes, steps):
+        return set(range(x.rank))
+    return {axis for axis, found in taken(*bounds).items() if len(found) != x.shape[axis]}
 
 
 def bounds_stay_finite(node: Node, scale: Ref) -> bool:

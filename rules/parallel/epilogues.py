@@ -106,32 +106,27 @@ BESIDE = (
 )
 
 
-@group_rule(
-    where=[*LAST, *BESIDE],
-    exactness=Exactness.EXACT,
-    source="addition of single elements",
-    sample=partial(_sample, ops=("Add",), last=True),
-)
-def merge_biases_of_one_split(view: GroupView) -> Iterator[Merge]:
-    """``(p1 + b1, p2 + b2, ...) == Split(v + Concat(b1, b2, ...))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
+def _of_constants(name: str, op: str, sign: str) -> None:
+    """What adds a constant to every part, or multiplies it with one, does so to the whole."""
 
-    Each ``b`` is constant and lies along the last axis; a single number is repeated for every column of its part.
-    """
-    yield from _merge_constants(view, "Add")
+    def merge(view: GroupView) -> Iterator[Merge]:
+        yield from _merge_constants(view, op)
+
+    merge.__name__, merge.__module__ = name, __name__
+    parts, cs = f"(p1 {sign} c1, p2 {sign} c2, ...)", "Concat(c1, c2, ...)"
+    merge.__doc__ = f"""``{parts} == Split(v {sign} {cs})`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
+
+    Each ``c`` is constant and lies along that axis; a single number is repeated for every column of its part."""
+    group_rule(
+        where=[*LAST, *BESIDE],
+        exactness=Exactness.EXACT,
+        source=FUNCTIONS,
+        sample=partial(_sample, ops=(op,), last=True),
+    )(merge)
 
 
-@group_rule(
-    where=[*LAST, *BESIDE],
-    exactness=Exactness.EXACT,
-    source="multiplication of single elements",
-    sample=partial(_sample, ops=("Mul",), last=True),
-)
-def merge_scales_of_one_split(view: GroupView) -> Iterator[Merge]:
-    """``(p1 * s1, p2 * s2, ...) == Split(v * Concat(s1, s2, ...))`` where ``(p1, p2, ...) == Split(v)`` on the last axis.
-
-    Each ``s`` is constant and lies along the last axis; a single number is repeated for every column of its part.
-    """
-    yield from _merge_constants(view, "Mul")
+_of_constants("merge_biases_of_one_split", "Add", "+")
+_of_constants("merge_scales_of_one_split", "Mul", "*")
 
 
 def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:

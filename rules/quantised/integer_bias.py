@@ -19,7 +19,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operators.qlinear_gemm import QLINEAR_GEMM
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import elements_along, largest, reshaped, spread
+from eqsat.rules.linear.alignment import largest, lies_along, reshaped, spread
 from eqsat.rules.quantised import integer_bounds
 from eqsat.rules.quantised.integer_bounds import (
     NO_VECTORS,
@@ -111,13 +111,8 @@ def no_points(sw: Ref) -> Term:
     return literal(np.zeros(sw.static_shape, np.int8))
 
 
-def lies_along_columns(bias: Ref, product: Ref) -> bool:
-    """Whether the bias is one number, or one for each column; raises `Unmet` otherwise."""
-    return elements_along(bias, product, -1) >= 0
-
-
 functions = integer_bounds.functions | named(
-    units, in_units, one_rank, oriented, most_rows, step, padded, full_rows, with_rows, no_points, lies_along_columns
+    units, in_units, one_rank, oriented, most_rows, step, padded, full_rows, with_rows, no_points, lies_along
 )
 equation = Equations(
     __name__, source=SOURCE, shorthands=shorthands, exactness=Exactness.LSB, quanta=1, functions=functions
@@ -144,7 +139,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
         UNSIGNED_RESULT,
         ONE_LEFT_SCALE,
         SIGNED_WEIGHTS,
-        "the bias lies along the columns: lies_along_columns(bias, product)",
+        "the bias lies along the columns: lies_along(bias, product, -1)",
     )
     equation(
         name,

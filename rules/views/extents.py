@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from eqsat.conditions import worthwhile
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir import extents
 from eqsat.ir.extents import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.ir.types import DType, TensorType
-from eqsat.rewrite import Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.ir.types import TensorType
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import add, int64s, mul
 from eqsat.samples import Drawing, Instance, Sampler
 
@@ -146,42 +148,49 @@ def _draw_list(d: Sampler) -> Instance:
     return drawing.finish(whole, drawing.op("Expand", drawing.value(d.floats((1,))), whole))
 
 
-@group_rule(exactness=Exactness.EXACT, source="ONNX Shape", sample=_draw_list)
-def read_extents_from_inputs(view: GroupView) -> Iterator[Merge]:
-    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it.
-
-    Extents that windows leave of those of the inputs may be read where they are, too.
-    """
-    seen: set[int] = set()
-    windows = [node for op in operators_with(_takes_windows) for node, _ in view.nodes(op)]
-    for op in operators_with(_reads_extents):
-        for _, inputs in view.nodes(op):
-            for i in traits_of(op).counts:
-                value = inputs[i] if i < len(inputs) else None
-                if value is None or value.handle in seen:
-                    continue
-                seen.add(value.handle)
-                for term in _spelled(value, windows):
-                    yield value, term
-
-
 def _takes_windows(op: Operator) -> bool:
     return op.traits.spatial or (op.traits.product is not None and op.traits.product.slides)
 
 
-def _spelled(value: Ref, windows: Sequence[Ref]) -> Iterator[Term]:
-    """The list, if it is one of extents that are not all numbers."""
-    if value.is_constant or value.dtype is not DType.INT64 or value.rank > 1:
-        return
-    try:
-        dims = value.dims
-        if all(isinstance(d, int) and d >= 0 for d in dims):
-            if value.rank:
-                yield int64s(d for d in dims if isinstance(d, int))
-            return
-        term = listed(dims, value)
-        yield term if value.rank else apply("Squeeze", term)
-        if value.rank and any("(" in d for d in dims if isinstance(d, str)):
-            yield listed(dims, value, windows)
-    except Unmet:
-        return
+def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
+    """What tells an operator extents, each value once; and with the values whose extents windows leave of those of the inputs."""
+    windows = tuple(node for op in operators_with(_takes_windows) for node, _ in view.nodes(op))
+    read = (
+        inputs[i]
+        for op in operators_with(_reads_extents)
+        for _, inputs in view.nodes(op)
+        for i in traits_of(op).counts
+        if i < len(inputs)
+    )
+    for x in {x.handle: x for x in read if x is not None}.values():
+        yield Match({"x": x, "windows": ()}, x)
+        if windows:
+            yield Match({"x": x, "windows": windows}, x)
+
+
+def left_by_windows(dims: Sequence[Dim]) -> bool:
+    """Whether an extent is computed from another one, as windows compute it."""
+    return any(isinstance(d, str) and "(" in d for d in dims)
+
+
+@group_rule(
+    find=_lists_that_are_read,
+    where=stated(
+        "x windows",
+        worthwhile("not a constant: not x.is_constant"),
+        "a list of integers, or one: x.dtype is int64 and x.rank < 2",
+        worthwhile("a list, or an extent by a symbol: x.rank == 1 or not isinstance(x.dims[0], int)"),
+        worthwhile("windows leave one of them: not windows or x.rank == 1 and left_by_windows(x.dims)"),
+        functions=named(left_by_windows),
+    ),
+    exactness=Exactness.EXACT,
+    source="ONNX Shape",
+    sample=_draw_list,
+)
+def read_extents_from_inputs(m: Match) -> Term:
+    """``a list of extents == Concat(numbers, Shape(input, start, end), ...)`` where what reads it is told extents by it.
+
+    Extents that windows leave of those of the inputs may be read where they are, too.
+    """
+    term = listed(m.x.dims, m.x, m.windows)
+    return term if m.x.rank else apply("Squeeze", term)

@@ -12,11 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import Dim, add, at_least, multiply, product
 from eqsat.ir.operator import Kind, Operator, operators_with
-from eqsat.rewrite import GroupView, Merge, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.terms import int64s
+from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
@@ -76,6 +77,8 @@ class Indices:
         return self._found.get(value.handle)
 
     def _read(self, value: Ref, depth: int) -> Places | None:
+        if value.type.shape is None:
+            return None
         if all(d == 1 for d in value.shape):
             try:
                 return Places(value.dims[0], {})
@@ -108,7 +111,8 @@ class Indices:
             return x.moved(_aligned(inputs[0].shape, value.shape))
         if op == "Cast":
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
-        return x.moved(_kept(inputs[0].shape, value.shape)) if op in operators_with(_views) else None
+        kept = _kept(inputs[0].shape, value.shape) if op in operators_with(_views) else None
+        return None if kept is None else x.moved(kept)
 
 
 def _counting(value: Ref) -> Places | None:
@@ -143,12 +147,11 @@ def _aligned(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
     return {i: i + shift for i, d in enumerate(shape) if d != 1 and d == result[i + shift]}
 
 
-def _kept(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
-    """Where the axes of a value are in a view of it. Raises `Unmet` for a view that does more than add and drop ones."""
+def _kept(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int] | None:
+    """Where the axes of a value are in a view of it, ``None`` for a view that does more than add and drop ones."""
     before, behind = ([i for i, d in enumerate(s) if d != 1] for s in (shape, result))
-    if [shape[i] for i in before] != [result[i] for i in behind]:
-        raise Unmet("the view regroups axes")
-    return dict(zip(before, behind, strict=True))
+    same = [shape[i] for i in before] == [result[i] for i in behind]
+    return dict(zip(before, behind, strict=True)) if same else None
 
 
 def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim]) -> Term:
@@ -169,15 +172,15 @@ def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim]) -> Term:
     return term if target == list(shape) else apply("Expand", term, listed(shape, x))
 
 
-def _in_order(x: Ref, places: Sequence[Places | None], result: Ref) -> list[int]:
-    """The axes of the result along which the leading axes of ``x`` are walked through. Raises `Unmet` unless they are."""
+def axes_walked(x: Ref, places: Sequence[Places | None], result: Ref) -> list[int]:
+    """The axes of the result along which the leading axes of ``x`` are walked through in order; fewer where one is not."""
     axes: list[int] = []
     for d, found in zip(x.shape, places, strict=False):
         if found is None or found.start != 0 or list(found.strides.values()) != [1]:
-            raise Unmet("the elements are not taken in order")
+            break
         (axis,) = found.strides
         if at_least(result.shape[axis], add(d, 1)) or (axes and axis <= axes[-1]):
-            raise Unmet("the elements are not taken in order, or there are none")
+            break
         axes.append(axis)
     return axes
 
@@ -197,7 +200,7 @@ def _draw_grid(d: Sampler) -> Instance:
         drawing.op("Expand", drawing.op("Unsqueeze", counted[i], numbers(axes[order[i]], "int64")), whole)
         for i in order
     ]
-    parts = [drawing.op("Unsqueeze", g, numbers([-1], "int64")) for g in grids]
+    parts = [drawing.op("Unsqueeze", g, numbers([-1], "int64")) for g in grids][: 2 if d.chance(0.9) else 1]
     return drawing.finish(drawing.op("GatherND", x, drawing.op("Concat", *parts, axis=-1)))
 
 
@@ -215,20 +218,30 @@ def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
     return drawing.op("Range", numbers(np.int64(0)), extent, numbers(step))
 
 
-@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw_grid)
-def view_instead_of_gathering_all(view: GroupView) -> Iterator[Merge]:
-    """``GatherND(x, places along axes) == Expand(Reshape(x[:n]))`` where the indices walk through ``x`` in order."""
+def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
     indices = Indices(view)
-    for node, (x, grid) in view.nodes("GatherND"):
-        if x is None or grid is None or node.attr("batch_dims", 0) or grid.shape[-1] != x.rank:
-            continue
+    for node, (x, grid) in complete_nodes(view, "GatherND"):
         for op, joint, parts in indices.nodes.get(grid.handle, ()):
-            if op != "Concat" or joint.attr("axis") not in (-1, grid.rank - 1) or len(parts) != x.rank:
-                continue
-            try:
-                yield node, _placed(x, _in_order(x, [indices.of(p) for p in parts if p is not None], node), node.shape)
-            except Unmet:
-                continue
+            if op == "Concat" and joint.attr("axis") in (-1, len(grid.type.shape or ()) - 1):
+                places = [indices.of(p) for p in parts if p is not None]
+                yield Match({"x": x, "grid": grid, "places": places}, node)
+
+
+@group_rule(
+    find=_looked_up_by_grids,
+    where=stated(
+        "x grid places root",
+        "a place for each axis: len(places) == x.rank == grid.shape[-1]",
+        "the elements are taken in order: len(axes_walked(x, places, root)) == len(places)",
+        functions=named(axes_walked),
+    ),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw_grid,
+)
+def view_instead_of_gathering_all(m: Match) -> Term:
+    """``GatherND(x, places along axes) == Expand(Reshape(x[:n]))`` where the indices walk through ``x`` in order."""
+    return _placed(m.x, axes_walked(m.x, m.places, m.root), m.root.shape)
 
 
 def _draw_flat(d: Sampler) -> Instance:
@@ -246,25 +259,39 @@ def _draw_flat(d: Sampler) -> Instance:
     return drawing.finish(drawing.op("Gather", flat, at, axis=0))
 
 
-@group_rule(exactness=Exactness.EXACT, source=SOURCE, sample=_draw_flat)
-def view_instead_of_gathering_flat(view: GroupView) -> Iterator[Merge]:
-    """``Gather(Reshape(x, [-1]), place * stride + place) == Reshape(x[:n])`` where the strides are those of ``x``."""
+def _looked_up_in_views(view: GroupView) -> Iterator[Match]:
     indices = Indices(view)
-    for node, (flat, at) in view.nodes("Gather"):
-        if flat is None or at is None or node.attr("axis", 0) != 0:
-            continue
-        places = indices.of(at)
-        if places is None or places.start != 0 or any(d != 1 for d in flat.shape[1:]):
-            continue
-        for op, _, (x, *_) in indices.nodes.get(flat.handle, ()):
-            if x is None or op not in operators_with(_views) or product(x.shape) != flat.shape[0]:
-                continue
-            strides = [product(x.shape[i + 1 :]) for i in range(x.rank)]
-            by_axis = sorted(places.strides)
-            taken = [node.shape[i] for i in by_axis]
-            # were rows taken longer than those of x, the last one would end beyond the last element
-            if [places.strides[i] for i in by_axis] == strides and taken[:-1] == list(x.shape[:-1]):
-                try:
-                    yield node, _placed(x, by_axis, node.shape)
-                except Unmet:
-                    continue
+    for node, (flat, at) in complete_nodes(view, "Gather"):
+        places = indices.of(at) if node.attr("axis", 0) == 0 else None
+        for op, _, (x, *_) in indices.nodes.get(flat.handle, ()) if places else ():
+            if x is not None and op in operators_with(_views):
+                yield Match({"x": x, "flat": flat, "places": places}, node)
+
+
+def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
+    """Whether the places are those of the elements of ``x``, axis by axis of the result, perhaps not to the end of the last one.
+
+    Were rows taken longer than those of ``x``, the last one would end beyond the last element.
+    """
+    axes = sorted(places.strides)
+    strides = [product(x.shape[i + 1 :]) for i in range(x.rank)]
+    taken = [result.shape[i] for i in axes]
+    in_order = [places.strides[i] for i in axes] == strides and taken[:-1] == list(x.shape[:-1])
+    return places.start == 0 and in_order
+
+
+@group_rule(
+    find=_looked_up_in_views,
+    where=stated(
+        "x flat places root",
+        "the view is one axis of all elements: product(x.shape) == flat.shape[0]",
+        "the elements are taken in order: has_strides_of(places, x, root)",
+        functions=named(has_strides_of, product),
+    ),
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    sample=_draw_flat,
+)
+def view_instead_of_gathering_flat(m: Match) -> Term:
+    """``Gather(Reshape(x, [-1]), place * stride + place) == Reshape(x[:n])`` where the strides are those of ``x``."""
+    return _placed(m.x, sorted(m.places.strides), m.root.shape)
