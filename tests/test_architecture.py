@@ -38,10 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     "report_text": BASE | {"report"},
     "notebook": BASE | {"report"},
     "inspection": BASE | {"ir", "cost", "lower"},
-    "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "joint"},
+    "extraction": BASE | {"ir", "egraph", "cost", "extract", "backends", "lower", "joint"},
     "bodies": BASE | {"ir", "backends", "lower", "options", "report"},
-    "budget": BASE | {"cost", "lower", "fusion", "extraction"},
-    "options": BASE | {"cost", "backends", "placement"},
+    "budget": BASE | {"cost", "extract", "lower", "fusion", "extraction"},
+    "options": BASE | {"cost", "extract", "backends", "placement"},
     "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
     "pipeline": BASE | {
         "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",
