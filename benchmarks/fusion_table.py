@@ -23,6 +23,7 @@ from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
+from eqsat.extract import STEPS_PER_SECOND, Effort
 from eqsat.frontends import load
 from eqsat.fusion import fuse_program
 from eqsat.fusion.program_graph import graph_of_program
@@ -88,13 +89,15 @@ def rows_of(path: Path, model: CostModel, targets: list[Target], limit_s: float,
         plain = prepare(graph, (), target)
         full = prepare(graph, None, target)
         original = lower(plain[0], plain[1], select(plain[0], plain[1], model, target), plain[2])
-        chosen = select(full[0], full[1], model, target, time_limit_s=limit_s)
+        chosen = select(full[0], full[1], model, target, effort=Effort(limit_s * STEPS_PER_SECOND))
         program = lower(full[0], full[1], chosen, full[2])
         cells = []
         for base, method in ((original, "tvm"), (program, "tvm"), (program, "optimal")):
-            fused = fuse_program(base, target, model, method=method, time_limit_s=limit_s)
+            fused = fuse_program(base, target, model, method=method, effort=Effort(limit_s * STEPS_PER_SECOND))
             cells.append(f"{fused.kernel_count} ({program_cost(fused, model, target):.4g})")
-        joint = select_joint(full[0], full[1], model, target, time_limit_s=limit_s, additive=chosen)
+        joint = select_joint(
+            full[0], full[1], model, target, effort=Effort(limit_s * STEPS_PER_SECOND), additive=chosen
+        )
         start = time.perf_counter()
         result = program_of(full[0], full[1], joint, full[2])
         lowering_s = time.perf_counter() - start

@@ -34,7 +34,6 @@ class Bodies:
     operators_before: int = 0
     operators_after: int = 0
     enodes: int = 0
-    seconds: float = 0.0
     exactness: Exactness = Exactness.EXACT
     changed: dict[bytes, tuple[Exactness, tuple[str, ...]]] = field(default_factory=dict)
     rules: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -63,7 +62,6 @@ class Bodies:
         self.optimised += inner.get("optimised", 0)
         self.operators_before += sum(report.operators_before.values()) + inner.get("operators_before", 0)
         self.enodes += report.enodes + inner.get("enodes", 0)
-        self.seconds += sum(seconds for stage, seconds in report.seconds.items() if stage != "verify")
         self.verdicts.update(inner.get("verdicts", {}))
         self.kept.update(inner.get("kept", {}))
         if report.verification:
@@ -73,7 +71,7 @@ class Bodies:
 def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple[Graph, Bodies]:
     """``graph`` with the bodies of its control flow optimised; a body that gains nothing, or cannot be read, stays as it is.
 
-    Together they may take the time and the e-nodes of ``options``. Raises `VerificationError` for a body that computes
+    Together they may take the e-nodes of ``options``. Raises `VerificationError` for a body that computes
     something else.
     """
     found = Bodies()
@@ -120,13 +118,11 @@ def _optimised(
     found: Bodies,
 ) -> tuple[Subgraph, tuple[str, ...]]:
     """The body, and the outer values it captures."""
-    left = replace(
-        options, time_limit_s=options.time_limit_s - found.seconds, node_limit=options.node_limit - found.enodes
-    )
+    left = replace(options, node_limit=options.node_limit - found.enodes)
     if body.graph is None:
         return _kept(body, names, body.unread, found)
-    if left.time_limit_s <= 0 or left.node_limit <= 0:
-        return _kept(body, names, "the limits of time and e-nodes are used up", found)
+    if left.node_limit <= 0:
+        return _kept(body, names, "the limit of e-nodes is used up", found)
     try:
         program, report = optimise(body.graph, left)
         found.add(report)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.cost.custom import LargeValueModel
 from eqsat.errors import MemoryBudgetError
+from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.extraction import Extraction, Saturated, extract_program
 from eqsat.fusion import kernel_works, price_works
 from eqsat.lower.liveness import peak_memory_bytes
@@ -39,7 +39,7 @@ class Fitted:
 
 
 def within_budget(
-    saturated: Saturated, cheapest: Extraction, budget_bytes: int, *, time_limit_s: float = 30.0
+    saturated: Saturated, cheapest: Extraction, budget_bytes: int, *, effort: Effort | None = None
 ) -> Fitted:
     """The cheapest candidate whose peak is at most ``budget_bytes``.
 
@@ -52,7 +52,7 @@ def within_budget(
     found: Extraction | None = cheapest if unconstrained <= budget_bytes else None
     count = 1
     if found is None:
-        for candidate in _candidates(saturated, cheapest, unconstrained, time_limit_s):
+        for candidate in _candidates(saturated, cheapest, unconstrained, effort or Effort(DEFAULT_STEPS)):
             count += 1
             peak = peak_bytes(candidate)
             least = min(least, peak)
@@ -73,19 +73,15 @@ def peak_bytes(extraction: Extraction) -> int:
     return peak_memory_bytes(extraction.program.graph, extraction.program.kernels)
 
 
-def _candidates(
-    saturated: Saturated, cheapest: Extraction, scale_bytes: int, time_limit_s: float
-) -> Iterator[Extraction]:
+def _candidates(saturated: Saturated, cheapest: Extraction, scale_bytes: int, effort: Effort) -> Iterator[Extraction]:
     yield replace(cheapest, program=with_least_memory(cheapest.program))
-    deadline = time.perf_counter() + time_limit_s
     selection = cheapest.selection
     for number, penalty in enumerate(PENALTIES):
-        left = deadline - time.perf_counter()
-        if left <= 0:
+        if effort.over():
             return
         dear = LargeValueModel(cheapest.model, penalty * selection.cost, scale_bytes)
-        share = left / (len(PENALTIES) - number)
-        candidate = extract_program(saturated, cheapest.target, dear, time_limit_s=share)
+        share = effort.part(1 / (len(PENALTIES) - number))
+        candidate = extract_program(saturated, cheapest.target, dear, effort=share)
         cost = price_works(kernel_works(candidate.program, cheapest.target), cheapest.target, cheapest.model)
         fitted = cheapest.with_choice_of(candidate, cost)
         yield replace(fitted, program=with_least_memory(fitted.program))

@@ -26,11 +26,13 @@ from eqsat.commands.common import (
     NodeLimit,
     Numerics,
     Opset,
+    Prove,
     Quiet,
     RuleFiles,
     Seed,
     TargetName,
     TimeLimit,
+    Verify,
     check_writable,
     errors,
     fail_unless_run,
@@ -86,7 +88,8 @@ def optimize(
     numerics: Numerics = "lsb",
     dim: Dims = None,
     assume: Assume = None,
-    time_limit: TimeLimit = 30.0,
+    time_limit: TimeLimit = 600.0,
+    prove: Prove = False,
     node_limit: NodeLimit = 200_000,
     memory_limit: Annotated[int | None, typer.Option(metavar="B", help="Bytes by which saturation may grow.")] = None,
     memory_budget: Annotated[
@@ -106,9 +109,8 @@ def optimize(
     machine: MachineFile = None,
     seed: Seed = 0,
     inputs: Feeds = None,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not run original and result to compare them.")
-    ] = False,
+    verify: Verify = "quick",
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="The same as --verify none.")] = False,
     json_path: Json = None,
     quiet: Quiet = False,
     verbose: Annotated[
@@ -144,6 +146,7 @@ def optimize(
                 dims=parse_dims(dim),
                 assume=parse_sizes(assume),
                 time_limit_s=time_limit,
+                prove=prove,
                 node_limit=node_limit,
                 memory_limit_bytes=memory_limit,
                 memory_budget_bytes=memory_budget,
@@ -154,7 +157,7 @@ def optimize(
                 devices=parse_devices(device, devices),
                 machine=machine,
                 seed=seed,
-                verify=not no_verify,
+                verify="none" if no_verify else verify,
                 feeds=inputs or None,
             )
             if output is not None:
@@ -214,22 +217,27 @@ def extract(
         Path, typer.Argument(help="An e-graph in the JSON format of extraction-gym.", show_default=False)
     ],
     method: Annotated[str, typer.Option(help="auto, tree, greedy-dag, area or milp.")] = "auto",
-    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds.")] = 30.0,
+    work_limit: Annotated[
+        float, typer.Option(metavar="N", help="Steps of work, of which about a million take a second.")
+    ] = 20e6,
+    time_limit: Annotated[float, typer.Option(metavar="S", help="Ceiling in seconds.")] = 600.0,
     json_path: Json = None,
     quiet: Quiet = False,
 ) -> None:
     """Find the cheapest DAG in an e-graph, with a proven lower bound."""
     with errors():
+        from eqsat.extract import Effort
         from eqsat.extract import extract as run
         from eqsat.extract.gym import read_gym
 
         graph = read_gym(egraph)
-        result = run(graph.problem, method=method, time_limit_s=time_limit)
+        result = run(graph.problem, method=method, effort=Effort(work_limit, time_limit))
         data = {
             "cost": result.cost,
             "lower_bound": result.lower_bound,
             "gap": result.gap,
             "seconds": result.seconds,
+            "work": vars(result.work),
             "method": result.method,
             "nodes": [graph.node_names[node] for node in result.choice.values()],
         }

@@ -15,6 +15,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import OutputError
 from eqsat.exactness import Exactness
+from eqsat.extract import DEFAULT_STEPS, Effort, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
@@ -79,7 +80,8 @@ class Extraction:
 
     ``bound_scope``: what the lower bound of ``selection`` ranges over (docs/report.md). ``kernels``: the kernels chosen, views
     included; ``launches_before``: how many the original has, 0 if not known. ``seconds``: of the stages ``extract`` and
-    ``lower``. ``placement``: where things are, on a machine of several devices (docs/report.md).
+    ``lower``. ``placement``: where things are, on a machine of several devices (docs/report.md). ``work``: what the
+    choice took.
     """
 
     target: Target
@@ -91,6 +93,7 @@ class Extraction:
     seconds: dict[str, float] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
     launches_before: int = 0
+    work: WorkDone = field(default_factory=WorkDone)
 
     @property
     def target_name(self) -> str:
@@ -116,31 +119,30 @@ class Extraction:
 
 
 def extract_program(
-    saturated: Saturated, target: Target, model: CostModel, *, time_limit_s: float = 30.0
+    saturated: Saturated, target: Target, model: CostModel, *, effort: Effort | None = None
 ) -> Extraction:
     """The cheapest program for ``target`` under ``model``, operator by operator, or together with its kernels where the target
     has kernels of several."""
-    found = _extract(saturated, target, model, time_limit_s, saturated.writable(target.expanded))
+    effort = effort or Effort(DEFAULT_STEPS)
+    found = _extract(saturated, target, model, effort, saturated.writable(target.expanded))
     if can_be_written(found.program.graph, saturated.form):
         return found
-    again = _extract(saturated, target, model, time_limit_s, lambda op, types: False)
+    again = _extract(saturated, target, model, effort, lambda op, types: False)
     for stage, spent in found.seconds.items():
         again.seconds[stage] += spent
     return again
 
 
-def _extract(
-    saturated: Saturated, target: Target, model: CostModel, time_limit_s: float, writable: Writable
-) -> Extraction:
+def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Effort, writable: Writable) -> Extraction:
     start = time.perf_counter()
     parts = (saturated.encoding, saturated.snapshot, model, target)
     joint: JointSelection | None = None
     if target.templates:
-        joint = select_joint(*parts, time_limit_s=time_limit_s, writable=writable)
+        joint = select_joint(*parts, effort=effort, writable=writable)
         selection, scope = joint.selection, joint.bound_scope
         kernels = frozenset((group.root, group.handles) for group in joint.groups)
     else:
-        selection, scope = select(*parts, time_limit_s=time_limit_s, writable=writable), "e-graph"
+        selection, scope = select(*parts, effort=effort, writable=writable), "e-graph"
         kernels = frozenset((cls, frozenset((handle,))) for cls, handle in selection.choice.items())
     chosen = time.perf_counter()
     if joint is None:
@@ -150,7 +152,9 @@ def _extract(
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     before = launches(saturated.encoding.graph, target) if joint is None else joint.kernels_before
-    return Extraction(target, model, selection, scope, kernels, program, seconds, launches_before=before)
+    return Extraction(
+        target, model, selection, scope, kernels, program, seconds, launches_before=before, work=effort.work
+    )
 
 
 def can_be_written(graph: Graph, form: str) -> bool:

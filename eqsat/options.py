@@ -15,6 +15,7 @@ from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel, Rates
 from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError, choices
+from eqsat.extract import STEPS_PER_SECOND, Effort, WorkDone
 from eqsat.ir.graph import Graph
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "onnxruntime-cpu"
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+VERIFICATION = ("quick", "full", "none")
+
+ANSWER_STEPS, PROOF_STEPS = 30 * STEPS_PER_SECOND, 60 * STEPS_PER_SECOND
+"""The work that an extraction may take for a good program, and for a proof of how good it is."""
+
+ENOUGH = 1e-3
+"""So much more than the best may a program cost, as a part of its cost, that is good enough unless a proof is asked for."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +46,17 @@ class Options:
     loads. ``dims``: extents of symbolic dimensions by name, which become numbers, or other names, by which several become one;
     ``assume``: extents that programs are priced at while the dimensions stay symbolic (a batch of 1 and extents of 128 unless
     stated). ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn from
-    ``seed``.
+    ``seed``: ``quick``, ``full`` (at every level of ONNX Runtime that the form is for) or ``none``.
 
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
     one that takes the least time by timings of its kernels (``measured``), in operators of ONNX Runtime (``onnxruntime``). Any
     other is in operators of ONNX (``flat``), and what is in such operators has the fewest ``kernels``.
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
-    of the original that the result must still compute under their own names. ``time_limit_s``, ``node_limit``,
-    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. ``memory_budget_bytes``: most peak memory
+    of the original that the result must still compute under their own names. ``node_limit`` and
+    ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. So is ``time_limit_s``, of saturation and of
+    extraction each, which is a ceiling: saturation and extraction end where a count of their work says, the same on every
+    machine. ``prove``: spend more work on proving how good the program is. ``memory_budget_bytes``: most peak memory
     of the result (docs/compare.md). ``feeds``: inputs to verify on instead of
     random ones, each a mapping or an ``.npz`` file. ``devices``: device of nodes, values and inputs by name, ``"*"`` for all
     other nodes (docs/placement.md); ``machine``: the devices there are, with targets of their own, by default the host with
@@ -61,7 +73,8 @@ class Options:
     numerics: str = "lsb"
     dims: Mapping[str, int | str] = field(default_factory=dict)
     assume: Mapping[str, int] = field(default_factory=dict)
-    time_limit_s: float = 30.0
+    time_limit_s: float = 600.0
+    prove: bool = False
     node_limit: int = 200_000
     memory_limit_bytes: int | None = None
     memory_budget_bytes: int | None = None
@@ -69,7 +82,7 @@ class Options:
     disabled_rules: Sequence[str] = ()
     keep: Sequence[str] = ()
     seed: int = 0
-    verify: bool = True
+    verify: str | bool = "quick"
     verification_runs: int = 2
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
     form: str | None = None
@@ -143,6 +156,16 @@ class Options:
             target = self.reader.target if self.reader is not None else DEFAULT_TARGET
         return target == "onnxruntime-cpu" and self.machine is None and not self.devices
 
+    @property
+    def verification(self) -> str:
+        """One of `VERIFICATION`."""
+        return ("none", "quick")[self.verify] if isinstance(self.verify, bool) else self.verify
+
+    def effort(self, work: WorkDone | None = None) -> Effort:
+        """The limit on the work of an extraction, counted in ``work`` if given."""
+        steps, enough = (PROOF_STEPS, 0.0) if self.prove else (ANSWER_STEPS, ENOUGH)
+        return Effort(steps, self.time_limit_s, work, enough)
+
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
         for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
@@ -150,6 +173,8 @@ class Options:
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
         check_opset(self.opset)
+        if self.verification not in VERIFICATION:
+            raise OptionError(f"verify is {self.verify!r}; {choices(str(self.verify), VERIFICATION)}")
         check_form(self.file_form)
 
 
@@ -170,6 +195,7 @@ class SharedOptions(TypedDict, total=False):
     dims: Mapping[str, int | str]
     assume: Mapping[str, int]
     time_limit_s: float
+    prove: bool
     node_limit: int
     memory_limit_bytes: int | None
     only_rules: Sequence[str] | None
@@ -190,7 +216,7 @@ class AllOptions(SharedOptions, total=False):
     target: str | Target | None
     cost: str | CostModel | CostFunction | Rates | None
     memory_budget_bytes: int | None
-    verify: bool
+    verify: str | bool
     verification_runs: int
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None
 

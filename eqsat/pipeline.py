@@ -138,7 +138,7 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
             result, quanta = _optimized(source, graph, chosen, machine, notify, seconds)
     result.report.assumed = sizes
     result.report.seconds = seconds
-    if chosen.verify:
+    if chosen.verification != "none":
         with timed(seconds, "verify"):
             notify("verify", "")
             _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
@@ -158,22 +158,20 @@ def _optimized(
     growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
     seconds.update(growth.seconds)
     notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
+    effort = chosen.effort()
     if machine is None or growth.annotated is None:
-        extraction = extract_program(growth.saturated, target, model, time_limit_s=chosen.time_limit_s)
+        extraction = extract_program(growth.saturated, target, model, effort=effort)
     else:
         from eqsat.placement import extract_placed
 
-        extraction = extract_placed(
-            growth.saturated, growth.annotated, machine, model, time_limit_s=chosen.time_limit_s
-        )
+        extraction = extract_placed(growth.saturated, growth.annotated, machine, model, effort=effort)
     seconds.update(extraction.seconds)
     memory: dict[str, Any] = {}
     if chosen.memory_budget_bytes is not None:
         with timed(seconds, "memory"):
             notify("memory", "")
-            fitted = within_budget(
-                growth.saturated, extraction, chosen.memory_budget_bytes, time_limit_s=chosen.time_limit_s
-            )
+            again = chosen.effort(effort.work)
+            fitted = within_budget(growth.saturated, extraction, chosen.memory_budget_bytes, effort=again)
             extraction, memory = fitted.extraction, fitted.to_dict()
     result = result_of(source, chosen, graph, growth, extraction)
     result.original, result.program = keeping(graph, chosen.keep), judged(result.program, bodies)
@@ -266,6 +264,10 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         placement=extraction.placement,
         predicted_s_before=seconds[0],
         predicted_s_after=seconds[1],
+        work={
+            "saturation": {"enodes": len(egraph.nodes), "rounds": saturation.iterations},
+            "extraction": vars(extraction.work),
+        },
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),
     )
 
@@ -301,8 +303,14 @@ def _verify(
         feeds=feeds,
         quanta=quanta,
         form=options.file_form,
+        full=options.verification == "full",
         notify=notify,
     )
     result.report.verification = verification.to_dict()
+    result.report.work["verification"] = {
+        "runs": verification.runs,
+        "kernels": verification.kernels_checked,
+        "bytes": verification.bytes_compared,
+    }
     if verification.verdict == "failed":
         raise VerificationError("; ".join(verification.failures))

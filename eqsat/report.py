@@ -47,8 +47,8 @@ class Report:
     file may have; ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
     ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative
     ``gap`` to it; ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``,
-    ``iterations``, ``stop_reason``, ``seconds`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the result by
-    name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
+    ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the
+    result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
     docs/report.md has more on each.
     """
 
@@ -85,6 +85,7 @@ class Report:
     unverified_rules: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
+    work: dict[str, dict[str, Any]] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
     bodies: dict[str, Any] = field(default_factory=dict)
     missed: dict[str, dict[str, int]] = field(default_factory=dict)

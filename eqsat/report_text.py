@@ -136,6 +136,9 @@ def _predicted(report: Report) -> str:
     return f"{1e3 * before:.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {report.target}{slower}"
 
 
+_LATE = "the time limit, not the work limit, ended extraction: another run may find another program"
+
+
 def _counted(report: Report) -> str:
     if not report.counted_only:
         return ""
@@ -161,6 +164,7 @@ def _in_short(items: Sequence[str]) -> str:
 def _remarks(report: Report) -> list[str]:
     """What a reader of the numbers has to know, most important first."""
     remarks = [] if report.stop_reason == "saturated" else [f"saturation ended early: {report.stop_reason}"]
+    remarks += [_LATE] if report.work.get("extraction", {}).get("late") else []
     remarks += [_counted(report)] if report.counted_only else []
     remarks += [f"prices are for {_sizes(report)}; the program takes any"] if report.assumed else []
     remarks += [_placement(report.placement)] if report.placement else []

@@ -9,6 +9,7 @@ each on what the previous one left:
 - ``area``, ``greedy``: heuristic choices; ``landmarks``: a bound, cuts, and reduced costs that delete e-nodes;
 - ``branch``: exact search where a handful of choices is left;
 - ``model``, ``cycles``, ``milp``: the linear relaxation with cuts, then the MILP;
+- ``effort`` counts the work and limits it, the same on every machine;
 - ``search`` puts these in order, ``solve`` is the entry point and evaluates every choice on the original problem.
 
 Costs are not negative: most reductions and all bounds rest on that.
@@ -17,9 +18,20 @@ Costs are not negative: most reductions and all bounds rest on that.
 if __name__ != "eqsat.extract":
     raise ImportError("import this package as eqsat.extract")
 
+from eqsat.extract.effort import STEPS_PER_SECOND, Effort, WorkDone
 from eqsat.extract.errors import ExtractionError
 from eqsat.extract.problem import ExtractionProblem
 from eqsat.extract.result import ExtractionResult
-from eqsat.extract.solve import METHODS, extract
+from eqsat.extract.solve import DEFAULT_STEPS, METHODS, extract
 
-__all__ = ["METHODS", "ExtractionError", "ExtractionProblem", "ExtractionResult", "extract"]
+__all__ = [
+    "DEFAULT_STEPS",
+    "METHODS",
+    "STEPS_PER_SECOND",
+    "Effort",
+    "ExtractionError",
+    "ExtractionProblem",
+    "ExtractionResult",
+    "WorkDone",
+    "extract",
+]

@@ -4,9 +4,8 @@ Source: the two steps of technology mapping in ABC (Cong and Ding 1994; Mishchen
 e-classes in the place of cuts. Linear in the e-graph per pass.
 """
 
-import time
-
 from eqsat.extract.core import Core
+from eqsat.extract.effort import Effort
 
 _FLOW_PASSES = 4
 _AREA_PASSES = 8
@@ -52,6 +51,7 @@ class AreaSearch:
         self.choice = list(choice)
         self.uses = [0] * len(core.nodes)
         self.total = 0.0
+        self._walked = 0
         for root in sorted(core.roots):
             self.total += self._reference(root)
 
@@ -62,6 +62,7 @@ class AreaSearch:
         stack = [start]
         while stack:
             current = stack.pop()
+            self._walked += 1
             uses[current] += 1
             if uses[current] == 1:
                 node = choice[current]
@@ -76,6 +77,7 @@ class AreaSearch:
         stack = [start]
         while stack:
             current = stack.pop()
+            self._walked += 1
             uses[current] -= 1
             if not uses[current]:
                 node = choice[current]
@@ -147,26 +149,29 @@ class AreaSearch:
                 choice[current] = chosen
             extra[current] = min(best, 1e300)
 
-    def run(self, deadline: float) -> None:
-        """Alternate sweeps over the needed classes until none helps, the pass limit or ``deadline``."""
+    def run(self, effort: Effort) -> None:
+        """Alternate sweeps over the needed classes until none helps, the pass limit is reached, or ``effort`` ends."""
         core = self.core
         choosable = [c for c, members in enumerate(core.nodes) if len(members) > 1]
         epsilon = 1e-12 * max(self.total, 1e-300)
         for turn in range(_AREA_PASSES):
-            if time.perf_counter() > deadline:
+            if effort.over():
                 return
             self.refresh_unused()
+            effort.spend(len(core.owner))
             change = 0.0
             for current in choosable if turn % 2 else reversed(choosable):
                 if self.uses[current]:
+                    walked = self._walked
                     change += self.improve_class(current, epsilon)
-                    if time.perf_counter() > deadline:
+                    effort.spend(2 + (self._walked - walked) // 2)
+                    if effort.over():
                         return
             if change >= -epsilon:
                 return
 
 
-def area_choice(core: Core, deadline: float = float("inf"), start: list[int] | None = None) -> tuple[list[int], float]:
+def area_choice(core: Core, effort: Effort, start: list[int] | None = None) -> tuple[list[int], float]:
     """Return the best choice found for all classes of ``core`` and its DAG cost (without ``base``).
 
     ``start`` is a further acyclic choice of all classes to improve.
@@ -176,9 +181,10 @@ def area_choice(core: Core, deadline: float = float("inf"), start: list[int] | N
     best_cost = float("inf")
     candidates: list[list[int]] = [] if start is None else [start]
     for turn in range(_FLOW_PASSES):
-        if turn and time.perf_counter() > deadline:
+        if turn and effort.over():
             break
         choice = area_flow(core, references)
+        effort.spend(2 * len(core.owner))
         cost = core.choice_cost(choice)
         if cost < best_cost:
             best, best_cost = choice, cost
@@ -191,7 +197,7 @@ def area_choice(core: Core, deadline: float = float("inf"), start: list[int] | N
     best_cost = float("inf")
     for candidate in candidates:
         search = AreaSearch(core, candidate)
-        search.run(deadline)
+        search.run(effort)
         cost = core.choice_cost(search.choice)
         if cost < best_cost:
             best, best_cost = search.choice, cost

@@ -1,10 +1,11 @@
 """Exact branch and bound for cores with a handful of choices, where building a MILP would cost more than solving."""
 
 from eqsat.extract.core import Core
+from eqsat.extract.effort import Effort
 
 
 def branch_and_bound(
-    core: Core, required: list[int], start: list[int], start_cost: float, step_limit: int
+    core: Core, required: list[int], start: list[int], start_cost: float, step_limit: int, effort: Effort
 ) -> tuple[list[int], float, bool]:
     """Return the best choice found for all classes, its cost (without ``base``) and whether it is proved optimal.
 
@@ -42,6 +43,7 @@ def branch_and_bound(
             continue  # options are sorted: the later ones are no better
         stack.append((needed, undecided, bound, current, position + 1))
         steps += 1
+        effort.spend(20 + len(core.nodes) // 16)
         if steps > step_limit:
             return best, best_cost, False
         if below[node] >> current & 1:

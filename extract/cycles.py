@@ -1,9 +1,9 @@
 """Separation: exit cuts that a relaxed or a cyclic choice violates."""
 
-import time
 from collections.abc import Sequence
 
 from eqsat.extract.core import Core
+from eqsat.extract.effort import Effort
 from eqsat.extract.landmarks import landmark_bound
 from eqsat.extract.model import Model, Relaxation
 
@@ -12,21 +12,19 @@ _THRESHOLDS = (1e-7, 0.05, 0.15, 0.3, 0.5, 0.8)
 _FRONTIER_THRESHOLDS = (1e-7, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 0.95)
 
 
-def landmark_cuts(model: Model, relaxed: Relaxation, enough: float, deadline: float) -> tuple[float, list[float], int]:
+def landmark_cuts(model: Model, relaxed: Relaxation, enough: float, effort: Effort) -> tuple[float, list[float], int]:
     """Add landmark cuts over the reduced costs; return the raised bound, the reduced costs left and how many cuts.
 
     They extend the dual solution, so the next relaxation is at least the returned bound.
     """
     core = model.core
-    found = landmark_bound(
-        core, model.below, relaxed.reduced, sorted(core.roots), enough=enough - relaxed.bound, deadline=deadline
-    )
+    found = landmark_bound(core, model.below, relaxed.reduced, core.roots, effort, enough - relaxed.bound)
     for cut in found.cuts:
         model.add_exit_cut(cut.needed, cut.nodes)
     return relaxed.bound + found.bound, found.reduced, len(found.cuts)
 
 
-def unfounded_cuts(model: Model, values: Sequence[float], most: int = 60) -> int:
+def unfounded_cuts(model: Model, values: Sequence[float], effort: Effort, most: int = 60) -> int:
     """Add the exit cuts most violated by ``values`` that thresholds find; return how many.
 
     For each threshold, the classes that the nodes above it cannot derive are the unfounded ones; from such a class the
@@ -39,6 +37,7 @@ def unfounded_cuts(model: Model, values: Sequence[float], most: int = 60) -> int
             amount[node] = values[model.variable[node]]
     found: dict[tuple[int, tuple[int, ...]], float] = {}
     for threshold in _THRESHOLDS:
+        effort.spend(2 * len(core.owner))
         derived = _derivable(core, [a >= threshold for a in amount])
         for needed in range(len(core.nodes)):
             if derived[needed] or values[needed] < max(threshold, _TOLERANCE):
@@ -51,6 +50,7 @@ def unfounded_cuts(model: Model, values: Sequence[float], most: int = 60) -> int
                         child = min((k for k in core.children[node] if not derived[k]), key=lambda k: (values[k], k))
                         classes.append(child)
                         mask |= 1 << child
+            effort.spend(4 * len(classes))
             exits = tuple(n for c in classes for n in core.nodes[c] if not model.below[n] & mask)
             violation = values[needed] - sum(amount[n] for n in exits)
             if violation > _TOLERANCE:
@@ -61,7 +61,7 @@ def unfounded_cuts(model: Model, values: Sequence[float], most: int = 60) -> int
     return len(ranked)
 
 
-def frontier_cuts(model: Model, values: Sequence[float], deadline: float) -> int:
+def frontier_cuts(model: Model, values: Sequence[float], effort: Effort) -> int:
     """Add landmark cuts of the roots that ``values`` violates; return how many.
 
     What the nodes above a threshold derive lacks a root. Then one of the nodes is chosen that derive another class from it;
@@ -79,9 +79,10 @@ def frontier_cuts(model: Model, values: Sequence[float], deadline: float) -> int
     for threshold in _FRONTIER_THRESHOLDS:
         derived = _derivable(core, [a >= threshold for a in amount])
         for root in sorted(core.roots):
-            if derived[root] or time.perf_counter() > deadline:
+            if derived[root] or effort.over():
                 continue
-            cut = _least_frontier(core, users, bytearray(derived), root, amount)
+            effort.spend(3 * len(core.owner))
+            cut = _least_frontier(core, users, bytearray(derived), root, amount, effort)
             if sum(amount[n] for n in cut) < 1.0 - _TOLERANCE:
                 found.add((root, tuple(cut)))
     for root, cut in sorted(found):
@@ -90,7 +91,7 @@ def frontier_cuts(model: Model, values: Sequence[float], deadline: float) -> int
 
 
 def _least_frontier(
-    core: Core, users: Sequence[Sequence[int]], derived: bytearray, root: int, amount: Sequence[float]
+    core: Core, users: Sequence[Sequence[int]], derived: bytearray, root: int, amount: Sequence[float], effort: Effort
 ) -> list[int]:
     """The nodes of which a derivation of ``root`` has one, if ``derived`` are all classes that need none of them."""
     missing = [0] * len(core.owner)
@@ -102,17 +103,22 @@ def _least_frontier(
                 frontier.add(node)
     for node in sorted(frontier, key=lambda n: (-amount[n], n)):
         gained = [core.owner[node]] if not derived[core.owner[node]] else []
+        told = 0
         for current in gained:
             derived[current] = 1
+            if derived[root]:
+                break
+            told += 1
             for user in users[current]:
                 missing[user] -= 1
                 if not missing[user] and user not in frontier and not derived[core.owner[user]]:
                     derived[core.owner[user]] = 1
                     gained.append(core.owner[user])
+        effort.spend(len(gained))
         if derived[root]:
-            for current in gained:
+            for position, current in enumerate(gained):
                 derived[current] = 0
-                for user in users[current]:
+                for user in users[current] if position < told else ():
                     missing[user] += 1
         else:
             frontier.discard(node)

@@ -1,23 +1,22 @@
 """Classes that cost nothing, replaced by what derives them: what is left is a smaller problem with a tighter relaxation."""
 
-import time
 from collections import deque
 
 from eqsat.extract.core import Core, Parts
+from eqsat.extract.effort import Effort
 
 _SLACK = 30
 _MOST_PRODUCTS = 200
-_STEPS_BETWEEN_LOOKS = 256
 
 
-def eliminate_free_classes(core: Core, deadline: float = float("inf")) -> bool:
-    """Replace classes of which all nodes are free, in place, until ``deadline``; tell whether there were any.
+def eliminate_free_classes(core: Core, effort: Effort) -> bool:
+    """Replace classes of which all nodes are free, in place, as far as ``effort`` allows; tell whether there were any.
 
     Each node that uses such a class becomes one node for each way to derive the class; dominated ones are dropped. That two
     users may now derive it in two ways changes nothing: one of the two derivations would do for both without a cycle, and at
     no greater cost. A class is replaced while that adds at most `_SLACK` nodes. The core must be compacted afterwards.
     """
-    return _Elimination(core).run(deadline)
+    return _Elimination(core).run(effort)
 
 
 class _Elimination:
@@ -32,13 +31,12 @@ class _Elimination:
         self._queue = deque(range(len(core.nodes)))
         self._queued = bytearray(b"\x01") * len(core.nodes)
 
-    def run(self, deadline: float) -> bool:
+    def run(self, effort: Effort) -> bool:
         core = self._core
         changed = False
-        steps = 0
         while self._queue:
-            steps += 1
-            if not steps % _STEPS_BETWEEN_LOOKS and time.perf_counter() > deadline:
+            effort.spend(1)
+            if effort.over():
                 break
             current = self._queue.popleft()
             self._queued[current] = 0
@@ -48,6 +46,7 @@ class _Elimination:
             products = len(members) * len(users)
             if products <= min(len(members) + len(users) + _SLACK, _MOST_PRODUCTS):
                 self._replace(current)
+                effort.spend(8 * products)
                 changed = True
         return changed
 

@@ -1,17 +1,17 @@
 """Greedy DAG extraction with explicit cost sets, the usual baseline of e-graph libraries."""
 
-import time
 from collections import deque
 
+from eqsat.extract.effort import Effort
 from eqsat.extract.problem import ExtractionProblem
 
 
-def greedy_dag(problem: ExtractionProblem, deadline: float = float("inf")) -> dict[int, int]:
+def greedy_dag(problem: ExtractionProblem, effort: Effort) -> dict[int, int]:
     """Return the choice of the "faster greedy DAG" extractor of the extraction-gym: bottom-up, one cost set per class.
 
     Each e-class keeps the set of e-classes (with the cost of their e-node) below its best e-node so far; an e-node is
     priced by the union of its children's sets. A worklist revisits the parents of every improved e-class. Quadratic in
-    time and memory where sharing is deep. Past ``deadline`` (``time.perf_counter``) the e-classes keep what they have.
+    time and memory where sharing is deep. Where ``effort`` ends, the e-classes keep what they have.
     """
     infinite = float("inf")
     below: list[dict[int, float] | None] = [None] * problem.class_count
@@ -24,7 +24,8 @@ def greedy_dag(problem: ExtractionProblem, deadline: float = float("inf")) -> di
             users[child].append(node)
     queue = deque(node for node, children in enumerate(distinct) if not children)
     queued = set(queue)
-    while queue and time.perf_counter() < deadline:
+    while queue and not effort.over():
+        effort.spend(1)
         node = queue.popleft()
         queued.discard(node)
         owner = problem.node_class[node]
@@ -43,6 +44,7 @@ def greedy_dag(problem: ExtractionProblem, deadline: float = float("inf")) -> di
             if members is not largest:
                 merged.update(members)
         merged[owner] = price
+        effort.spend(2 + len(merged) // 16)
         value = sum(merged.values())
         if value < total[owner]:
             total[owner] = value

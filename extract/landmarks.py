@@ -5,11 +5,11 @@ LM-cut heuristic. Source: Helmert and Domshlak 2009, "Landmarks, critical paths 
 """
 
 import heapq
-import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from eqsat.extract.core import Core
+from eqsat.extract.effort import Effort
 
 
 class ExitSet(NamedTuple):
@@ -21,58 +21,76 @@ class ExitSet(NamedTuple):
 
 
 class Landmarks(NamedTuple):
-    """``bound`` on the total weight; a choice that uses node ``n`` weighs at least ``bound + reduced[n]``.
-
-    ``critical`` is another bound: the heaviest path that some target cannot avoid. It is weaker but never cut short.
-    """
+    """``bound`` on the total weight; a choice that uses node ``n`` weighs at least ``bound + reduced[n]``."""
 
     bound: float
-    critical: float
     reduced: list[float]
     cuts: list[ExitSet]
 
 
 class CriticalValues:
-    """The weight of the heaviest path of the lightest derivation of each class, kept up while weights decrease."""
+    """The weight of the heaviest path of the lightest derivation of each class, kept up while weights decrease.
 
-    def __init__(self, core: Core, weight: Sequence[float]) -> None:
+    Of the classes that `reach` was asked for and those below them: others cost nothing.
+    """
+
+    def __init__(self, core: Core, weight: Sequence[float], effort: Effort) -> None:
         self.core = core
+        self.effort = effort
         self.weight = list(weight)
         self.value = [float("inf")] * len(core.nodes)
         self.users: list[list[int]] = [[] for _ in core.nodes]
-        waiting = [0] * len(core.owner)
+        self._known = bytearray(len(core.nodes))
+
+    def reach(self, targets: Iterable[int]) -> None:
+        """Values of ``targets`` and of all that is below them."""
+        core, known, value, weight = self.core, self._known, self.value, self.weight
+        fresh = [t for t in targets if not known[t]]
+        for target in fresh:
+            known[target] = 1
+        waiting: dict[int, int] = {}
         heap: list[tuple[float, int]] = []
-        for members in core.nodes:
-            for node in members:
-                children = core.children[node]
-                waiting[node] = len(children)
-                for child in children:
+        for current in fresh:
+            for node in core.nodes[current]:
+                for child in core.children[node]:
                     self.users[child].append(node)
-                if not children:
-                    heap.append((self.weight[node], node))
+                    if not known[child]:
+                        known[child] = 1
+                        fresh.append(child)
+        inside = set(fresh)
+        for current in fresh:
+            for node in core.nodes[current]:
+                children = core.children[node]
+                waiting[node] = sum(c in inside for c in children)
+                if not waiting[node]:
+                    heap.append((weight[node] + max([value[c] for c in children], default=0.0), node))
         heapq.heapify(heap)
-        done = bytearray(len(core.nodes))
+        self.effort.spend(3 * len(waiting))
+        done: set[int] = set()
         while heap:
             reached, node = heapq.heappop(heap)
             owner = core.owner[node]
-            if done[owner]:
+            if owner in done:
                 continue
-            done[owner] = 1
-            self.value[owner] = reached
+            done.add(owner)
+            value[owner] = reached
             for user in self.users[owner]:
                 waiting[user] -= 1
-                if not waiting[user] and not done[core.owner[user]]:
-                    heapq.heappush(heap, (reached + self.weight[user], user))
+                if not waiting[user] and core.owner[user] not in done:
+                    others = [value[c] for c in core.children[user]]
+                    heapq.heappush(heap, (weight[user] + max(others), user))
 
-    def decrease(self, nodes: Iterable[int], amount: float) -> None:
+    def decrease(self, nodes: Sequence[int], amount: float) -> None:
         """Take ``amount`` off the weights of ``nodes`` and update the values above them."""
         value, weight, users = self.value, self.weight, self.users
         owners, all_children = self.core.owner, self.core.children
         for node in nodes:
             weight[node] = max(0.0, weight[node] - amount)
         heap: list[tuple[float, int]] = []
-        offered: Iterable[int] = nodes
+        offered: Sequence[int] = nodes
+        steps = 0
         while True:
+            steps += 1 + len(offered)
             for node in offered:
                 owner = owners[node]
                 reached = weight[node]
@@ -90,6 +108,7 @@ class CriticalValues:
                     offered = users[owner]
                     break
             else:
+                self.effort.spend(steps)
                 return
 
 
@@ -105,6 +124,7 @@ def exit_set(core: Core, below: Sequence[int], values: CriticalValues, needed: i
                 if child >= 0:
                     classes.append(child)
                     mask |= 1 << child
+    values.effort.spend(4 * len(classes))
     exits = tuple(n for c in classes for n in core.nodes[c] if not below[n] & mask)
     return ExitSet(needed, tuple(classes), exits)
 
@@ -113,26 +133,33 @@ def landmark_bound(
     core: Core,
     below: Sequence[int],
     weight: Sequence[float],
-    targets: Sequence[int],
+    targets: Iterable[int],
+    effort: Effort,
     enough: float = float("inf"),
-    deadline: float = float("inf"),
 ) -> Landmarks:
-    """Return disjoint-cost landmark cuts for ``targets``, until they are worth ``enough``, none is left, or time is up."""
-    values = CriticalValues(core, weight)
+    """Return disjoint-cost landmark cuts for ``targets``, until they are worth ``enough``, none is left, or the effort is spent.
+
+    Lower targets come first: what is below the others need not be kept up meanwhile.
+    """
+    values = CriticalValues(core, weight, effort)
     bound = 0.0
-    critical = max([values.value[t] for t in targets], default=0.0)
-    zero = 1e-12 * critical
+    zero = 1e-12 * critical_value(core, weight, effort)
     cuts: list[ExitSet] = []
-    ordered = sorted(targets)
-    while ordered and bound < enough:
-        target = max(ordered, key=values.value.__getitem__)
-        if values.value[target] <= zero or time.perf_counter() > deadline:
-            break
-        cut = exit_set(core, below, values, target, zero)
-        amount = min([values.weight[n] for n in cut.nodes], default=0.0)
-        if amount <= zero:
-            break
-        bound += amount
-        cuts.append(cut)
-        values.decrease(cut.nodes, amount)
-    return Landmarks(bound, critical, values.weight, cuts)
+    for target in sorted(targets):
+        values.reach((target,))
+        while values.value[target] > zero and bound < enough and not effort.over():
+            cut = exit_set(core, below, values, target, zero)
+            amount = min([values.weight[n] for n in cut.nodes], default=0.0)
+            if amount <= zero:
+                break
+            bound += amount
+            cuts.append(cut)
+            values.decrease(cut.nodes, amount)
+    return Landmarks(bound, values.weight, cuts)
+
+
+def critical_value(core: Core, weight: Sequence[float], effort: Effort) -> float:
+    """Weight of the heaviest path that the roots need: a weaker bound, which is never cut short."""
+    values = CriticalValues(core, weight, effort)
+    values.reach(core.roots)
+    return max([values.value[root] for root in core.roots], default=0.0)

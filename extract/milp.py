@@ -1,11 +1,11 @@
 """Exact extraction of a core: the relaxation with cuts, then the MILP, until proved or time is up."""
 
-import time
 from dataclasses import dataclass
 
 from eqsat.extract.area import AreaSearch
 from eqsat.extract.core import Core
 from eqsat.extract.cycles import frontier_cuts, integral_cuts, landmark_cuts, unfounded_cuts
+from eqsat.extract.effort import Effort
 from eqsat.extract.knuth import knuth
 from eqsat.extract.landmarks import Landmarks
 from eqsat.extract.model import Model
@@ -58,49 +58,55 @@ class Bracket:
 class MilpSearch:
     """The stages of one core: :meth:`tighten` the relaxation, then :meth:`finish` with the MILP."""
 
-    def __init__(self, core: Core, required: list[int], bracket: Bracket, landmarks: Landmarks | None) -> None:
+    def __init__(
+        self, core: Core, required: list[int], bracket: Bracket, landmarks: Landmarks | None, effort: Effort
+    ) -> None:
         self.core = core
+        self.effort = effort
         self.bracket = bracket
-        self.model = Model(core, required, bracket.limit)
+        self.model = Model(core, required, bracket.limit, effort)
         self.useless = [False] * len(core.owner)
         for cut in landmarks.cuts if landmarks else ():
             self.model.add_exit_cut(cut.needed, cut.nodes)
 
-    def tighten(self, deadline: float) -> None:
+    def tighten(self) -> None:
         """Solve the relaxation, round it, cut it off, and mark useless nodes, until that stops paying."""
-        bracket, model = self.bracket, self.model
+        bracket, model, effort = self.bracket, self.model, self.effort
         stalled = 0
         for _ in range(_LP_ROUNDS):
-            relaxed = model.relax(deadline - time.perf_counter())
+            relaxed = model.relax()
             if relaxed is None:
                 return
-            self._round(relaxed.values, deadline)
+            self._round(relaxed.values)
             before = bracket.limit - bracket.bound
             bracket.raise_bound(relaxed.bound)
             self._mark(relaxed.reduced, relaxed.bound)
-            if bracket.closed() or time.perf_counter() > deadline:
+            if bracket.closed() or effort.over():
                 return
-            bound, reduced, count = landmark_cuts(model, relaxed, bracket.limit, deadline)
+            bound, reduced, count = landmark_cuts(model, relaxed, bracket.limit, effort)
             bracket.raise_bound(bound)
             self._mark(reduced, bound)
-            count += unfounded_cuts(model, relaxed.values)
-            count += frontier_cuts(model, relaxed.values, deadline)
+            count += unfounded_cuts(model, relaxed.values, effort)
             stalled = 0 if bracket.limit - bracket.bound < 0.98 * before else stalled + 1
+            if stalled or not count:
+                count += frontier_cuts(model, relaxed.values, effort)
             if bracket.closed() or not count or stalled >= 4:
                 return
 
-    def finish(self, deadline: float) -> None:
+    def finish(self) -> None:
         """Solve the MILP; add cuts (in the end level variables) while its optimum has cycles."""
-        core, model, bracket = self.core, self.model, self.bracket
+        core, model, bracket, effort = self.core, self.model, self.bracket, self.effort
         rounds = 0
         leveled: set[int] = set()
-        while not bracket.closed() and time.perf_counter() < deadline:
-            outcome = model.solve(deadline - time.perf_counter())
+        while not bracket.closed() and not effort.over():
+            outcome = model.solve()
+            if outcome is None:
+                return
             bracket.raise_bound(outcome.bound)
             if outcome.values is None:
                 return
             choice = integral_choice(model, outcome.values)
-            self._round(outcome.values, deadline)
+            self._round(outcome.values)
             if core.is_acyclic(choice) or not outcome.proved:
                 return
             concerned = integral_cuts(model, choice)
@@ -118,17 +124,18 @@ class MilpSearch:
                 if model.variable[node] != core.owner[node] or core.owner[node] not in core.roots:
                     model.upper[model.variable[node]] = 0.0
 
-    def _round(self, values: list[float], deadline: float) -> None:
+    def _round(self, values: list[float]) -> None:
         """Offer the acyclic choice near ``values``: Knuth with the chosen nodes nearly free, then local search."""
         core, model = self.core, self.model
         amount = [0.0] * len(core.owner)
         for members in core.nodes:
             for node in members:
                 amount[node] = min(1.0, max(0.0, values[model.variable[node]]))
+        self.effort.spend(6 * len(core.owner))
         choice = near_choice(core, amount, 1e-6 * self.bracket.cost)
         self.bracket.offer(core, choice, "milp")
         search = AreaSearch(core, choice)
-        search.run(deadline)
+        search.run(self.effort)
         self.bracket.offer(core, search.choice, "milp")
 
 

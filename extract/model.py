@@ -4,10 +4,18 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from eqsat.extract.core import Core
+from eqsat.extract.effort import Effort
 from eqsat.extract.required import requirements_of_nodes
 
 # Objective values are scaled to about this size: HiGHS's absolute tolerances (1e-6) are then 1e-9 of the cost.
 _OBJECTIVE_SIZE = 1e3
+
+
+_MOST_ITERATIONS = 2**31 - 1
+_FIRST_NODE = 30.0
+"""How many times as long as loading the relaxation the first node of a MILP takes."""
+_NODE = 100.0
+"""How many iterations a further node takes."""
 
 
 class Outcome(NamedTuple):
@@ -36,9 +44,10 @@ class Model:
     lifted over ``required``). Cycles are excluded by cuts added later.
     """
 
-    def __init__(self, core: Core, required: list[int], upper_bound: float) -> None:
+    def __init__(self, core: Core, required: list[int], upper_bound: float, effort: Effort) -> None:
         self.core = core
         self.required = required
+        self.effort = effort
         count = len(core.nodes)
         self.scale = _OBJECTIVE_SIZE / upper_bound if upper_bound > 0 else 1.0
         self.objective = [0.0] * count
@@ -65,6 +74,7 @@ class Model:
                 self.add_row([(self.variable[n], 1.0) for n in members] + [(current, -1.0)], 0.0, 0.0)
         for current in range(count):
             self._add_use_rows(current)
+        effort.spend(4 * len(self._row))
 
     def add_variable(self, cost: float, upper: float, integral: int) -> int:
         """Add a variable in ``[0, upper]`` and return its number."""
@@ -150,11 +160,16 @@ class Model:
                 terms = [(self.variable[n], size) for n in nodes]
                 self.add_row([*terms, (level[child], 1.0), (level[current], -1.0)], -float("inf"), size - 1.0)
 
-    def relax(self, time_limit_s: float) -> Relaxation | None:
-        """Solve the linear relaxation with HiGHS; None if it was not solved within the limit."""
+    def relax(self) -> Relaxation | None:
+        """Solve the linear relaxation with HiGHS; None if the effort does not suffice."""
         import numpy
         from scipy.optimize import linprog
 
+        loading, iteration = self._prices()
+        self.effort.spend(loading)
+        most = int(self.effort.left / iteration)
+        if most < 1:
+            return None
         matrix, lower, upper = self._rows()
         equal = lower == upper
         below = ~equal & numpy.isfinite(upper)
@@ -174,8 +189,12 @@ class Model:
             b_eq=lower[equal] if equal.any() else None,
             bounds=numpy.column_stack([self.lower, self.upper]),
             method="highs",
-            options={"time_limit": max(0.01, time_limit_s)},
+            options={"maxiter": min(most, _MOST_ITERATIONS), **self._ceiling()},
         )
+        iterations = int(result.nit or 0)
+        self.effort.work.lp_iterations += iterations
+        self.effort.spend(iterations * iteration)
+        self.effort.over()
         if result.status != 0 or result.x is None:
             return None
         # What is paid per unit above the lower bound, which is 1 for roots: those can only be at it.
@@ -188,11 +207,19 @@ class Model:
                     reduced[node] += float(slack[self.variable[node]])
         return Relaxation(result.x.tolist(), float(result.fun) / self.scale, reduced)
 
-    def solve(self, time_limit_s: float) -> Outcome:
-        """Solve the MILP with HiGHS. A limit that was hit leaves ``proved`` False."""
+    def solve(self) -> Outcome | None:
+        """Solve the MILP with HiGHS; None if the effort does not suffice to begin. A limit that was hit leaves ``proved`` False.
+
+        The solver can only count the nodes it branches at, so what it does at the first one is reckoned from the size.
+        """
         import numpy
         from scipy.optimize import Bounds, LinearConstraint, milp
 
+        loading, iteration = self._prices()
+        first, node = _FIRST_NODE * loading, _NODE * iteration
+        most_nodes = int((self.effort.left - first) / node)
+        if most_nodes < 0:
+            return None
         matrix, lower, upper = self._rows()
         least: Any = numpy.array(self.lower)  # scipy's stubs declare the limits as plain floats
         most: Any = numpy.array(self.upper)
@@ -201,8 +228,12 @@ class Model:
             integrality=numpy.array(self.integral),
             bounds=Bounds(least, most),
             constraints=LinearConstraint(matrix, lower, upper) if len(lower) else (),
-            options={"time_limit": max(0.01, time_limit_s), "mip_rel_gap": 0.0},
+            options={"node_limit": max(1, min(most_nodes, _MOST_ITERATIONS)), "mip_rel_gap": 0.0, **self._ceiling()},
         )
+        nodes = int(result.mip_node_count or 0)
+        self.effort.work.milp_nodes += nodes
+        self.effort.spend(first + nodes * node)
+        self.effort.over()
         proved = result.status == 0
         bound = float("-inf")
         if proved and (not any(self.integral) or result.mip_dual_bound is None):
@@ -210,6 +241,14 @@ class Model:
         elif result.mip_dual_bound is not None:
             bound = float(result.mip_dual_bound)
         return Outcome(None if result.x is None else result.x.tolist(), bound / self.scale, proved)
+
+    def _ceiling(self) -> dict[str, float]:
+        seconds = self.effort.seconds_left
+        return {} if seconds == float("inf") else {"time_limit": max(0.01, seconds)}
+
+    def _prices(self) -> tuple[float, float]:
+        """Steps that loading the relaxation takes, and an iteration of the simplex method."""
+        return 1.0 * len(self._row), 20.0 + len(self._row_lower) / 100
 
     def _rows(self) -> tuple[Any, Any, Any]:
         """Return the matrix (CSR) and the lower and upper limits of the rows."""

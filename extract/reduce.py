@@ -1,10 +1,10 @@
 """Reductions that keep an optimal choice: what they leave is the core where a real choice remains."""
 
 import heapq
-import time
 
 from eqsat.extract.components import strong_components
 from eqsat.extract.core import Core, Parts
+from eqsat.extract.effort import Effort
 from eqsat.extract.required import required_classes
 
 _MAX_ROUNDS = 20
@@ -13,27 +13,29 @@ _SEARCH_BUDGET = 400
 _STEPS_BETWEEN_LOOKS = 1024
 
 
-def reduce_core(core: Core, deadline: float = float("inf")) -> Core:
-    """Apply the reductions to a fixpoint, the round limit or ``deadline``, and return the smaller core.
+def reduce_core(core: Core, effort: Effort) -> Core:
+    """Apply the reductions to a fixpoint, the round limit or as far as ``effort`` allows, and return the smaller core.
 
     ``base + optimum(result) == base + optimum(core)``, and a choice of the result expands to one of the original.
     """
-    fold(core, deadline)
+    effort.spend(2 * sum(core.size()))
+    fold(core, effort)
     core = core.compacted()
     if merge_equal_classes(core):
         core = core.compacted()
     for _ in range(_MAX_ROUNDS):
-        if time.perf_counter() > deadline:
+        if effort.over():
             break
         before = core.size()
-        required = required_classes(core, deadline)
+        effort.spend(5 * sum(before))
+        required = required_classes(core, effort)
         if required is None:
             break
         drop_cyclic_nodes(core, required)
         drop_implied_children(core, required)
         drop_dominated_nodes(core, required)
         add_mandatory_roots(core, required)
-        fold(core, deadline)
+        fold(core, effort)
         if core.size() == before:
             break  # nothing was contracted, inlined or deleted: there is nothing to renumber
         core = core.compacted()
@@ -202,8 +204,9 @@ def add_mandatory_roots(core: Core, required: list[int]) -> None:
                 core.children[node] = tuple(child for child in children if child not in free)
 
 
-def fold(core: Core, deadline: float = float("inf")) -> None:
-    """Contract classes with one node where that loses nothing, and inline classes with one user; in place, until ``deadline``.
+def fold(core: Core, effort: Effort) -> None:
+    """Contract classes with one node where that loses nothing, and inline classes with one user; in place, as far as ``effort``
+    allows.
 
     A root with one node is paid into ``base`` and its children become roots. A class with one node joins its users if
     it costs nothing or all its users are in one class (only one of them is chosen). A class with several nodes and one
@@ -235,8 +238,10 @@ def fold(core: Core, deadline: float = float("inf")) -> None:
     steps = 0
     while queue or later:
         steps += 1
-        if not steps % _STEPS_BETWEEN_LOOKS and time.perf_counter() > deadline:
-            return
+        if not steps % _STEPS_BETWEEN_LOOKS:
+            effort.spend(4 * _STEPS_BETWEEN_LOOKS)
+            if effort.over():
+                return
         if queue:
             current = queue.pop()
             queued[current] = 0

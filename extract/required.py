@@ -1,28 +1,29 @@
 """The classes that every derivation of a class contains, as bitsets."""
 
-import time
-
 from eqsat.extract.core import Core
+from eqsat.extract.effort import Effort
 
 _MAX_SWEEPS = 50
 _MAX_BITS = 4_000_000_000
+_BITS_IN_A_STEP = 20_000
 
 
-def required_classes(core: Core, deadline: float = float("inf")) -> list[int] | None:
+def required_classes(core: Core, effort: Effort | None = None) -> list[int] | None:
     """Return for each class the bitset of the classes in all its derivations, itself included.
 
-    None past ``deadline``, and if the bitsets could take more than about 0.5 GB.
+    None where ``effort`` ends, and if the bitsets could take more than about 0.5 GB.
 
     The greatest solution of ``R(c) = {c} + intersection over nodes of the union of R(child)``, component by component,
     children first. A component that does not settle gets the trivial answer, which is always sound.
     """
+    effort = effort or Effort()
     if len(core.nodes) ** 2 > _MAX_BITS:
         return None
     required = [0] * len(core.nodes)
     everything = -1  # all bits set: not yet known to be derivable without what is being computed
     start = 0
     while start < len(core.nodes):
-        if time.perf_counter() > deadline:
+        if effort.over():
             return None
         stop = start + 1
         while stop < len(core.nodes) and core.group[stop] == core.group[start]:
@@ -31,6 +32,7 @@ def required_classes(core: Core, deadline: float = float("inf")) -> list[int] | 
             required[current] = everything
         for _ in range(_MAX_SWEEPS if stop - start > 1 else 1):
             changed = False
+            effort.spend(1 + (stop - start) * (1 + len(core.nodes) // _BITS_IN_A_STEP))
             for current in range(start, stop):
                 common = everything
                 for node in core.nodes[current]:
@@ -46,7 +48,7 @@ def required_classes(core: Core, deadline: float = float("inf")) -> list[int] | 
                     changed = True
             if not changed or stop - start == 1:
                 break
-            if time.perf_counter() > deadline:
+            if effort.over():
                 return None
         else:
             for current in range(start, stop):

@@ -1,16 +1,15 @@
 """The exact search on a core: reduce, split, bound, prune, and again on what is left."""
 
-import time
-
 from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
 from eqsat.extract.decompose import equal_parts, split_components
+from eqsat.extract.effort import Effort
 from eqsat.extract.eliminate import eliminate_free_classes
 from eqsat.extract.errors import ExtractionError
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
-from eqsat.extract.landmarks import CriticalValues, Landmarks, landmark_bound
+from eqsat.extract.landmarks import Landmarks, critical_value, landmark_bound
 from eqsat.extract.milp import Bracket, MilpSearch, near_choice
 from eqsat.extract.problem import ExtractionProblem
 from eqsat.extract.reduce import reduce_core
@@ -19,7 +18,7 @@ from eqsat.extract.required import has_large_requirements, required_classes, req
 _BRANCH_STEPS = 500
 _MAX_DEPTH = 6
 _GUESS_SHARE = 0.4
-"""Of the time left, for one guess."""
+"""Of the effort left, for one guess."""
 _LEAST_GUESS, _MOST_GUESS = 0.1, 0.95
 _LEAST_GAP = 1e-4
 _STAGES = ("reduce", "area", "landmarks", "greedy-dag", "branch", "milp")
@@ -38,24 +37,26 @@ class Solution:
 
 def search_core(
     core: Core,
-    deadline: float,
+    effort: Effort,
     depth: int = 0,
     cutoff: float = float("inf"),
     slack: float = 0.0,
     *,
     trial: bool = False,
 ) -> Solution:
-    """Solve ``core`` (consumed) as far as ``deadline`` allows; choices that cost ``cutoff`` or more are of no interest.
+    """Solve ``core`` (consumed) as far as ``effort`` allows; choices that cost ``cutoff`` or more are of no interest.
 
     ``slack``: how far the bound may stay below the cost. ``trial``: the cutoff is a guess (:func:`_guess_limits`)."""
-    core = reduce_core(core, deadline)
-    if not depth and eliminate_free_classes(core, deadline):
-        core = reduce_core(core.compacted(), deadline)
+    core = reduce_core(core, effort)
+    if not depth and eliminate_free_classes(core, effort):
+        core = reduce_core(core.compacted(), effort)
     parts = split_components(core)
     solved: dict[object, tuple[Bracket, list[int]]] = {}
     equal = equal_parts(parts)
     remaining = sum(len(part.owner) for part in parts)
-    least = {key: _critical_value(part) for part, (key, _) in zip(parts, equal, strict=True)} if len(parts) > 1 else {}
+    least: dict[object, float] = {}
+    if len(parts) > 1:
+        least = {key: critical_value(part, part.cost, effort) for part, (key, _) in zip(parts, equal, strict=True)}
 
     def left(key: object) -> float:
         """What a part may cost at most if the others cost what they cost at least."""
@@ -64,18 +65,17 @@ def search_core(
 
     for part, (key, order) in zip(parts, equal, strict=True):
         if key not in solved:
-            now = time.perf_counter()
-            share = max(0.2, len(part.owner) / remaining)
-            bracket = _search_part(part, now + (deadline - now) * share, depth, left(key), slack / len(parts), trial)
+            share = effort.part(max(0.2, len(part.owner) / remaining))
+            bracket = _search_part(part, share, depth, left(key), slack / len(parts), trial)
             least[key] = bracket.bound
             place = {node: i for i, node in enumerate(order)}
             solved[key] = bracket, [place[bracket.choice[c]] for c in part.needed(bracket.choice)]
         remaining -= len(part.owner)
     again = {key for key, (bracket, _) in solved.items() if len(solved) > 1 and not bracket.closed()}
-    for part, (key, order) in zip(parts, equal, strict=True):  # time left over by one part goes to the others
-        if key in again and time.perf_counter() < deadline:
+    for part, (key, order) in zip(parts, equal, strict=True):  # what one part leaves goes to the others
+        if key in again and not effort.over():
             again.discard(key)
-            bracket = _search_part(part, deadline, depth, left(key), slack / len(parts), trial)
+            bracket = _search_part(part, effort, depth, left(key), slack / len(parts), trial)
             bracket.bound = max(bracket.bound, solved[key][0].bound)
             least[key] = bracket.bound
             if bracket.cost <= solved[key][0].cost:
@@ -90,95 +90,87 @@ def search_core(
     return solution
 
 
-def _critical_value(part: Core) -> float:
-    """Cost of the dearest path that the roots of a part need."""
-    values = CriticalValues(part, part.cost).value
-    return max([values[root] for root in part.roots])
-
-
-def _search_part(part: Core, deadline: float, depth: int, cutoff: float, slack: float, trial: bool) -> Bracket:
+def _search_part(part: Core, effort: Effort, depth: int, cutoff: float, slack: float, trial: bool) -> Bracket:
     """Bracket one connected component."""
-    bracket = Bracket(*area_choice(part, deadline), cutoff, slack)
-    required = None if has_large_requirements(part) else required_classes(part, deadline)
-    if required is None:
-        bracket.raise_bound(_critical_value(part))
+    bracket = Bracket(*area_choice(part, effort), cutoff, slack)
+    bracket.raise_bound(critical_value(part, part.cost, effort))
+    required = None if has_large_requirements(part) else required_classes(part, effort)
+    if required is None or effort.over():
         return bracket
     below = requirements_of_nodes(part, required)
-    landmarks = landmark_bound(part, below, part.cost, sorted(part.roots), bracket.limit, deadline)
-    bracket.raise_bound(max(landmarks.bound, landmarks.critical))
+    landmarks = landmark_bound(part, below, part.cost, part.roots, effort, bracket.limit)
+    bracket.raise_bound(landmarks.bound)
     if cutoff < bracket.cost:
         useless = bracket.useless(landmarks.reduced, landmarks.bound)
-        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, deadline, depth, trial):
+        if bracket.closed() or _search_pruned(part, bracket, useless, 0.3, effort, depth, trial):
             return bracket
     if not bracket.closed():
-        _offer_landmark_choice(part, landmarks, bracket, deadline)
-    if not bracket.closed():
-        _offer_greedy_choice(part, bracket, deadline)
-    if bracket.closed() or time.perf_counter() > deadline:
+        _offer_landmark_choice(part, landmarks, bracket, effort)
+    if bracket.closed() or effort.over():
         return bracket
-    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, deadline, depth, trial):
+    if _search_pruned(part, bracket, bracket.useless(landmarks.reduced, landmarks.bound), 0.1, effort, depth, trial):
         return bracket
-    choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.limit, _BRANCH_STEPS)
+    choice, cost, proved = branch_and_bound(part, required, bracket.choice, bracket.limit, _BRANCH_STEPS, effort)
     if cost < bracket.limit:
         bracket.offer(part, choice, "branch")
     if proved:
         bracket.bound = bracket.limit
         return bracket
-    search = MilpSearch(part, required, bracket, landmarks)
-    search.tighten(deadline)
-    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, deadline, depth, trial):
+    search = MilpSearch(part, required, bracket, landmarks, effort)
+    search.tighten()
+    if not bracket.closed():
+        _offer_greedy_choice(part, bracket, effort)
+    if bracket.closed() or _search_pruned(part, bracket, search.useless, 0.2, effort, depth, trial):
         return bracket
     if not trial:
-        _guess_limits(part, bracket, deadline, depth)
-    search.finish(deadline)
+        _guess_limits(part, bracket, effort, depth)
+    search.finish()
     return bracket
 
 
-def _guess_limits(part: Core, bracket: Bracket, deadline: float, depth: int) -> None:
+def _guess_limits(part: Core, bracket: Bracket, effort: Effort, depth: int) -> None:
     """Look for choices that cost less than a guess between bound and cost: many nodes are useless then.
 
     If there is none, the guess is a bound; else the best one is the optimum.
     """
     share = 0.5
     while _LEAST_GUESS < share < _MOST_GUESS and bracket.limit - bracket.bound > _LEAST_GAP * bracket.limit:
-        now = time.perf_counter()
-        if now > deadline:
+        if effort.over():
             return
         guess = bracket.bound + share * (bracket.limit - bracket.bound)
-        found = _search_part(part, now + _GUESS_SHARE * (deadline - now), depth + 1, guess, bracket.slack, trial=True)
+        found = _search_part(part, effort.part(_GUESS_SHARE), depth + 1, guess, bracket.slack, trial=True)
         bracket.offer(part, found.choice, found.stage)
         bracket.raise_bound(found.bound)
         share = share * 1.4 if found.closed() else share / 2
 
 
-def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, deadline: float) -> None:
+def _offer_landmark_choice(part: Core, landmarks: Landmarks, bracket: Bracket, effort: Effort) -> None:
     """Offer the choice that is cheapest in reduced costs: an optimum has reduced cost near 0 where the bound is tight."""
     least = 1e-6 * bracket.cost / max(1, len(part.nodes))
     cost = [r + 1e-3 * c + least for r, c in zip(landmarks.reduced, part.cost, strict=True)]
     search = AreaSearch(part, knuth(len(part.nodes), part.owner, part.children, cost).choice)
-    search.run(deadline)
+    search.run(effort)
     bracket.offer(part, search.choice, "landmarks")
 
 
-def _offer_greedy_choice(part: Core, bracket: Bracket, deadline: float) -> None:
-    """Offer the greedy DAG choice after local search, if a fraction of the time left suffices for it."""
-    now = time.perf_counter()
+def _offer_greedy_choice(part: Core, bracket: Bracket, effort: Effort) -> None:
+    """Offer the greedy DAG choice after local search, as far as a fraction of the effort left suffices for it."""
     problem = ExtractionProblem(len(part.nodes), part.owner, part.children, part.cost, tuple(sorted(part.roots)))
     amount = [0.0] * len(part.owner)
-    for node in greedy_dag(problem, now + 0.1 * (deadline - now)).values():
+    for node in greedy_dag(problem, effort.part(0.1)).values():
         amount[node] = 1.0
     choice = near_choice(part, amount, 1e-6 * bracket.cost / max(1, len(part.nodes)))
     bracket.offer(part, choice, "greedy-dag")
     search = AreaSearch(part, choice)
-    search.run(deadline)
+    search.run(effort)
     bracket.offer(part, search.choice, "greedy-dag")
 
 
 def _search_pruned(
-    part: Core, bracket: Bracket, useless: list[bool], least_share: float, deadline: float, depth: int, trial: bool
+    part: Core, bracket: Bracket, useless: list[bool], least_share: float, effort: Effort, depth: int, trial: bool
 ) -> bool:
     """Search ``part`` without its useless nodes if they are at least ``least_share`` of it; tell whether it was done."""
-    if sum(useless) < least_share * len(useless) or depth >= _MAX_DEPTH or time.perf_counter() > deadline:
+    if sum(useless) < least_share * len(useless) or depth >= _MAX_DEPTH or effort.over():
         return False
     nodes = [[n for n in members if not useless[n]] for members in part.nodes]
     smaller = Core(
@@ -189,7 +181,7 @@ def _search_pruned(
     except ExtractionError:  # no choice costs less than the limit
         bracket.bound = bracket.limit
         return True
-    solution = search_core(smaller, deadline, depth + 1, bracket.limit, bracket.slack, trial=trial)
+    solution = search_core(smaller, effort, depth + 1, bracket.limit, bracket.slack, trial=trial)
     amount = [0.0] * len(part.owner)
     for node in flatten_parts(solution.chosen):
         amount[node] = 1.0

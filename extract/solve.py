@@ -1,4 +1,4 @@
-"""The entry point: which stages run, in which order, under which time limit."""
+"""The entry point: which stages run, in which order, under which limit."""
 
 import time
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from eqsat.errors import OptionError
 from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.core import Core, flatten_parts
+from eqsat.extract.effort import STEPS_PER_SECOND, Effort, WorkDone
 from eqsat.extract.errors import ExtractionError
 from eqsat.extract.greedy import greedy_dag
 from eqsat.extract.knuth import knuth
@@ -17,7 +18,9 @@ from eqsat.extract.search import search_core
 
 METHODS = ("auto", "milp", "area", "greedy-dag", "tree")
 
-# The rest of the time limit is for further heuristics where the exact stages did not finish.
+DEFAULT_STEPS = 20 * STEPS_PER_SECOND
+
+# The rest of the effort is for further heuristics where the exact stages did not finish.
 _EXACT_SHARE = 0.93
 
 
@@ -25,7 +28,7 @@ def extract(
     problem: ExtractionProblem,
     *,
     method: str = "auto",
-    time_limit_s: float = 30.0,
+    effort: Effort | None = None,
     incumbent: Mapping[int, int] | None = None,
     cutoff: float = float("inf"),
     slack: float = 0.0,
@@ -37,8 +40,8 @@ def extract(
     bounds, then MILPs on what remains). The result is never dearer than ``incumbent``, a known acyclic choice (e-class
     -> e-node). Choices that cost ``cutoff`` or more are of no interest (method "auto"): where none is cheaper, the bound
     is the cutoff, and the choice may be any. ``slack``: a bound so far below the cost is good enough
-    (method "auto"). ``time_limit_s`` is a limit in seconds, not an error: the best choice and
-    bound found are returned. The same input gives the same choice unless the limit is hit.
+    (method "auto"). ``effort`` is a limit of work (`DEFAULT_STEPS` unless given), not an error: the best choice and
+    bound found are returned. The same input and limit of work give the same choice, unless a ceiling in seconds is hit first.
 
     Raises :class:`ExtractionError` if the problem is malformed or has no choice of finite cost, or if ``incumbent`` is
     not an acyclic choice of the roots, and :class:`eqsat.errors.OptionError` for an unknown method.
@@ -51,29 +54,30 @@ def extract(
     started = time.perf_counter()
     if method not in METHODS:
         raise OptionError(f"extraction method '{method}' does not exist; use one of: {', '.join(METHODS)}")
-    if not time_limit_s >= 0:
-        raise OptionError(f"extraction time limit {time_limit_s} is not >= 0; give seconds")
     problem.check()
-    deadline = started + time_limit_s
+    given = effort or Effort(DEFAULT_STEPS)
+    effort = given.part(1.0, work=WorkDone())
     best = _Best(problem)
     if incumbent is not None:
         best.offer("incumbent", incumbent)
     core = Core.from_problem(problem)
+    effort.spend(6 * problem.node_count)
     bound = 0.0
     if method == "greedy-dag":
-        best.offer_if_acyclic(method, greedy_dag(problem, deadline))
+        best.offer_if_acyclic(method, greedy_dag(problem, effort))
     elif method != "tree":
-        chosen, bound, stage = _solve_core(core, method, started + _EXACT_SHARE * time_limit_s, cutoff, slack)
+        chosen, bound, stage = _solve_core(core, method, effort.part(_EXACT_SHARE), cutoff, slack)
         best.offer(stage, _choice_of(problem, flatten_parts(chosen)))
     tree = knuth(problem.class_count, problem.node_class, problem.node_children, problem.node_cost)
     best.offer("tree", {c: n for c, n in enumerate(tree.choice) if n >= 0})
     limit = min(best.cost, cutoff)
     if method in ("auto", "milp", "area") and limit - bound > max(PROOF_TOLERANCE * limit, slack):
         if method == "auto":
-            best.offer_if_acyclic("greedy-dag", greedy_dag(problem, (time.perf_counter() + deadline) / 2))
-        best.offer("area", _polished(problem, core, best.choice, deadline))
+            best.offer_if_acyclic("greedy-dag", greedy_dag(problem, effort.part(0.5)))
+        best.offer("area", _polished(problem, core, best.choice, effort))
     closed = cutoff < best.cost and cutoff - bound <= PROOF_TOLERANCE * cutoff
-    return best.result(cutoff if closed else bound, started)
+    given.work.add(effort.work)
+    return best.result(cutoff if closed else bound, effort.work, started)
 
 
 class _Best:
@@ -102,29 +106,29 @@ class _Best:
             return
         self.offer(stage, choice)
 
-    def result(self, bound: float, started: float) -> ExtractionResult:
+    def result(self, bound: float, work: WorkDone, started: float) -> ExtractionResult:
         """Return the result for a proven lower bound."""
         optimal = self.cost - bound <= PROOF_TOLERANCE * self.cost
         bound = self.cost if optimal else bound
         gap = 0.0 if optimal else (self.cost - bound) / self.cost
         seconds = time.perf_counter() - started
-        return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, seconds)
+        return ExtractionResult(self.choice, self.cost, bound, gap, optimal, self.stage, work, seconds)
 
 
 def _solve_core(
-    core: Core, method: str, deadline: float, cutoff: float, slack: float
+    core: Core, method: str, effort: Effort, cutoff: float, slack: float
 ) -> tuple[list[object], float, str]:
     """Return the parts of the nodes chosen in ``core``, a lower bound, and the stage that found them."""
     if method == "auto":
-        solution = search_core(core.copied(), deadline, cutoff=cutoff, slack=slack)
+        solution = search_core(core.copied(), effort, cutoff=cutoff, slack=slack)
         return solution.chosen, solution.bound, solution.stage
-    bracket = Bracket(*area_choice(core, deadline))
+    bracket = Bracket(*area_choice(core, effort))
     if method == "milp":
-        required = required_classes(core, deadline)
+        required = required_classes(core, effort)
         if required is not None:
-            search = MilpSearch(core, required, bracket, None)
-            search.tighten(deadline)
-            search.finish(deadline)
+            search = MilpSearch(core, required, bracket, None, effort)
+            search.tighten()
+            search.finish()
     return [core.parts[bracket.choice[c]] for c in core.needed(bracket.choice)], bracket.bound, bracket.stage
 
 
@@ -139,12 +143,12 @@ def _choice_of(problem: ExtractionProblem, nodes: list[int]) -> dict[int, int]:
     return {c: n for c, n in enumerate(tree.choice) if n >= 0}
 
 
-def _polished(problem: ExtractionProblem, core: Core, choice: Mapping[int, int], deadline: float) -> dict[int, int]:
+def _polished(problem: ExtractionProblem, core: Core, choice: Mapping[int, int], effort: Effort) -> dict[int, int]:
     """Return ``choice`` (of e-nodes of the problem) after a local search on all of the problem."""
     nodes = set(choice.values())
     amount = [float(part in nodes) for part in core.parts]
     least = 1e-6 * sum(core.cost[n] for n, a in enumerate(amount) if a) / max(1, len(nodes))
     search = AreaSearch(core, near_choice(core, amount, least))
-    search.run(deadline)
+    search.run(effort)
     found = [core.parts[search.choice[c]] for c in core.needed(search.choice)]
     return {problem.node_class[n]: n for n in found}

@@ -39,10 +39,10 @@ ALLOWED: dict[str, set[str]] = {
     "report_text": BASE | {"report"},
     "notebook": BASE | {"report"},
     "inspection": BASE | {"ir", "cost", "lower"},
-    "extraction": BASE | {"ir", "egraph", "cost", "backends", "lower", "joint"},
+    "extraction": BASE | {"ir", "egraph", "cost", "extract", "backends", "lower", "joint"},
     "bodies": BASE | {"ir", "backends", "lower", "options", "report"},
-    "budget": BASE | {"cost", "lower", "fusion", "extraction"},
-    "options": BASE | {"ir", "cost", "backends", "placement"},
+    "budget": BASE | {"cost", "extract", "lower", "fusion", "extraction"},
+    "options": BASE | {"ir", "cost", "extract", "backends", "placement"},
     "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
     "pipeline": BASE | {
         "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",
@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "speed": BASE | {"ir", "frontends", "backends", "cost", "verification", "options", "pipeline"},
     "relax": BASE | {"ir", "frontends", "backends", "lower", "pipeline"},
     "fx": BASE | {"ir", "backends"},
-    "dynamo": BASE | {"frontends", "backends", "options", "pipeline", "fx"},
+    "dynamo": BASE | {"ir", "frontends", "backends", "options", "pipeline", "fx"},
     "engines": BASE | {"ir", "backends", "lower", "relax", "fx"},
     "commands": BASE | {
         "api", "rewrite", "rule_check", "rules", "cost", "extract", "verification", "inspection", "options", "pipeline",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 import eqsat
 import eqsat.rules  # registers the shipped rules
+from eqsat import options
 from eqsat.backends.onnx_form import may_hold
 from eqsat.exactness import Exactness
 from eqsat.frontends.onnx.model import load_onnx
@@ -61,6 +64,7 @@ KEYS = [
     "unverified_rules",
     "seconds",
     "verification",
+    "work",
     "placement",
     "bodies",
     "missed",
@@ -176,6 +180,43 @@ def test_same_input_same_bytes(real_model: Callable[[str], Path], tmp_path: Path
         eqsat.optimize(path, verify=False, form="flat").save(folder / "model.onnx")
         written.append([p.read_bytes() for p in sorted(folder.iterdir())])
     assert written[0] == written[1]
+
+
+def test_same_bytes_on_a_busy_machine_where_a_limit_ends_extraction(
+    real_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "ANSWER_STEPS", 400_000)
+    path = real_model("nasrnn")
+    written: list[list[bytes]] = []
+    for count in (0, 2):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+        try:
+            result = eqsat.optimize(path, verify=False, target="h200", cost="roofline")
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+        assert result.report.work["extraction"]["steps"] >= 400_000
+        assert not result.report.work["extraction"]["late"]
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        result.save(folder / "model.onnx")
+        written.append([p.read_bytes() for p in sorted(folder.iterdir())])
+    assert written[0] == written[1]
+
+
+def test_the_ceiling_in_seconds_is_reported_where_it_ends_extraction() -> None:
+    late = eqsat.optimize(_two_layers(), time_limit_s=1e-9, target="h200", cost="roofline", verify="none").report
+    assert late.work["extraction"]["late"]
+    assert "another run may find another program" in str(late)
+    assert "another run" not in str(eqsat.optimize(_two_layers(), verify="none").report)
+
+
+def test_verify_says_how() -> None:
+    counts = [eqsat.optimize(_two_layers(), verify=how).report.verification for how in ("quick", "full", "none")]
+    assert [set(found.get("levels", ())) for found in counts] == [{"all"}, {"basic", "extended", "all"}, set()]
+    with pytest.raises(eqsat.OptionError, match="verify is 'much'"):
+        eqsat.optimize(_two_layers(), verify="much")
 
 
 def test_optimising_twice_changes_nothing_more(real_model: Callable[[str], Path], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,13 +14,13 @@ from eqsat.bounds.views import Merged, merge_views, usable_operations
 from eqsat.cost.model import CostModel, rates_of
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
-from eqsat.extract import ExtractionProblem, extract
+from eqsat.extract import Effort, ExtractionProblem, extract
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone
 
 
 class Attempt(NamedTuple):
-    """Detail (`eqsat.bounds.focus`), most e-nodes, and the part of the time limit within which the problem must be built."""
+    """Detail (`eqsat.bounds.focus`), most e-nodes, and the part of the effort within which the problem must be built."""
 
     detail: int
     most_nodes: int
@@ -44,8 +43,8 @@ _MOST_OPERATIONS = 2_500
 _ABOVE = 5e-8
 """Of the cost of the best program: so much more may a choice for the relaxed problem cost, which is of rounded prices."""
 
-_LOADING_S = 1.5e-5
-"""Seconds for each e-node that an extraction takes whatever its limit."""
+_STEPS_TO_MERGE = 100
+"""For each operation: what the way to the problem takes."""
 
 
 def relaxed_bound(
@@ -53,13 +52,14 @@ def relaxed_bound(
     target: Target,
     model: CostModel,
     *,
-    time_limit_s: float,
+    effort: Effort,
     kernels: Iterable[Cone] = (),
     attempts: Sequence[Attempt] = FIRST_ATTEMPTS,
     cutoff: float = float("inf"),
     coarse: bool = False,
 ) -> Relaxed | None:
-    """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, or time is up.
+    """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, or the
+    effort does not suffice.
 
     ``kernels``: those of a good program, which tell where to look closely (`eqsat.bounds.focus`). The first of ``attempts`` of
     which the problem can be built in time gives the bound. ``cutoff``: a bound above that is not looked for. ``coarse``: whether
@@ -68,7 +68,7 @@ def relaxed_bound(
     rates = rates_of(model, target)
     if rates is None:
         return None
-    started = time.perf_counter()
+    effort.spend(_STEPS_TO_MERGE * len(graph.operations))
     usable = usable_operations(graph, target)
     merged = merge_views(graph, usable, free=not rates.view, coarse=target if coarse and not rates.view else None)
     try:
@@ -80,19 +80,19 @@ def relaxed_bound(
         if detail and len(merged.graph.operations) > _MOST_OPERATIONS:
             continue
         seen = replace(focus, detail=detail)
-        relaxation = Relaxation(merged.graph, prerequisites, target, rates, seen, started + building * time_limit_s)
+        relaxation = Relaxation(merged.graph, prerequisites, target, rates, seen, effort.part(building))
         built = relaxation.build(most)
         if built is not None:
-            left = started + time_limit_s - time.perf_counter() - _LOADING_S * built.node_count
-            return _solved(relaxation, built, merged, left, cutoff) if left > 0 else None
+            return None if effort.over() else _solved(relaxation, built, merged, effort, cutoff)
     return None
 
 
 def _solved(
-    relaxation: Relaxation, built: ExtractionProblem, merged: Merged, time_limit_s: float, cutoff: float
+    relaxation: Relaxation, built: ExtractionProblem, merged: Merged, effort: Effort, cutoff: float
 ) -> Relaxed | None:
     try:
-        found = extract(built, time_limit_s=time_limit_s, cutoff=cutoff * (1 + _ABOVE))
+        slack = 0.9 * effort.enough * cutoff if cutoff < float("inf") else 0.0
+        found = extract(built, effort=effort, cutoff=cutoff * (1 + _ABOVE), slack=slack)
     except EqsatError:
         return None
     groups = [in_graph(group, merged) for group in relaxation.groups(found.choice)]

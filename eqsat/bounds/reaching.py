@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from eqsat.bounds.prerequisites import Prerequisites
 from eqsat.bounds.relaxed_templates import Mode
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, FromAnchor, KernelId, Reach, State, Step, latest_stage
 from eqsat.cost.target import Target
+from eqsat.extract import Effort
 from eqsat.fusion.graph import FusionGraph, Operation
 
 _States = dict[int, dict[State, None]]
+
+
+_STEPS_TO_REACH = 15
+"""For each operation and each step between states: what finding them takes."""
 
 
 class Reaching:
@@ -52,20 +56,22 @@ class Reaching:
             )
         )
 
-    def run(self, deadline: float) -> Reach:
-        """What is found until ``deadline``."""
+    def run(self, effort: Effort) -> Reach:
+        """What is found within ``effort``."""
         states: _States = {}
         steps: list[Step] = []
         from_anchor: FromAnchor = {}
         every = [i for members in self.graph.members for i in members]
         apart = self.mode.known_by_opener or (self.mode.anchored and self.mode.detail)
         for anchor in self.openers if apart else [NONE]:
-            if time.perf_counter() > deadline:
+            if effort.over():
                 break
-            around = _Around(self, anchor, from_anchor)
-            around.explore(self._region(anchor) if anchor != NONE else every)
+            known, around = len(steps), _Around(self, anchor, from_anchor)
+            region = self._region(anchor) if anchor != NONE else every
+            around.explore(region)
             for cls, own in around.taken(steps).items():
                 states.setdefault(cls, {}).update(own)
+            effort.spend(_STEPS_TO_REACH * (len(region) + len(steps) - known))
         return Reach(self.mode, states, tuple(sorted(steps)), from_anchor)
 
     def _accepted(self, index: int, *, once: bool) -> bool:

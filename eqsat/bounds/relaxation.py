@@ -20,7 +20,6 @@ of the relaxation is never above that of the problem.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.focus import Focus, bound_by_operations
@@ -32,9 +31,12 @@ from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
-from eqsat.extract import ExtractionProblem
+from eqsat.extract import Effort, ExtractionProblem
 from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
+
+_STEPS_TO_ADD = 12
+"""For each e-node of the problem: what adding it takes."""
 
 
 class Relaxation:
@@ -47,14 +49,14 @@ class Relaxation:
         target: Target,
         rates: Rates,
         focus: Focus,
-        deadline: float,
+        effort: Effort,
         borders: Borders = WHOLE,
     ) -> None:
         self.detail = focus.detail
         self._prerequisites = prerequisites
         self._borders = borders
         self._focus = focus
-        self._deadline = deadline
+        self._effort = effort
         self._graph = graph
         self._target = target
         self._rates = rates
@@ -69,13 +71,13 @@ class Relaxation:
         self._around = {m.number: m.anchored and opened_by_anchors(graph, m) for m in self._modes}
 
     def build(self, most_nodes: int) -> ExtractionProblem | None:
-        """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or time is up."""
+        """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or the effort does not suffice."""
         graph, problem = self._graph, self._problem
         users = graph.users()
         reaches: list[Reach] = []
         for mode in self._modes:
             reaching = Reaching(graph, users, self._target, mode, self._may_open, self._prerequisites, self._borders)
-            reaches.append(reaching.run(self._deadline))
+            reaches.append(reaching.run(self._effort))
             if sum(len(r.steps) for r in reaches) > most_nodes:
                 return None
         self._readers = Readers(graph, users, [r for r in reaches if not r.mode.heavy], self._focus)
@@ -86,8 +88,10 @@ class Relaxation:
             for index in members:
                 self._alone(cls, index)
         for reach in reaches:
+            known = len(problem.owner)
             self._kernels(reach)
-            if len(problem.owner) > most_nodes or time.perf_counter() > self._deadline:
+            self._effort.spend(_STEPS_TO_ADD * (len(problem.owner) - known))
+            if len(problem.owner) > most_nodes or self._effort.over():
                 return None
         return problem.finished(self._roots(reaches))
 

@@ -88,7 +88,17 @@ RuleFiles = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file, too, once checked; may be repeated."),
 ]
-TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds for saturation, and again for extraction.")]
+TimeLimit = Annotated[
+    float, typer.Option(metavar="S", help="Ceiling in seconds, for saturation and again for extraction.")
+]
+Verify = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Compare original and result: quick, full (at every level of ONNX Runtime that the form is for, too) or none.",
+    ),
+]
+Prove = Annotated[bool, typer.Option("--prove", help="Spend more work on proving how good the program is.")]
 NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
 

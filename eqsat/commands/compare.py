@@ -13,7 +13,9 @@ from eqsat.commands.common import (
     Dims,
     Json,
     Model,
+    Prove,
     Quiet,
+    TimeLimit,
     Verbose,
     check_writable,
     errors,
@@ -43,9 +45,8 @@ def compare(
     numerics: Annotated[str, typer.Option(help="Weakest class of rewrite allowed, as for optimize.")] = "lsb",
     dim: Dims = None,
     assume: Assume = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds for each saturation, and for all extractions together.")
-    ] = 30.0,
+    time_limit: TimeLimit = 600.0,
+    prove: Prove = False,
     node_limit: Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")] = 200_000,
     form: Annotated[str, typer.Option(help="Form of the model that would be written, as for optimize.")] = "flat",
     plot: Annotated[
@@ -76,6 +77,7 @@ def compare(
                 "dims": parse_dims(dim),
                 "assume": parse_sizes(assume),
                 "time_limit_s": time_limit,
+                "prove": prove,
                 "node_limit": node_limit,
                 "form": form,
             }

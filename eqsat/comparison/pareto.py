@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from eqsat.comparison.measures import TIME_MODEL, Measures, finite, measure
-from eqsat.comparison.run import Budget, Growths, comparison_options
+from eqsat.comparison.run import Growths, comparison_options
 from eqsat.cost.custom import LargeValueModel, WeightedModel
 from eqsat.cost.model import COST_MODELS, CostModel
 from eqsat.cost.target import Target, as_target
@@ -28,7 +28,7 @@ MEMORY_WEIGHTS = (0.0, 1.0, 0.1, 10.0)
 """Prices of a value as large as the whole peak, relative to the least price of the program."""
 
 FULL_SHARES = 8
-"""The sweep's time is handed out as if it had so many steps left at most: few good programs say more than many hasty ones."""
+"""The sweep's effort is handed out as if it had so many steps left at most: few good programs say more than many hasty ones."""
 
 Objectives = tuple[int, float, int]
 
@@ -131,8 +131,8 @@ def pareto(
     """The programs that no other candidate equals or beats on all of kernels, predicted time and peak memory.
 
     Candidates come from a sweep of scalarisations: weighted sums of kernels and time, with a price on large values. Each has
-    its kernels put in the order of least memory that was found. ``time_limit_s`` bounds the saturation, and the sweep,
-    which stops when its time is up. Only programs on the convex hull of prices can be found, and memory is steered by a
+    its kernels put in the order of least memory that was found. The sweep stops when its effort
+    is spent. Only programs on the convex hull of prices can be found, and memory is steered by a
     stand-in (squares of the values' sizes), so a front is what was found, not all there is. Raises `ModelError` and
     `OptionError` for bad input.
     """
@@ -145,20 +145,20 @@ def pareto(
     with collector_off():
         growths = Growths(source, chosen, progress)
         growth = growths.of(machine)
-        budget = Budget(chosen.time_limit_s, len(TIME_WEIGHTS) * len(MEMORY_WEIGHTS), FULL_SHARES)
+        effort = replace(chosen, prove=True).effort()
         sweep = _Sweep()
         for weights, model in sweep:
-            if count >= 2 and budget.left_s <= 0:
+            if count >= 2 and effort.over():
                 complete = False
                 break
             growths.notify("extract", ", ".join(f"{k} {v:g}" for k, v in weights.items()))
-            with budget as share:
-                found = extract_program(growth.saturated, machine, model, time_limit_s=share)
-                count += 1
-                if found.kernels not in candidates:
-                    ordered = replace(found, program=with_least_memory(found.program))
-                    candidates[found.kernels] = weights, measure(ordered.program, machine, ()), ordered
-                sweep.learn(found, candidates[found.kernels][1])
+            share = effort.part(1 / min(FULL_SHARES, len(TIME_WEIGHTS) * len(MEMORY_WEIGHTS) - count))
+            found = extract_program(growth.saturated, machine, model, effort=share)
+            count += 1
+            if found.kernels not in candidates:
+                ordered = replace(found, program=with_least_memory(found.program))
+                candidates[found.kernels] = weights, measure(ordered.program, machine, ()), ordered
+            sweep.learn(found, candidates[found.kernels][1])
         entries = list(candidates.values())
         objectives = [(m.kernels, m.predicted_time_s, m.peak_memory_bytes) for _, m, _ in entries]
         front = non_dominated(objectives)

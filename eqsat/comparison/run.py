@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Unpack
 
@@ -27,9 +26,6 @@ from eqsat.pipeline import result_of
 COST_MODELS = ("kernels", "bytes", "roofline", "roofline-launch")
 """The cost models compared unless others are asked for."""
 
-LEAST_SHARE_S = 1.0
-"""An extraction that has less time may find nothing at all."""
-
 
 @takes_options(SharedOptions)
 def compare(
@@ -42,11 +38,9 @@ def compare(
 ) -> Comparison:
     """Extracts a program for each target and cost model from one saturated e-graph and compares the programs.
 
-    ``cost``: names, cost models or functions of a kernel's `Work`; ``target``: names or targets. ``time_limit_s`` bounds
-    each saturation, and all extractions together: those of targets without kernels of several operators go first, and what one
-    leaves over is shared by the rest. A program found for one cost model
-    counts for all of the same target, and of targets that have all its kernels: each row holds the cheapest of them under its
-    model. Nothing is verified. Raises `ModelError` and `OptionError` for bad input.
+    ``cost``: names, cost models or functions of a kernel's `Work`; ``target``: names or targets. A program found for one cost
+    model counts for all of the same target, and of targets that have all its kernels: each row holds the cheapest of them under
+    its model. Nothing is verified. Raises `ModelError` and `OptionError` for bad input.
     """
     started = time.perf_counter()
     chosen = comparison_options(options)
@@ -57,11 +51,9 @@ def compare(
         growth = {name: growths.of(found) for name, found in targets.items()}
         cells = [(t, m) for t in targets.values() for m in models.values()]
         extractions: dict[tuple[str, str], Extraction] = {}
-        budget = Budget(chosen.time_limit_s, len(cells))
-        for machine, model in sorted(cells, key=lambda cell: bool(cell[0].templates)):
+        for machine, model in cells:
             growths.notify("extract", f"{machine.name}, {model.name}")
-            with budget as share:
-                found = extract_program(growth[machine.name].saturated, machine, model, time_limit_s=share)
+            found = extract_program(growth[machine.name].saturated, machine, model, effort=chosen.effort())
             extractions[machine.name, model.name] = found
         growths.notify("measure", "")
         known_of = dict(extractions)
@@ -172,23 +164,3 @@ class Growths:
             }
             for scope, (names, growth) in self._known.items()
         ]
-
-
-@dataclass
-class Budget:
-    """Seconds for a number of steps: each may use an equal share of what is left, and `LEAST_SHARE_S` in any case. With
-    ``most_shares`` no more steps are reckoned with, so that early ones get more and the last may get nothing."""
-
-    left_s: float
-    steps: int
-    most_shares: int | None = None
-    _started: float = 0.0
-
-    def __enter__(self) -> float:
-        self._started = time.perf_counter()
-        shares = max(1, self.steps if self.most_shares is None else min(self.steps, self.most_shares))
-        return max(self.left_s / shares, LEAST_SHARE_S)
-
-    def __exit__(self, *_: object) -> None:
-        self.left_s -= time.perf_counter() - self._started
-        self.steps -= 1

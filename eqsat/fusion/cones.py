@@ -8,12 +8,12 @@ sequential mapping with priority cuts, 2007.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
+from eqsat.extract import Effort
 from eqsat.extract.knuth import knuth
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone, Matcher
@@ -114,7 +114,7 @@ class ConePool:
         prices: ConePrices,
         *,
         limit: int,
-        deadline: float,
+        effort: Effort,
         total_limit: int = 200_000,
     ) -> None:
         self.graph = graph
@@ -124,7 +124,7 @@ class ConePool:
         self._prices = prices
         self._matcher = Matcher(graph, target)
         self._limit = limit
-        self._deadline = deadline
+        self._effort = effort
         self._left = total_limit
         self._joins = [self._matcher.can_join(i) for i in range(len(graph.operations))]
         self._users = self._user_counts()
@@ -244,10 +244,11 @@ class ConePool:
                 choices[longest] = choices[longest][: max(1, (2 * len(choices[longest])) // 3)]
                 size *= len(choices[longest])
                 width = len(choices) if len(choices[longest]) > 1 else 0
-        if time.perf_counter() > self._deadline:
+        if self._effort.over():
             self.truncated = True
             choices = [options[:1] for options in choices]
         for picked in islice(product(*choices), budget):
+            self._effort.spend(15)
             cone = self._merge(index, cls, inputs, picked)
             if cone is not None:
                 yield cone

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
-from eqsat.extract import ExtractionProblem, extract
+from eqsat.extract import Effort, ExtractionProblem, extract
 from eqsat.fusion.cones import operands_first
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone
@@ -35,7 +34,6 @@ class Covering:
     cost: float
     lower_bound: float
     method: str
-    seconds: float = 0.0
 
     def choice(self, graph: FusionGraph) -> dict[int, int]:
         """Class -> operation, operands first."""
@@ -83,7 +81,7 @@ def cover(
     pool: Pool,
     target: Target,
     *,
-    time_limit_s: float,
+    effort: Effort,
     incumbents: Sequence[Mapping[int, Cone]] = (),
 ) -> Covering:
     """The cheapest covering from the pool that computes no operator twice that the target does not recompute, and no class by
@@ -93,15 +91,14 @@ def cover(
     covering that keeps it lies in one of the branches. A quick dive, which bans all that the solutions do wrong at once,
     gives a covering first. The bound is the least of all open branches. Raises `NoKernelError` if no covering exists.
     """
-    return _Search(graph, pool, target, time_limit_s).run(incumbents)
+    return _Search(graph, pool, target, effort).run(incumbents)
 
 
 class _Search:
-    def __init__(self, graph: FusionGraph, pool: Pool, target: Target, time_limit_s: float) -> None:
+    def __init__(self, graph: FusionGraph, pool: Pool, target: Target, effort: Effort) -> None:
         self._graph = graph
         self._target = target
-        self._started = time.perf_counter()
-        self._limit_s = time_limit_s
+        self._effort = effort
         self._pool = pool
         self._cones: list[Cone] = []
         self._best: Mapping[int, Cone] | None = None
@@ -113,7 +110,7 @@ class _Search:
             if not repeated(self._graph, kernels.values(), self._target):
                 self._offer({root: self._pool.same(c) for root, c in kernels.items()}, "incumbent")
         self._cones = [c for by_key in self._pool.by_root.values() for c in by_key.values()]
-        first = self._solve((), self._left(0.5))
+        first = self._solve((), self._effort.part(0.5))
         if first is None:
             raise NoKernelError("the target has no kernels that compute all outputs: an operator is unsupported")
         kernels, bound, stage = first
@@ -123,12 +120,11 @@ class _Search:
             self._dive(kernels)
             bound = self._branch(kernels, bound)
         if self._best is None:
-            raise NoKernelError("no covering without repeated operators was found in time; raise the time limit")
+            raise NoKernelError(
+                "no covering without repeated operators was found with the effort allowed; prove=True (--prove) allows more"
+            )
         bound = self._cost if self._cost - bound <= 1e-9 * self._cost else bound
-        return Covering(dict(self._best), self._cost, bound, self._method, time.perf_counter() - self._started)
-
-    def _left(self, share: float) -> float:
-        return max(0.0, self._limit_s - (time.perf_counter() - self._started)) * share
+        return Covering(dict(self._best), self._cost, bound, self._method)
 
     def _offer(self, kernels: Mapping[int, Cone], method: str) -> None:
         cost = sum(cone.price for cone in kernels.values())
@@ -148,7 +144,7 @@ class _Search:
                 chosen = max(uses, key=lambda i: (len(uses[i]), -i))
                 for index in graph.members[cls]:
                     bans[index] = Ban(index, frozenset((cls,))) if index == chosen else Ban(index)
-            found = self._solve(tuple(bans.values()), max(1.5, self._left(0.3)))
+            found = self._solve(tuple(bans.values()), self._effort.part(0.3))
             if found is None:
                 return
             kernels, _, stage = found
@@ -160,7 +156,7 @@ class _Search:
 
     def _offer_singles(self, single: Mapping[int, Cone]) -> None:
         bans = tuple(Ban(i, frozenset((self._graph.owner[i],))) for c in single.values() for i in c.operations)
-        found = self._solve(bans, max(0.5, self._left(0.25)))
+        found = self._solve(bans, self._effort.part(0.25))
         if found is not None and self._violation(found[0]) is None:
             self._offer(found[0], "single operators")
 
@@ -174,11 +170,11 @@ class _Search:
             least, _, bans, kernels = heapq.heappop(open_)
             if least >= self._cost * (1 - 1e-9):
                 return min(closed, self._cost)
-            if count >= most or self._left(1.0) <= 0:
+            if count >= most or self._effort.over():
                 return min(closed, least, self._cost)
             for ban in self._branches(kernels):
                 count += 1
-                found = self._solve((*bans, *ban), max(0.05, self._left(0.25)))
+                found = self._solve((*bans, *ban), self._effort.part(0.25))
                 if found is None:
                     continue
                 inner, inner_bound, stage = found
@@ -202,7 +198,7 @@ class _Search:
         every = frozenset(roots)
         return [(Ban(index, frozenset((r,))),) for r in sorted(every)] + [(Ban(index, None, every),)]
 
-    def _solve(self, bans: Sequence[Ban], time_limit_s: float) -> tuple[dict[int, Cone], float, str] | None:
+    def _solve(self, bans: Sequence[Ban], effort: Effort) -> tuple[dict[int, Cone], float, str] | None:
         """Kernels, lower bound and stage of the problem without the condition; ``None`` if no covering exists."""
         graph = self._graph
         by_operation: dict[int, list[Ban]] = {}
@@ -231,7 +227,7 @@ class _Search:
             if all(id(c) in numbers for c in self._best.values()):
                 start = {root: numbers[id(c)] for root, c in self._best.items()}
         try:
-            result = extract(problem, time_limit_s=time_limit_s, incumbent=start)
+            result = extract(problem, effort=effort, incumbent=start)
         except EqsatError:
             return None
         return {c: cones[n] for c, n in result.choice.items()}, result.lower_bound, result.method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError
 from eqsat.exactness import Exactness
+from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.fusion.cones import ConePool, ConePrices, cone_of
 from eqsat.fusion.covering import Covering, Pool, cover
 from eqsat.fusion.graph import FusionGraph
@@ -43,7 +43,7 @@ def method_of(target: Target) -> str:
 
 
 def fuse_program(
-    program: Program, target: Target, model: CostModel, *, method: str = "optimal", time_limit_s: float = 30.0
+    program: Program, target: Target, model: CostModel, *, method: str = "optimal", effort: Effort | None = None
 ) -> Program:
     """The same computation with its nodes partitioned into kernels of the target.
 
@@ -51,11 +51,11 @@ def fuse_program(
     target's templates). Nodes that several kernels compute occur once in each, under names of their own. Raises
     `OptionError` for another method and `NoKernelError` if the target lacks a kernel for an operator.
     """
-    return fuse_with_plan(program, target, model, method=method, time_limit_s=time_limit_s)[0]
+    return fuse_with_plan(program, target, model, method=method, effort=effort)[0]
 
 
 def fuse_with_plan(
-    program: Program, target: Target, model: CostModel, *, method: str, time_limit_s: float
+    program: Program, target: Target, model: CostModel, *, method: str, effort: Effort | None = None
 ) -> tuple[Program, Covering]:
     """As `fuse_program`, with the plan: its cost, and a bound on that of all kernels that were enumerated.
 
@@ -64,7 +64,7 @@ def fuse_with_plan(
     program = with_slices(program) if target.slices else program
     source = graph_of_program(program.graph, target)
     choice = _only_choice(source.graph)
-    plan = plan_kernels(source.graph, choice, target, model, method=method, time_limit_s=time_limit_s)
+    plan = plan_kernels(source.graph, choice, target, model, method=method, effort=effort or Effort(DEFAULT_STEPS))
     if method == "optimal":
         plan = merged_covering(source.graph, plan, target, ConePrices(source.graph, model, target))
     return program_with(program, source, plan.kernels), plan
@@ -82,7 +82,7 @@ def plan_kernels(
     model: CostModel,
     *,
     method: str,
-    time_limit_s: float,
+    effort: Effort,
     prices: ConePrices | None = None,
     pool: Pool | None = None,
     cones: int = CHOICE_POOL,
@@ -95,21 +95,20 @@ def plan_kernels(
         raise OptionError(f"fusion method {method!r} does not exist; choose one of {', '.join(FUSION_METHODS)}")
     prices = prices or ConePrices(graph, model, target)
     if method == "tvm":
-        started = time.perf_counter()
         kernels = {
             root: group_cone(graph, operations, root, prices)
             for root, operations in post_dominator_groups(graph, choice).items()
         }
         cost = sum(c.price for c in kernels.values())
-        return Covering(kernels, cost, cost, "post-dominator", time.perf_counter() - started)
+        return Covering(kernels, cost, cost, "post-dominator")
     restricted = graph.restricted(choice)
-    found = ConePool(restricted, target, prices, limit=cones, deadline=time.perf_counter() + time_limit_s / 2)
+    found = ConePool(restricted, target, prices, limit=cones, effort=effort.part(0.5))
     own = Pool()
     own.add(found.kernels())
     if pool is not None:
         pool.add(found.kernels())
     start = _grouped(restricted, choice, target, prices)
-    return cover(restricted, own, target, time_limit_s=time_limit_s, incumbents=[start] if start else [])
+    return cover(restricted, own, target, effort=effort, incumbents=[start] if start else [])
 
 
 def merged_covering(graph: FusionGraph, covering: Covering, target: Target, prices: ConePrices) -> Covering:

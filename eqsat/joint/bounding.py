@@ -10,7 +10,7 @@ from eqsat.bounds.blocks.bound import Blockwise, blockwise_bound
 from eqsat.bounds.bound import COARSEST, FIRST_ATTEMPTS, LATER_ATTEMPTS, Attempt, relaxed_bound
 from eqsat.bounds.kernels import covering_of, spanned, with_written_signs
 from eqsat.bounds.named_problem import ChosenGroup
-from eqsat.extract.workers import Workers
+from eqsat.extract import Effort
 from eqsat.fusion.templates import Cone
 from eqsat.joint.candidates import Candidate, Candidates
 from eqsat.joint.enodes import needed
@@ -18,16 +18,16 @@ from eqsat.joint.enodes import needed
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""
 _BLOCKS_SHARE = 0.8
-"""Of the time left, for the bound of graphs whose blocks are looked at coarsely: it leads to the best programs, too."""
+"""Of the effort left, for the bound of graphs whose blocks are looked at coarsely: it leads to the best programs, too."""
 _MOST_SHARE = 0.95
-"""Of the time left, for what may take long and leads furthest."""
+"""Of the effort left, for what may take long and leads furthest."""
 _USEFUL = 0.95
 """A bound below that part of the cost says little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """How a bound is looked for: ``share`` of the time left for it, ``blocks_share`` of what is left then for a program from
+    """How a bound is looked for: ``share`` of the effort left for it, ``blocks_share`` of what is left then for a program from
     blocks. ``attempts``: at the whole graph. ``slack``: how far bounds of blocks may stay below the best, as a part of the
     cost."""
 
@@ -40,16 +40,15 @@ class Pass:
 FIRST = Pass(0.7, FIRST_ATTEMPTS, 5e-4)
 """Reached soon, and leaves programs that are nearly as good to choose from."""
 LATER = Pass(0.9, LATER_ATTEMPTS, 1e-5, 0.5)
-"""When time is left; other programs are known by then."""
+"""When some effort is left; other programs are known by then."""
 
 
 class Bounding:
     """Bounds the programs that ``found`` are candidates of. ``blockwise``: block by block first; ``coarse``: blocks are looked at
     less closely, where kernels hold what leads from one spelling to another."""
 
-    def __init__(self, found: Candidates, workers: Workers, *, blockwise: bool, coarse: bool) -> None:
+    def __init__(self, found: Candidates, *, blockwise: bool, coarse: bool) -> None:
         self._found = found
-        self._workers = workers
         self._blockwise = blockwise
         self._coarse = coarse
         self._problem = found.graph, found.target, found.model
@@ -64,20 +63,22 @@ class Bounding:
         return self._bound_of_whole(how, best, least, alone=self._blockwise and blocks is None) or None
 
     def _bound_of_blocks(self, how: Pass, best: Candidate | None) -> Blockwise | None:
-        limit = self._found.left(_BLOCKS_SHARE if self._coarse else how.share)
-        blocks = self._of_blocks(limit, how.slack, kernels=_kernels_of(best), coarse=self._coarse)
+        part = self._found.effort.part(_BLOCKS_SHARE if self._coarse else how.share)
+        blocks = self._of_blocks(part, how.slack, kernels=_kernels_of(best), coarse=self._coarse)
         if blocks is not None:
             share = how.blocks_share or (_MOST_SHARE if self._coarse else how.share)
-            self._take_blocks(blocks, self._found.left(share), how.slack)
+            self._take_blocks(blocks, self._found.effort.part(share), how.slack)
         return blocks
 
     def _bound_of_whole(self, how: Pass, best: Candidate | None, least: float, *, alone: bool) -> float:
         cost = best.cost if best else float("inf")
         for attempts in (how.attempts, COARSEST):
-            left = self._found.left(_MOST_SHARE if alone else how.share)  # a second attempt would be cut short, too
+            part = self._found.effort.part(
+                _MOST_SHARE if alone else how.share
+            )  # a second attempt would be cut short, too
             relaxed = relaxed_bound(
                 *self._problem,
-                time_limit_s=left,
+                effort=part,
                 kernels=_kernels_of(best),
                 attempts=attempts,
                 cutoff=cost,
@@ -90,16 +91,16 @@ class Bounding:
                 break
         return least
 
-    def _of_blocks(self, time_limit_s: float, slack: float, **options: Any) -> Blockwise | None:
-        return blockwise_bound(*self._problem, time_limit_s=time_limit_s, slack=slack, workers=self._workers, **options)
+    def _of_blocks(self, effort: Effort, slack: float, **options: Any) -> Blockwise | None:
+        return blockwise_bound(*self._problem, effort=effort, slack=slack, **options)
 
-    def _take_blocks(self, blocks: Blockwise, time_limit_s: float, slack: float) -> None:
+    def _take_blocks(self, blocks: Blockwise, effort: Effort, slack: float) -> None:
         """Offers what was chosen block by block, the spelling of its integers chosen, too."""
         best = self._found.best
         if self._found.proved(blocks.bound) or best is None:
             return
         usable = [i in blocks.operations or o.is_view for i, o in enumerate(self._found.graph.operations)]
-        chosen = self._of_blocks(time_limit_s, slack, kernels=_kernels_of(best), usable=usable, coarse=False)
+        chosen = self._of_blocks(effort, slack, kernels=_kernels_of(best), usable=usable, coarse=False)
         if chosen is not None:
             self._take(blocks.bound, chosen.operations, chosen.groups)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
+from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph
@@ -19,7 +19,7 @@ _EXHAUSTIVE_TOTAL = 12_000
 _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
 _SHARE_BEFORE_BOUND = 0.3
-"""So much of the time for fusing single programs is left for it where the bound leads to better ones."""
+"""So much of the effort for fusing single programs is left for it where the bound leads to better ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Candidate:
 
 class Candidates:
     """``best``: the cheapest program so far. ``bound_follows``: whether a bound will lead to better ones than those offered
-    first. ``started``: when the time limit began, by `time.perf_counter`."""
+    first. ``effort``: for all of it."""
 
     def __init__(
         self,
@@ -42,33 +42,22 @@ class Candidates:
         target: Target,
         model: CostModel,
         *,
-        started: float,
-        time_limit_s: float,
+        effort: Effort,
         bound_follows: bool,
     ) -> None:
         self.graph = graph
         self.target = target
         self.model = model
-        self.time_limit_s = time_limit_s
+        self.effort = effort
         self.best: Candidate | None = None
         self.prices = ConePrices(graph, model, target)
         self.pool = Pool()
-        self._started = started
         self._bound_follows = bound_follows
         self._coverings: list[Covering] = []
 
-    @property
-    def seconds(self) -> float:
-        """How long the search has taken."""
-        return time.perf_counter() - self._started
-
-    def left(self, share: float) -> float:
-        """A share of the seconds left."""
-        return max(0.0, self.time_limit_s - self.seconds) * share
-
     def proved(self, bound: float) -> bool:
-        """Whether a bound shows that nothing is cheaper than the best."""
-        return self.best is not None and self.best.cost <= bound * (1 + 1e-9)
+        """Whether a bound shows that nothing is cheaper than the best, or not by so much that it is worth more effort."""
+        return self.best is not None and self.best.cost <= bound * (1 + max(1e-9, self.effort.enough))
 
     def offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> Covering | None:
         """Fuses a program, and remembers it if it is the best so far. Returns its kernels, ``None`` if it has none."""
@@ -82,7 +71,7 @@ class Candidates:
                 self.target,
                 self.model,
                 method=method_of(self.target),
-                time_limit_s=max(1.0, self.left(share)),
+                effort=self.effort.part(share),
                 prices=self.prices,
                 pool=self.pool,
                 cones=cones,
@@ -111,8 +100,8 @@ class Candidates:
         return every.truncated
 
     def _cones(self, limit: int, share: float, **limits: int) -> ConePool:
-        deadline = time.perf_counter() + self.left(share)
-        return ConePool(self.graph, self.target, self.prices, limit=limit, deadline=deadline, **limits)
+        part = self.effort.part(share)
+        return ConePool(self.graph, self.target, self.prices, limit=limit, effort=part, **limits)
 
     def improve(self) -> float:
         """Coverings from the pool, which grows around the best program. Returns the bound over the pool."""
@@ -120,13 +109,13 @@ class Candidates:
         for number in range(_ROUNDS):
             known = self.best
             incumbents = [c.kernels for c in self._coverings]
-            found = cover(self.graph, self.pool, self.target, time_limit_s=self.left(0.5), incumbents=incumbents)
+            found = cover(self.graph, self.pool, self.target, effort=self.effort.part(0.5), incumbents=incumbents)
             bound = found.lower_bound
             self._coverings.append(found)
             self.offer(found.choice(self.graph), found.method)
             assert self.best is not None
             if number and known is not None and self.best.cost >= known.cost * (1 - 1e-9):
                 break
-            if self.proved(bound) or self.left(1.0) <= 0:
+            if self.proved(bound) or self.effort.over():
                 break
         return bound

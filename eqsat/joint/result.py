@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
+from eqsat.extract import WorkDone
 from eqsat.lower.selection import Selection
 
 
@@ -30,7 +31,7 @@ class JointSelection:
     holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
     (`eqsat.bounds.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
     each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm.
-    ``method``: the stage that found the program.
+    ``method``: the stage that found the program; ``work``: what the choice took.
     """
 
     choice: dict[int, int]
@@ -44,6 +45,7 @@ class JointSelection:
     bound_scope: str
     method: str
     cones: int
+    work: WorkDone
     seconds: float
     target: Target
     model: CostModel
@@ -56,4 +58,4 @@ class JointSelection:
     @property
     def selection(self) -> Selection:
         """The chosen e-nodes in the form that lowering takes."""
-        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.gap, self.method)
+        return Selection(self.choice, self.cost, self.cost_before, self.lower_bound, self.gap, self.method, self.work)

@@ -15,7 +15,7 @@ from eqsat.cost.model import CostModel, rates_of
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.workers import Workers
+from eqsat.extract import DEFAULT_STEPS, Effort, WorkDone
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.partition import launches
 from eqsat.joint.candidates import WHOLE_POOL, Candidates
@@ -28,8 +28,10 @@ _BLOCKWISE_OPERATIONS = 1_500
 """Larger graphs are bounded block by block first."""
 _COARSE_OPERATIONS = 4_000
 """Blocks of larger graphs are looked at less closely."""
+_STEPS_TO_READ = 60
+"""For each operation of the e-graph: what reading it takes."""
 _LEAST_SHARE = 0.2
-"""Share of the time limit that a search in the pool needs to come to something."""
+"""Share of the limit that a search in the pool needs to come to something."""
 
 
 def select_joint(
@@ -38,7 +40,7 @@ def select_joint(
     model: CostModel,
     target: Target,
     *,
-    time_limit_s: float = 30.0,
+    effort: Effort | None = None,
     additive: Selection | None = None,
     writable: Writable = lambda op, types: True,
 ) -> JointSelection:
@@ -49,20 +51,23 @@ def select_joint(
     in any spelling.
     """
     started = time.perf_counter()
+    given = effort or Effort(DEFAULT_STEPS)
+    effort = given.part(1.0, work=WorkDone())
     gc.collect()
     gc.freeze()  # collections would go over all of the e-graph again and again
     try:
         source = graph_of_snapshot(encoding, snapshot, target, writable)
         bounded = bool(target.templates) and rates_of(model, target) is not None
-        found = Candidates(
-            source.graph, target, model, started=started, time_limit_s=time_limit_s, bound_follows=bounded
-        )
+        effort.spend(_STEPS_TO_READ * len(source.graph.operations))
+        found = Candidates(source.graph, target, model, effort=effort, bound_follows=bounded)
         original = found.offer(original_choice(source, snapshot), "original", WHOLE_POOL)
         if additive is None:
-            additive = select(encoding, snapshot, model, target, time_limit_s=found.left(0.25), writable=writable)
+            additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
         two_phase = found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
         bound, scope = _bounded(found) if bounded else _from_pool(found)
-        return _selection(source, snapshot, found, bound, scope, original, two_phase)
+        given.work.add(effort.work)
+        seconds = time.perf_counter() - started
+        return _selection(source, snapshot, found, bound, scope, original, two_phase, seconds)
     finally:
         gc.unfreeze()
 
@@ -74,14 +79,14 @@ def _bounded(found: Candidates) -> tuple[float, str]:
 
     size = len(found.graph.operations)
     blockwise, coarse = size > _BLOCKWISE_OPERATIONS, size > _COARSE_OPERATIONS
-    with Workers(None if blockwise else 1) as workers:
-        bounding = Bounding(found, workers, blockwise=blockwise, coarse=coarse)
-        relaxed = bounding.bound(FIRST)
-        bound, scope = relaxed or 0.0, "e-graph" if relaxed is not None else "pool"
-        if not found.proved(bound) and (relaxed is None or (_time_is_left(found) and not coarse)):
-            bound, scope = _from_pool(found, relaxed)
-        if scope == "e-graph" and not found.proved(bound) and _time_is_left(found):
-            bound = max(bound, bounding.bound(LATER) or 0.0)
+    given = found.effort.left
+    bounding = Bounding(found, blockwise=blockwise, coarse=coarse)
+    relaxed = bounding.bound(FIRST)
+    bound, scope = relaxed or 0.0, "e-graph" if relaxed is not None else "pool"
+    if not found.proved(bound) and (relaxed is None or (found.effort.left > _LEAST_SHARE * given and not coarse)):
+        bound, scope = _from_pool(found, relaxed)
+    if scope == "e-graph" and not found.proved(bound) and found.effort.left > _LEAST_SHARE * given:
+        bound = max(bound, bounding.bound(LATER) or 0.0)
     return bound, scope
 
 
@@ -100,10 +105,6 @@ def _from_pool(found: Candidates, relaxed: float | None = None) -> tuple[float, 
     return (pooled if single or pooled <= found.best.cost else 0.0), "pool"
 
 
-def _time_is_left(found: Candidates) -> bool:
-    return found.left(1.0) > _LEAST_SHARE * found.time_limit_s
-
-
 def _selection(
     source: SnapshotGraph,
     snapshot: Snapshot,
@@ -112,6 +113,7 @@ def _selection(
     scope: str,
     original: Covering | None,
     two_phase: Covering | None,
+    seconds: float,
 ) -> JointSelection:
     assert found.best is not None
     cost, plan = found.best.cost, found.best.plan
@@ -128,7 +130,8 @@ def _selection(
         bound_scope=scope,
         method=found.best.stage,
         cones=len(found.pool),
-        seconds=found.seconds,
+        work=found.effort.work,
+        seconds=seconds,
         target=found.target,
         model=found.model,
     )

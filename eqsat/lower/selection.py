@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel, Work, at_load, work_of
 from eqsat.cost.target import Target
@@ -12,7 +12,7 @@ from eqsat.egraph.egraph import LEAVES, EGraph, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import ExtractionProblem, ExtractionResult, extract
+from eqsat.extract import Effort, ExtractionProblem, ExtractionResult, WorkDone, extract
 from eqsat.ir.at_load import foldable
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Type
@@ -27,7 +27,7 @@ class Selection:
     """One e-node for each e-class that the program computes; constant classes are not in ``choice``.
 
     ``choice``: class representative -> handle of the chosen e-node. ``cost_before``: price of the original program under
-    the same cost model.
+    the same cost model. ``work``: what the choice took.
     """
 
     choice: dict[int, int]
@@ -36,6 +36,7 @@ class Selection:
     lower_bound: float
     gap: float
     method: str
+    work: WorkDone = field(default_factory=WorkDone)
 
 
 def work_of_enode(egraph: EGraph, handle: int) -> Work:
@@ -127,7 +128,7 @@ def select(
     model: CostModel,
     target: Target,
     *,
-    time_limit_s: float = 30.0,
+    effort: Effort | None = None,
     writable: Writable = lambda op, types: True,
 ) -> Selection:
     """The cheapest program in the snapshot, never dearer than the original.
@@ -160,16 +161,14 @@ def select(
     outputs = [egraph.find(encoding.handles[v]) for v in encoding.graph.outputs]
     roots = tuple(dict.fromkeys(number[c] for c in outputs))
     problem = ExtractionProblem(len(number), node_class, node_children, node_cost, roots)
-    result = extract(
-        problem, time_limit_s=time_limit_s, incumbent=_original_choice(encoding, snapshot, number, by_handle)
-    )
+    result = extract(problem, effort=effort, incumbent=_original_choice(encoding, snapshot, number, by_handle))
     choice = {representatives[c]: node_handle[n] for c, n in result.choice.items() if node_handle[n] >= 0}
     before = sum(price(handle) for handle in encoding.node_handles)
     return _selection(choice, result, before)
 
 
 def _selection(choice: dict[int, int], result: ExtractionResult, before: float) -> Selection:
-    return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method)
+    return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method, result.work)
 
 
 def _original_choice(

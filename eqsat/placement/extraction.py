@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from eqsat.cost.model import CostModel
+from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.extraction import Extraction, Saturated, can_be_written
 from eqsat.fusion import NoKernelError
 from eqsat.ir.devices import device_of
@@ -23,7 +24,7 @@ from eqsat.placement.regions import fuse_regions
 
 
 def extract_placed(
-    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, *, time_limit_s: float = 30.0
+    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, *, effort: Effort | None = None
 ) -> Extraction:
     """Chooses e-nodes and devices together, then fuses what each device computes for its own target.
 
@@ -33,7 +34,8 @@ def extract_placed(
     there, are candidates as well. The candidate that is cheapest when fused is the result; cost and bound are those of fusing
     it (``"placement"``).
     """
-    parts = (saturated, annotated, machine, model, time_limit_s)
+    effort = effort or Effort(DEFAULT_STEPS)
+    parts = (saturated, annotated, machine, model, effort)
     found = _extract(*parts, saturated.writable())
     if not can_be_written(found.program.graph, saturated.form):
         found = _extract(*parts, lambda op, types: False)
@@ -45,26 +47,25 @@ def _extract(
     annotated: Annotated,
     machine: Machine,
     model: CostModel,
-    time_limit_s: float,
+    effort: Effort,
     writable: Writable,
 ) -> Extraction:
     start = time.perf_counter()
     encoding, snapshot = saturated.encoding, saturated.snapshot
     fusing = any(machine.target(d).templates for d in machine.names)
     placing = Placing(encoding, snapshot, annotated, machine, model, writable)
-    placed = placing.best(time_limit_s / 2 if fusing else time_limit_s)
+    placed = placing.best(effort.part(0.5 if fusing else 1.0))
     candidates = [placed]
     if fusing and not any(annotated.nodes):
-        share = time_limit_s / 4 / len(machine.names)
-        candidates += _on_one_device(saturated, placing, placed, machine, model, share, writable)
+        candidates += _on_one_device(saturated, placing, placed, machine, model, effort.part(0.5), writable)
     chosen = time.perf_counter()
     programs = [lower_placement(encoding, snapshot, c, saturated.exactness) for c in candidates]
     program, scope = programs[0], "e-graph"
     choice = {cls: handle for (cls, _), handle in placed.made.items()}
     selection = Selection(choice, placed.cost, placed.cost_before, placed.lower_bound, placed.gap, placed.method)
     if fusing:
-        share = time_limit_s / 2 / len(candidates)
-        plans = [fuse_regions(p, machine, model, time_limit_s=share) for p in programs]
+        share = 1 / len(candidates)
+        plans = [fuse_regions(p, machine, model, effort=effort.part(share)) for p in programs]
         best = min(range(len(plans)), key=lambda i: plans[i].cost)
         fused, placed = plans[best], candidates[best]
         choice = {cls: handle for (cls, _), handle in placed.made.items()}
@@ -76,7 +77,7 @@ def _extract(
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     summary = _summary(program, machine, placed)
     host = machine.target(machine.names[0])
-    return Extraction(host, model, selection, scope, kernels, program, seconds, summary)
+    return Extraction(host, model, selection, scope, kernels, program, seconds, summary, work=effort.work)
 
 
 def _on_one_device(
@@ -85,7 +86,7 @@ def _on_one_device(
     best: Placement,
     machine: Machine,
     model: CostModel,
-    share_s: float,
+    effort: Effort,
     writable: Writable,
 ) -> list[Placement]:
     """For each device with kernels of several operators, what `select_joint` chooses for it, all of it there."""
@@ -97,7 +98,7 @@ def _on_one_device(
         parts = (saturated.encoding, saturated.snapshot, model, target)
         allowed = kernels_of(machine, device, writable)
         try:
-            joint = select_joint(*parts, time_limit_s=share_s, writable=allowed)
+            joint = select_joint(*parts, effort=effort.part(1 / len(machine.names)), writable=allowed)
         except NoKernelError:
             continue
         alone = placing.on_one_device(joint.choice, device, best)

@@ -9,7 +9,6 @@ a copy, since a class is paid once. Copies start where a value was made, so that
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
-from eqsat.extract import ExtractionError, ExtractionProblem, ExtractionResult, extract
+from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
 from eqsat.extract.problem import evaluate_choice
 from eqsat.ir.nominal import nominal
 from eqsat.ir.operator import split_key
@@ -90,14 +89,14 @@ def place(
     machine: Machine,
     model: CostModel,
     *,
-    time_limit_s: float = 30.0,
+    effort: Effort | None = None,
     writable: Writable = lambda op, types: True,
 ) -> Placement:
     """The cheapest choice of e-nodes and devices in the snapshot of ``annotated.graph``, never dearer than the original.
 
     ``writable`` is as in `eqsat.lower.selection.select`. Raises `OptionError` if a value cannot be computed where it must be.
     """
-    return Placing(encoding, snapshot, annotated, machine, model, writable).best(time_limit_s)
+    return Placing(encoding, snapshot, annotated, machine, model, writable).best(effort or Effort(DEFAULT_STEPS))
 
 
 class Placing:
@@ -141,19 +140,18 @@ class Placing:
         self._problem = ExtractionProblem(len(rows.numbers), rows.owner, rows.children, rows.cost, numbers)
         self._index()
 
-    def best(self, time_limit_s: float) -> Placement:
+    def best(self, effort: Effort) -> Placement:
         """The cheapest placement, as `place`."""
         problem, roots = self._problem, self._roots
         original = self._placed(self._original(), self._machine.host)
-        started = time.perf_counter()
         try:
-            relaxed = extract(self._relaxed(roots), time_limit_s=time_limit_s / 4)
+            relaxed = extract(self._relaxed(roots), effort=effort.part(0.25))
             handles = {c: self._enodes[n] for c, n in relaxed.choice.items()}
             candidates = [original, *(self._placed(handles, d) for d in self._machine.names)]
             cost, best = min(((_cost(problem, c), i) for i, c in enumerate(candidates)), default=(math.inf, 0))
             result = extract(
                 problem,
-                time_limit_s=max(0.0, time_limit_s - (time.perf_counter() - started)),
+                effort=effort,
                 incumbent=candidates[best] if cost < math.inf else None,
             )
         except ExtractionError:
@@ -169,7 +167,7 @@ class Placing:
             return None
         if cost == math.inf:
             return None
-        result = ExtractionResult(choice, cost, best.lower_bound, 0.0, False, f"all on {device}", 0.0)
+        result = ExtractionResult(choice, cost, best.lower_bound, 0.0, False, f"all on {device}", WorkDone(), 0.0)
         return self._placement(result, best.cost_before, best.lower_bound)
 
     # ---- what may run where

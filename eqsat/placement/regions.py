@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from eqsat.cost.model import CostModel
+from eqsat.extract import Effort
 from eqsat.fusion import fuse_with_plan, method_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import device_of
@@ -42,7 +43,7 @@ class _Unit:
     device: str
 
 
-def fuse_regions(program: Program, machine: Machine, model: CostModel, *, time_limit_s: float = 30.0) -> FusedRegions:
+def fuse_regions(program: Program, machine: Machine, model: CostModel, *, effort: Effort) -> FusedRegions:
     """Fuses what a placed program computes on each device for the target of that device, by the target's own method."""
     graph = program.graph
     types, constants = dict(graph.types), dict(graph.constants)
@@ -53,8 +54,8 @@ def fuse_regions(program: Program, machine: Machine, model: CostModel, *, time_l
         if not part.graph.nodes:
             continue
         target = machine.target(device)
-        share = time_limit_s / len(machine.names)
-        fused, plan = fuse_with_plan(part, target, model, method=method_of(target), time_limit_s=share)
+        share = effort.part(1 / len(machine.names))
+        fused, plan = fuse_with_plan(part, target, model, method=method_of(target), effort=share)
         cost, bound = cost + plan.cost, bound + plan.lower_bound
         types.update(fused.graph.types)
         constants.update(fused.graph.constants)

@@ -15,7 +15,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
-from eqsat.verification.compare import distance
+from eqsat.verification.compare import bytes_of, distance
 from eqsat.verification.extents import sized
 from eqsat.verification.kernels import KernelCheck
 from eqsat.verification.levels import check_levels, levels_of
@@ -47,6 +47,7 @@ def verify_program(
     feeds: Sequence[Feeds] | None = None,
     quanta: Mapping[str, int] | None = None,
     form: str = "flat",
+    full: bool = False,
     notify: Notify = lambda detail: None,
 ) -> Verification:
     """Checks ``program`` against ``original``, kernel by kernel and end to end, as it will be written in ``form``.
@@ -55,8 +56,8 @@ def verify_program(
     the user's own inputs; by default ``runs`` random ones, with two sizes for each symbolic dimension. A program that
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
     rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
-    run, the program has to agree up to the original's sensitivity at every level (`eqsat.verification.levels`). ``notify`` is
-    told how far it is. Raises `FeedError` if ``feeds`` do not fit.
+    run, the program has to agree up to the original's sensitivity, if ``full`` at every level and on every trial
+    (`eqsat.verification.levels`). ``notify`` is told how far it is. Raises `FeedError` if ``feeds`` do not fit.
     """
     report = Verification()
     for given in feeds or ():
@@ -96,13 +97,14 @@ def verify_program(
         reference = Reference(original, run, trials, seed)
         _compare_outputs(reference, result, exactness, report, failures, notes)
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
+        report.bytes_compared += kernels.bytes
         failures += kernels.failures
         notes += kernels.notes
         del runner, run, result  # and their sessions
         models = (original, original_source), (written, result_source)
         if not interpreted:
             notify("levels")
-            _compare_levels(levels_of(form), models, reference, exactness, seed, report, failures, notes)
+            _compare_levels(form, full, models, reference, exactness, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
 
 
@@ -152,7 +154,7 @@ def verify_models(
         del runner, run, other
         if not interpreted:
             models = (a, runnable(a_source)), (b, runnable(b_source))
-            _compare_levels(levels_of("flat"), models, reference, Exactness.LSB, seed, report, failures, notes)
+            _compare_levels("flat", True, models, reference, Exactness.LSB, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
 
 
@@ -160,7 +162,7 @@ def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Veri
     """Why nothing was compared, and what to do."""
     if runner is not None and runner.notes:  # the runtime does not take the model, so other inputs would not help
         reason = f"{runner.notes[0]}; and with that: {error}"
-        advice = "compare the two where the operators of the model run, or do without (--no-verify)"
+        advice = "compare the two where the operators of the model run, or do without (--verify none)"
     else:
         reason, advice = str(error), inputs.advice()
     return Verification(NOT_RUN, notes=(f"{reason}; {advice}",))
@@ -197,11 +199,13 @@ def _results(
             failures.append(f"run {k + 1}: the result fails: {error}")
             continue
         report.runs += 1
+        report.bytes_compared += sum(map(bytes_of, found.values()))
         yield k, found
 
 
 def _compare_levels(
-    levels: Sequence[str],
+    form: str,
+    full: bool,
     models: tuple[tuple[Graph, Source], tuple[Graph, Source]],
     reference: Reference,
     exactness: Exactness,
@@ -210,8 +214,9 @@ def _compare_levels(
     failures: list[str],
     notes: list[str],
 ) -> None:
-    found = check_levels(levels, *models, reference, exactness, seed)
+    found = check_levels(levels_of(form, full=full), *models, reference, exactness, seed, full=full)
     report.levels = found.errors
+    report.bytes_compared += found.bytes
     failures += found.failures
     notes += found.notes
 

@@ -188,6 +188,11 @@ def distance(reference: Any, result: Any) -> Distance:
     return Distance(largest, float(difference.mean()), relative, moved, size, scale, average)
 
 
+def bytes_of(value: Any) -> int:
+    """Bytes of an array, or of those in a sequence."""
+    return sum(map(bytes_of, value)) if isinstance(value, (list, tuple)) else int(getattr(value, "nbytes", 0))
+
+
 def magnitude_of(reference: np.ndarray) -> float:
     """Largest finite absolute value."""
     if reference.size == 0 or reference.dtype.kind in "OUS":

@@ -20,7 +20,7 @@ from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import DType, Type, type_of_array
 from eqsat.lower.program import Program
-from eqsat.verification.compare import Yardstick
+from eqsat.verification.compare import Yardstick, bytes_of
 from eqsat.verification.counterparts import CounterpartFinder, join
 from eqsat.verification.extents import Sized, sized
 from eqsat.verification.noise import NOISE_RUNS, add_noise
@@ -40,10 +40,12 @@ Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
 
 @dataclass
 class KernelReport:
-    """``checked`` and ``unchanged``: kernels that were run, and kernels that are the original's, literally."""
+    """``checked`` and ``unchanged``: kernels that were run, and kernels that are the original's, literally. ``bytes``: of the
+    values compared."""
 
     checked: int = 0
     unchanged: int = 0
+    bytes: int = 0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -164,6 +166,7 @@ class KernelCheck:
     ) -> None:
         """Runs every region on ``values`` and compares with the values of the original in ``right``."""
         results = self._results(chunk, values)
+        self.report.bytes += sum(bytes_of(results[v]) for r in chunk for v in r.outputs if v in results)
         yardsticks = {
             (r, v): Yardstick(
                 right[self.origin[v]],

@@ -23,7 +23,7 @@ from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.verification.compare import Judgement
+from eqsat.verification.compare import Judgement, bytes_of
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source
 from eqsat.verification.pieces import session_of
@@ -39,15 +39,18 @@ Judgements = Mapping[tuple[int, str], Judgement]
 """By trial and output."""
 
 
-def levels_of(form: str) -> tuple[str, ...]:
-    """The levels at which files of a form are run: those with the runtime's own operators at all, others at either end."""
-    return tuple(LEVELS) if form == "onnxruntime" else ("disable", "all")
+def levels_of(form: str, *, full: bool = False) -> tuple[str, ...]:
+    """The levels at which files of a form are compared: either end, which is where they are run; files with the runtime's own
+    operators at all levels if the comparison is to be ``full``."""
+    return tuple(LEVELS) if full and form == "onnxruntime" else ("disable", "all")
 
 
 @dataclass
 class LevelReport:
-    """``errors``: level -> the largest absolute error of any output and the tolerance of that output."""
+    """``errors``: level -> the largest absolute error of any output and the tolerance of that output. ``bytes``: of the outputs
+    compared."""
 
+    bytes: int = 0
     errors: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -56,17 +59,24 @@ class LevelReport:
 class LevelCheck:
     """Compares a result with its original at some levels. ``open_original`` and ``open_result`` load them.
 
-    ``reference``: the original on every trial. ``exactness``: of the result.
+    ``reference``: the original on every trial. ``exactness``: of the result. ``full``: on every trial, else on one of each size,
+    which is what decides how the runtime fuses.
     """
 
-    def __init__(self, open_original: Open, open_result: Open, reference: Reference, exactness: Exactness) -> None:
+    def __init__(
+        self, open_original: Open, open_result: Open, reference: Reference, exactness: Exactness, *, full: bool = False
+    ) -> None:
         self.open_original = open_original
         self.open_result = open_result
         self.reference = reference
         self.exactness = exactness
         self.report = LevelReport()
         # Fused kernels of the runtime may end the process on empty tensors, where those they replace do not.
-        self._trials = {k: feeds for k, feeds in enumerate(reference.trials) if all(map(np.size, feeds.values()))}
+        shapes: dict[tuple[object, ...], int] = {}
+        for k, feeds in enumerate(reference.trials):
+            if all(map(np.size, feeds.values())):
+                shapes.setdefault((k,) if full else tuple(map(np.shape, feeds.values())), k)
+        self._trials = {k: reference.trials[k] for k in shapes.values()}
 
     def run(self, levels: Sequence[str]) -> LevelReport:
         """Checks each of ``levels``."""
@@ -81,10 +91,13 @@ class LevelCheck:
         except EqsatError as error:
             self._explain(level, error)
             return
+        self.report.bytes += sum(bytes_of(value) for outputs in found.values() for value in outputs.values())
         allowed = max(self.exactness, Exactness.ROUNDING)
-        judged = self._judge(found, self.reference.yardsticks(Exactness.EXACT))
-        if _refusals(judged):  # most often a few ulp do, and no noise has to be run
-            judged = self._judge(found, self.reference.yardsticks(allowed))
+        judged = {
+            (k, name): judgement
+            for k, outputs in found.items()
+            for name, judgement in self.reference.judge(k, outputs, allowed).items()
+        }
         if _refusals(judged):
             judged = self._judge_beside_the_original(level, found, judged)
         worst = max(judged.values(), key=lambda j: j.distance.max_abs, default=None)
@@ -147,6 +160,8 @@ def check_levels(
     reference: Reference,
     exactness: Exactness,
     seed: int = 0,
+    *,
+    full: bool = False,
 ) -> LevelReport:
     """Compares two models, each given as its graph and, if there is one, its file, at ``levels`` of ONNX Runtime.
 
@@ -164,7 +179,7 @@ def check_levels(
                 "half precision was computed in single precision and rounded after every operator, and no level of ONNX"
             )
             return LevelReport(notes=[f"{note} Runtime compared: it does not run the original: {error}"])
-    check = LevelCheck(partial(_open, *original), partial(_open, *result), reference, exactness)
+    check = LevelCheck(partial(_open, *original), partial(_open, *result), reference, exactness, full=full)
     return check.run([level for level in levels if halves or level != "disable"])
 
 

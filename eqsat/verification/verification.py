@@ -20,7 +20,8 @@ class Verification:
     ``not judged`` (rules were used that promise no equality). ``outputs``: by output the largest absolute error over all
     runs, the same relative to the output's largest element, the mean absolute error, and the tolerance of the run with
     the largest error. ``levels``: for each level of ONNX Runtime at which both were run, the largest absolute error of any
-    output and its tolerance. ``failures``: one line for each output and kernel that disagrees.
+    output and its tolerance. ``bytes_compared``: of outputs and of what kernels compute, over all runs. ``failures``: one line
+    for each output and kernel that disagrees.
     """
 
     verdict: str = NOT_RUN
@@ -28,6 +29,7 @@ class Verification:
     outputs: dict[str, dict[str, float]] = field(default_factory=dict)
     kernels_checked: int = 0
     kernels_unchanged: int = 0
+    bytes_compared: int = 0
     levels: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -88,6 +90,7 @@ class Verification:
             },
             "kernels_checked": self.kernels_checked,
             "kernels_unchanged": self.kernels_unchanged,
+            "bytes_compared": self.bytes_compared,
             "levels": {
                 level: {key: value if math.isfinite(value) else str(value) for key, value in entry.items()}
                 for level, entry in self.levels.items()

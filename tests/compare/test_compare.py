@@ -77,13 +77,11 @@ def test_every_cell_of_a_small_comparison(small: eqsat.Comparison) -> None:
 
 
 def test_every_cell_of_a_real_model(real_model: Callable[[str], Path]) -> None:
-    check_cells(
-        eqsat.compare(real_model("squeezenet"), cost=MODELS[:2] + MODELS[3:], target=TARGETS, time_limit_s=10.0)
-    )
+    check_cells(eqsat.compare(real_model("squeezenet"), cost=MODELS[:2] + MODELS[3:], target=TARGETS))
 
 
 def test_targets_that_have_all_kernels_of_another_are_never_worse() -> None:
-    """Also where the time limit stops the search: kernels and bytes do not depend on the rates of the machine."""
+    """Also where a limit stops the search: kernels and bytes do not depend on the rates of the machine."""
     names = ["tensorrt-like", "tensorrt-like-rownorm", "h200"]
     found = eqsat.compare(two_branches(), cost=["kernels", "bytes"], target=names, time_limit_s=0.01)
     for further, model in itertools.product(names[1:], ["kernels", "bytes"]):

@@ -10,16 +10,16 @@ import pytest
 from extraction_instances import Builder, large_problem, merged_matmuls, random_problem
 
 from eqsat.errors import EqsatError, OptionError
-from eqsat.extract import METHODS, ExtractionError, ExtractionProblem, extract
+from eqsat.extract import METHODS, Effort, ExtractionError, ExtractionProblem, extract
 from eqsat.extract.problem import evaluate_choice
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("limit_s", [0.0, 0.3])
-def test_time_limit_is_a_result(method: str, limit_s: float) -> None:
+def test_limit_of_work_is_a_result(method: str, limit_s: float) -> None:
     problem = large_problem(1500, seed=1, upward=0.3)
     started = time.perf_counter()
-    result = extract(problem, method=method, time_limit_s=limit_s)
+    result = extract(problem, method=method, effort=Effort(1e6 * limit_s))
     assert time.perf_counter() - started < limit_s + 5  # generous: the machine may be busy
     _, cost = evaluate_choice(problem, result.choice)
     assert cost == pytest.approx(result.cost)
@@ -27,12 +27,44 @@ def test_time_limit_is_a_result(method: str, limit_s: float) -> None:
     assert result.gap == pytest.approx((result.cost - result.lower_bound) / result.cost)
 
 
+def test_limit_of_work_ends_at_the_same_place_on_a_busy_machine() -> None:
+    problem = large_problem(1500, seed=1, upward=0.3)
+    quiet = [extract(problem, effort=Effort(steps)) for steps in (1e5, 1e6)]
+    assert quiet[0].work.steps < quiet[1].work.steps
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        loaded = [extract(problem, effort=Effort(steps)) for steps in (1e5, 1e6)]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    for a, b in zip(quiet, loaded, strict=True):
+        assert not a.optimal
+        assert (a.choice, a.lower_bound, a.work) == (b.choice, b.lower_bound, b.work)
+
+
+def test_ceiling_in_seconds_is_said_to_have_ended_the_search() -> None:
+    problem = large_problem(300, 1)
+    assert not extract(problem).work.late
+    assert extract(problem, effort=Effort(ceiling_s=0.0)).work.late
+
+
+def test_parts_of_an_effort_count_the_same_work() -> None:
+    effort = Effort(1000)
+    part = effort.part(0.5)
+    part.spend(400)
+    assert (effort.left, part.left) == (600, 100)
+    part.spend(100)
+    assert part.over()
+    assert not effort.over()
+
+
 def test_incumbent_is_never_beaten_by_the_result() -> None:
     for seed in range(6):
         problem = large_problem(300, seed)
         best = extract(problem, method="area")
         for method in METHODS:
-            result = extract(problem, method=method, time_limit_s=0.0, incumbent=best.choice)
+            result = extract(problem, method=method, effort=Effort(0), incumbent=best.choice)
             assert result.cost <= best.cost * (1 + 1e-12)
 
 
@@ -112,8 +144,8 @@ def test_unknown_options() -> None:
     problem = ExtractionProblem(1, [0], [()], [1.0], (0,))
     with pytest.raises(OptionError, match="'magic' does not exist; use one of: auto"):
         extract(problem, method="magic")
-    with pytest.raises(OptionError, match="time limit"):
-        extract(problem, time_limit_s=float("nan"))
+    with pytest.raises(OptionError, match="limit of work"):
+        extract(problem, effort=Effort(float("nan")))
 
 
 def test_same_input_same_choice() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from brute_force import ALL, LIGHT, MODEL, optimum, random_problem, target
 
 from eqsat.cost.target import Target
+from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph
@@ -16,11 +15,11 @@ from eqsat.fusion.graph import FusionGraph
 def solve(graph: FusionGraph, machine: Target, limit: int = 100_000) -> tuple[Covering | None, bool]:
     """The covering, ``None`` where there is none, and whether cones were left out."""
     prices = ConePrices(graph, MODEL, machine)
-    cones = ConePool(graph, machine, prices, limit=limit, deadline=time.perf_counter() + 60.0)
+    cones = ConePool(graph, machine, prices, limit=limit, effort=Effort(60_000_000))
     pool = Pool()
     pool.add(cones.kernels())
     try:
-        return cover(graph, pool, machine, time_limit_s=10.0), cones.truncated
+        return cover(graph, pool, machine, effort=Effort(10_000_000)), cones.truncated
     except NoKernelError:
         return None, cones.truncated
 

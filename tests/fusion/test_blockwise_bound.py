@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from eqsat.bounds.blocks.bound import blockwise_bound
 from eqsat.cost.custom import as_cost_model
 from eqsat.cost.model import CostModel, Rates, find_cost_model
 from eqsat.cost.target import Target
+from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph
@@ -34,7 +34,7 @@ def bounds_and_optima(model: CostModel, machine: Target) -> tuple[list[float], l
     optima: list[float] = []
     for seed in (*range(120), 1022, 1717):
         graph = problem(seed)
-        found = blockwise_bound(graph, machine, model, time_limit_s=10.0)
+        found = blockwise_bound(graph, machine, model, effort=Effort(10_000_000))
         if found is None:
             continue
         best = optimum(graph, machine, model)
@@ -75,15 +75,15 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
         graph = problem(seed)
         prices = ConePrices(graph, model, machine)
         pool = Pool()
-        pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=time.perf_counter() + 10.0).kernels())
+        pool.add(ConePool(graph, machine, prices, limit=100_000, effort=Effort(10_000_000)).kernels())
         try:
-            found = cover(graph, pool, machine, time_limit_s=10.0)
+            found = cover(graph, pool, machine, effort=Effort(10_000_000))
         except NoKernelError:
             continue
         kernels = merge_kernels(graph.restricted(found.choice(graph)), found.kernels, machine, prices)
         price = sum(c.price for c in kernels.values())
         for good in ((), kernels.values()):
-            relaxed = blockwise_bound(graph, machine, model, time_limit_s=10.0, kernels=good)
+            relaxed = blockwise_bound(graph, machine, model, effort=Effort(10_000_000), kernels=good)
             if relaxed is not None:
                 bounded += 1
                 assert relaxed.bound <= price * (1 + 1e-9), seed
@@ -100,19 +100,19 @@ def test_bound_counts_what_kernels_read_of_values_shared_by_blocks(
     for seed in range(90):
         graph = problem(seed, shared)
         prices, pool = ConePrices(graph, model, machine), Pool()
-        pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=time.perf_counter() + 10.0).kernels())
+        pool.add(ConePool(graph, machine, prices, limit=100_000, effort=Effort(10_000_000)).kernels())
         try:
-            kernels = cover(graph, pool, machine, time_limit_s=10.0).kernels.values()
+            kernels = cover(graph, pool, machine, effort=Effort(10_000_000)).kernels.values()
         except NoKernelError:
             continue
-        options: Any = {"time_limit_s": 10.0, "kernels": kernels, "coarse": False}
-        found = blockwise_bound(graph, machine, model, **options)
+        options: Any = {"kernels": kernels, "coarse": False}
+        found = blockwise_bound(graph, machine, model, effort=Effort(10_000_000), **options)
         if found is None:
             continue
         assert found.bound <= optimum(graph, machine, model) * (1 + 1e-9), seed
         with monkeypatch.context() as patched:
             patched.setattr(blockwise, "prices_of_shared", lambda *_: {})
-            free = blockwise_bound(graph, machine, model, **options)
+            free = blockwise_bound(graph, machine, model, effort=Effort(10_000_000), **options)
         assert free is not None
         assert found.bound >= free.bound * (1 - 1e-9)
         closer += found.bound > free.bound * (1 + 1e-9)

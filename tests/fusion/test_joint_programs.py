@@ -16,6 +16,7 @@ from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
+from eqsat.extract import Effort
 from eqsat.fusion import fuse_program
 from eqsat.fusion.partition import method_of
 from eqsat.fusion.program_graph import graph_of_program
@@ -71,7 +72,7 @@ def price(program: Program, cost: str, target: str) -> float:
 def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
     graph = layer()
     encoding, snapshot, classes = saturated(graph)
-    joint = select_joint(encoding, snapshot, find_cost_model(cost), load_target(target), time_limit_s=5.0)
+    joint = select_joint(encoding, snapshot, find_cost_model(cost), load_target(target), effort=Effort(5_000_000))
     assert 0 < joint.lower_bound <= joint.cost * (1 + 1e-9)
     assert joint.cost <= min(joint.cost_two_phase, joint.cost_before) * (1 + 1e-9)
     program = program_of(encoding, snapshot, joint, classes)
@@ -97,8 +98,8 @@ def test_the_original_fused_as_well_as_possible_is_never_cheaper(target: str) ->
     for cost in ("kernels", "bytes", "roofline", "roofline-launch"):
         model = find_cost_model(cost)
         original = lower(plain, before, select(plain, before, model, machine), {})
-        fused = fuse_program(original, machine, model, method=method_of(machine), time_limit_s=2.0)
-        joint = select_joint(encoding, snapshot, model, machine, time_limit_s=2.0)
+        fused = fuse_program(original, machine, model, method=method_of(machine), effort=Effort(2_000_000))
+        joint = select_joint(encoding, snapshot, model, machine, effort=Effort(2_000_000))
         assert joint.cost <= price(fused, cost, target) * (1 + 1e-9), cost
 
 
@@ -106,7 +107,7 @@ def test_the_original_fused_as_well_as_possible_is_never_cheaper(target: str) ->
 def test_fused_programs_pass_verification(target: str) -> None:
     graph = layer()
     encoding, snapshot, classes = saturated(graph)
-    joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target(target), time_limit_s=5.0)
+    joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target(target), effort=Effort(5_000_000))
     program = program_of(encoding, snapshot, joint, classes)
     verification = verify_program(
         graph, program, original_source=None, result_source=None, runs=1, seed=0, feeds=None, quanta={}
@@ -132,7 +133,7 @@ def test_operators_that_cannot_be_written_are_not_chosen() -> None:
     barred = made & {"Split", "Gemm", "Attention"}
     assert barred
     allowed = lambda op, types: op not in barred  # noqa: E731
-    joint = select_joint(encoding, snapshot, model, machine, time_limit_s=5.0, writable=allowed)
+    joint = select_joint(encoding, snapshot, model, machine, effort=Effort(5_000_000), writable=allowed)
     program = program_of(encoding, snapshot, joint, classes)
     assert not barred & set(program.graph.operator_counts())
 

@@ -13,6 +13,7 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target, target_names
 from eqsat.egraph.encode import encode
 from eqsat.egraph.snapshot import take_snapshot
+from eqsat.extract import Effort
 from eqsat.fusion import fuse_program
 from eqsat.fusion.program_graph import graph_of_program
 from eqsat.fusion.work import group_work
@@ -38,7 +39,7 @@ def build(make: Callable[..., Any], **inputs: tuple[int, ...]) -> Graph:
 def unfused(graph: Graph) -> Program:
     encoding = encode(graph)
     snapshot = take_snapshot(encoding.egraph)
-    chosen = select(encoding, snapshot, KERNELS, load_target("launch-count"), time_limit_s=2.0)
+    chosen = select(encoding, snapshot, KERNELS, load_target("launch-count"), effort=Effort(2_000_000))
     return lower(encoding, snapshot, chosen, {})
 
 
@@ -48,7 +49,9 @@ def counts(graph: Graph, target: str) -> tuple[int, int, int]:
     plain = unfused(graph)
     encoding = encode(graph)
     snapshot = take_snapshot(encoding.egraph)
-    joint = program_of(encoding, snapshot, select_joint(encoding, snapshot, KERNELS, machine, time_limit_s=5.0), {})
+    joint = program_of(
+        encoding, snapshot, select_joint(encoding, snapshot, KERNELS, machine, effort=Effort(5_000_000)), {}
+    )
     programs = [fuse_program(plain, machine, KERNELS, method=m) for m in ("tvm", "optimal")]
     for program in (*programs, joint):
         check(program, graph)

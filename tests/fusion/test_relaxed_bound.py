@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from eqsat.cost.custom import as_cost_model
 from eqsat.cost.model import Rates, find_cost_model
 from eqsat.cost.target import Stage, Target, Template
 from eqsat.errors import OptionError
+from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph, Operation
@@ -39,11 +39,13 @@ def test_bound_is_never_above_the_optimum(cost: str | Rates, recompute: frozense
         best = optimum(graph, machine, model)
         if best == float("inf"):
             continue
-        relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        relaxed = relaxed_bound(graph, machine, model, effort=Effort(10_000_000))
         assert relaxed is not None
         bound = relaxed.bound
         for detail in (0, 1):
-            coarser = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=(Attempt(detail, 10_000, 1.0),))
+            coarser = relaxed_bound(
+                graph, machine, model, effort=Effort(10_000_000), attempts=(Attempt(detail, 10_000, 1.0),)
+            )
             assert coarser is not None
             assert coarser.bound <= best * (1 + 1e-9), (seed, detail)
         assert bound <= best * (1 + 1e-9), seed
@@ -57,7 +59,7 @@ def test_bound_holds_for_single_operators_with_views_inside(seed: int, classes: 
     """Where the cheapest kernel around an operator reads a view of what is in memory, or computes a value from a view of it."""
     machine, model = target(LIGHT, 16), find_cost_model("bytes")
     graph = random_problem(seed, classes=classes)
-    relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0, attempts=(Attempt(detail, 10_000, 1.0),))
+    relaxed = relaxed_bound(graph, machine, model, effort=Effort(10_000_000), attempts=(Attempt(detail, 10_000, 1.0),))
     assert relaxed is not None
     assert relaxed.bound <= optimum(graph, machine, model) * (1 + 1e-9)
 
@@ -74,9 +76,9 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
         graph = random_problem(seed, classes=classes)
         prices = ConePrices(graph, model, machine)
         pool = Pool()
-        pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=time.perf_counter() + 10.0).kernels())
+        pool.add(ConePool(graph, machine, prices, limit=100_000, effort=Effort(10_000_000)).kernels())
         try:
-            found = cover(graph, pool, machine, time_limit_s=10.0)
+            found = cover(graph, pool, machine, effort=Effort(10_000_000))
         except NoKernelError:
             continue
         chosen = graph.restricted(found.choice(graph))
@@ -97,7 +99,12 @@ def test_bound_holds_for_kernels_with_several_outputs(cost: str) -> None:
         for detail in (0, 1, 2):
             for good in ((), kernels.values()):
                 relaxed = relaxed_bound(
-                    graph, machine, model, time_limit_s=10.0, kernels=good, attempts=(Attempt(detail, 10_000, 1.0),)
+                    graph,
+                    machine,
+                    model,
+                    effort=Effort(10_000_000),
+                    kernels=good,
+                    attempts=(Attempt(detail, 10_000, 1.0),),
                 )
                 assert relaxed is not None
                 assert relaxed.bound <= price * (1 + 1e-9), (seed, detail)
@@ -113,9 +120,9 @@ def test_cutoff_only_cuts_off(recompute: frozenset[str]) -> None:
         best = optimum(graph, machine, model)
         if best == float("inf"):
             continue
-        free = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        free = relaxed_bound(graph, machine, model, effort=Effort(10_000_000))
         for cutoff in (best, 0.9 * best):
-            cut = relaxed_bound(graph, machine, model, time_limit_s=10.0, cutoff=cutoff)
+            cut = relaxed_bound(graph, machine, model, effort=Effort(10_000_000), cutoff=cutoff)
             assert free is not None
             assert cut is not None
             assert cut.bound <= best * (1 + 1e-7)
@@ -129,7 +136,7 @@ def test_kernels_of_the_relaxed_choice_are_a_covering_or_nothing() -> None:
     for seed in range(60):
         graph = random_problem(seed)
         best = optimum(graph, machine, model)
-        relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+        relaxed = relaxed_bound(graph, machine, model, effort=Effort(10_000_000))
         if best == float("inf") or relaxed is None:
             continue
         choice = {cls: i for cls, members in enumerate(graph.members) for i in members if i in relaxed.operations}
@@ -165,7 +172,7 @@ def test_no_kernel_needs_its_own_values(cost: str) -> None:
     model = find_cost_model(cost)
     graph, machine = _residual(several=True)
     single, machine_of_one = _residual(several=False)
-    relaxed = relaxed_bound(graph, machine, model, time_limit_s=10.0)
+    relaxed = relaxed_bound(graph, machine, model, effort=Effort(10_000_000))
     assert relaxed is not None
     assert relaxed.bound == pytest.approx(optimum(single, machine_of_one, model))
 
@@ -186,7 +193,7 @@ def test_operators_read_early_stages_as_early_inputs() -> None:
             Stage(frozenset(("anchor",)), once=True, required=True),
         )
         machine = replace(target(LIGHT, 16), templates=(Template("masked", "test", stages),))
-        relaxed = relaxed_bound(graph, machine, find_cost_model("bytes"), time_limit_s=10.0)
+        relaxed = relaxed_bound(graph, machine, find_cost_model("bytes"), effort=Effort(10_000_000))
         assert relaxed is not None
         bounds.append(relaxed.bound)
     assert bounds == pytest.approx([6 * 32.0, 4 * 32.0])
@@ -195,13 +202,13 @@ def test_operators_read_early_stages_as_early_inputs() -> None:
 def test_other_machines_have_no_relaxation() -> None:
     graph = random_problem(0)
     machine = replace(target(LIGHT, 16), fusion="post-dominator")
-    assert relaxed_bound(graph, machine, find_cost_model("kernels"), time_limit_s=1.0) is None
-    assert relaxed_bound(graph, target(LIGHT, 16), find_cost_model("flops"), time_limit_s=1.0) is None
+    assert relaxed_bound(graph, machine, find_cost_model("kernels"), effort=Effort(1_000_000)) is None
+    assert relaxed_bound(graph, target(LIGHT, 16), find_cost_model("flops"), effort=Effort(1_000_000)) is None
 
 
 def test_no_time_means_no_bound() -> None:
     machine, model = target(LIGHT, 16), find_cost_model("roofline")
-    assert relaxed_bound(random_problem(0), machine, model, time_limit_s=0.0) is None
+    assert relaxed_bound(random_problem(0), machine, model, effort=Effort(0)) is None
 
 
 @pytest.mark.parametrize(

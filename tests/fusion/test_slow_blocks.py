@@ -24,6 +24,7 @@ from eqsat.bounds.states import ANY
 from eqsat.bounds.views import merge_views
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import Stage, Target, Template
+from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph, Operation
@@ -80,8 +81,8 @@ def with_work(graph: FusionGraph, rng: random.Random) -> FusionGraph:
 def kernels_of(graph: FusionGraph, machine: Target, model: Any) -> list[Cone]:
     pool = Pool()
     prices = ConePrices(graph, model, machine)
-    pool.add(ConePool(graph, machine, prices, limit=100_000, deadline=float("inf")).kernels())
-    return list(cover(graph, pool, machine, time_limit_s=10.0).kernels.values())
+    pool.add(ConePool(graph, machine, prices, limit=100_000, effort=Effort()).kernels())
+    return list(cover(graph, pool, machine, effort=Effort(10_000_000)).kernels.values())
 
 
 @pytest.mark.parametrize("cost", ["roofline", "roofline-launch"])
@@ -101,7 +102,7 @@ def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) 
             kernels = kernels_of(graph, machine, model)
         except NoKernelError:
             continue
-        found = blockwise_bound(graph, machine, model, time_limit_s=10.0, kernels=kernels, coarse=False)
+        found = blockwise_bound(graph, machine, model, effort=Effort(10_000_000), kernels=kernels, coarse=False)
         if found is not None:
             best = optimum(graph, machine, model)
             assert found.bound <= best * (1 + 1e-9), seed
@@ -129,7 +130,7 @@ def test_sums_behind_slow_products_are_no_loss(cost: str) -> None:
     """The kernel around a product computes the sum behind it, which separates two layers, for no more than its operations."""
     graph, machine, model = layers(3), target(LIGHT, 16), find_cost_model(cost)
     found = blockwise_bound(
-        graph, machine, model, time_limit_s=10.0, kernels=kernels_of(graph, machine, model), coarse=False
+        graph, machine, model, effort=Effort(10_000_000), kernels=kernels_of(graph, machine, model), coarse=False
     )
     assert found is not None
     assert found.bound == pytest.approx(optimum(graph, machine, model))
@@ -204,6 +205,6 @@ def test_one_kernel_reads_a_value_shared_by_blocks_once() -> None:
     graph.bytes[0] = 0.0
     users = graph.users()
     mode = mode_of(0, machine.templates[0], False, 2)
-    reach = Reaching(graph, users, machine, mode, lambda *_: True, NoPrerequisites(3)).run(float("inf"))
+    reach = Reaching(graph, users, machine, mode, lambda *_: True, NoPrerequisites(3)).run(Effort())
     readers = Readers(graph, users, [reach], Focus(shared=frozenset((0,))))
     assert readers.kernel(0, 0, mode, ANY) == readers.kernel(0, 1, mode, ANY)

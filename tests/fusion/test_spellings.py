@@ -13,6 +13,7 @@ from eqsat.bounds.bound import relaxed_bound
 from eqsat.bounds.kernels import covering_of, spanned, with_written_signs
 from eqsat.bounds.views import merge_views
 from eqsat.cost.model import find_cost_model
+from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePrices
 from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
@@ -61,13 +62,13 @@ def test_bounds_on_graphs_with_detours_are_never_above_the_optimum(cost: str) ->
     for seed in (*range(60), 5431):
         for recompute in (LIGHT, ALL):
             graph, machine = spiced(seed), target(recompute, 16 if seed % 2 else 3)
-            found = blockwise_bound(graph, machine, model, time_limit_s=20.0)
+            found = blockwise_bound(graph, machine, model, effort=Effort(20_000_000))
             best = optimum(graph, machine, model) if found else float("inf")
             if found is None or best == float("inf"):
                 continue
             assert found.bound <= best * (1 + 1e-9), seed
             compared += 1
-            exact = blockwise_bound(graph, machine, model, time_limit_s=20.0, coarse=False)
+            exact = blockwise_bound(graph, machine, model, effort=Effort(20_000_000), coarse=False)
             choice = spanned(graph, exact.operations, exact.groups) if exact else None
             if exact is not None and choice is not None:
                 choice = with_written_signs(graph, choice, exact.groups)
@@ -142,11 +143,11 @@ def test_bounds_on_spellings_are_never_above_the_optimum(cost: str) -> None:
     compared = 0
     for seed in range(80):
         graph, machine = respelled(seed), target(LIGHT if seed % 3 else ALL, 16 if seed % 2 else 3)
-        found = blockwise_bound(graph, machine, model, time_limit_s=20.0)
+        found = blockwise_bound(graph, machine, model, effort=Effort(20_000_000))
         best = optimum(graph, machine, model) if found else float("inf")
         if found is not None and best < float("inf"):
             assert found.bound <= best * (1 + 1e-9), seed
-            whole = relaxed_bound(graph, machine, model, time_limit_s=20.0, coarse=True)
+            whole = relaxed_bound(graph, machine, model, effort=Effort(20_000_000), coarse=True)
             assert whole is None or whole.bound <= best * (1 + 1e-9), seed
             compared += 1
     assert compared > 10

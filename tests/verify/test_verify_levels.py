@@ -16,6 +16,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.lower.program import Program
 from eqsat.verification import verify_models, verify_program
+from eqsat.verification.feeds import random_feeds
 from eqsat.verification.levels import LevelCheck, levels_of
 from eqsat.verification.pieces import session_of
 from eqsat.verification.reference import Reference
@@ -65,7 +66,9 @@ def dequantising() -> Graph:
 @pytest.mark.usefixtures("dequantising")
 def test_a_result_that_is_right_only_without_optimisation_is_refused(form: str, level: str) -> None:
     graph = bytes_as_weights("Mul")
-    found = verify_program(graph, dequantised_by_operator(graph), form=form)
+    quick = verify_program(graph, dequantised_by_operator(graph), form=form)
+    assert any(failure.startswith("level 'all'") for failure in quick.failures)
+    found = verify_program(graph, dequantised_by_operator(graph), form=form, full=True)
     assert found.verdict == "failed"
     assert all(o["max_abs_error"] == 0 for o in found.outputs.values())
     assert any(failure.startswith(f"level {level!r}") for failure in found.failures)
@@ -103,11 +106,34 @@ def test_a_rewrite_that_is_wrong_all_the_same_is_refused_where_the_runtime_chang
 
 def test_each_form_is_compared_where_it_is_run() -> None:
     assert levels_of("flat") == ("disable", "all")
-    assert levels_of("onnxruntime") == ("disable", "basic", "extended", "all")
+    assert levels_of("onnxruntime") == ("disable", "all")
+    assert levels_of("onnxruntime", full=True) == ("disable", "basic", "extended", "all")
     graph = quantised_chain(layers=2)
     program = Edit(graph).program()
     assert set(verify_program(graph, program).levels) == {"all"}
-    assert set(verify_program(graph, program, form="onnxruntime").levels) == {"basic", "extended", "all"}
+    assert set(verify_program(graph, program, form="onnxruntime").levels) == {"all"}
+    assert set(verify_program(graph, program, form="onnxruntime", full=True).levels) == {"basic", "extended", "all"}
+
+
+def test_inputs_of_equal_shapes_are_run_once_at_a_level_unless_all_of_them_are_asked_for() -> None:
+    graph = quantised_chain(layers=2)
+    feeds = [random_feeds(graph, seed, {}) for seed in range(2)]
+    runs: list[int] = []
+    session = session_of(graph, "disable")
+
+    class Counted:
+        def run(self, given: Any) -> Any:
+            runs.append(1)
+            return session.run(given)
+
+    for full in (False, True):
+        runs.clear()
+        reference = Reference(graph, session.run, feeds)
+        found = LevelCheck(lambda level: Counted(), lambda level: Counted(), reference, Exactness.EXACT, full=full).run(  # type: ignore[arg-type, return-value]
+            ("all",)
+        )
+        assert not found.failures
+        assert len(runs) == 1 + full
 
 
 def test_half_precision_is_compared_without_optimisation_too() -> None:

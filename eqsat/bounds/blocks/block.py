@@ -34,14 +34,14 @@ from eqsat.bounds.states import NONE, Borders
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
-from eqsat.extract import ExtractionProblem, extract
+from eqsat.extract import Effort, ExtractionProblem, extract
 from eqsat.extract.core import Core
 from eqsat.extract.decompose import equal_parts
 from eqsat.extract.knuth import knuth
 from eqsat.fusion.graph import FusionGraph, Operation
 from eqsat.ir.operator import Kind
 
-_TOLL_S = 1.0
+_TOLL_STEPS = 1_000_000
 """Seconds for the least cost of a part of a kernel that computes a separator."""
 
 
@@ -195,7 +195,7 @@ def _least_read(
             cost.append(0.0)
     try:
         return extract(
-            ExtractionProblem(len(graph.members), owner, children, cost, (top,)), time_limit_s=_TOLL_S
+            ExtractionProblem(len(graph.members), owner, children, cost, (top,)), effort=Effort(_TOLL_STEPS)
         ).lower_bound
     except EqsatError:
         return float("inf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from eqsat.bounds.blocks.block import Block, block_of, equal_blocks
 from eqsat.bounds.blocks.gluing import Gluing, Placed, placed
-from eqsat.bounds.blocks.search import BlockSearch, SharedTime
+from eqsat.bounds.blocks.search import BlockSearch, Shares
 from eqsat.bounds.blocks.separators import acyclic_operations, separated
 from eqsat.bounds.blocks.shared_reads import prices_of_shared
 from eqsat.bounds.blocks.slow_kernels import behind_in_single, held_across
@@ -24,10 +23,13 @@ from eqsat.bounds.views import Merged, merge_views, usable_operations
 from eqsat.cost.model import CostModel, Rates, rates_of
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
-from eqsat.extract.workers import Workers
+from eqsat.extract import Effort
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.templates import Cone
 from eqsat.ir.operator import Kind
+
+_STEPS_TO_CUT = 200
+"""For each operation: what the way to the blocks takes."""
 
 _LEAST_BYTES = 0.9
 """Part of the price of a good program that is for bytes, where a bound on those is worth its time."""
@@ -52,24 +54,22 @@ def blockwise_bound(
     target: Target,
     model: CostModel,
     *,
-    time_limit_s: float,
+    effort: Effort,
     kernels: Collection[Cone] = (),
     usable: Sequence[bool] | None = None,
     coarse: bool = True,
     slack: float = 0.0,
-    workers: Workers | None = None,
 ) -> Blockwise | None:
     """A lower bound on the cost of every program and its kernels, ``None`` if the cost model or target has none, if there are
-    no blocks, if time is up, or if the operations of ``kernels`` take too long for a bound on bytes to be of use: then, unless
-    ``coarse``, the graph may be cut only where kernels bound by operations count as what they are.
+    no blocks, if the effort does not suffice, or if the operations of ``kernels`` take too long for a bound on bytes to be of
+    use: then, unless ``coarse``, the graph may be cut only where kernels bound by operations count as what they are.
 
     ``kernels``: those of a good program, which tell what is read by several kernels. ``usable[i]``: whether a program may have
     operation ``i``. ``coarse``: whether spellings of a value are one value (`eqsat.bounds.views`): the problem is much smaller,
     and the bound nearly as good, but the groups may be no program.
     ``slack``: so far may the bound stay below the best, as a part of the price of ``kernels``, in equal parts for all blocks.
-    ``workers``: processes for the blocks.
     """
-    deadline = time.perf_counter() + time_limit_s
+    effort.spend(_STEPS_TO_CUT * len(graph.operations))
     rates = rates_of(model, target)
     if rates is None or rates.view:
         return None
@@ -96,7 +96,7 @@ def blockwise_bound(
         return None
     least = slack * sum(kernel.price for kernel in kernels) / len(blocks)
     chain = _Chain(target, rates, blocks, shared, known, least, exact=not by_bytes)
-    if not chain.search(workers or Workers(1), deadline):
+    if not chain.search(Shares(effort)):
         return None
     groups = chain.groups(merged.graph)
     used = {index for cls in parts.shared for index in merged.graph.members[cls]}
@@ -134,10 +134,10 @@ class _Chain:
         self._keys = equal_blocks(blocks, shared)
         self._found: list[BlockSearch] = []
 
-    def search(self, workers: Workers, deadline: float) -> bool:
-        """Looks at all blocks; whether each has a bound in time."""
+    def search(self, shares: Shares) -> bool:
+        """Looks at all blocks; whether each has a bound then."""
         count = Counter(key for key, _ in self._keys)
-        self._workers, self._times = workers, SharedTime(deadline, workers.count)
+        self._shares = shares
         searches: dict[object, BlockSearch] = {}
         toll = 0.0
         carried: Carried = {}
@@ -145,22 +145,23 @@ class _Chain:
             whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
             search = searches.get(whole)
             if search is None:
-                search = self._search_of(block, toll, carried)
-                if not search.submit(workers, self._times, deadline, count[key] ** 0.5):
-                    workers.drop()
+                search = self._search_of(block, toll, carried, count[key] ** 0.5)
+                if not search.build(shares):
                     return False
                 searches[whole] = search
             self._found.append(search)
             toll, carried = search.toll, search.carried
-        workers.finish()
+        for look in (BlockSearch.look_fast, BlockSearch.look, BlockSearch.look_for_surplus):
+            for search in searches.values():
+                look(search, shares)
         return all(search.bound is not None for search in self._found)
 
-    def _search_of(self, block: Block, toll: float, carried: Carried) -> BlockSearch:
+    def _search_of(self, block: Block, toll: float, carried: Carried, weight: float) -> BlockSearch:
         block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
         near = frozenset(n for c, n in block.classes.items() if c in self._shared)
         heavy = {new: self._known[old] for old, new in block.operations.items() if old in self._known}
         focus = Focus(heavy, near, shared_only=not self._exact)
-        return BlockSearch(block, self._target, self._rates, focus, self._least, exact=self._exact)
+        return BlockSearch(block, self._target, self._rates, focus, self._least, self._exact, weight)
 
     def groups(self, graph: FusionGraph) -> list[ChosenGroup]:
         """The kernels of the blocks, glued together."""
@@ -176,7 +177,7 @@ class _Chain:
         """The bound of all blocks: the better one of two where anchored kernels may be charged for what is lost else."""
         total = _sum(self._found)
         if self._exact and all(search.charges for search in self._found[1:]):
-            total = max(total, _charged(self._found, self._workers, self._times))
+            total = max(total, _charged(self._found, self._shares))
         return total
 
 
@@ -186,15 +187,14 @@ def _sum(found: Sequence[BlockSearch]) -> float:
     return sum(search.bound or 0.0 for search in found) - lost
 
 
-def _charged(found: Sequence[BlockSearch], workers: Workers, times: SharedTime) -> float:
+def _charged(found: Sequence[BlockSearch], shares: Shares) -> float:
     """The bound of all blocks where anchored kernels are charged for what is lost else."""
     lost: dict[BlockSearch, list[float]] = {}
     for below, above in pairwise(found):
         lost.setdefault(above, []).append(below.lost)
     for search, each in lost.items():
         if charge := median_low(each):
-            search.charged(charge, workers, times)
-    workers.finish()
+            search.look_charged(charge, shares)
     return _sum(found)
 
 

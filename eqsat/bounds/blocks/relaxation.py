@@ -16,7 +16,7 @@ from eqsat.bounds.relaxed_templates import Mode, ModeKey, holds_kernels_around
 from eqsat.bounds.states import ANY, NONE, KernelId, Position, Reach, State, Step
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
-from eqsat.extract import ExtractionProblem
+from eqsat.extract import Effort, ExtractionProblem
 
 _FRAGMENT = ReadBy(ANY, NONE, -2)
 """The part of a kernel below a separator that holds no required operator there."""
@@ -26,14 +26,14 @@ class BlockRelaxation(Relaxation):
     """The relaxed problem of a block. Kernels are taken to be bound by operations where they lie within it, or where that is no
     matter beyond (`eqsat.bounds.blocks.slow_kernels`)."""
 
-    def __init__(self, block: Block, target: Target, rates: Rates, focus: Focus, deadline: float) -> None:
+    def __init__(self, block: Block, target: Target, rates: Rates, focus: Focus, effort: Effort) -> None:
         graph, borders = block.graph, block.borders
         self._fastest = block.peak
         self._closed = computed_from_source(block) if borders.source != NONE else frozenset[int]()
         users = graph.users()
         slow = {i: focus.heavy.get(i, is_slow(graph, i, target, rates)) for members in graph.members for i in members}
         heavy = {i: known and self._may_be_slow(block, users, i, target) for i, known in slow.items()}
-        super().__init__(graph, block.prerequisites, target, rates, replace(focus, heavy=heavy), deadline, borders)
+        super().__init__(graph, block.prerequisites, target, rates, replace(focus, heavy=heavy), effort, borders)
         self._peak = self._anchor_peak = self._fastest  # of parts of kernels around anchors elsewhere
         self._toll = block.toll
         self._shared = block.shared

@@ -15,9 +15,9 @@ from eqsat.bounds.blocks.separators import Separated
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
-from eqsat.extract import ExtractionProblem, extract
+from eqsat.extract import Effort, ExtractionProblem, extract
 
-_LIMIT_S = 0.5
+_MOST_STEPS = 500_000
 """Seconds for the least that a kernel reads for one value."""
 
 
@@ -67,6 +67,6 @@ def _least(parts: Separated, cls: int, inside: Collection[int], accepts: frozens
                 cost.append(0.0)
     problem = ExtractionProblem(len(number), owner, children, cost, (number[cls],))
     try:
-        return extract(problem, time_limit_s=_LIMIT_S).lower_bound
+        return extract(problem, effort=Effort(_MOST_STEPS)).lower_bound
     except EqsatError:
         return 0.0
