@@ -3,9 +3,9 @@
     python -m benchmarks.torch_runtimes bert llama --layers 4 --hidden 256 --length 128
 
 Inductor has the weights as constants and joins linear layers of one input (`eqsat.fx.INDUCTOR`): the fair baseline. All take
-turns in one process, on one thread. Kernels are those in Inductor's code, generated ones + calls of libraries, and for
-"eager, ours" those of the target. Errors are largest differences from PyTorch, as a part of the largest output. Exit status 1 if
-one exceeds the tolerance.
+turns in one process on one thread, timed by what they use of the CPU. Kernels are those in Inductor's code, generated ones +
+calls of libraries, and for "eager, ours" those of the target. Errors are largest differences from PyTorch, as a part of the
+largest output. Exit status 1 if one exceeds the tolerance.
 """
 
 # pyright: reportMissingImports=false
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ def measure(name: str, layers: int, settings: dict[str, int], length: int, runs:
             *(lambda s=s: s.run(feeds, outputs) for s in sessions),
         ]
         errors = [largest_error(_tensors(call()), expected) for call in calls]
-        taken = milliseconds(runs, *calls)
+        taken = milliseconds(runs, *calls, clock=time.process_time)
     print(f"{name:<11} ms     ", *(f"{ms:>14.2f}" for ms in taken))
     counts = ["", "", *("{} + {}".format(*k) for k in (kernels_before, kernels_after)), "", ""]
     counts[1] = str(in_torch.program.kernel_count)

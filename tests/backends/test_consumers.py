@@ -80,7 +80,9 @@ def test_every_consumer_names_a_form_a_target_and_rules_that_exist(name: str) ->
         for rule in release.without_rules:
             assert find_rule(rule)
         known = {s.name for s in onnx.defs.get_all_schemas_with_history()}
-        assert known.issuperset((*(release.reads or ()), *(k for k in release.refuses if "::" not in k), *release.avoids))
+        assert known.issuperset(
+            (*(release.reads or ()), *(k for k in release.refuses if "::" not in k), *release.avoids)
+        )
 
 
 @pytest.mark.parametrize(
