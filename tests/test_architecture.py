@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "speed": BASE | {"ir", "frontends", "backends", "cost", "verification", "options", "pipeline"},
     "relax": BASE | {"ir", "frontends", "backends", "lower", "pipeline"},
     "fx": BASE | {"ir", "backends"},
-    "dynamo": BASE | {"frontends", "backends", "options", "pipeline", "fx"},
+    "dynamo": BASE | {"ir", "frontends", "backends", "options", "pipeline", "fx"},
     "engines": BASE | {"ir", "backends", "lower", "relax", "fx"},
     "commands": BASE | {
         "api", "rewrite", "rule_check", "rules", "cost", "extract", "verification", "inspection", "options", "pipeline",
