@@ -80,7 +80,9 @@ def test_every_consumer_names_a_form_a_target_and_rules_that_exist(name: str) ->
         for rule in release.without_rules:
             assert find_rule(rule)
         known = {s.name for s in onnx.defs.get_all_schemas_with_history()}
-        assert known.issuperset((*(release.reads or ()), *(k for k in release.refuses if "::" not in k), *release.avoids))
+        assert known.issuperset(
+            (*(release.reads or ()), *(k for k in release.refuses if "::" not in k), *release.avoids)
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,15 @@ def test_attention_is_one_operator_only_where_the_consumer_reads_it(consumer: st
     assert result.report.verification["verdict"] in ("equal", "within tolerance")
     assert _opset(result) <= most
     assert ("Attention" in _operators(result.to_onnx())) == fused
+
+
+def test_masks_that_a_release_applies_wrongly_are_not_handed_to_it() -> None:
+    heads, mask = tensor_type(DType.FLOAT, (2, 8, 64)), tensor_type(DType.FLOAT, (2, 1, 8, 8))
+    old, new = find_consumer("onnxruntime=1.20"), find_consumer("onnxruntime=1.22")
+    with_mask = (heads, heads, heads, None, None, mask)
+    assert old.takes("com.microsoft::MultiHeadAttention", with_mask[:3])
+    assert not old.takes("com.microsoft::MultiHeadAttention", with_mask)
+    assert new.takes("com.microsoft::MultiHeadAttention", with_mask)
 
 
 def test_without_a_consumer_the_file_loads_in_every_supported_runtime_and_the_report_says_what_that_withholds() -> None:
