@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from eqsat.sources import load
 
 import eqsat
 from eqsat.errors import EqsatError
+from eqsat.frontends import load
 from eqsat.options import Options
 from eqsat.speed.bench import feeds_of
 from eqsat.verification.compare import distance

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from eqsat.backends.consumer import Consumer
+from eqsat.backends.consumer import Consumer, find_consumer
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
@@ -34,7 +34,8 @@ class Saturated:
     """A saturated e-graph with what extraction must know besides.
 
     ``exactness``: class of each rule by name. ``domains``: domains beside the default one whose operators the program may
-    use. ``form``: of the file to be written; ``reader``: what will read it, if that was said.
+    use. ``form``: of the file to be written; ``reader``: what will read it, by default the installed ONNX
+    Runtime.
     """
 
     encoding: Encoding
@@ -60,11 +61,11 @@ class Saturated:
         from eqsat.backends.onnx_form import may_hold
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 
-        graph, reader = self.encoding.graph, self.reader
+        graph, reader = self.encoding.graph, self.reader or find_consumer("onnxruntime")
         holds = cache(lambda op: may_hold(graph, op))
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
-            if key in expanded or (reader is not None and not reader.takes(key, types)):
+            if key in expanded or not reader.takes(key, types):
                 return False
             domain, op = split_key(key)
             if not domain:

@@ -134,6 +134,15 @@ def test_attention_is_one_operator_only_where_the_consumer_reads_it(consumer: st
     assert ("Attention" in _operators(result.to_onnx())) == fused
 
 
+def test_masks_that_a_release_applies_wrongly_are_not_handed_to_it() -> None:
+    heads, mask = tensor_type(DType.FLOAT, (2, 8, 64)), tensor_type(DType.FLOAT, (2, 1, 8, 8))
+    old, new = find_consumer("onnxruntime=1.20"), find_consumer("onnxruntime=1.22")
+    with_mask = (heads, heads, heads, None, None, mask)
+    assert old.takes("com.microsoft::MultiHeadAttention", with_mask[:3])
+    assert not old.takes("com.microsoft::MultiHeadAttention", with_mask)
+    assert new.takes("com.microsoft::MultiHeadAttention", with_mask)
+
+
 def test_without_a_consumer_the_file_loads_in_every_supported_runtime_and_the_report_says_what_that_withholds() -> None:
     result = eqsat.optimize(_attention(), form="flat")
     assert _opset(result) <= releases_of("onnxruntime")[0].opset
