@@ -110,11 +110,12 @@ def test_a_result_that_could_not_be_verified_is_written_and_the_status_is_3(tmp_
     assert "not verified, though" in done.stderr
     assert "Rotate" in done.stderr
     assert "not run" in done.stdout
-    assert "--no-verify" in done.stdout
+    assert "--verify none" in done.stdout
     quiet = _eqsat("optimize", custom, "-q")
     assert (quiet.returncode, quiet.stdout) == (3, "")
     assert "not verified" in quiet.stderr
     assert _eqsat("optimize", custom, "-o", out, "--no-verify").returncode == 0
+    assert _eqsat("optimize", custom, "-o", out, "--verify", "none").returncode == 0
     compared = _eqsat("verify", custom, custom)
     assert compared.returncode == 3
     assert "The models were not compared." in compared.stdout

@@ -18,9 +18,8 @@ from eqsat.extract.problem import evaluate_choice
 @pytest.mark.parametrize("limit_s", [0.0, 0.3])
 def test_limit_of_work_is_a_result(method: str, limit_s: float) -> None:
     problem = large_problem(1500, seed=1, upward=0.3)
-    started = time.perf_counter()
     result = extract(problem, method=method, effort=Effort(1e6 * limit_s))
-    assert time.perf_counter() - started < limit_s + 5  # generous: the machine may be busy
+    assert result.work.steps < 1e6 * (limit_s + 0.5)
     _, cost = evaluate_choice(problem, result.choice)
     assert cost == pytest.approx(result.cost)
     assert 0 <= result.lower_bound <= result.cost
