@@ -52,7 +52,6 @@ KEYS = [
     "constant_bytes_before",
     "constant_bytes_after",
     "needs",
-    "withheld",
     "counted_only",
     "opaque",
     "eclasses",
@@ -69,6 +68,7 @@ KEYS = [
     "bodies",
     "missed",
     "assumed",
+    "withheld",
     "predicted_s_before",
     "predicted_s_after",
 ]
