@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 VERIFICATION = ("quick", "full", "none")
 
-ANSWER_STEPS, PROOF_STEPS = 30 * STEPS_PER_SECOND, 60 * STEPS_PER_SECOND
+ANSWER_STEPS, PROOF_STEPS = 60 * STEPS_PER_SECOND, 120 * STEPS_PER_SECOND
 """The work that an extraction may take for a good program, and for a proof of how good it is."""
 
 ENOUGH = 1e-3
