@@ -149,8 +149,8 @@ def permutations_composed_the_wrong_way(m: Match) -> Term:
 
 @mutant("compose_slices")
 def inner_step_forgotten(m: Match) -> Term:
-    inner = movement.slice_ranges(m.x, m.s, m.t, m.a, m.b)
-    for axis, outer in movement.slice_ranges(m.n, m.u, m.v, m.e, m.f).items():
+    inner = movement.taken(m.x, m.s, m.t, m.a, m.b)
+    for axis, outer in movement.taken(m.n, m.u, m.v, m.e, m.f).items():
         start = inner.get(axis, range(1)).start + outer.start
         inner[axis] = range(start, start + len(outer) * outer.step, outer.step)
     return movement.slice_term(m.x, inner)
