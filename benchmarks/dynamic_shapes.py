@@ -27,7 +27,7 @@ import eqsat
 from benchmarks.inflate import MODELS, inflate
 from eqsat.report import Report
 
-SIZES = {"batch": 2, "seq": 16, "past": 8, "total": 24}
+SIZES = {"batch": 2, "seq": 16, "past": 8, "total": 24, "height": 16, "width": 16}
 PRODUCTS = ("MatMul", "Gemm")
 FORMS: dict[str, dict[str, Any]] = {"flat": {"form": "flat", "cost": "kernels"}, "onnxruntime": {}}
 LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")
