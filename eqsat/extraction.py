@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from eqsat.backends.consumer import Consumer, find_consumer
+from eqsat.backends.consumer import Consumer, at_any_opset, find_consumer, most_opset
+from eqsat.backends.onnx_needs import withheld_operators
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
@@ -27,6 +28,9 @@ from eqsat.lower.selection import Selection, Writable, select
 
 ChosenKernel = tuple[int, frozenset[int]]
 """Class that a kernel computes, and the handles of its e-nodes."""
+
+_WORTH_AN_OPSET = 0.05
+"""How much more a program must cost, as a part of what it costs at a newer opset, before the file gets that opset unasked."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class Extraction:
     ``bound_scope``: what the lower bound of ``selection`` ranges over (docs/report.md). ``kernels``: the kernels chosen, views
     included; ``launches_before``: how many the original has, 0 if not known. ``seconds``: of the stages ``extract`` and
     ``lower``. ``placement``: where things are, on a machine of several devices (docs/report.md). ``work``: what the
-    choice took.
+    choice took. ``passed_opset``: where the program is of a newer opset than every supported release of ONNX Runtime loads, that
+    opset and the ``cost`` of the best program there.
     """
 
     target: Target
@@ -95,6 +100,7 @@ class Extraction:
     placement: dict[str, Any] = field(default_factory=dict)
     launches_before: int = 0
     work: WorkDone = field(default_factory=WorkDone)
+    passed_opset: dict[str, float] = field(default_factory=dict)
 
     @property
     def target_name(self) -> str:
@@ -120,11 +126,24 @@ class Extraction:
 
 
 def extract_program(
-    saturated: Saturated, target: Target, model: CostModel, *, effort: Effort | None = None
+    saturated: Saturated, target: Target, model: CostModel, *, effort: Effort | None = None, again: Effort | None = None
 ) -> Extraction:
     """The cheapest program for ``target`` under ``model``, operator by operator, or together with its kernels where the target
-    has kernels of several."""
-    effort = effort or Effort(DEFAULT_STEPS)
+    has kernels of several. With the effort for ``again``, of a newer opset than the file should have if that costs much less."""
+    found = _extract_at_limit(saturated, target, model, effort or Effort(DEFAULT_STEPS))
+    graph = saturated.encoding.graph
+    if again is None or not withheld_operators(graph, saturated.encoding.egraph.made_by_rules()):
+        return found
+    raised = replace(saturated, encoding=replace(saturated.encoding, graph=at_any_opset(graph)), _writable={})
+    newer = _extract_at_limit(raised, target, model, again)
+    for stage, spent in found.seconds.items():
+        newer.seconds[stage] += spent
+    if newer.selection.cost * (1 + _WORTH_AN_OPSET) > found.selection.cost:
+        return replace(found, seconds=newer.seconds)
+    return replace(newer, passed_opset={"opset": most_opset(graph), "cost": found.selection.cost})
+
+
+def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, effort: Effort) -> Extraction:
     found = _extract(saturated, target, model, effort, saturated.writable(target.expanded))
     if can_be_written(found.program.graph, saturated.form):
         return found

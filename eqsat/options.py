@@ -132,6 +132,11 @@ class Options:
         """Names of rules that are not used: those not wanted, and those that gain the consumer nothing."""
         return (*self.disabled_rules, *(self.reader.without_rules if self.reader is not None else ()))
 
+    @property
+    def limits_file(self) -> bool:
+        """Whether something was said about the opset of the file."""
+        return self.opset is not None or self.reader is not None
+
     def limited(self, graph: Graph) -> Graph:
         """``graph``, which the file of the result may not be newer than is allowed for."""
         return limit_file(graph, self.opset, self.reader)

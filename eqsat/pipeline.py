@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from eqsat.backends.consumer import most_opset
 from eqsat.backends.onnx_needs import check_readable, needs_of, withheld_operators
 from eqsat.bodies import Bodies, Optimise, judged, optimize_bodies
 from eqsat.budget import within_budget
@@ -160,7 +161,8 @@ def _optimized(
     notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
     effort = chosen.effort()
     if machine is None or growth.annotated is None:
-        extraction = extract_program(growth.saturated, target, model, effort=effort)
+        again = None if chosen.limits_file else chosen.effort(effort.work)
+        extraction = extract_program(growth.saturated, target, model, effort=effort, again=again)
     else:
         from eqsat.placement import extract_placed
 
@@ -185,7 +187,8 @@ def _optimized(
 def _optimize_body(notify: Progress) -> Optimise:
     def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
         notify("bodies", graph.name)
-        result = optimize(graph, **vars(options))
+        asked = vars(options) if options.limits_file else {**vars(options), "opset": most_opset(graph)}
+        result = optimize(graph, **asked)
         return result.program, result.report
 
     return optimise
@@ -253,7 +256,8 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         constant_bytes_before=constant_bytes(graph),
         constant_bytes_after=constant_bytes(program.graph),
         needs=needs_of(program.graph, graph, options.file_form),
-        withheld=withheld_operators(graph, {n.op for n in egraph.nodes if n.rule and not n.domain}),
+        withheld={} if extraction.passed_opset else withheld_operators(graph, egraph.made_by_rules()),
+        passed_opset=extraction.passed_opset,
         counted_only=bool(extraction.target.templates) and not extraction.placement,
         opaque=opaque_counts(program.graph),
         eclasses=egraph.class_count,
@@ -265,7 +269,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         predicted_s_before=seconds[0],
         predicted_s_after=seconds[1],
         work={
-            "saturation": {"enodes": len(egraph.nodes), "rounds": saturation.iterations},
+            "saturation": saturation.work,
             "extraction": vars(extraction.work),
         },
         unverified_rules=sorted(r.name for r in growth.rules if r.unverified and matches[r.name]),

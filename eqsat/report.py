@@ -91,6 +91,7 @@ class Report:
     missed: dict[str, dict[str, int]] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
     withheld: dict[str, int] = field(default_factory=dict)
+    passed_opset: dict[str, float] = field(default_factory=dict)
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

@@ -72,6 +72,9 @@ def details(report: Report) -> str:
 
 def _withheld(report: Report) -> str:
     listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
+    if report.passed_opset:
+        opset, cost = int(report.passed_opset["opset"]), report.passed_opset["cost"]
+        return f"with --opset {opset}, for older readers, the cost is {_number(cost)} {report.cost_unit}"
     return f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)" if listed else ""
 
 

@@ -325,7 +325,7 @@ def test_values_to_keep_and_limits(tmp_path: Path) -> None:
     assert result.program.graph.outputs == ("y", "x")
     assert result.report.bodies["optimised"] == 2
     spent = eqsat.optimize(source, node_limit=1)
-    assert sum(n for reason, n in spent.report.bodies["kept"].items() if "limits" in reason) == 1
+    assert sum(n for reason, n in spent.report.bodies["kept"].items() if "limit of e-nodes" in reason) == 1
 
 
 def test_a_wrong_body_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

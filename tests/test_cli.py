@@ -356,7 +356,7 @@ def test_extract_reads_files_of_the_extraction_gym(tmp_path: Path) -> None:
     }
     (tmp_path / "graph.json").write_text(json.dumps(data))
     found = json.loads(_eqsat("extract", tmp_path / "graph.json", "--json", "-").stdout)
-    assert found.keys() == {"cost", "lower_bound", "gap", "seconds", "method", "nodes"}
+    assert found.keys() == {"cost", "lower_bound", "gap", "seconds", "work", "method", "nodes"}
     assert (found["cost"], found["lower_bound"], sorted(found["nodes"])) == (6, 6, ["leaf", "shared", "via"])
     assert "proved optimal" in _eqsat("extract", tmp_path / "graph.json").stdout
     (tmp_path / "bad.json").write_text("{}")

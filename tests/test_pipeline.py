@@ -69,6 +69,7 @@ KEYS = [
     "missed",
     "assumed",
     "withheld",
+    "passed_opset",
     "predicted_s_before",
     "predicted_s_after",
 ]

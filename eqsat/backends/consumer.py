@@ -215,3 +215,15 @@ def limit_file(graph: Graph, opset: int | None, reader: Consumer | None) -> Grap
     own = envelope.opset if known else min(envelope.opset, most)
     newest = reader.ir_version if reader is not None else NO_LIMIT
     return replace(graph, envelope=replace(envelope, opset=own, most_opset=most, most_ir_version=newest))
+
+
+def most_opset(graph: Graph) -> int:
+    """The newest opset that the file of a graph may have."""
+    return graph.envelope.most_opset if isinstance(graph.envelope, Envelope) else OPSET
+
+
+def at_any_opset(graph: Graph) -> Graph:
+    """The graph, whose file may have any opset that the installed ONNX Runtime takes."""
+    if not isinstance(graph.envelope, Envelope):
+        return graph
+    return replace(graph, envelope=replace(graph.envelope, most_opset=OPSET))

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from eqsat.backends.consumer import newest_opset, settled_opset
+from eqsat.backends.consumer import most_opset, newest_opset, settled_opset
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
@@ -106,7 +106,7 @@ def choose_form(graph: Graph) -> Form:
 
 
 def _first_form(graph: Graph) -> Form:
-    source, most = _source(graph), _most(graph)
+    source, most = _source(graph), most_opset(graph)
     opset = min(source, most)
     if opset < source and isinstance(graph.envelope, Envelope) and graph.envelope.functions:
         raise OutputError(f"the model has functions, written for its opset {source}; it cannot be written at {opset}")
@@ -134,11 +134,6 @@ def _first_form(graph: Graph) -> Form:
 def _source(graph: Graph) -> int:
     """The opset that the graph came with; of one that came with none, the newest."""
     return graph.envelope.opset if isinstance(graph.envelope, Envelope) else newest_opset()
-
-
-def _most(graph: Graph) -> int:
-    """The newest opset that the file may have."""
-    return graph.envelope.most_opset if isinstance(graph.envelope, Envelope) else OPSET
 
 
 def _lowered(graph: Graph, opset: int) -> Form | None:
@@ -205,7 +200,7 @@ def may_hold(graph: Graph, op: str) -> bool:
     as they are, must still mean the same there."""
     source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
     first = first_version(op)
-    if first > _most(graph):
+    if first > most_opset(graph):
         return False
     if first <= source:
         opset = _with_kernel(op, source)

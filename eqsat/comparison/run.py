@@ -137,7 +137,8 @@ class Growths:
         self.notify: Progress = progress or (lambda stage, detail: None)
         self.notify("load", "")
         start = time.perf_counter()
-        self.graph = options.limited(load(source, **options.reading))
+        graph = load(source, **options.reading)
+        self.graph = options.limited(graph) if options.limits_file else graph
         self.load_seconds = time.perf_counter() - start
         self._options = options
         self._known: dict[RuleScope, tuple[list[str], Growth]] = {}

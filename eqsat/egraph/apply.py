@@ -23,6 +23,8 @@ class RuleApplier:
         self._seen: defaultdict[tuple[str, tuple[str, ...]], set[tuple[object, ...]]] = defaultdict(set)
         self._found: dict[str, set[Hashable]] = {}
         self.reasons: dict[tuple[str, str], int] = {}
+        self.work = {"offered": 0, "tried": 0, "built": 0}
+        """Matches that egglog found, those whose conditions were evaluated, and right sides built, those of group rules too."""
         self._view = EGraphView(egraph)
         self._looks: dict[str, Look] = {}
         self._lively: set[str] = set()
@@ -34,6 +36,7 @@ class RuleApplier:
 
     def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
         """Whether the rule held at this match and told the e-graph something new."""
+        self.work["offered"] += 1
         egraph = self._egraph
         find = egraph.find
         bound = [find(row[column]) for _, column in query.bindings]
@@ -55,6 +58,7 @@ class RuleApplier:
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph
+        self.work["tried"] += 1
         before = len(egraph.nodes)
         try:
             match.check(rule.conditions)
@@ -64,6 +68,7 @@ class RuleApplier:
             return False
         if term is None:
             return False
+        self.work["built"] += 1
         handle = egraph.add_term(term, rule.name)
         if egraph.find(handle) == egraph.find(match.root.handle):
             return len(egraph.nodes) > before
@@ -122,6 +127,7 @@ class RuleApplier:
                 look, partial(self._count, rule.name), self._found.setdefault(rule.name, set())
             )
         ]
+        self.work["built"] += len(found)
         self._looks.update(looks)
         changed = False
         for name, ref, term, look in found:

@@ -169,6 +169,10 @@ class EGraph:
         """The representatives of all e-classes, oldest first."""
         return (h for h in range(len(self.nodes)) if self._parent[h] == h)
 
+    def made_by_rules(self) -> set[str]:
+        """Operators of the default domain that rules made."""
+        return {node.op for node in self.nodes if node.rule and not node.domain}
+
     @property
     def class_count(self) -> int:
         return len(self._members)

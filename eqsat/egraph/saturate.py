@@ -43,7 +43,7 @@ class Saturation:
     """What happened: the reason for stopping, iterations run, and by rule the number of matches that changed something.
 
     ``reasons``: (rule, why it did not apply) -> at how many matches. ``misses``: structure -> why something that looks like it is
-    none -> how often, at the end.
+    none -> how often, at the end. ``work``: what was done, counted.
     """
 
     stop_reason: StopReason
@@ -52,6 +52,7 @@ class Saturation:
     matches: dict[str, int] = field(default_factory=dict)
     reasons: dict[tuple[str, str], int] = field(default_factory=dict)
     misses: dict[str, dict[str, int]] = field(default_factory=dict)
+    work: dict[str, int] = field(default_factory=dict)
 
 
 def saturate(
@@ -76,7 +77,9 @@ def saturate(
     iteration = 0
 
     def done(reason: StopReason) -> Saturation:
-        return Saturation(reason, iteration, time.perf_counter() - start, matches, applier.reasons, _counted(applier))
+        work = {"enodes": len(egraph.nodes), "rounds": iteration, **applier.work}
+        seconds = time.perf_counter() - start
+        return Saturation(reason, iteration, seconds, matches, applier.reasons, _counted(applier), work)
 
     def exceeded() -> StopReason | None:
         if time.perf_counter() > deadline:

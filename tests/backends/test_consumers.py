@@ -28,14 +28,15 @@ def _model(
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
 
 
-def _attention(opset: int = 14) -> onnx.ModelProto:
-    """Self-attention, written out."""
+def _attention(opset: int = 14, then: int = 0) -> onnx.ModelProto:
+    """Self-attention, written out, and ``then`` so many operators that nothing is made of."""
     nodes = [
         make("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]),
         make("MatMul", ["x", "t"], ["scores"]),
         make("Mul", ["scores", "scale"], ["scaled"]),
         make("Softmax", ["scaled"], ["weights"], axis=-1),
-        make("MatMul", ["weights", "x"], ["y"]),
+        make("MatMul", ["weights", "x"], ["y" if not then else "y0"]),
+        *(make(("Sin", "Cos")[i % 2], [f"y{i}"], [f"y{i + 1}" if i + 1 < then else "y"]) for i in range(then)),
     ]
     return _model(nodes, {"scale": np.array(0.125, np.float32)}, opset, (1, 4, 16, 64))
 
@@ -144,13 +145,24 @@ def test_masks_that_a_release_applies_wrongly_are_not_handed_to_it() -> None:
 
 
 def test_without_a_consumer_the_file_loads_in_every_supported_runtime_and_the_report_says_what_that_withholds() -> None:
-    result = eqsat.optimize(_attention(), form="flat")
+    result = eqsat.optimize(_attention(then=200), form="flat")
     assert _opset(result) <= releases_of("onnxruntime")[0].opset
     assert result.report.withheld == {"Attention": 23}
     assert "Attention (23)" in str(result.report)
-    newer = eqsat.optimize(_attention(), form="flat", opset=23)
+    newer = eqsat.optimize(_attention(then=200), form="flat", opset=23)
     assert _opset(newer) == 23
     assert not newer.report.withheld
+
+
+def test_where_that_costs_much_the_opset_is_raised_and_the_report_says_so() -> None:
+    settled = releases_of("onnxruntime")[0].opset
+    result = eqsat.optimize(_attention(), form="flat")
+    older = eqsat.optimize(_attention(), form="flat", opset=settled)
+    assert _opset(result) == 23
+    assert not result.report.withheld
+    assert result.report.passed_opset == {"opset": settled, "cost": older.report.cost_after}
+    assert older.report.cost_after > 1.05 * result.report.cost_after
+    assert f"--opset {settled}" in str(result.report)
 
 
 def test_a_model_that_is_newer_than_the_supported_runtimes_stays_as_new_as_it_is() -> None:

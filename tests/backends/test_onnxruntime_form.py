@@ -127,7 +127,7 @@ def test_the_command_line_writes_the_form_and_reports_the_operators(tmp_path: Pa
     source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
     save_onnx(PROGRAMS["convolutions"][0], source)
     done = CliRunner().invoke(
-        app, ["optimize", str(source), "-o", str(target), "--form", "onnxruntime", "--cost", "kernels"]
+        app, ["optimize", str(source), "-o", str(target), "--form", "onnxruntime", "--cost", "kernels", "-v"]
     )
     assert done.exit_code == 0, done.output
     assert "com.microsoft::FusedGemm" in done.output
