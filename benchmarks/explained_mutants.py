@@ -52,6 +52,26 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "omission: (Un)?[Ss]queeze left out at root|operands: Concat with its first two operands swapped at 1",
     ),
     (
+        "a list of extents in another order is the same list, or gives a type that could not be merged",
+        "view_instead_of_gathering_flat",
+        "constant: int64 constant reversed at 1",
+    ),
+    (
+        "where the order of the elements is open, it may be the sorted one",
+        "topk_of_integers",
+        "attribute: TopK.sorted changed by one at 0",
+    ),
+    (
+        "the last row takes what the equal rows before it leave, if it holds that",
+        "multiply_integers_(and|with)_rows_of_bias",
+        r"sign: operand negated at 3\.1(\.0)+\.1\.0\.1",
+    ),
+    (
+        "only tf_crop_and_resize reads the value, and the rule leaves that alone",
+        "move_dequantize_behind_resize",
+        "attribute: Resize.extrapolation_value negated at 0",
+    ),
+    (
         "unsigned weights without a zero point are too seldom among the instances",
         "convolve_integers",
         "constant: uint8 constant plus one in its first element at 5",

@@ -266,7 +266,8 @@ def _changes_of_operator(term: Apply) -> Iterator[Change]:
         )
     for name, value in term.attributes.items():
         for how, changed in _changed_values(name, value):
-            attributes = term.attributes.updated(**{name: changed})
+            with np.errstate(over="ignore"):
+                attributes = term.attributes.updated(**{name: changed})
             yield "attribute", f"{term.op}.{name}", how, replace(term, attributes=attributes)
     if term.op in _SIMILAR:
         yield "operator", term.op, f"replaced by {_SIMILAR[term.op]}", replace(term, op=_SIMILAR[term.op])
