@@ -1,4 +1,4 @@
-"""WorkDone counted where it is done: a limit on it ends a search at the same place on every machine, quiet or busy."""
+"""Work, counted where it is done: a limit on it ends a search at the same place on every machine, quiet or busy."""
 
 from __future__ import annotations
 
