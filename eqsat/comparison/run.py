@@ -87,7 +87,7 @@ def compare(
 
 
 def _distinct(
-    cost: Sequence[str | CostModel | CostFunction], target: Sequence[str | Target], chosen: Options
+    cost: Sequence[str | CostModel | CostFunction | Rates], target: Sequence[str | Target], chosen: Options
 ) -> tuple[dict[str, CostModel], dict[str, Target]]:
     """Cost models and targets by name. Raises `OptionError` where two have the same."""
     models = {model.name: model for model in map(as_cost_model, _several("cost", cost))}
