@@ -130,17 +130,21 @@ def extract_program(
 ) -> Extraction:
     """The cheapest program for ``target`` under ``model``, operator by operator, or together with its kernels where the target
     has kernels of several. With the effort for ``again``, of a newer opset than the file should have if that costs much less."""
-    found = _extract_at_limit(saturated, target, model, effort or Effort(DEFAULT_STEPS))
-    graph = saturated.encoding.graph
+    effort, graph = effort or Effort(DEFAULT_STEPS), saturated.encoding.graph
     if again is None or not withheld_operators(graph, saturated.encoding.egraph.made_by_rules()):
-        return found
+        return _extract_at_limit(saturated, target, model, effort)
     raised = replace(saturated, encoding=replace(saturated.encoding, graph=at_any_opset(graph)), _writable={})
-    newer = _extract_at_limit(raised, target, model, again)
-    for stage, spent in found.seconds.items():
-        newer.seconds[stage] += spent
+    newer = _extract_at_limit(raised, target, model, effort)
+    if not withheld_operators(graph, {n.op for n in newer.program.graph.nodes if not n.domain}):
+        return newer
+    found = _extract_at_limit(saturated, target, model, again)
+    for stage, spent in newer.seconds.items():
+        found.seconds[stage] += spent
     if newer.selection.cost * (1 + _WORTH_AN_OPSET) > found.selection.cost:
-        return replace(found, seconds=newer.seconds)
-    return replace(newer, passed_opset={"opset": most_opset(graph), "cost": found.selection.cost})
+        return found
+    return replace(
+        newer, seconds=found.seconds, passed_opset={"opset": most_opset(graph), "cost": found.selection.cost}
+    )
 
 
 def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, effort: Effort) -> Extraction:
