@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import eqsat
+from benchmarks.dynamic_shapes import feeds_of
 from eqsat.ir.build import GraphBuilder
 
 MODELS = [f"dynamic/{name}.{by}" for name in ("bert", "gpt2", "llama", "llama_decode") for by in ("dynamo", "legacy")]
@@ -46,24 +47,6 @@ def test_symbols_cost_no_fusion(name: str, form: dict[str, str], real_model: Mod
     assert extra <= EXTRA[name.split("/")[1].split(".", maxsplit=1)[0]]
 
 
-def _feeds(session: ort.InferenceSession, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(3)
-    feeds: dict[str, np.ndarray] = {}
-    for given in session.get_inputs():
-        shape = [sizes[d] if isinstance(d, str) else d for d in given.shape]
-        if given.name == "attention_mask":
-            kept = np.ones(shape, np.int64)
-            kept[-1, : shape[-1] // 3] = shape[0] == 1  # padding on the left, in the last row
-            feeds[given.name] = kept
-        elif given.name == "position_ids":
-            feeds[given.name] = np.broadcast_to(np.arange(shape[1]) + sizes["past"], shape).astype(np.int64)
-        elif given.type == "tensor(int64)":
-            feeds[given.name] = random.integers(0, 2 if "type" in given.name else 900, shape)
-        else:
-            feeds[given.name] = random.standard_normal(shape).astype(np.float32)
-    return feeds
-
-
 def _session(model: bytes, level: ort.GraphOptimizationLevel) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.graph_optimization_level = level
@@ -86,7 +69,7 @@ def test_results_are_right_at_all_sizes(name: str, form: dict[str, str], real_mo
     for batch, seq, past in ((1, 1, 0), (2, 7, 1), (5, 33, 16), (1, 128, 0), (2, 1, 127), (3, 5, 0)):
         stored = past if decodes else 0
         sizes = {"batch": batch, "seq": seq, "past": stored, "total": stored + seq}
-        feeds = _feeds(original, sizes)
+        feeds = feeds_of(original, sizes)
         expected = original.run(None, feeds)
         for session in ours:
             for a, b in zip(map(np.asarray, expected), map(np.asarray, session.run(None, feeds)), strict=True):

@@ -86,11 +86,10 @@ class _Search:
     def _close(self) -> None:
         growing = True
         while growing:
-            still_open = [h for h in self._open if not self._closes(h)]
-            growing = len(still_open) < len(self._open)
-            self._closed.update(self._open)
-            self._closed.difference_update(still_open)
-            self._open = still_open
+            closed = {h for h in self._open if self._closes(h)}
+            self._closed |= closed
+            self._open = [h for h in self._open if h not in closed]
+            growing = bool(closed)
 
     def _closes(self, handle: int) -> bool:
         for cls in self._children_of(handle):

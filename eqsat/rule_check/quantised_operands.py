@@ -22,13 +22,21 @@ def _scales(d: Sampler, shape: Shape, attributes: dict[str, Any], shared: Shape 
     return drawn | {"scale": -np.abs(drawn["scale"])} if d.chance(0.1) else drawn
 
 
+def _operand(
+    d: Sampler, wanted: Shape, attributes: dict[str, Any], known: Sequence[Shape | None]
+) -> tuple[Shape, dict[str, Any]]:
+    """The shape of what is quantised or dequantised, and its `_scales`, whose axis is added to ``attributes``."""
+    shape = wanted if known[0] is None else known[0]
+    drawn = _scales(d, shape, attributes, known[1])
+    attributes |= drawn["attributes"]
+    return shape, drawn
+
+
 @plan("QuantizeLinear")
 def _quantize(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    shape = wanted if known[0] is None else known[0]
-    drawn = _scales(d, shape, attributes, known[1])
-    attributes |= drawn["attributes"]
+    shape, drawn = _operand(d, wanted, attributes, known)
     return [Operand(shape, "drawn", ties(d, shape, drawn)), *_constants(drawn)][:count]
 
 
@@ -36,9 +44,7 @@ def _quantize(
 def _dequantize(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    shape = wanted if known[0] is None else known[0]
-    drawn = _scales(d, shape, attributes, known[1])
-    attributes |= drawn["attributes"]
+    shape, drawn = _operand(d, wanted, attributes, known)
     integers = d.integers(shape, drawn["dtype"])
     if count == 2 and d.chance(0.5):  # large ones, which float32 cannot tell apart
         integers = d.integers(shape, "int32", 2**24, 2**24 + 3)
