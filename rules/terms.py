@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -56,7 +57,12 @@ def last_axes_exchanged(rank: int) -> tuple[int, ...]:
 
 def int64s(values: Iterable[int]) -> Literal:
     """A vector of int64, as shapes, axes and bounds are given."""
-    return literal(np.array(list(values), np.int64))
+    return _vector(tuple(values))
+
+
+@lru_cache(1 << 14)
+def _vector(values: tuple[int, ...]) -> Literal:
+    return literal(np.array(values, np.int64))
 
 
 def complete_nodes(view: GroupView, *ops: str) -> Iterator[tuple[Ref, tuple[Ref, ...]]]:

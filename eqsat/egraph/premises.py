@@ -36,8 +36,10 @@ class _Search:
         self._pairs: dict[tuple[int, int], None] = {}
         self._ends: set[int] = {ABSENT_INPUT}
         self._seen: dict[int, list[int]] = {}  # by class, the e-nodes that the rule saw
-        self._open: list[int] = []  # of these, those not known to depend on leaves of the term and constants alone
-        self._closed: set[int] = set()  # those that do
+        self._closed: set[int] = set()  # of these, those that depend on leaves of the term and constants alone
+        self._ready: dict[int, bool] = {}  # by class, whether it is such a leaf, constant, or has a closed e-node
+        self._missing: dict[int, int] = {}  # by e-node, how many classes that it reads are not ready
+        self._waiting: dict[int, list[int]] = {}  # by class, the e-nodes that wait for it
         self._children: dict[int, tuple[int, ...]] = {}
         for ref in dict.fromkeys(_leaves(term, set())):
             self._ends.add(egraph.find(ref.handle))
@@ -78,28 +80,36 @@ class _Search:
                     if cls not in self._seen and cls not in self._ends:
                         self._seen[cls] = self._shown(cls)
                         below += self._seen[cls]
-            self._open += below
-            self._close()
+            for handle in below:
+                self._open(handle)
             layer = below
         return _DEPTH if self._closes(merged) else _UNCLOSED_DEPTH
 
-    def _close(self) -> None:
-        growing = True
-        while growing:
-            closed = {h for h in self._open if self._closes(h)}
-            self._closed |= closed
-            self._open = [h for h in self._open if h not in closed]
-            growing = bool(closed)
+    def _open(self, handle: int) -> None:
+        """Takes in an e-node; closes it, and those that waited for it, where all that it reads is ready."""
+        missing = {cls for cls in self._children_of(handle) if not self._is_ready(cls)}
+        self._missing[handle] = len(missing)
+        for cls in missing:
+            self._waiting.setdefault(cls, []).append(handle)
+        closing = [] if missing else [handle]
+        while closing:
+            closed = closing.pop()
+            self._closed.add(closed)
+            cls = self._egraph.find(closed)
+            self._ready[cls] = True
+            for reader in self._waiting.pop(cls, ()):
+                self._missing[reader] -= 1
+                if not self._missing[reader]:
+                    closing.append(reader)
 
     def _closes(self, handle: int) -> bool:
-        for cls in self._children_of(handle):
-            if not (
-                cls in self._ends
-                or self._egraph.is_constant(cls)
-                or not self._closed.isdisjoint(self._seen.get(cls, ()))
-            ):
-                return False
-        return True
+        return all(map(self._is_ready, self._children_of(handle)))
+
+    def _is_ready(self, cls: int) -> bool:
+        found = self._ready.get(cls)
+        if found is None:
+            found = self._ready[cls] = cls in self._ends or self._egraph.is_constant(cls)
+        return found
 
     def _children_of(self, handle: int) -> tuple[int, ...]:
         found = self._children.get(handle)

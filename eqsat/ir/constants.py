@@ -112,6 +112,10 @@ def unpack(packed: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarr
     return raw.view(dtype.numpy).reshape(shape)
 
 
+_SAMPLED_WHOLE = 512
+"""Of larger contents a byte sample finds candidates."""
+
+
 @dataclass
 class ConstantPool:
     """Makes constants of equal type and content one object.
@@ -122,9 +126,12 @@ class ConstantPool:
 
     _by_sample: dict[tuple[object, ...], list[Constant]] = field(default_factory=dict)
     _by_range: dict[tuple[FileRange, TensorType], Constant] = field(default_factory=dict)
+    _pooled: set[Constant] = field(default_factory=set)
 
     def intern(self, constant: Constant) -> Constant:
         """The pooled constant with the same type and bits as ``constant``; ``constant`` itself if it is the first."""
+        if constant in self._pooled:
+            return constant
         if constant.source is not None:
             found = self._by_range.get((constant.source, constant.type))
             if found is not None:
@@ -132,9 +139,11 @@ class ConstantPool:
         array = constant.numpy()
         key = (constant.type, _sample(array))
         candidates = self._by_sample.setdefault(key, [])
-        result = next((c for c in candidates if c is constant or same_bits(c.numpy(), array)), None)
+        whole = array.dtype != object and array.nbytes <= _SAMPLED_WHOLE
+        result = next((c for c in candidates if whole or c is constant or same_bits(c.numpy(), array)), None)
         if result is None:
             candidates.append(constant)
+            self._pooled.add(constant)
             result = constant
         if constant.source is not None:
             self._by_range[constant.source, constant.type] = result
@@ -145,7 +154,7 @@ def _sample(array: np.ndarray) -> object:
     if array.dtype == object:
         return tuple(map(str, array.reshape(-1)[:16]))
     flat = array.reshape(-1)
-    if flat.nbytes <= 512:
+    if flat.nbytes <= _SAMPLED_WHOLE:
         return flat.tobytes()
     step = max(1, flat.size // 4)
     return b"".join(flat[start : start + 16].tobytes() for start in range(0, flat.size, step))

@@ -73,6 +73,9 @@ class Attributes(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._map)
 
+    def get(self, key: str, default: Any = None) -> Any:  # that of `Mapping` raises and catches where there is none
+        return self._map.get(key, default)
+
     def __hash__(self) -> int:
         return self._hash
 

@@ -33,6 +33,7 @@ weights without a zero point takes half the time of the one for unsigned weights
 _TRIALS = np.array([(weight, beside) for weight in _WEIGHTS for beside in (0, 1, -1)])
 _TOGETHER = 128
 _EXACT_FLOATS = 1 << 24
+_COARSE = 15
 _FEW = 16
 
 
@@ -81,10 +82,12 @@ def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | 
         columns = np.tile(left, len(trials))
         weight, beside = np.repeat(trials, left.size, axis=0).T
         rounded = np.rint(exact[columns] * weight).astype(np.int64) + beside
-        total = (steps * weight + rounded).astype(np.int32)
-        scales = (_multiplier(total, wanted[:, columns], int(zy)) / unit).astype(np.float32)
-        fits = (requantize(total, sa, scales, sy, zy) == wanted[:, columns]).all(axis=0)
-        fits &= (scales >= np.finfo(np.float32).smallest_normal) & np.isfinite(scales)
+        for some in (slice(None, None, _COARSE), slice(None)):  # few bytes show of most trials that they are none
+            total = (steps[some] * weight + rounded).astype(np.int32)
+            scales = (_multiplier(total, wanted[some, columns], int(zy)) / unit).astype(np.float32)
+            fits = (scales >= np.finfo(np.float32).smallest_normal) & np.isfinite(scales)
+            columns, weight, rounded, scales = columns[fits], weight[fits], rounded[fits], scales[fits]
+        fits = (requantize(total[:, fits], sa, scales, sy, zy) == wanted[:, columns]).all(axis=0)
         done, place = np.unique(columns[fits], return_index=True)  # of each column the first that fits
         found.weights[done] = weight[fits][place]
         found.scales[done] = scales[fits][place]
@@ -94,15 +97,15 @@ def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | 
 
 def _multiplier(total: np.ndarray, wanted: np.ndarray, zero: int) -> np.ndarray:
     """The factor of each column by which ``total``, rounded, is nearest to ``wanted`` (256, columns) without its zero point: in
-    the middle of those that put every sum within half a quantum; a result at the end of its range may lie beyond."""
+    the middle of those that put every sum within half a quantum, NaN if there are none; a result at the end of its range may lie
+    beyond."""
     info = np.iinfo(wanted.dtype)
     quanta = wanted.astype(np.float64) - zero
-    low = np.where(wanted == info.min, -np.inf, quanta - 0.5)
-    high = np.where(wanted == info.max, np.inf, quanta + 0.5)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        least = np.where(total > 0, low / total, np.where(total < 0, high / total, -np.inf)).max(axis=0)
-        most = np.where(total > 0, high / total, np.where(total < 0, low / total, np.inf)).min(axis=0)
-    return (least + most) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):  # the sum 0 allows all factors, or none
+        one = np.where(wanted == info.min, -np.inf, quanta - 0.5) / total
+        other = np.where(wanted == info.max, np.inf, quanta + 0.5) / total
+        least, most = np.minimum(one, other).max(axis=0), np.maximum(one, other).min(axis=0)
+        return np.where(least <= most, (least + most) / 2, np.nan)
 
 
 def kernels_of(c: Ref, *parameters: Ref) -> _Kernels | None:

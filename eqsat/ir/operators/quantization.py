@@ -86,18 +86,17 @@ def _quantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
     if integer not in _BOUNDS:
         return evaluate_by_reference("QuantizeLinear", attributes, inputs)
     precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
-    quotient = x.astype(precision) / _spread(scale, attributes, x.shape).astype(precision)
-    return (_saturate(np.rint(quotient), 0 if zero is None else _spread(zero, attributes, x.shape), integer),)
+    quotient = np.asarray(x.astype(precision, copy=False) / _spread(scale, attributes, x.shape).astype(precision))
+    return (_saturate(np.rint(quotient, out=quotient), 0 if zero is None else _spread(zero, attributes, x.shape), integer),)
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:
     low, high = _BOUNDS[integer]
     # Up to 16 bits float32 is as good: where it rounds a sum, that is far beyond the bounds.
     small = steps.dtype == np.float32 and high < 1 << 16
-    shifted = np.asarray(steps, np.float64 if not small else np.float32) + np.asarray(
-        zero, np.float32 if small else np.float64
-    )
-    return np.clip(shifted, low, high).astype(np.int32 if small else np.int64).astype(integer)
+    precision = np.float32 if small else np.float64
+    shifted = np.asarray(np.asarray(steps, precision) + np.asarray(zero, precision))
+    return np.clip(shifted, low, high, out=shifted).astype(np.int32 if small else np.int64).astype(integer)
 
 
 def _dequantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
