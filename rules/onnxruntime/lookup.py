@@ -144,7 +144,9 @@ class Regions:
                 operands = [None if i is None else self._evaluated(i, done, factor) for i in read]
                 result = operands[0] if op == "Reshape" else evaluate_operator(op, root.attributes, operands)[0]
                 assert result is not None
-                done[value.handle] = (result * factor).astype(result.dtype, copy=False) if result.dtype.kind == "f" else result
+                done[value.handle] = (
+                    (result * factor).astype(result.dtype, copy=False) if result.dtype.kind == "f" else result
+                )
         return done[value.handle]
 
 

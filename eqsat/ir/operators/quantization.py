@@ -87,7 +87,9 @@ def _quantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return evaluate_by_reference("QuantizeLinear", attributes, inputs)
     precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
     quotient = np.asarray(x.astype(precision, copy=False) / _spread(scale, attributes, x.shape).astype(precision))
-    return (_saturate(np.rint(quotient, out=quotient), 0 if zero is None else _spread(zero, attributes, x.shape), integer),)
+    return (
+        _saturate(np.rint(quotient, out=quotient), 0 if zero is None else _spread(zero, attributes, x.shape), integer),
+    )
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:
