@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.engine import Engine
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
@@ -54,7 +56,7 @@ class Trial:
         encoding = encode(instance.graph)
         given = len(encoding.egraph.nodes)
         try:
-            result = saturate(encoding.egraph, [rule], LIMITS)
+            result = saturate(encoding.egraph, [rule], LIMITS, engine=_engine(rule))
         except (RuleError, UnsoundError) as error:
             self.fired += 1
             yield str(error)
@@ -78,6 +80,12 @@ class Trial:
         yield from narrowed(instance)
         if rule.exactness is Exactness.EXACT:
             yield from with_specials(instance, np.random.default_rng(self.drawn))
+
+
+@lru_cache(maxsize=4)
+def _engine(rule: AnyRule) -> Engine:
+    """The engine of all instances of a rule."""
+    return Engine()
 
 
 def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:
