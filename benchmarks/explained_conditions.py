@@ -168,7 +168,6 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
         ("move_dequantize_behind_maxpool", "no blocks"),
         ("move_dequantize_behind_transpose", "no blocks"),
         ("multiply_integers_and_add", "one scale of the result"),
-        ("multiply_integers_and_rows_of_bias", "one scale of the result"),
         ("multiply_integers_with_bias", "one scale of the result"),
         ("recognise_dequantize_with_zero_point", "the scale varies over one axis at most"),
         ("recognise_quantize_with_zero_point", "a range of the type"),

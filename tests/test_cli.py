@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,26 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
+from eqsat.__main__ import main
 
 STAGES = [f"eqsat: {stage}" for stage in ("load", "saturate", "extract", "verify", "save")]
 """What the command line says where it has no terminal to say more."""
 
 
-def _eqsat(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "eqsat.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+def _process(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """What a process of its own prints, libraries included, and how it ends."""
+    command = [sys.executable, "-W", "error", "-m", "eqsat", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _eqsat(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The same in this process, which has imported everything already."""
+    command = ["eqsat", *map(str, arguments)]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        patch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(command, int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def _model(path: Path, factor: float = 2.0, **changes: object) -> Path:
@@ -81,7 +95,7 @@ def test_verbose_prints_the_whole_report(model: Path) -> None:
 
 
 def test_without_a_terminal_each_stage_is_a_line(model: Path, tmp_path: Path) -> None:
-    done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", "-")
+    done = _process("optimize", model, "-o", tmp_path / "out.onnx", "--json", "-")
     assert done.stderr.splitlines() == STAGES
     assert json.loads(done.stdout)
     assert _eqsat("optimize", model, "-q").stderr == ""
@@ -339,9 +353,9 @@ def test_json_that_cannot_be_written(model: Path, tmp_path: Path) -> None:
 
 
 def test_real_model_from_the_command_line(real_model: Callable[[str], Path], tmp_path: Path) -> None:
-    done = _eqsat("optimize", real_model("squeezenet"), "-o", tmp_path / "out.onnx", "--cost", "roofline-launch")
+    done = _process("optimize", real_model("squeezenet"), "-o", tmp_path / "out.onnx", "--cost", "roofline-launch")
     assert done.returncode == 0, done.stderr
-    assert _eqsat("verify", real_model("squeezenet"), tmp_path / "out.onnx").returncode == 0
+    assert _process("verify", real_model("squeezenet"), tmp_path / "out.onnx").returncode == 0
 
 
 def test_extract_reads_files_of_the_extraction_gym(tmp_path: Path) -> None:

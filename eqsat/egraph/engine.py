@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -65,12 +66,16 @@ class Pending:
 
 
 class Engine:
-    """One egglog e-graph, with the queries that run on it. Use as a context manager: it owns a temporary folder."""
+    """One egglog e-graph, with the queries that run on it.
+
+    It owns a temporary folder until it is closed, as a context manager does, or nobody refers to it.
+    """
 
     def __init__(self) -> None:
         from egglog.bindings import EGraph  # 0.2 s: only who saturates pays for it
 
         self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
+        self._close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._egraph = EGraph(fact_directory=str(self._folder))
         self._constructors: dict[str, int] = {}
         self._widths: set[str] = set()
@@ -78,17 +83,29 @@ class Engine:
         self._keys: dict[int, tuple[int, tuple[tuple[int, bool], ...]]] = {}
         self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
+        self._declared: list[str] | None = None
         self._command(_PRELUDE)
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._close()
 
-    def add_queries(self, queries: Sequence[tuple[int, Query]]) -> None:
-        """Registers (key, query) pairs; a query is compiled once all its constructors exist."""
-        self._waiting.extend(queries)
+    def start(self, queries: Sequence[tuple[int, Query]]) -> None:
+        """Begins an e-graph with these (key, query) pairs; a query is compiled once all its constructors exist.
+
+        An engine that is started again, with the same queries, keeps its declarations: they take longer than all else does for a
+        small e-graph.
+        """
+        if self._declared is None:
+            self._waiting.extend(queries)
+            self._declared = []
+        else:
+            self._integers.clear()
+            self._command("\n".join(["(pop)", *self._declared]))
+            self._declared.clear()
+        self._command("(push)")
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -96,22 +113,24 @@ class Engine:
         Returns merges (handle -> smaller handle of its class) and, by key, the rows of new matches: the query's columns,
         as handles and attribute numbers, sorted.
         """
-        commands: list[str] = []
+        declarations: list[str] = []
         batches: dict[str, list[tuple[int, ...]]] = {}
         for constructor, rows in sorted(pending.nodes.items()):
             arity = len(rows[0]) - 2
             width = max(arity, _LOAD_WIDTH)
             padding = width - arity
-            relation = self._relation(f"load_{width}", ["i64"] * (width + 3), commands)
+            relation = self._relation(f"load_{width}", ["i64"] * (width + 3), declarations)
             number = self._constructors.get(constructor)
             if number is None:
                 number = self._constructors[constructor] = len(self._constructors)
-                commands.append(_declare(constructor, number, arity, relation, padding))
+                declarations.append(_declare(constructor, number, arity, relation, padding))
             batches.setdefault(relation, []).extend((number, *row, *(0,) * padding) for row in rows)
         batches["load_union"] = list(pending.unions)
         batches["load_constant"] = [(h,) for h in pending.constants]
-        commands.extend(self._input(relation, rows) for relation, rows in batches.items() if rows)
-        commands.extend(self._compile_ready())
+        declarations.extend(self._compile_ready())
+        assert self._declared is not None, "not started"
+        self._declared.extend(declarations)
+        commands = [*declarations, *(self._input(relation, rows) for relation, rows in batches.items() if rows)]
         commands.append("(run load 1) (run rename 1) (run find 1)")
         self._command("\n".join(commands))
         frozen = self._freeze()

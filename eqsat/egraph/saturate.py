@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -60,11 +61,13 @@ def saturate(
     rules: Sequence[AnyRule],
     limits: Limits | None = None,
     progress: Callable[[int, int], None] | None = None,
+    engine: Engine | None = None,
 ) -> Saturation:
     """Applies ``rules`` to ``egraph`` until nothing new follows or a limit is reached.
 
     Each iteration matches all rules on the same e-graph, then applies the matches in a fixed order. Group rules run when the
-    others have nothing left to say. ``progress`` gets (iteration, e-nodes).
+    others have nothing left to say. ``progress`` gets (iteration, e-nodes). ``engine``: one that served the same rules before
+    (for many small e-graphs).
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -91,8 +94,8 @@ def saturate(
         return StopReason.ITERATION_LIMIT if iteration >= limits.iterations else None
 
     queries = [(rule, query) for rule in local for query in compile_pattern(rule)]
-    with Engine() as engine:
-        engine.add_queries([(i, query) for i, (_, query) in enumerate(queries)])
+    with nullcontext(engine) if engine is not None else Engine() as engine:
+        engine.start([(i, query) for i, (_, query) in enumerate(queries)])
         while True:
             egraph.known.propagate()
             pending, egraph.pending = egraph.pending, Pending()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.engine import Engine
+from eqsat.egraph.patterns import Query, compile_pattern
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
@@ -54,7 +57,8 @@ class Trial:
         encoding = encode(instance.graph)
         given = len(encoding.egraph.nodes)
         try:
-            result = saturate(encoding.egraph, [rule], LIMITS)
+            engine = _engine(compile_pattern(rule) if isinstance(rule, Rule) else ())
+            result = saturate(encoding.egraph, [rule], LIMITS, engine=engine)
         except (RuleError, UnsoundError) as error:
             self.fired += 1
             yield str(error)
@@ -80,6 +84,12 @@ class Trial:
             yield from with_specials(instance, np.random.default_rng(self.drawn))
 
 
+@lru_cache(maxsize=4)
+def _engine(queries: tuple[Query, ...]) -> Engine:
+    """The engine of all instances of a rule, and of those that match alike."""
+    return Engine()
+
+
 def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:
     """A random instance of the left side of ``rule``: from its sample, else from its form or one of its forms."""
     if rule.sample is not None:
@@ -91,8 +101,13 @@ def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:
     return automatic_instance(replace(form, conditions=asked, exactness=rule.exactness), sampler)
 
 
-def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: bool = False) -> Trial:
-    """Runs ``rule`` alone on random instances of its left side and evaluates every e-node, which must have a kernel."""
+def try_rule(
+    rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: bool = False, enough: int | None = None
+) -> Trial:
+    """Runs ``rule`` alone on random instances of its left side and evaluates every e-node, which must have a kernel.
+
+    ``enough``: of how many witnesses no more instances are drawn.
+    """
     trial = Trial(kernels=True)
     for number in range(instances):
         try:
@@ -100,7 +115,7 @@ def try_rule(rule: AnyRule, instances: int, seed: int = 0, *, stop_at_failure: b
         except Exception as error:
             raise SampleError(f"{rule.name}: seed {1000 * seed + number}: {error}") from error
         trial.failures += [f"instance {number}: {text}\n{instance.graph}" for text in trial.run(rule, instance)]
-        if stop_at_failure and trial.failures:
+        if (stop_at_failure and trial.failures) or trial.witnesses == enough:
             break
     return trial
 

@@ -12,6 +12,7 @@ from small_graphs import feeds, graph, make_rule
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import encode
+from eqsat.egraph.engine import Engine
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
@@ -55,6 +56,22 @@ def test_progress_reports_iterations() -> None:
     saturate(encode(graph(_relu, x=(2,))).egraph, [GROW], Limits(iterations=3), lambda i, n: seen.append((i, n)))
     assert [i for i, _ in seen] == sorted({i for i, _ in seen})
     assert [n for _, n in seen] == sorted(n for _, n in seen)
+
+
+def test_engine_that_served_before_finds_the_same() -> None:
+    rules = [COMMUTE, find_rule("remove_identity"), find_rule("compose_transposes")]
+    engine = Engine()
+    graphs = [
+        graph(lambda b, x: b.op("Identity", b.op("Identity", x)), x=(2,)),
+        graph(lambda b, x, y: b.op("Add", b.op("Identity", x), y), x=(2,), y=(2,)),
+        graph(lambda b, x: b.op("Transpose", b.op("Transpose", x, perm=(1, 0)), perm=(1, 0)), x=(2, 3)),
+    ]
+    for made in [*graphs, *graphs]:
+        fresh, served = encode(made), encode(made)
+        expected, found = saturate(fresh.egraph, rules), saturate(served.egraph, rules, engine=engine)
+        assert found.matches == expected.matches
+        assert served.egraph.nodes == fresh.egraph.nodes
+        assert sum(found.matches.values())
 
 
 def test_users_of_equal_values_are_equal() -> None:

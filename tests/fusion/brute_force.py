@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
+import pytest
+
 from eqsat.cost.model import CostModel, FormulaModel, Work
 from eqsat.cost.target import Stage, Target, Template
 from eqsat.fusion.graph import FusionGraph, Operation
@@ -51,6 +53,12 @@ TEMPLATES = (
         ),
     ),
 )
+
+
+def seeds(count: int) -> pytest.MarkDecorator:
+    """The random problems of a test: the first third of them mostly, all with the slow tests, since the optimum takes long."""
+    every = pytest.param(range(count), marks=pytest.mark.slow)
+    return pytest.mark.parametrize("seeds", [range(count // 3), every], ids=["some", "all"])
 
 
 def target(recompute: frozenset[str], argument_limit: int) -> Target:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -52,12 +53,19 @@ def layer() -> Graph:
 
 
 def saturated(graph: Graph) -> tuple[Encoding, Snapshot, dict[str, Exactness]]:
+    """The e-graph of all rules, its snapshot, and the classes of the rules."""
     rules = select_rules(Exactness.LSB, only=None, disabled=())
     encoding = encode(graph)
     saturate(encoding.egraph, rules, Limits(10.0, 5_000))
     classes = {r.name: r.exactness for r in rules}
     folds = {FOLD_EXACT: Exactness.EXACT, FOLD_INEXACT: Exactness.ROUNDING}
     return encoding, take_snapshot(encoding.egraph), {**classes, **folds}
+
+
+@cache
+def saturated_layer() -> tuple[Encoding, Snapshot, dict[str, Exactness]]:
+    """That of `layer`, which selections leave as it is."""
+    return saturated(layer())
 
 
 def price(program: Program, cost: str, target: str) -> float:
@@ -70,8 +78,7 @@ def price(program: Program, cost: str, target: str) -> float:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("cost", ["kernels", "roofline-launch", "bytes"])
 def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
-    graph = layer()
-    encoding, snapshot, classes = saturated(graph)
+    encoding, snapshot, classes = saturated_layer()
     joint = select_joint(encoding, snapshot, find_cost_model(cost), load_target(target), effort=Effort(5_000_000))
     assert 0 < joint.lower_bound <= joint.cost * (1 + 1e-9)
     assert joint.cost <= min(joint.cost_two_phase, joint.cost_before) * (1 + 1e-9)
@@ -83,7 +90,7 @@ def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
     if not slices:  # a Slice reads three small constants that the e-graph does not have
         assert price(program, cost, target) == pytest.approx(joint.cost, rel=1e-6)
     feeds = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}
-    expected, got = run(graph, feeds), program.run(feeds)
+    expected, got = run(layer(), feeds), program.run(feeds)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5)
 
@@ -92,7 +99,7 @@ def test_programs_cost_what_was_promised(target: str, cost: str) -> None:
 def test_the_original_fused_as_well_as_possible_is_never_cheaper(target: str) -> None:
     """The original program is lowered, fused and priced on its own, without the rules and the search."""
     graph, machine = layer(), load_target(target)
-    encoding, snapshot, _ = saturated(graph)
+    encoding, snapshot, _ = saturated_layer()
     plain = encode(graph)
     before = take_snapshot(plain.egraph)
     for cost in ("kernels", "bytes", "roofline", "roofline-launch"):
@@ -105,21 +112,18 @@ def test_the_original_fused_as_well_as_possible_is_never_cheaper(target: str) ->
 
 @pytest.mark.parametrize("target", ["tvm-like", "tensorrt-like-rownorm"])
 def test_fused_programs_pass_verification(target: str) -> None:
-    graph = layer()
-    encoding, snapshot, classes = saturated(graph)
+    encoding, snapshot, classes = saturated_layer()
     joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target(target), effort=Effort(5_000_000))
     program = program_of(encoding, snapshot, joint, classes)
     verification = verify_program(
-        graph, program, original_source=None, result_source=None, runs=1, seed=0, feeds=None, quanta={}
+        layer(), program, original_source=None, result_source=None, runs=1, seed=0, feeds=None, quanta={}
     )
     assert verification.verdict != "failed"
 
 
 def test_choices_are_deterministic() -> None:
-    graph = layer()
     texts = set()
-    for _ in range(2):
-        encoding, snapshot, classes = saturated(graph)
+    for encoding, snapshot, classes in (saturated_layer(), saturated(layer())):
         joint = select_joint(encoding, snapshot, find_cost_model("kernels"), load_target("tensorrt-like"))
         program = program_of(encoding, snapshot, joint, classes)
         texts.add(str(program.graph) + str(program.kernels))
@@ -127,7 +131,7 @@ def test_choices_are_deterministic() -> None:
 
 
 def test_operators_that_cannot_be_written_are_not_chosen() -> None:
-    encoding, snapshot, classes = saturated(layer())
+    encoding, snapshot, classes = saturated_layer()
     model, machine = find_cost_model("kernels"), load_target("launch-count")
     made = {n.node.op for nodes in snapshot.classes.values() for n in nodes if n.node.rule}
     barred = made & {"Split", "Gemm", "Attention"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from brute_force import ALL, KINDS, LIGHT, chain, optimum, random_problem, target
+from brute_force import ALL, KINDS, LIGHT, chain, optimum, random_problem, seeds, target
 
 from eqsat.bounds.blocks import bound as blockwise
 from eqsat.bounds.blocks.block import block_of
@@ -87,10 +87,11 @@ def kernels_of(graph: FusionGraph, machine: Target, model: Any) -> list[Cone]:
 
 @pytest.mark.parametrize("cost", ["roofline", "roofline-launch"])
 @pytest.mark.parametrize("recompute", [LIGHT, ALL])
-def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) -> None:
+@seeds(130)
+def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str], seeds: range) -> None:
     model = find_cost_model(cost)
     count = tight = 0
-    for seed in range(130):
+    for seed in seeds:
         rng = random.Random(seed)
         parts = [random_problem(7 * seed + part, classes=4) for part in range(2)]
         graph = with_work(chain(*parts, shared=seed % 3), rng)
@@ -108,8 +109,8 @@ def test_bound_is_never_above_the_optimum(cost: str, recompute: frozenset[str]) 
             assert found.bound <= best * (1 + 1e-9), seed
             count += 1
             tight += found.bound >= best * (1 - 1e-9)
-    assert count > 20
-    assert tight > (5 if recompute is LIGHT else 0)
+    assert count > len(seeds) // 7
+    assert tight > (len(seeds) // 30 if recompute is LIGHT else 0)
 
 
 def layers(count: int) -> FusionGraph:
