@@ -44,7 +44,7 @@ def _has_more_axes(node: Ref, x: Ref) -> bool:
 def _expanded_operands(view: GroupView, ops: Sequence[str]) -> Iterator[Match]:
     """Each of the operators with an expanded operand, and its operands with ``x`` in place of that."""
     expanded: dict[int, list[Ref]] = {}
-    for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape",))):
+    for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape", "Unsqueeze"))):
         for node, (x, *_) in (found for op in repeating for found in view.nodes(op)):
             if x is not None and x.handle != node.handle and is_expanded(node, x):
                 expanded.setdefault(node.handle, []).append(x)
