@@ -114,6 +114,21 @@ for name, left, written in (
         f"{left} == view_as(x, root, {written})",
         sample=_view,
     )
+
+
+def _unsqueezed(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(1, 3)
+    new = d.choose(([0], [1], [0, 2], [-1]))
+    whole = np.expand_dims(np.empty(shape), tuple(new)).shape
+    found = {"x": d.floats(shape), "new": fixed(new, "int64"), "t": fixed(_target(d, whole), "int64")}
+    return found | ({SYMBOLIC: shape} if d.chance(0.4) else {})
+
+
+equation(
+    "compose_unsqueeze_and_reshape",
+    "Reshape(Unsqueeze(x, new), t, **n) == view_as(x, root)",
+    sample=_unsqueezed,
+)
 equation(
     "replace_transpose_by_reshape",
     "Transpose(x, perm=p, **v) == view_as(x, root)",
