@@ -57,6 +57,20 @@ def test_symbols_cost_no_fusion(name: str, form: int, real_model: Models) -> Non
     assert extra <= EXTRA[name.split("/")[1].split(".", maxsplit=1)[0]]
 
 
+@pytest.mark.parametrize("by", ["dynamo", "legacy"])
+@pytest.mark.parametrize("sizes", [(1, 127), (2, 16)], ids=str)
+def test_one_query_over_stored_keys_is_one_attention_a_layer_by_time(
+    sizes: tuple[int, int], by: str, real_model: Models
+) -> None:
+    batch, past = sizes
+    numbers = {"batch": batch, "seq": 1, "past": past, "total": past + 1}
+    path = real_model(f"dynamic/llama_decode.{by}")
+    fixed = eqsat.optimize(path, verify=False, dims=numbers).report
+    for report in (fixed, eqsat.optimize(path, verify=False, assume=numbers).report):
+        assert report.operators_after["Attention"] == 2
+        assert "Softmax" not in report.operators_after
+
+
 def _session(model: bytes, level: ort.GraphOptimizationLevel) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.graph_optimization_level = level

@@ -277,6 +277,7 @@ def _float_products() -> Iterator[Kernels]:
     )
     for masked in (False, True):
         yield from _attention_in_rows(masked)
+        yield from _attention_on_stored(masked)
 
 
 def _four_bits() -> Iterator[Kernels]:
@@ -331,6 +332,40 @@ def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
             *([None] * 3 if masked else []), *mask(s),
         ],
         lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+    )  # fmt: skip
+
+
+def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
+    """Attention on keys and values stored before and new ones, which are stored with them: by either operator that has it."""
+    f = "float32"
+    sizes = ((1, 8, 4, 1, 127, 64), (1, 8, 8, 1, 127, 64), (1, 32, 8, 1, 127, 128), (1, 32, 8, 1, 1023, 128),
+             (2, 4, 2, 1, 16, 16), (8, 12, 12, 1, 255, 64), (1, 8, 4, 32, 96, 64), (1, 8, 4, 128, 128, 64))  # fmt: skip
+
+    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
+        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
+
+    def stored(b: int, g: int, p: int, d: int) -> list[Operand]:
+        return [data(f, b, g, p, d)] * 2
+
+    def mask(s: int, p: int) -> Operand | None:
+        return data(f, 1, 1, s, p + s) if masked else None
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, g, s, p, d: [*operands(b, h, g, s, d), mask(s, p), *stored(b, g, p, d)],
+        lambda b, h, g, s, p, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
+        outputs=3,
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, g, s, p, d: [
+            *operands(b, h, g, s, d), *stored(b, g, p, d), value("int32", [p + s - 1] * b), value("int32", p + s),
+            *([None] * 3 + [mask(s, p)] if masked else []),
+        ],
+        lambda b, h, g, s, p, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+        outputs=3,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -96,6 +96,9 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         found = _of_arithmetic(egraph, node.key, children, depth, memo)
         if found is not None:
             return found
+    if node.key == "ConstantOfShape":
+        filling: Any = node.attributes.get("value")
+        return (0.0, 0.0) if filling is None else _of_array(filling.numpy())
     if node.key in ("Shape", "Size"):
         return (0.0, _MOST_ELEMENTS)
     if traits.truth:
@@ -166,7 +169,7 @@ def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
     source, result = egraph.full_type_of(child), egraph.full_type_of(handle)
     if not isinstance(source, TensorType) or not isinstance(result, TensorType):
         return EVERYTHING
-    if result.dtype not in (DType.FLOAT, DType.DOUBLE):
+    if result.dtype not in (DType.FLOAT, DType.DOUBLE, DType.INT64) or source.dtype is DType.UINT64:
         return EVERYTHING
     if source.dtype is DType.BOOL:
         return (0.0, 1.0)
@@ -236,15 +239,13 @@ def _widened(dtype: DType, low: float, high: float) -> Interval | None:
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
     """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
     type = egraph.full_type_of(children[0])
-    extents = isinstance(type, TensorType) and type.dtype is DType.INT64 and op == "Add"
+    extents = isinstance(type, TensorType) and type.dtype is DType.INT64 and op in ("Add", "Sub")
     if not isinstance(type, TensorType) or not (extents or type.dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
         return None
     bounds = [_child(egraph, c, depth, memo) for c in children]
     if not all(math.isfinite(b) for pair in bounds for b in pair):
         return None
     (a, b), (c, d) = bounds[0], bounds[-1]
-    if extents:
-        return (a + c, b + d) if max(abs(a + c), abs(b + d)) <= 2.0**52 else None
     if op == "Add":
         corners = [a + c, b + d]
     elif op == "Sub":
@@ -255,6 +256,8 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
         corners = [math.sqrt(a), math.sqrt(b)]
     else:
         return None
+    if extents:
+        return (corners[0], corners[1]) if max(map(abs, corners)) <= 2.0**52 else None
     return _widened(type.dtype, min(corners), max(corners))
 
 

@@ -8,6 +8,7 @@
     Expand(x) + y == x + y                                        where ``y`` enlarges it      `broadcasting`
     ReduceSum(x) / n == ReduceMean(x)                             reductions in one form       `reductions`
     Identity(x) == x                                              operators that do nothing    `structure`
+    Gather(t, f(x)) == Gather(u, Clip(x, a, b))                   where ``f`` stays the same   `integer_tables`
 
 Three equations of school are false here: ``x * 0 == 0``, ``x - x == 0`` and ``x / x == 1`` do not hold where ``x`` is infinite or
 NaN. Sums and products of floats re-associate up to rounding only, and only where a constant of the graph disappears: free

@@ -26,6 +26,26 @@ equation("remove_factor_one", "x * 1 == x", same_type("x"))
 equation("remove_divisor_one", "x / 1 == x", same_type("x"))
 equation("remove_exponent_one", "x ** 1 == x", same_type("x"))
 
+# --- places
+
+
+def _places(d: Sampler) -> dict[str, Any]:
+    dtype = d.choose(("int64", "int64", "int32", "float32"))
+    start, limit, step = d.integer(-5, 5), d.integer(4, 9), d.integer(1, 3)
+    places = np.arange(start, limit, step)
+    k = np.arange(places.size) if d.chance(0.15) and places.size else d.integer(-5, 5)
+    return {name: np.asarray(n, dtype) for name, n in {"a": start, "b": limit, "s": step, "k": k}.items()}
+
+
+equation(
+    "count_from_sum",
+    "Range(a, b, s) + k == Range(a + k, b + k, s)",
+    "integers: k.dtype.is_integer",
+    "one number: k.rank == 0",
+    source="integers do not round",
+    sample=_places,
+)
+
 # --- signs
 
 equation("cancel_double_negation", "-(-x) == x")

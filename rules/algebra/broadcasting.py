@@ -11,7 +11,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.views.transposes import is_broadcasting, is_elementwise
+from eqsat.rules.terms import by_class, complete_nodes
+from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _SOURCE = "ONNX multidirectional broadcasting"
@@ -44,7 +45,7 @@ def _has_more_axes(node: Ref, x: Ref) -> bool:
 def _expanded_operands(view: GroupView, ops: Sequence[str]) -> Iterator[Match]:
     """Each of the operators with an expanded operand, and its operands with ``x`` in place of that."""
     expanded: dict[int, list[Ref]] = {}
-    for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape",))):
+    for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape", "Unsqueeze"))):
         for node, (x, *_) in (found for op in repeating for found in view.nodes(op)):
             if x is not None and x.handle != node.handle and is_expanded(node, x):
                 expanded.setdefault(node.handle, []).append(x)
@@ -169,3 +170,35 @@ STAYS_EXPANDED = Condition(
 def sink_expand_behind_elementwise(m: Match) -> Term:
     """``f(Expand(x), c) == Expand(f(x, c))`` for a number ``c``."""
     return apply("Expand", Apply(m.op, m.operands, m.root.attributes), m.shape)
+
+
+def _functions_expanded(view: GroupView) -> Iterator[Match]:
+    """Functions of each element of one value that are expanded alike."""
+    functions = by_class(
+        (f, (op, f, x, numbers))
+        for op in operators_with(is_unary)
+        for f, (x, *numbers) in view.nodes(op)
+        if x is not None and not f.is_constant
+    )
+    found: dict[tuple[int, int], list[Match]] = {}
+    for node, (y, shape) in complete_nodes(view, "Expand") if functions else ():
+        for op, f, x, numbers in functions.get(y.handle, ()):
+            match = Match({"op": op, "f": f, "x": x, "numbers": tuple(numbers), "shape": shape}, node)
+            found.setdefault((x.handle, shape.handle), []).append(match)
+    for alike in found.values():
+        if len({m.root.handle for m in alike}) > 1:
+            yield from alike
+
+
+def _draw_alike(d: Sampler) -> Instance:
+    drawing = Drawing()
+    result = d.shape(1, 3)
+    x = drawing.value(d.floats(d.broadcast_of(result)))
+    shape = drawing.value(fixed(result, "int64"))
+    return drawing.finish(*(drawing.op("Expand", drawing.op(op, x), shape) for op in ("Cos", "Sin")))
+
+
+@group_rule(find=_functions_expanded, where=[], exactness=Exactness.EXACT, source=_SOURCE, sample=_draw_alike)
+def expand_before_functions(m: Match) -> Term:
+    """``Expand(f(x)) == f(Expand(x))`` where another function of ``x`` is expanded, too."""
+    return Apply(m.op, (apply("Expand", m.x, m.shape), *m.numbers), m.f.attributes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -57,22 +58,31 @@ def expanded(x: Ref, like: Ref) -> Term:
     return x if x.shape == like.shape else apply("Expand", x, listed(like.shape, x))
 
 
-def _mostly_true(d: Sampler) -> dict[str, Any]:
+def _mostly_true(d: Sampler) -> Instance:
+    drawing = Drawing()
     shape = d.shape()
     true = np.ones(d.broadcast_of(shape), np.bool_)
     if d.chance(0.3) and true.size:
         true.flat[0] = False
-    return {"x": d.booleans(d.broadcast_of(shape)), "y": fixed(true)}
+    return drawing.finish(drawing.op("And", *map(drawing.value, (d.booleans(d.broadcast_of(shape)), fixed(true)))))
 
 
-equation(
-    "drop_true_operand",
-    "And(x, y) == expanded(x, root)",
-    "y is true: y.low >= 1",
-    functions={"expanded": expanded},
+def _conjunctions(view: GroupView) -> Iterator[Match]:
+    for node, operands in complete_nodes(view, "And"):
+        for x, y in permutations(operands):
+            yield Match({"x": x, "y": y}, node)
+
+
+@group_rule(
+    find=_conjunctions,
+    where=stated("y", "y is true: y.low >= 1"),
+    exactness=Exactness.EXACT,
     source="Boolean algebra",
     sample=_mostly_true,
 )
+def drop_true_operand(m: Match) -> Term:
+    """``And(x, y) == expanded(x)`` where ``y`` is true: what is known of it may come later than it does."""
+    return expanded(m.x, m.root)
 
 
 def all_in_order(indices: np.ndarray, extents: tuple[int, ...]) -> bool:

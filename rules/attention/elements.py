@@ -38,7 +38,7 @@ def elements_of(reader: Reader, value: Ref) -> np.ndarray | None:
         arrays = [elements_of(reader, x) for x in operands]
         if all(x is not None for x in arrays):
             return np.where(*arrays)  # type: ignore[arg-type]
-    return elements
+    return elements.astype(np.float32) if elements is not None and value.dtype is DType.BFLOAT16 else elements
 
 
 def levels_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> Levels | None:

@@ -35,7 +35,7 @@ MASK_FLOOR = -1e38
 
 LARGEST = float(np.finfo(np.float32).max)
 
-_FORBIDDING = {DType.FLOAT: -1e9, DType.FLOAT16: -1e4}
+_FORBIDDING = {DType.FLOAT: -1e9, DType.BFLOAT16: -1e9, DType.FLOAT16: -1e4}
 """A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
 
 _SHRINKING = 100.0
@@ -137,10 +137,11 @@ class Mask:
         wide = replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
         if self.unknown or (max(abs(self.least), abs(self.high)) <= _SMALL and not self.replaces):
             return wide
-        found = self.levels if self.array is None else frozenset(np.unique(self.array).tolist())
-        low = _FORBIDDING[DType.FLOAT16]
-        if found is None or any(
-            low < x < -_SMALL or x > _SMALL or (x and x > low and self.array is None) for x in found
+        found, low = self._numbers(), _FORBIDDING[DType.FLOAT16]
+        if (
+            self.dtype is not DType.FLOAT16
+            or found is None
+            or any(low < x < -_SMALL or x > _SMALL or (x and x > low and self.array is None) for x in found)
         ):
             return wide.assuming(False, WIDENED)
         factor = _ABSORBING / self.least if self.replaces else _MORE_DIGITS
@@ -214,23 +215,32 @@ class Mask:
         if numbers is not None:
             yield numbers, {}
 
+    def _numbers(self) -> Levels | None:
+        """The numbers that the elements may be, if they are known."""
+        return self.levels if self.array is None else frozenset(np.unique(self.array).tolist())
+
     def _finite(self, dtype: DType) -> Mask | None:
-        if dtype is not DType.FLOAT:
+        if dtype is DType.FLOAT16 or (dtype is DType.BFLOAT16 and not self._absorbs_all()):
             return self._finite_half(dtype)
         if self.least >= MASK_FLOOR and not (self.replaces and self.least > _ABSORBING):
             return self
         low = self.levels if self.array is None else frozenset(np.unique(self.array[self.array <= MASK_FLOOR]).tolist())
         if not self.is_open and (low is None or sum(x <= MASK_FLOOR for x in low) > 1):
             return self._shifted()
-        floor = literal(np.float32(MASK_FLOOR))
+        floor = literal(MASK_FLOOR, self.dtype)
         return replace(self, term=apply("Max", self.term, floor) if self.raised is None else self.raised)
+
+    def _absorbs_all(self) -> bool:
+        """Whether scores beside the numbers are whole, or nothing is left of them, in whatever precision."""
+        found = self._numbers()
+        return found is not None and all(x <= _ABSORBING or abs(x) <= _SMALL for x in found)
 
     def _finite_half(self, dtype: DType) -> Mask | None:
         if max(abs(self.least), abs(self.high)) <= _SMALL:
             return self._cast(dtype)
         if self.array is None or not self.is_open:
             return None
-        array = np.where(self.array <= _FORBIDDING[DType.FLOAT16], -np.inf, self.array)
+        array = np.where(self.array <= _FORBIDDING[dtype], -np.inf, self.array)
         forbidding = mask_of_elements(literal(array, dtype), self.shape, dtype, array)
         return forbidding._with_infinities(dtype) if forbidding.is_open else None
 
@@ -290,7 +300,7 @@ def selecting_mask(reader: Reader, step: Step) -> Mask:
     dtype = number.dtype
     infinite = value == -math.inf
     term = _choice(condition, value, dtype, step.swapped)
-    floor = max(min(value, _ABSORBING), MASK_FLOOR) if dtype is DType.FLOAT else value
+    floor = value if dtype is DType.FLOAT16 else max(min(value, _ABSORBING), MASK_FLOOR)
     raised = term if infinite else _choice(condition, floor, dtype, step.swapped)
     holds = elements_of(reader, condition)
     if holds is not None:
@@ -360,7 +370,7 @@ def _truth_values(reader: Reader, mask: Ref) -> Term | None:
 
 def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
     """A choice between two numbers with the lower one raised to the floor at once."""
-    floor = literal(np.float32(MASK_FLOOR))
+    floor = literal(MASK_FLOOR, mask.dtype)
     for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
         if a.is_constant and b.is_constant:
             return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))

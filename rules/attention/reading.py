@@ -224,7 +224,7 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
     op, _, (q, k, *zeros) = node
     if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
         return None
-    if op == "MatMul" and q.dtype not in (DType.FLOAT, DType.FLOAT16):
+    if op == "MatMul" and q.dtype not in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16):
         return None
     return Scores(q, k, (), value.shape[:-2], op)
 

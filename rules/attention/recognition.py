@@ -20,7 +20,7 @@ from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import listed, viewed
 from eqsat.samples.attention import draw_attention
 
-FLOATS = (DType.FLOAT, DType.FLOAT16)
+FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
 
 _DEPTH = 5
 """Most factors, views and transposes above each other through which factors are taken out."""
@@ -305,5 +305,5 @@ def recognise_attention(m: Match) -> Term:
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
     operands += [] if m.mask is None else [_mask_operand(m.mask, scores.lead, rows, columns, m.v)]
     term = apply("Attention", *operands, **attributes)
-    narrowed = m.single and m.v.dtype is DType.FLOAT16
-    return result_of(apply("Cast", term, to=int(DType.FLOAT16)) if narrowed else term, m.root, scores.lead)
+    narrowed = m.single and m.v.dtype is not DType.FLOAT
+    return result_of(apply("Cast", term, to=int(m.v.dtype)) if narrowed else term, m.root, scores.lead)

@@ -76,6 +76,12 @@ class Indices:
             self._found[value.handle] = self._read(value, depth - 1)
         return self._found.get(value.handle)
 
+    @cached_property
+    def counts(self) -> dict[Dim, Ref]:
+        """Vectors that count from 0, by their extent."""
+        found = (node for node, _ in complete_nodes(self._view, "Range"))
+        return {node.shape[0]: node for node in found if self.of(node) == Places(0, {0: 1})}
+
     def _read(self, value: Ref, depth: int) -> Places | None:
         if value.type.shape is None:
             return None
@@ -154,19 +160,24 @@ def _kept(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int] | None:
     return dict(zip(before, behind, strict=True)) if same else None
 
 
-def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim]) -> Term:
+def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim], counts: Mapping[Dim, Ref]) -> Term:
     """``x`` with its axes at ``axes`` of a value of ``shape``, the same along all others.
 
-    Where the value is shorter, the first elements: were it longer, indices would be out of range.
+    Where the value is shorter, the first elements: were it longer, indices would be out of range. They are looked up, if what
+    counts so far is among ``counts``, for then the extent is known.
     """
     target: list[Dim] = [1] * len(shape)
+    term: Term
     for axis in axes:
         target[axis] = shape[axis]
     cut = [i for i, axis in enumerate(axes) if shape[axis] != x.shape[i]]
-    if cut:
+    if len(cut) == 1 and shape[axes[cut[0]]] in counts:
+        first = apply("Gather", x, counts[shape[axes[cut[0]]]], axis=cut[0])
+        term = viewed(first, [shape[axis] for axis in axes], target, x)
+    elif cut:
         ends = listed([shape[axes[i]] for i in cut], x)
         first = apply("Slice", x, int64s([0] * len(cut)), ends, int64s(cut))
-        term: Term = apply("Reshape", first, listed(target, x), allowzero=1)
+        term = apply("Reshape", first, listed(target, x), allowzero=1)
     else:
         term = viewed(x, x.shape, target, x)
     return term if target == list(shape) else apply("Expand", term, listed(shape, x))
@@ -224,7 +235,7 @@ def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
         for op, joint, parts in indices.nodes.get(grid.handle, ()):
             if op == "Concat" and joint.attr("axis") in (-1, len(grid.type.shape or ()) - 1):
                 places = [indices.of(p) for p in parts if p is not None]
-                yield Match({"x": x, "grid": grid, "places": places}, node)
+                yield Match({"x": x, "grid": grid, "places": places, "indices": indices}, node)
 
 
 @group_rule(
@@ -241,7 +252,7 @@ def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
 )
 def view_instead_of_gathering_all(m: Match) -> Term:
     """``GatherND(x, places along axes) == Expand(Reshape(x[:n]))`` where the indices walk through ``x`` in order."""
-    return _placed(m.x, axes_walked(m.x, m.places, m.root), m.root.shape)
+    return _placed(m.x, axes_walked(m.x, m.places, m.root), m.root.shape, m.indices.counts)
 
 
 def _draw_flat(d: Sampler) -> Instance:
@@ -265,7 +276,7 @@ def _looked_up_in_views(view: GroupView) -> Iterator[Match]:
         places = indices.of(at) if node.attr("axis", 0) == 0 else None
         for op, _, (x, *_) in indices.nodes.get(flat.handle, ()) if places else ():
             if x is not None and op in operators_with(_views):
-                yield Match({"x": x, "flat": flat, "places": places}, node)
+                yield Match({"x": x, "flat": flat, "places": places, "indices": indices}, node)
 
 
 def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
@@ -294,4 +305,4 @@ def has_strides_of(places: Places, x: Ref, result: Ref) -> bool:
 )
 def view_instead_of_gathering_flat(m: Match) -> Term:
     """``Gather(Reshape(x, [-1]), place * stride + place) == Reshape(x[:n])`` where the strides are those of ``x``."""
-    return _placed(m.x, sorted(m.places.strides), m.root.shape)
+    return _placed(m.x, sorted(m.places.strides), m.root.shape, m.indices.counts)

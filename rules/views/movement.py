@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant, kernels
+from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations
 from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.operators.cast import PLAIN
@@ -115,6 +115,20 @@ def composed(inner: Mapping[int, range], x: Ref, outer: Mapping[int, range]) -> 
     return found
 
 
+def table_first(perm: Sequence[int], axis: int, indices: int) -> tuple[tuple[int, ...], int] | None:
+    """How to permute the axes of a table for a permuted look-up along ``axis`` by indices of that many axes, and the axis that is
+    looked up then; ``None`` where the axes of the indices do not stay side by side in order.
+
+    >>> table_first((2, 0, 1), 0, 2), table_first((1, 0, 2), 0, 2)
+    (((1, 0), 1), None)
+    """
+    at = perm.index(axis) if indices else 0
+    if list(perm[at : at + indices]) != list(range(axis, axis + indices)):
+        return None
+    others = [p if p < axis else p - indices + 1 for p in (*perm[:at], *perm[at + indices :])]
+    return (*others[:at], axis, *others[at:]), at
+
+
 def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
     source, middle, last = (DType.of(d.choose(("int8", "uint8", "int32", "int64"))) for _ in range(3))
     low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
@@ -134,9 +148,23 @@ def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
 
 functions = {
     f.__name__: f
-    for f in (transpose, moves, is_lossless, has_one_meaning, holds_all, runs_forward, taken, slice_term, composed)
+    for f in (
+        transpose,
+        moves,
+        is_lossless,
+        has_one_meaning,
+        holds_all,
+        runs_forward,
+        taken,
+        slice_term,
+        composed,
+        table_first,
+    )
 }
-equation = Equations(__name__, functions=functions | {"DType": DType, "PLAIN": PLAIN})
+SMALL = 1 << 16
+"""Elements of a table of which another copy is no harm."""
+
+equation = Equations(__name__, functions=functions | {"DType": DType, "PLAIN": PLAIN, "SMALL": SMALL})
 
 equation(
     "compose_transposes",
@@ -190,4 +218,43 @@ equation(
     "forward again: runs_forward(n, u, e, f)",
     f"something is left: all(composed({INNER}, x, {OUTER}).values())",
     source="composition of index maps",
+)
+
+
+# --- look-ups
+
+
+def _look_up(d: Sampler) -> dict[str, Any]:
+    rows, *shape = d.extents(4)
+    axis = d.integer(0, 2)
+    table = d.floats((*shape[:axis], rows, *shape[axis:])[:3])
+    places = d.integers(d.shape(1, 2), "int64", 0, table.shape[axis] - 1)
+    perm = d.permutation(2 + places.ndim) if d.chance(0.3) else tuple(np.roll(range(2 + places.ndim), d.integer(1, 3)))
+    new = d.choose(([0], [0, 1], [1], [-1]))
+    return {
+        "t": fixed(table),
+        "i": places,
+        "g": {"axis": axis - 3 * d.chance(0.2)},
+        "v": {"perm": tuple(map(int, perm))},
+        "new": fixed(new, "int64"),
+    }
+
+
+equation(
+    "transpose_table_instead_of_rows",
+    """Transpose(Gather(t, i, axis=a, **g), perm=p, **v)
+       == Gather(transpose(t, table_first(p, a % t.rank, i.rank)[0]), i, axis=table_first(p, a % t.rank, i.rank)[1])""",
+    constant("t"),
+    "the axes of the indices stay side by side: table_first(p, a % t.rank, i.rank) is not None",
+    worthwhile("a small table: t.type.size <= SMALL"),
+    source="composition of index maps",
+    sample=_look_up,
+)
+equation(
+    "look_up_before_adding_leading_axes",
+    "Gather(t, Unsqueeze(i, new), axis=0, **g) == Unsqueeze(Gather(t, i, axis=0), new)",
+    constant("new"),
+    worthwhile("leading axes: sorted(new.value) == list(range(new.value.size))"),
+    source="composition of index maps",
+    sample=_look_up,
 )

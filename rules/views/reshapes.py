@@ -8,17 +8,20 @@ Both only where the program has a -1, too: ONNX cannot tell what that is where a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.conditions import constant, same_type
-from eqsat.equations import Equations
-from eqsat.rewrite import Ref, Term, apply
-from eqsat.rules.terms import int64s
+from eqsat.equations import Equations, stated
+from eqsat.exactness import Exactness
+from eqsat.ir.operator import Kind, Operator, operators_with
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import viewed
-from eqsat.samples import SYMBOLIC, Sampler, fixed
+from eqsat.rules.views.transposes import is_unary
+from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
 
 
 def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
@@ -111,12 +114,67 @@ for name, left, written in (
         f"{left} == view_as(x, root, {written})",
         sample=_view,
     )
+
+
+def _unsqueezed(d: Sampler) -> dict[str, Any]:
+    shape = d.shape(1, 3)
+    new = d.choose(([0], [1], [0, 2], [-1]))
+    whole = np.expand_dims(np.empty(shape), tuple(new)).shape
+    found = {"x": d.floats(shape), "new": fixed(new, "int64"), "t": fixed(_target(d, whole), "int64")}
+    return found | ({SYMBOLIC: shape} if d.chance(0.4) else {})
+
+
+equation(
+    "compose_unsqueeze_and_reshape",
+    "Reshape(Unsqueeze(x, new), t, **n) == view_as(x, root)",
+    sample=_unsqueezed,
+)
 equation(
     "replace_transpose_by_reshape",
     "Transpose(x, perm=p, **v) == view_as(x, root)",
     "only axes of extent 1 move: only_ones_move(x, p)",
     sample=_view,
 )
+
+
+def _draw_back(d: Sampler) -> Instance:
+    drawing = Drawing()
+    shape = d.shape(2, 3)
+    flat = [-1, shape[-1]] if d.chance() else [-1]
+    back = shape if d.chance(0.8) else (*shape[:-2], math.prod(shape[-2:]), 1)
+    y = drawing.op("Reshape", drawing.value(d.floats(shape)), drawing.value(fixed(flat, "int64")))
+    y = drawing.op("Clip", y, drawing.value(fixed(-0.5, "float32"))) if d.chance(0.3) else drawing.op("Tanh", y)
+    return drawing.finish(drawing.op("Reshape", y, drawing.value(fixed(back, "int64"))))
+
+
+def _viewed_back(view: GroupView) -> Iterator[Match]:
+    """Views of a function of each element of a view."""
+    views = [(node, x) for node, (x, *_) in complete_nodes(view, *operators_with(_is_view))]
+    before = by_class(views)
+    behind = by_class((x, node) for node, x in views)
+    for op in operators_with(is_unary) if before else ():
+        for f, (y, *numbers) in view.nodes(op):
+            for x in before.get(y.handle, ()) if y is not None else ():
+                for node in behind.get(f.handle, ()):
+                    yield Match({"x": x, "f": f, "op": op, "numbers": tuple(numbers)}, node)
+
+
+def _is_view(op: Operator) -> bool:
+    return op.traits.moves and op.kind is Kind.VIEW
+
+
+@group_rule(
+    find=_viewed_back,
+    where=stated("x root", "the shape is that of before: x.shape == root.shape"),
+    exactness=Exactness.EXACT,
+    source="each element by itself",
+    sample=_draw_back,
+)
+def cancel_views_around_function(m: Match) -> Term:
+    """``Reshape(f(Reshape(x)), shape of x) == f(x)`` for a function of each element."""
+    return Apply(m.op, (m.x, *m.numbers), m.f.attributes)
+
+
 equation("cancel_squeeze_of_unsqueeze", "Squeeze(Unsqueeze(x, s), *a) == x", same_type("x"))
 equation("cancel_unsqueeze_of_squeeze", "Unsqueeze(Squeeze(x, *a), s) == x", same_type("x"))
 

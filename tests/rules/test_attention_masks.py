@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from attention_graphs import LOWEST, B, H, N, S, Steps, T, W, core, ints, number, plus, scaled
@@ -432,6 +433,40 @@ def test_middling_masks_of_float16_stay(low: float) -> None:
     """Beside them float16 loses a part of the scores that matters."""
     graph = core(chosen_in_half(low), dtype="float16")
     assert "Attention" not in eqsat.optimize(graph, verify=False, form="flat").report.operators_after
+
+
+# --- bfloat16 ------------------------------------------------------------------------------------------------------------
+
+
+def in_bfloat16(low: float) -> dict[str, Graph]:
+    """Masks of bfloat16 with this number: computed, in place of scores, and constant with a row that forbids all."""
+
+    def number(b: GraphBuilder, value: Any) -> str:
+        return b.constant(np.asarray(value).astype(ml_dtypes.bfloat16))
+
+    steps: dict[str, Steps] = {
+        "added": lambda b, s: b.op("Add", s, b.op("Where", truth(b), number(b, 0), number(b, low))),
+        "replaced": lambda b, s: b.op("Where", truth(b), s, number(b, low)),
+        "a constant": lambda b, s: b.op("Add", s, number(b, np.where(EARLIER & (np.arange(S)[:, None] != 2), 0, low))),
+    }
+    return {name: core(step, dtype="bfloat16") for name, step in steps.items()}
+
+
+@pytest.mark.parametrize("name", in_bfloat16(-3.3895e38))
+def test_masks_of_bfloat16_that_leave_nothing_of_scores_are_taken(name: str) -> None:
+    graph = in_bfloat16(-3.3895e38)[name]
+    made = eqsat.optimize(graph, verify=False, form="flat").program.graph
+    assert made.operator_counts()["Attention"] == 1
+    feeds = feeds_for(graph)
+    (expected,), (found,) = (run(g, feeds).values() for g in (graph, made))
+    np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), rtol=4e-2, atol=4e-2)
+
+
+@pytest.mark.parametrize("low", [-300.0, -1e9])
+@pytest.mark.parametrize("name", in_bfloat16(0.0))
+def test_masks_of_bfloat16_beside_which_a_part_of_the_scores_is_left_stay(name: str, low: float) -> None:
+    made = eqsat.optimize(in_bfloat16(low)[name], verify=False, form="flat").program.graph
+    assert "Attention" not in made.operator_counts()
 
 
 def test_values_in_float32_take_queries_and_keys_there() -> None:
