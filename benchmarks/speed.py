@@ -1,7 +1,7 @@
 """Speed of every model in ONNX Runtime, before and after, with the errors of both.
 
     python -m benchmarks.speed --models FOLDER [--names a,b] [--cost measured] [--numerics lsb] [--runs 7] [--processes 3]
-        [--against onnxruntime,openvino] [--results benchmarks/results/speed.json] [--restart]
+        [--results benchmarks/results/speed.json] [--restart]
 
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Ratios are medians over the median of ours under its best level; above 1
 ours is faster. All contestants take turns in the same processes (`eqsat.speed.contest`). The results are written after every
@@ -33,7 +33,7 @@ def run_model(path: Path, options: argparse.Namespace, protocol: Protocol) -> di
         target="onnxruntime-cpu", cost=options.cost, numerics=options.numerics, form=options.form, verify=False
     )
     try:
-        found = bench_model(path, chosen, protocol=protocol, against=tuple(options.against.split(",")))
+        found = bench_model(path, chosen, protocol=protocol)
     except EqsatError as error:
         return {"failed": str(error)}
     data = found.to_dict()
@@ -44,22 +44,20 @@ def run_model(path: Path, options: argparse.Namespace, protocol: Protocol) -> di
         "spread": {m.contestant.name: m.spread for m in found.measured if m.samples},
         "errors": {m.contestant.name: m.error for m in found.measured},
         "misfits": {m.contestant.name: m.misfit for m in found.measured if m.misfit},
-        "skipped": data["skipped"],
     }
 
 
 def markdown(rows: dict[str, dict[str, Any]]) -> str:
     """The table over all models, and the geometric means."""
     names = [f"original {level}" for level in LEVELS]
-    peers = sorted({n for row in rows.values() for n in row.get("ratios", ()) if n.startswith("openvino")})
     head = [
         "model",
         "ours ms",
         "level",
-        *(f"vs {n.removeprefix('original ')}" for n in (*names, *peers)),
+        *(f"vs {n.removeprefix('original ')}" for n in names),
         "interval of all",
     ]
-    head += ["error ours", "error all", *(f"error {n}" for n in peers)]
+    head += ["error ours", "error all"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for model, row in sorted(rows.items()):
         if "failed" in row:
@@ -67,13 +65,13 @@ def markdown(rows: dict[str, dict[str, Any]]) -> str:
             continue
         best, ratios, errors = row["best"], row["ratios"], row["errors"]
         cells = [model, f"{1e3 * row['median_s'][best]:.2f}", best.removeprefix("eqsat ")]
-        cells += [f"{ratios[n][0]:.2f}" if n in ratios else "-" for n in (*names, *peers)]
+        cells += [f"{ratios[n][0]:.2f}" if n in ratios else "-" for n in names]
         interval = ratios.get("original all")
         cells.append(f"{interval[1]:.2f}-{interval[2]:.2f}" if interval else "-")
-        cells += [_error(errors, n) for n in (best, "original all", *peers)]
+        cells += [_error(errors, n) for n in (best, "original all")]
         lines.append("| " + " | ".join(cells) + " |")
     means = []
-    for name in (*names, *peers):
+    for name in names:
         found = [row["ratios"][name][0] for row in rows.values() if name in row.get("ratios", ())]
         means.append(f"{geometric_mean(found):.3f} against {name} ({len(found)} models)" if found else "")
     return "\n".join([*lines, "", f"Geometric means: {'; '.join(m for m in means if m)}."])
@@ -91,7 +89,6 @@ def main() -> None:
     parser.add_argument("--cost", default="measured")
     parser.add_argument("--numerics", default="lsb")
     parser.add_argument("--form", default="onnxruntime")
-    parser.add_argument("--against", default="onnxruntime,openvino")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -99,7 +96,7 @@ def main() -> None:
     parser.add_argument("--restart", action="store_true")
     options = parser.parse_args()
     protocol = Protocol(options.runs, options.processes, options.threads)
-    setting = {k: getattr(options, k) for k in ("cost", "numerics", "form", "against", "runs", "processes", "threads")}
+    setting = {k: getattr(options, k) for k in ("cost", "numerics", "form", "runs", "processes", "threads")}
     results: dict[str, Any] = {"setting": setting, "machine": this_machine(options.threads), "models": {}}
     if options.results.exists() and not options.restart:
         known = json.loads(options.results.read_text())
