@@ -11,13 +11,11 @@ model; models that are there, made with the same options, are not run again. Not
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eqsat.cost.timings import this_machine
+from benchmarks.kept import add_arguments, measure_all
 from eqsat.errors import EqsatError
 from eqsat.options import Options
 from eqsat.speed.bench import bench_model
@@ -47,7 +45,7 @@ def run_model(path: Path, options: argparse.Namespace, protocol: Protocol) -> di
     }
 
 
-def markdown(rows: dict[str, dict[str, Any]]) -> str:
+def markdown(rows: Mapping[str, dict[str, Any]]) -> str:
     """The table over all models, and the geometric means."""
     names = [f"original {level}" for level in LEVELS]
     head = [
@@ -84,38 +82,14 @@ def _error(errors: dict[str, float | None], name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--names", default="")
+    add_arguments(parser, "benchmarks/results/speed.json")
     parser.add_argument("--cost", default="measured")
     parser.add_argument("--numerics", default="lsb")
     parser.add_argument("--form", default="onnxruntime")
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/speed.json"))
-    parser.add_argument("--restart", action="store_true")
     options = parser.parse_args()
     protocol = Protocol(options.runs, options.processes, options.threads)
     setting = {k: getattr(options, k) for k in ("cost", "numerics", "form", "runs", "processes", "threads")}
-    results: dict[str, Any] = {"setting": setting, "machine": this_machine(options.threads), "models": {}}
-    if options.results.exists() and not options.restart:
-        known = json.loads(options.results.read_text())
-        if (known["setting"], known["machine"]) != (results["setting"], results["machine"]):
-            parser.error(f"{options.results} was made with other options or on another machine; use --restart")
-        results = known
-    names = [n for n in options.names.split(",") if n] or [p.stem for p in sorted(options.models.glob("*.onnx"))]
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        if name in results["models"]:
-            continue
-        results["models"][name] = run_model(options.models / f"{name}.onnx", options, protocol)
-        part = options.results.with_suffix(".part")
-        part.write_text(json.dumps(results, indent=1))
-        os.replace(part, options.results)
-        options.results.with_suffix(".md").write_text(markdown(results["models"]) + "\n")
-        print(markdown({name: results["models"][name]}).splitlines()[2], flush=True)
-        gc.collect()
-    print(markdown(results["models"]))
+    print(markdown(measure_all(options, setting, lambda path: run_model(path, options, protocol), markdown)))
 
 
 if __name__ == "__main__":

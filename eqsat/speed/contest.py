@@ -42,11 +42,13 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """``processes`` one after the other, each with ``runs`` timed runs of every contestant, ``threads`` for an operator."""
+    """``processes`` one after the other, each with ``runs`` timed runs of every contestant, ``threads`` for an operator. One
+    that takes longer than ``limit_s``, in which it loads and compiles as well, is ended."""
 
     runs: int = 7
     processes: int = 3
     threads: int = 2
+    limit_s: int = 3600
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -121,7 +123,7 @@ def contest(
         data.write_bytes(pickle.dumps((dict(feeds), dict(reference))))
         for process in range(protocol.processes):
             for team in _able(teams, found):
-                task = {"data": str(data), "runs": protocol.runs, "threads": protocol.threads, "process": process}
+                task = {**asdict(protocol), "data": str(data), "process": process}
                 for k, answer in zip(team, _answers([contestants[k] for k in team], task), strict=True):
                     found[k].append(answer)
     measured = [_measured(c, answers) for c, answers in zip(contestants, found, strict=True)]
@@ -156,10 +158,13 @@ def _answers(contestants: Sequence[Contestant], task: Mapping[str, Any]) -> list
 def _process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]] | None, str]:
     """The answer of `eqsat.speed.worker`, or what it died of."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(task["threads"])}
-    done = subprocess.run(
-        [sys.executable, "-m", "eqsat.speed.worker"],
-        input=json.dumps(task), capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "eqsat.speed.worker"], env=environment, input=json.dumps(task),
+            capture_output=True, text=True, check=False, timeout=task["limit_s"],
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, f"takes more than {task['limit_s']} s to load, compile and run"
     if not done.returncode:
         return json.loads(done.stdout.splitlines()[-1]), ""
     if done.returncode < 0:

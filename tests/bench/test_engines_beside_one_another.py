@@ -84,6 +84,18 @@ def test_a_process_that_crashes_is_named_by_its_signal(model: Path, monkeypatch:
         contest([Contestant("m", str(model))], {}, {}, SHORT)
 
 
+def test_a_process_that_takes_too_long_is_ended(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = contests.subprocess.TimeoutExpired("worker", 5)
+
+    def waiting(*args: Any, **options: Any) -> None:
+        assert options["timeout"] == 5
+        raise late
+
+    monkeypatch.setattr(contests.subprocess, "run", waiting)
+    with pytest.raises(eqsat.ModelError, match="takes more than 5 s"):
+        contest([Contestant("m", str(model))], {}, {}, Protocol(limit_s=5))
+
+
 def test_engines_that_are_not_installed_say_how_to_get_them(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: name if name == "onnxruntime" else None)
     found = eqsat.bench(model, engines="all", runs=2, processes=1, threads=1)
