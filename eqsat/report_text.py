@@ -261,6 +261,9 @@ def _needs(data: Mapping[str, Any]) -> str:
     if "opset" in data:
         release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
         parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
+    if "operators" in data:
+        parts = [p.partition(": ONNX Runtime")[0] for p in parts]
+        parts.append(f"ONNX Runtime {data['onnxruntime']} or newer for {', '.join(data['operators'])}")
     if "domains" in data:
         parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
     parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
