@@ -1,13 +1,14 @@
 """Files written for a consumer, loaded and run by it: whether they load, agree with the original, and how long they take.
 
-    python -m benchmarks.consumers --for NAME[=VERSION] --reader RUNTIME:PYTHON ... [--time-limit S] MODEL.onnx ...
+    python -m benchmarks.consumers [--for NAME[=VERSION]] --reader RUNTIME:PYTHON ... [--time-limit S] MODEL.onnx ...
 
 ``--reader openvino:/venvs/ov/bin/python``: a runtime (``onnxruntime``, ``openvino``) and an interpreter that has it; each
 model is read in a process of its own, so that what crashes one reading ends nothing else. For each reader the original and
 the result run on the same random inputs; errors are largest differences from the original in ONNX Runtime without
 optimisation, as a part of the largest output. The result agrees if its error is at most `TWICE` that of the original in the
 same reader, or `SMALL`. ``time``: least CPU time of seven runs, of the original over that of the result. ``failed``: what the
-reader said, or the signal that ended it; of the original it is in brackets."""
+reader said, or the signal that ended it; of the original it is in brackets. Without ``--for`` the file is the one made by
+default, and ``runtime`` is the release of ONNX Runtime that its report says it needs."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def row(path: Path, readers: list[str], options: Options) -> tuple[list[str], bo
             return [path.stem, f"not written: {error}"[:200]], False
         np.savez(feeds, allow_pickle=False, **inputs)
         before, after = (sum(n.values()) for n in (result.report.operators_before, result.report.operators_after))
-        cells = [path.stem, f"{before} -> {after}", str(result.report.needs.get("opset", ""))]
+        cells = [path.stem, f"{before} -> {after}", str(result.report.needs.get("opset", "")),
+                 result.report.needs.get("onnxruntime", "")]  # fmt: skip
         del result
         gc.collect()
         fine = True
@@ -100,15 +102,15 @@ def row(path: Path, readers: list[str], options: Options) -> tuple[list[str], bo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--for", dest="consumer", required=True)
+    parser.add_argument("--for", dest="consumer")
     parser.add_argument("--reader", action="append", required=True)
     parser.add_argument("--time-limit", type=float, default=30.0)
     given = parser.parse_args()
     options = Options.of({"consumer": given.consumer, "verify": False, "time_limit_s": given.time_limit})
     columns = [f"{reader.partition(':')[0]} {i + 1}: {what}" for i, reader in enumerate(given.reader)
                for what in ("errors: original, ours", "agree", "time")]  # fmt: skip
-    print(f"| model | operators | opset | {' | '.join(columns)} |")
-    print("|" + "---|" * (3 + len(columns)))
+    print(f"| model | operators | opset | runtime | {' | '.join(columns)} |")
+    print("|" + "---|" * (4 + len(columns)))
     agreeing = 0
     for path in given.models:
         cells, fine = row(path, given.reader, options)

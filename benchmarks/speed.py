@@ -1,7 +1,7 @@
 """Speed of every model in ONNX Runtime, before and after, with the errors of both.
 
     python -m benchmarks.speed --models FOLDER [--names a,b] [--cost measured] [--numerics lsb] [--runs 7] [--processes 3]
-        [--against onnxruntime,openvino] [--results benchmarks/results/speed.json] [--restart]
+        [--results benchmarks/results/speed.json] [--restart]
 
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Ratios are medians over the median of ours under its best level; above 1
 ours is faster. All contestants take turns in the same processes (`eqsat.speed.contest`). The results are written after every
@@ -11,13 +11,11 @@ model; models that are there, made with the same options, are not run again. Not
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eqsat.cost.timings import this_machine
+from benchmarks.kept import add_arguments, measure_all
 from eqsat.errors import EqsatError
 from eqsat.options import Options
 from eqsat.speed.bench import bench_model
@@ -33,7 +31,7 @@ def run_model(path: Path, options: argparse.Namespace, protocol: Protocol) -> di
         target="onnxruntime-cpu", cost=options.cost, numerics=options.numerics, form=options.form, verify=False
     )
     try:
-        found = bench_model(path, chosen, protocol=protocol, against=tuple(options.against.split(",")))
+        found = bench_model(path, chosen, protocol=protocol)
     except EqsatError as error:
         return {"failed": str(error)}
     data = found.to_dict()
@@ -44,22 +42,20 @@ def run_model(path: Path, options: argparse.Namespace, protocol: Protocol) -> di
         "spread": {m.contestant.name: m.spread for m in found.measured if m.samples},
         "errors": {m.contestant.name: m.error for m in found.measured},
         "misfits": {m.contestant.name: m.misfit for m in found.measured if m.misfit},
-        "skipped": data["skipped"],
     }
 
 
-def markdown(rows: dict[str, dict[str, Any]]) -> str:
+def markdown(rows: Mapping[str, dict[str, Any]]) -> str:
     """The table over all models, and the geometric means."""
     names = [f"original {level}" for level in LEVELS]
-    peers = sorted({n for row in rows.values() for n in row.get("ratios", ()) if n.startswith("openvino")})
     head = [
         "model",
         "ours ms",
         "level",
-        *(f"vs {n.removeprefix('original ')}" for n in (*names, *peers)),
+        *(f"vs {n.removeprefix('original ')}" for n in names),
         "interval of all",
     ]
-    head += ["error ours", "error all", *(f"error {n}" for n in peers)]
+    head += ["error ours", "error all"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for model, row in sorted(rows.items()):
         if "failed" in row:
@@ -67,13 +63,13 @@ def markdown(rows: dict[str, dict[str, Any]]) -> str:
             continue
         best, ratios, errors = row["best"], row["ratios"], row["errors"]
         cells = [model, f"{1e3 * row['median_s'][best]:.2f}", best.removeprefix("eqsat ")]
-        cells += [f"{ratios[n][0]:.2f}" if n in ratios else "-" for n in (*names, *peers)]
+        cells += [f"{ratios[n][0]:.2f}" if n in ratios else "-" for n in names]
         interval = ratios.get("original all")
         cells.append(f"{interval[1]:.2f}-{interval[2]:.2f}" if interval else "-")
-        cells += [_error(errors, n) for n in (best, "original all", *peers)]
+        cells += [_error(errors, n) for n in (best, "original all")]
         lines.append("| " + " | ".join(cells) + " |")
     means = []
-    for name in (*names, *peers):
+    for name in names:
         found = [row["ratios"][name][0] for row in rows.values() if name in row.get("ratios", ())]
         means.append(f"{geometric_mean(found):.3f} against {name} ({len(found)} models)" if found else "")
     return "\n".join([*lines, "", f"Geometric means: {'; '.join(m for m in means if m)}."])
@@ -86,39 +82,14 @@ def _error(errors: dict[str, float | None], name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--names", default="")
+    add_arguments(parser, "benchmarks/results/speed.json")
     parser.add_argument("--cost", default="measured")
     parser.add_argument("--numerics", default="lsb")
     parser.add_argument("--form", default="onnxruntime")
-    parser.add_argument("--against", default="onnxruntime,openvino")
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/speed.json"))
-    parser.add_argument("--restart", action="store_true")
     options = parser.parse_args()
     protocol = Protocol(options.runs, options.processes, options.threads)
-    setting = {k: getattr(options, k) for k in ("cost", "numerics", "form", "against", "runs", "processes", "threads")}
-    results: dict[str, Any] = {"setting": setting, "machine": this_machine(options.threads), "models": {}}
-    if options.results.exists() and not options.restart:
-        known = json.loads(options.results.read_text())
-        if (known["setting"], known["machine"]) != (results["setting"], results["machine"]):
-            parser.error(f"{options.results} was made with other options or on another machine; use --restart")
-        results = known
-    names = [n for n in options.names.split(",") if n] or [p.stem for p in sorted(options.models.glob("*.onnx"))]
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        if name in results["models"]:
-            continue
-        results["models"][name] = run_model(options.models / f"{name}.onnx", options, protocol)
-        part = options.results.with_suffix(".part")
-        part.write_text(json.dumps(results, indent=1))
-        os.replace(part, options.results)
-        options.results.with_suffix(".md").write_text(markdown(results["models"]) + "\n")
-        print(markdown({name: results["models"][name]}).splitlines()[2], flush=True)
-        gc.collect()
-    print(markdown(results["models"]))
+    setting = {k: getattr(options, k) for k in ("cost", "numerics", "form", "runs", "processes", "threads")}
+    print(markdown(measure_all(options, setting, lambda path: run_model(path, options, protocol), markdown)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from eqsat._version import __version__
 
 if _TYPE_CHECKING:
-    from eqsat.api import bench, inspect, verify
+    from eqsat.api import bench, fastest, inspect, verify
     from eqsat.comparison import Comparison, ParetoFront, compare, pareto
     from eqsat.engines import run
     from eqsat.errors import (
@@ -41,7 +41,7 @@ if _TYPE_CHECKING:
     from eqsat.why import Explanation, explain
 
 _HOMES = {
-    "eqsat.api": "bench inspect verify",
+    "eqsat.api": "bench fastest inspect verify",
     "eqsat.comparison": "Comparison ParetoFront compare pareto",
     "eqsat.engines": "run",
     "eqsat.errors": "EqsatError FeedError MemoryBudgetError ModelError OptionError OutputError RuleError ShapeError "
@@ -93,6 +93,7 @@ __all__ = [
     "compare",
     "equation",
     "explain",
+    "fastest",
     "group_rule",
     "inspect",
     "literal",

@@ -11,9 +11,11 @@ import numpy as np
 from eqsat.frontends import load, resolve
 from eqsat.growth import Progress
 from eqsat.options import AllOptions, Options, takes_options
+from eqsat.pipeline import optimize
 
 if TYPE_CHECKING:
     from eqsat.inspection import Inspection
+    from eqsat.pipeline import Result
     from eqsat.speed.bench import Bench
     from eqsat.verification import Verification
 
@@ -66,7 +68,8 @@ def verify(
 def bench(
     model: str | Path,
     *others: str | Path,
-    against: Sequence[str] = ("onnxruntime",),
+    engines: str | Sequence[str] | None = None,
+    precision: str = "f32",
     levels: Sequence[str] = ("disable", "basic", "extended", "all"),
     runs: int = 7,
     processes: int = 3,
@@ -77,10 +80,11 @@ def bench(
 ) -> Bench:
     """Times a model file beside the same model optimised, or beside other files as they are, in several processes.
 
-    ``against``: runtimes that run the original (``onnxruntime``, ``openvino``); ``levels``: how far ONNX Runtime rewrites the
-    models itself; ``runs``: timed runs of each in each of ``processes``, with ``threads`` each; ``profile``: what each kernel of
-    the result took. Unless stated, the program is not verified. Raises `ModelError` and
-    `OptionError` for bad input.
+    By default in ONNX Runtime: ``levels`` says how far it rewrites the models itself, ``profile`` what each kernel of the
+    result took. ``engines``: in these (``onnxruntime``, ``openvino``, ``inductor``, or ``"all"``) instead, each in processes of
+    its own, with the program optimised for it; once more with floats multiplied in bfloat16 where ``precision`` is ``bf16``.
+    ``runs``: timed runs of each in each of ``processes``, with ``threads`` each. Unless stated, programs are not verified. Raises
+    `ModelError` and `OptionError` for bad input.
     """
     from eqsat.errors import OptionError
     from eqsat.speed.bench import bench_files, bench_model
@@ -91,9 +95,51 @@ def bench(
     check_levels(levels)
     chosen = Options.of({"verify": False, **options})
     notify = progress or (lambda stage, detail: None)
-    given: dict[str, Any] = {"protocol": protocol, "against": against, "levels": levels, "progress": notify}
+    given: dict[str, Any] = {"protocol": protocol, "levels": levels, "progress": notify}
+    if engines is not None or precision != "f32":
+        from eqsat.speed.engines import race
+
+        if others or profile:
+            raise OptionError("engines: time one model and the programs for it; a profile is of ONNX Runtime alone")
+        chosen_engines = "all" if engines is None else engines
+        return race(Path(model), chosen_engines, chosen, precision=precision, protocol=protocol, progress=notify).bench
     if not others:
         return bench_model(Path(model), chosen, profile=profile, **given)
     if profile:
         raise OptionError("a profile needs a program of ours: give one model only")
     return bench_files([Path(model), *map(Path, others)], chosen, **given)
+
+
+def optimize_for(source: Any, engine: str | None, *, progress: Progress, **options: Unpack[AllOptions]) -> Result:
+    """`eqsat.optimize` for one engine, for the fastest of several, or of all (``auto``); for none in particular by default."""
+    if engine is None:
+        return optimize(source, progress=progress, **options)
+    from eqsat.speed.engines import engine_names, options_for
+
+    first, *others = engine_names("all" if engine == "auto" else engine)
+    if others:
+        return fastest(source, (first, *others), progress=progress, **options)
+    return optimize(source, progress=progress, **vars(options_for(first, Options.of(options))))
+
+
+@takes_options(AllOptions)
+def fastest(
+    source: Any,
+    engines: str | Sequence[str] = "all",
+    *,
+    runs: int = 7,
+    processes: int = 3,
+    threads: int = 2,
+    progress: Progress | None = None,
+    **options: Unpack[AllOptions],
+) -> Result:
+    """Optimises a model for each engine, times original and programs in each, and returns the program that is fastest.
+
+    ``engines``, ``runs``, ``processes``, ``threads``: as for `bench`. The report says which engine it is, and what the others
+    took. Raises as `eqsat.optimize` does.
+    """
+    from eqsat.speed.contest import Protocol
+    from eqsat.speed.engines import fastest as run
+
+    notify = progress or (lambda stage, detail: None)
+    return run(source, Options.of(options), engines, protocol=Protocol(runs, processes, threads), progress=notify)

@@ -82,6 +82,15 @@ def optimize(
         bool, typer.Option("--overwrite", help="Write over MODEL itself, if --output names it.")
     ] = False,
     consumer: ConsumerName = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="What will run it: onnxruntime, openvino, inductor; of several, or auto for all that are installed, the "
+            "fastest, which is measured.",
+            show_default=False,
+        ),
+    ] = None,
     opset: Opset = None,
     target: TargetName = None,
     cost: CostName = None,
@@ -125,7 +134,7 @@ def optimize(
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """
     with errors():
-        import eqsat.pipeline as pipeline
+        from eqsat.api import optimize_for
         from eqsat.options import check_form
 
         if form is not None:
@@ -135,8 +144,9 @@ def optimize(
         load_rule_files(rules)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
         with progress(quiet, verbose, stages=True) as notify:
-            result = pipeline.optimize(
+            result = optimize_for(
                 model,
+                engine,
                 progress=notify,
                 consumer=consumer,
                 opset=opset,

@@ -44,7 +44,8 @@ class Report:
     rules it relies on; ``operators_before`` and ``operators_after`` by type; ``kernels_before`` and ``kernels_after``,
     launches, views aside; ``kernel_templates``; ``recognized`` structures; ``missed``: what looks like one, and why it is
     none; ``opaque``, operators passed through untouched; ``withheld``, operators that rules made of a newer opset than the
-    file may have; ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
+    file may have; ``engine``, the fastest one, and what each took, where that was asked for;
+    ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
     ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative
     ``gap`` to it; ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``,
     ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the
@@ -92,6 +93,7 @@ class Report:
     assumed: dict[str, int] = field(default_factory=dict)
     withheld: dict[str, int] = field(default_factory=dict)
     passed_opset: dict[str, float] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

@@ -22,7 +22,7 @@ def summary(report: Report) -> str:
         ("", _header(report)),
         ("operators", _operators(report) + f"; kernels {_kernels(report)}" + (f"; {found}" if found else "")),
         ("cost", f"{_cost(report)}, {_distance(report)}"),
-        ("predicted", _predicted(report)),
+        ("measured", _measured(report.engine)) if report.engine else ("predicted", _predicted(report)),
         ("needs", "; ".join(filter(None, (_needs(report.needs), _withheld(report))))),
         ("not fused", _in_short(_missed(report))),
         ("untouched", _counts(report.opaque)),
@@ -50,6 +50,7 @@ def details(report: Report) -> str:
         lines.append(_line("assumed", f"{_sizes(report)}: what prices are for (--assume); the program takes any"))
     optional = {
         "predicted": _predicted(report),
+        "measured": _measured(report.engine),
         "needs": "; ".join(filter(None, (_needs(report.needs), _withheld(report)))),
         "note": _counted(report),
         "placement": _placement(report.placement),
@@ -137,6 +138,15 @@ def _predicted(report: Report) -> str:
         return ""
     slower = "; SLOWER: --cost measured minimises it" if after > before * _SAME else ""
     return f"{1e3 * before:.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {report.target}{slower}"
+
+
+def _measured(data: Mapping[str, Any]) -> str:
+    if not data:
+        return ""
+    taken = sorted(data["median_s"].items(), key=lambda item: item[1])
+    listed = ", ".join(f"{name} {1e3 * seconds:.3g}" for name, seconds in taken)
+    left = "".join(f"; {name} {why}" for name, why in data["not_run"].items())
+    return f"{data['name']} is the fastest, with {data['program']}; milliseconds: {listed}{left}"
 
 
 _LATE = "the time limit, not the work limit, ended extraction: another run may find another program"
@@ -251,6 +261,9 @@ def _needs(data: Mapping[str, Any]) -> str:
     if "opset" in data:
         release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
         parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
+    if "operators" in data:
+        parts = [p.partition(": ONNX Runtime")[0] for p in parts]
+        parts.append(f"ONNX Runtime {data['onnxruntime']} or newer for {', '.join(data['operators'])}")
     if "domains" in data:
         parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
     parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]

@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
         "pipeline",
     },
     "calibrate": BASE | {"ir", "backends", "cost"},
-    "speed": BASE | {"ir", "frontends", "backends", "cost", "verification", "options", "pipeline"},
+    "speed": BASE | {"ir", "frontends", "backends", "cost", "verification", "options", "pipeline", "engines", "fx"},
     "relax": BASE | {"ir", "frontends", "backends", "lower", "pipeline"},
     "fx": BASE | {"ir", "backends"},
     "dynamo": BASE | {"ir", "frontends", "backends", "options", "pipeline", "fx"},

@@ -13,8 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
+from eqsat.backends.onnx_needs import needs_of
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import DType
 from eqsat.options import Options
 from eqsat.report import recognized_structures
 
@@ -94,6 +97,21 @@ def test_the_report_says_what_a_file_needs_of_its_readers() -> None:
     assert own.needs == {"domains": ["com.microsoft"]}
     assert "domain com.microsoft: ONNX Runtime" in str(own)
     assert eqsat.optimize(_gelu_model(), only_rules=()).report.needs == {}
+
+
+def test_the_report_says_which_release_has_the_operators() -> None:
+    def greater(dtype: str) -> Graph:
+        b = GraphBuilder()
+        x, y = b.input("x", "float32", (4,)), b.input("y", "float32", (4,))
+        larger = b.op("Max", b.op("Cast", x, to=int(DType.of(dtype))), b.op("Cast", y, to=int(DType.of(dtype))))
+        return replace(b.finish({"z": larger}), envelope=Envelope(17))
+
+    graph, newer = greater("float64"), greater("int8")
+    assert needs_of(newer, graph, "flat") == {"onnxruntime": "1.31", "operators": ["Max"]}
+    assert needs_of(newer, newer, "flat") == {}
+    report = eqsat.optimize(graph, verify=False).report
+    report.needs = needs_of(newer, graph, "flat")
+    assert "needs      ONNX Runtime 1.31 or newer for Max" in str(report)
 
 
 def test_the_report_says_which_operators_other_engines_refuse() -> None:

@@ -60,8 +60,12 @@ class Consumer:
         return op not in self.refuses and (self.reads is None or op in self.reads) and first_version(op) <= self.opset
 
     def takes(self, key: str, types: Sequence[Type | None]) -> bool:
-        """Whether it runs an operator on inputs of these types (``None``: absent)."""
-        if key in self.avoids or not self.reads_operator(key):
+        """Whether it runs an operator on inputs of these types (``None``: absent), and should be given it."""
+        return key not in self.avoids and self.reads_operator(key) and self.has(key, types)
+
+    def has(self, key: str, types: Sequence[Type | None]) -> bool:
+        """Whether it has an operator for inputs of these types, if it reads files of that opset."""
+        if key in self.refuses:
             return False
         names = [t.dtype.name.lower() if isinstance(t, TensorType) else "" for t in types]
         if any({name} & self.lacks.get(f"{key}:{i}", frozenset()) for i, name in enumerate(names)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from eqsat.backends.consumer import Consumer, find_consumer
+from eqsat.backends.consumer import Consumer, find_consumer, releases_of
 from eqsat.backends.onnx_form import choose_form, in_form
 from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
@@ -42,6 +42,9 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if envelope is not None and written.opset > envelope.opset:
         found["opset"], found["opset_before"] = written.opset, envelope.opset
         found["onnxruntime"] = _FIRST_RUNTIME.get(written.opset, "")
+    newer = _newer_operators(in_form(graph, form), original, written.opset)
+    if newer:
+        found["onnxruntime"], found["operators"] = newer
     known = {node.domain for node in original.nodes} | {""}
     domains = sorted({node.domain for node in written.nodes} - known)
     if domains:
@@ -52,6 +55,23 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if refused:
         found["unread"] = {f"OpenVINO {other.version}": refused}
     return found
+
+
+def _newer_operators(written: Graph, original: Graph, opset: int) -> tuple[str, list[str]] | None:
+    """The first release of ONNX Runtime known to run ``written``, where its operators, and not only its opset, need a newer one
+    than those of ``original`` do; and which operators that are."""
+    releases = [r for r in releases_of("onnxruntime") if r.opset >= opset]
+    lacking = [(r, _lacked(r, written)) for r in releases if not _lacked(r, original)]
+    first = next((r for r, lacked in lacking if not lacked), None)
+    if first is None or first is lacking[0][0]:
+        return None
+    return first.version, sorted({key for _, lacked in lacking for key in lacked})
+
+
+def _lacked(release: Consumer, graph: Graph) -> set[str]:
+    """Operators of a graph that a release does not have, or not for their operands."""
+    nodes = [n for n in graph.nodes if not n.opaque]
+    return {n.key for n in nodes if not release.has(n.key, [graph.type_of(v) if v else None for v in n.inputs])}
 
 
 def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:

@@ -7,6 +7,7 @@ runtime as numpy arrays.
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ LEVELS = {
     "all": "ORT_ENABLE_ALL",
 }
 _FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
+_BFLOAT16_OPTION = "mlas.enable_gemm_fastmath_arm64_bfloat16"
+_OF_ANOTHER_PACKAGE = 2  # numpy's code; 0 where a type of its own was unpickled
 _QUIET = 4  # fatal only: what goes wrong is raised, so the runtime need not print it as well
 
 
@@ -38,7 +41,8 @@ class Session:
     intermediate values to hand out as well. ``folder``: where the external data of a model in memory lies. ``weights``:
     arrays for external initializers whose data is nowhere on disk. ``prepack``: rearrange weights once, for faster runs;
     ``arena``: keep memory between runs. ``profile``: where `end_profile` leaves what every node took, as the beginning of
-    a path. Raises `ModelError` when the model does not load.
+    a path. ``precision``: ``bf16`` for products of bfloat16. Raises `ModelError` when the model does not load, `OptionError`
+    for a precision that the runtime does not have here.
     """
 
     def __init__(
@@ -53,19 +57,12 @@ class Session:
         prepack: bool = False,
         arena: bool = True,
         profile: str | Path | None = None,
+        precision: str = "f32",
     ) -> None:
         import onnxruntime as ort
 
-        if level not in LEVELS:
-            raise OptionError(f"optimization level {level!r}: choose one of {', '.join(LEVELS)}")
         self.label = str(model) if isinstance(model, (str, Path)) else "model in memory"
-        options = ort.SessionOptions()
-        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
-        options.log_severity_level = _QUIET
-        options.intra_op_num_threads = threads or 0
-        options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options = _options(level, threads, precision)
         options.enable_cpu_mem_arena = arena
         if not prepack:
             options.add_session_config_entry("session.disable_prepacking", "1")
@@ -154,6 +151,34 @@ class Bound:
         return dict(zip(self._owner.outputs, map(_to_numpy, self._binding.get_outputs()), strict=True))
 
 
+def _options(level: str, threads: int | None, precision: str) -> onnxruntime.SessionOptions:
+    """Those of every session. Raises `OptionError` for a level that does not exist, or a precision that it does not have here."""
+    import onnxruntime as ort
+
+    if level not in LEVELS:
+        raise OptionError(f"optimization level {level!r}: choose one of {', '.join(LEVELS)}")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
+    options.log_severity_level = _QUIET
+    options.intra_op_num_threads = threads or 0
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if precision == "bf16":
+        _check_bfloat16()
+        options.add_session_config_entry(_BFLOAT16_OPTION, "1")
+    return options
+
+
+def _check_bfloat16() -> None:
+    """Raises `OptionError` unless this is the processor that the runtime multiplies floats in bfloat16 on."""
+    if platform.machine().lower() not in ("aarch64", "arm64"):
+        raise OptionError(
+            f"ONNX Runtime: precision bf16: on the CPU it multiplies floats in bfloat16 on ARM64 only ({_BFLOAT16_OPTION}), and "
+            f"this is {platform.machine()}"
+        )
+
+
 def _read_without_weights(path: str | Path) -> onnx.ModelProto:
     try:
         return onnx.load(str(path), load_external_data=False)
@@ -188,7 +213,7 @@ def _ort_value(array: Any) -> Any:
     import onnxruntime as ort
 
     array = np.asarray(array, order="C")
-    if array.dtype.kind in "OUS" or array.dtype.isbuiltin == 1:
+    if array.dtype.kind in "OUS" or array.dtype.isbuiltin != _OF_ANOTHER_PACKAGE:
         return ort.OrtValue.ortvalue_from_numpy(array)
     code = int(DType.of(array.dtype))
     raw = array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)

@@ -14,19 +14,22 @@ from eqsat.errors import ModelError, OptionError
 class OpenVino:
     """A model, loaded: a path, or the bytes of a ``ModelProto``. ``threads``: by default as many as it likes.
 
-    In float32: on processors with products of bfloat16 OpenVINO would compute in that. Raises `OptionError` where OpenVINO is not
-    installed, `ModelError` where the model does not load.
+    ``precision``: unless ``bf16`` is asked for, in float32; on processors with products of bfloat16 OpenVINO would compute in
+    that. Raises `OptionError` where OpenVINO is not installed or the processor has no such products, `ModelError` where the
+    model does not load.
     """
 
-    def __init__(self, model: str | bytes, threads: int | None = None) -> None:
+    def __init__(self, model: str | bytes, threads: int | None = None, precision: str = "f32") -> None:
         try:
             openvino: Any = import_module("openvino")
         except ImportError as error:
             raise OptionError(f"OpenVINO is not installed: pip install 'eqsat[openvino]' ({error})") from None
-        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
         if threads is not None:
             settings["INFERENCE_NUM_THREADS"] = threads
         core = openvino.Core()
+        if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise OptionError("OpenVINO: precision bf16: this processor has no products of bfloat16 (AVX512_BF16, AMX)")
         self._tensor = openvino.Tensor
         try:
             self._compiled = core.compile_model(core.read_model(model), "CPU", settings)

@@ -32,7 +32,7 @@ def to_tensor(array: Any) -> torch.Tensor:
     import torch
 
     array = np.asarray(array)
-    if array.dtype.isbuiltin == 1:
+    if array.dtype.isbuiltin != 2:  # not of another package
         return torch.from_numpy(array)
     raw = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
     return torch.from_numpy(raw).view(getattr(torch, array.dtype.name))

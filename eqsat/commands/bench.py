@@ -1,4 +1,4 @@
-"""``eqsat bench``: how fast a model is before and after, in the runtimes that are installed."""
+"""``eqsat bench``: how fast a model is before and after, in the engines that are installed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from eqsat.commands.common import (
     ConsumerName,
     CostName,
     Dims,
+    Engines,
     Feeds,
     Form,
     Json,
     Model,
     Numerics,
     Opset,
+    Precision,
     Quiet,
     Seed,
     TargetName,
@@ -38,9 +40,8 @@ def bench(
     others: Annotated[
         list[Path] | None, typer.Argument(help="Models with the same inputs to time beside it, as they are.")
     ] = None,
-    against: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Runtimes that run the original: onnxruntime, openvino.")
-    ] = "onnxruntime",
+    engines: Engines = None,
+    precision: Precision = "f32",
     levels: Annotated[
         str, typer.Option(metavar="NAME,...", help="How far ONNX Runtime rewrites the models itself.")
     ] = "disable,basic,extended,all",
@@ -65,16 +66,16 @@ def bench(
 ) -> None:
     """Time MODEL beside the same model optimised, or beside OTHERS as they are.
 
-    Contestants take turns in several processes; ratios are of medians. The outputs of each are compared with those of MODEL in
-    ONNX Runtime without optimisation. Nothing else should run on the machine.
+    Contestants take turns in several processes, those of one engine in processes of their own; ratios are of medians. The outputs
+    of each are compared with those of MODEL in ONNX Runtime without optimisation. Nothing else should run on the machine.
     """
     with errors():
         from eqsat.api import bench as run
 
         with progress(quiet, verbose) as notify:
             found = run(
-                model, *(others or ()), against=_names(against), levels=_names(levels), runs=runs, processes=processes,
-                threads=threads, profile=profile, progress=notify, consumer=consumer, opset=opset,
+                model, *(others or ()), engines=engines, precision=precision, levels=_names(levels), runs=runs,
+                processes=processes, threads=threads, profile=profile, progress=notify, consumer=consumer, opset=opset,
                 target=target, cost=cost, numerics=numerics,
                 dims=parse_dims(dim), form=form, seed=seed, feeds=inputs or None,
             )  # fmt: skip

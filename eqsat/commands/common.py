@@ -53,6 +53,21 @@ ConsumerName = Annotated[
         show_default=False,
     ),
 ]
+Engines = Annotated[
+    str | None,
+    typer.Option(
+        "--engines",
+        metavar="NAME,...",
+        help="Time it in these engines, with the program made for each: onnxruntime, openvino, inductor, or all.",
+        show_default=False,
+    ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="f32, or bf16: once more with floats multiplied in bfloat16, which is lossy, in engines that can."
+    ),
+]
 Opset = Annotated[
     int | None,
     typer.Option(

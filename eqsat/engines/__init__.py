@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import OptionError
+from eqsat.errors import OptionError, choices
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.program import Kernel, Program
@@ -31,20 +31,25 @@ from eqsat.lower.program import Kernel, Program
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, Any]]
 """A loaded graph: inputs by name -> outputs by name."""
 
-Engine = Callable[[Program], Run]
-"""Loads a program. Raises `ModelError` when the engine cannot run it."""
+Engine = Callable[[Program, str], Run]
+"""Loads a program, in one of `PRECISIONS`. Raises `ModelError` when the engine cannot run it, `OptionError` for a precision that
+it does not have."""
+
+PRECISIONS = ("f32", "bf16")
+"""What floats are multiplied in: as the program says, or rounded to bfloat16, which is of class lossy."""
 
 
-def _numpy(program: Program) -> Run:
+def _numpy(program: Program, precision: str) -> Run:
+    _only_f32("numpy", precision)
     return program.run
 
 
-def _onnxruntime(program: Program) -> Run:
+def _onnxruntime(program: Program, precision: str) -> Run:
     from eqsat.backends.calling import load_graph
     from eqsat.ir.interpret import check_feeds
 
     graph = program.graph
-    session = load_graph(graph, "disable")
+    session = load_graph(graph, "disable", precision=precision)
 
     def run_session(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         check_feeds(graph, feeds)
@@ -53,7 +58,8 @@ def _onnxruntime(program: Program) -> Run:
     return run_session
 
 
-def _relax(program: Program) -> Run:
+def _relax(program: Program, precision: str) -> Run:
+    _only_f32("relax", precision)
     try:
         from eqsat.relax import Executable
     except ImportError as error:
@@ -61,21 +67,21 @@ def _relax(program: Program) -> Run:
     return Executable(program)
 
 
-def _torch(program: Program, *, inductor: bool = False) -> Run:
+def _torch(program: Program, precision: str, *, inductor: bool = False) -> Run:
     try:
         from eqsat.fx import Executable
     except ImportError as error:
         raise OptionError(f"engine {'inductor' if inductor else 'torch'!r} is not available: {error}") from None
-    return Executable(program.graph, inductor=inductor)
+    return Executable(program.graph, inductor=inductor, precision=precision)
 
 
-def _openvino(program: Program) -> Run:
+def _openvino(program: Program, precision: str) -> Run:
     from eqsat.backends.onnx_file import to_model
     from eqsat.backends.openvino import OpenVino
     from eqsat.ir.interpret import check_feeds
 
     graph = program.graph
-    loaded = OpenVino(to_model(graph, form="openvino").SerializeToString())
+    loaded = OpenVino(to_model(graph, form="openvino").SerializeToString(), precision=precision)
 
     def run_request(feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         check_feeds(graph, feeds)
@@ -83,6 +89,11 @@ def _openvino(program: Program) -> Run:
         return loaded.outputs()
 
     return run_request
+
+
+def _only_f32(engine: str, precision: str) -> None:
+    if precision != "f32":
+        raise OptionError(f"engine {engine!r} has no precision {precision}: it computes what the program says")
 
 
 ENGINES: dict[str, Engine] = {
@@ -95,14 +106,22 @@ ENGINES: dict[str, Engine] = {
 }
 
 
-def load_on(program: Program | Graph, engine: str = "numpy") -> Run:
+def load_on(program: Program | Graph, engine: str = "numpy", precision: str = "f32") -> Run:
     """``program`` loaded on an engine, to be run many times; each node of a graph is a kernel of its own.
 
-    Raises `OptionError` for an engine that does not exist or is not installed.
+    ``precision``: ``bf16`` lets the engine multiply floats in bfloat16, which moves results by more than rounding (class lossy).
+    Raises `OptionError` for an engine that does not exist or is not installed, or a precision that it does not have here.
     """
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} does not exist; choose one of {', '.join(ENGINES)}")
-    return ENGINES[engine](program if isinstance(program, Program) else _node_by_node(program))
+    check_precision(precision)
+    return ENGINES[engine](program if isinstance(program, Program) else _node_by_node(program), precision)
+
+
+def check_precision(name: str) -> None:
+    """Raises `OptionError` for a precision that does not exist."""
+    if name not in PRECISIONS:
+        raise OptionError(f"precision {name!r} does not exist; {choices(name, PRECISIONS)}")
 
 
 def _node_by_node(graph: Graph) -> Program:
@@ -115,9 +134,11 @@ def _node_by_node(graph: Graph) -> Program:
     return Program(graph, tuple(kernels))
 
 
-def run(program: Program | Graph, feeds: Mapping[str, np.ndarray], engine: str = "numpy") -> dict[str, Any]:
+def run(
+    program: Program | Graph, feeds: Mapping[str, np.ndarray], engine: str = "numpy", precision: str = "f32"
+) -> dict[str, Any]:
     """Outputs of ``program`` by name, computed by an engine. Raises `FeedError` for inputs that do not fit."""
-    return load_on(program, engine)(feeds)
+    return load_on(program, engine, precision)(feeds)
 
 
-__all__ = ["ENGINES", "Engine", "Run", "load_on", "run"]
+__all__ = ["ENGINES", "PRECISIONS", "Engine", "Run", "check_precision", "load_on", "run"]

@@ -88,6 +88,7 @@ class _Partition:
         import networkx as nx
 
         backwards: nx.DiGraph[int] = nx.DiGraph()
+        backwards.add_node(-1)  # a program may have no operators
         for i, users in enumerate(self._users):
             backwards.add_edges_from([(-1, i)] if self._output[i] or not users else [(user, i) for user in users])
         self._dominator = nx.immediate_dominators(backwards, -1)

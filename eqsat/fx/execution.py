@@ -15,14 +15,18 @@ from eqsat.errors import ModelError
 from eqsat.fx.module import to_module
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
+from eqsat.ir.types import TensorType
 
 INDUCTOR: Mapping[str, Any] = {"freezing": True, "cpp.enable_concat_linear": True}
 """Options of Inductor for inference: weights are constants, linear layers of one input are one product."""
 
+TUNED: Mapping[str, Any] = {**INDUCTOR, "max_autotune": True}
+"""The same, with kernels tried out when it compiles, which takes minutes."""
 
-def compiled(module: torch.nn.Module, *, dynamic: bool | None = None) -> Callable[..., Any]:
-    """``module`` compiled by Inductor with `INDUCTOR`, to be called without gradients."""
-    return torch.compile(module, backend="inductor", dynamic=dynamic, options=dict(INDUCTOR))
+
+def compiled(module: torch.nn.Module, *, dynamic: bool | None = None, tuned: bool = False) -> Callable[..., Any]:
+    """``module`` compiled by Inductor with `INDUCTOR`, or `TUNED`, to be called without gradients."""
+    return torch.compile(module, backend="inductor", dynamic=dynamic, options=dict(TUNED if tuned else INDUCTOR))
 
 
 def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
@@ -36,25 +40,45 @@ def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor])
 
 
 class Executable:
-    """A graph in PyTorch, called with arrays. ``module`` is what it became; ``inductor``: compiled, else operator by operator.
+    """A graph in PyTorch, called with arrays. ``module`` is what it became; ``inductor``: compiled, else operator by operator;
+    ``tuned``: see `TUNED`; ``precision``: ``bf16`` for products of bfloat16 (torch's autocast).
 
     Raises `ModelError` for operators that torch does not have.
     """
 
-    def __init__(self, graph: Graph, *, inductor: bool = False) -> None:
+    def __init__(self, graph: Graph, *, inductor: bool = False, tuned: bool = False, precision: str = "f32") -> None:
         self._graph = graph
         self.module = to_module(graph)
-        self._run = compiled(self.module) if inductor else self.module
+        self._run = compiled(self.module, tuned=tuned) if inductor else self.module
+        self._half = precision == "bf16"
+        self._tensors: list[torch.Tensor] = []
+        self._found: Sequence[torch.Tensor] = ()
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name. Raises `FeedError` for inputs that do not fit."""
+        self.feed(feeds).run()
+        return self.outputs()
+
+    def feed(self, feeds: Mapping[str, np.ndarray]) -> Executable:
+        """Puts the inputs in place; itself."""
         check_feeds(self._graph, feeds)
-        tensors = [to_tensor(np.array(feeds[name], order="C")) for name in self._graph.inputs]
+        self._tensors = [to_tensor(np.array(feeds[name], order="C")) for name in self._graph.inputs]
+        return self
+
+    def run(self) -> None:
+        """One inference. Raises `ModelError` when an operator fails."""
         try:
-            with torch.no_grad():
-                outputs = self._run(*tensors)
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self._half):
+                self._found = self._run(*self._tensors)
         except Exception as error:  # torch raises what it likes
             raise ModelError(
                 f"torch: cannot run the program: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
             ) from error
-        return {name: to_array(value) for name, value in zip(self._graph.outputs, outputs, strict=True)}
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Outputs of the last run by name, in the types that the graph declares."""
+        found = {name: to_array(value) for name, value in zip(self._graph.outputs, self._found, strict=True)}
+        if not self._half:
+            return found
+        types = {name: self._graph.type_of(name) for name in found}
+        return {n: a.astype(t.dtype.numpy) if isinstance(t := types[n], TensorType) else a for n, a in found.items()}

@@ -1,4 +1,4 @@
-"""`bench`: optimise a model, then time original, result and other runtimes side by side."""
+"""`bench`: optimise a model, then time original and result side by side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eqsat.frontends import load
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
-from eqsat.speed.contest import Contestant, Measured, Protocol, check_peers, contest, levels_of
+from eqsat.speed.contest import Measured, Protocol, contest, levels_of
 from eqsat.speed.profile import Profile, profile_program
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.original import Original
@@ -25,10 +25,13 @@ from eqsat.verification.sizes import Sizes
 
 Progress = Callable[[str, str], None]
 
+OURS = "eqsat"
+RAW = "original"
+
 
 @dataclass(frozen=True)
 class Bench:
-    """Timings of one model. ``skipped``: runtimes left out, and why."""
+    """Timings of one model. ``skipped``: what was left out, and why."""
 
     model: str
     measured: tuple[Measured, ...]
@@ -40,9 +43,14 @@ class Bench:
         """The contestant called ``name``, if it ran."""
         return next((m for m in self.measured if m.contestant.name == name and m.samples), None)
 
+    @property
+    def comparable(self) -> list[Measured]:
+        """Those that ran, in float32: like with like."""
+        return [m for m in self.measured if m.samples and m.contestant.precision == "f32"]
+
     def best(self, prefix: str) -> Measured | None:
-        """The fastest contestant whose name starts with ``prefix``."""
-        found = [m for m in self.measured if m.contestant.name.startswith(prefix) and m.samples]
+        """The fastest of `comparable` whose name starts with ``prefix``."""
+        found = [m for m in self.comparable if m.contestant.name.startswith(prefix)]
         return min(found, key=lambda m: m.median_s, default=None)
 
     def ratios(self) -> dict[str, tuple[float, float, float]]:
@@ -82,14 +90,19 @@ class Bench:
                 f"  {name:<24} {1e3 * m.median_s:>10.3f} {100 * m.spread:>6.0f}% {value:>7.3f} "
                 f"{f'{low:.3f}-{high:.3f}':>15} {error:>9}"
             )
-        lines += [f"  {name:<24} skipped: {why}" for name, why in self.skipped.items()]
+        lines += [f"  {name:<24} left out: {why}" for name, why in self.skipped.items()]
+        if any(m.contestant.precision != "f32" for m in self.measured):
+            lines.append("  bf16: floats multiplied in bfloat16, of class lossy; not compared with the others")
+        other = self.best(RAW)
+        if best is not None and other is not None:
+            value, low, high = other.ratio_to(best)
+            lines.append(
+                f"  best of ours, {best.contestant.name}, is {value:.2f} ({low:.2f}-{high:.2f}) times as fast as the best on the "
+                f"original, {other.contestant.name}"
+            )
         if self.profile is not None:
             lines.append(str(self.profile))
         return "\n".join(lines)
-
-
-OURS = "eqsat"
-RAW = "original"
 
 
 def bench_model(
@@ -97,30 +110,26 @@ def bench_model(
     options: Options | None = None,
     *,
     protocol: Protocol | None = None,
-    against: Sequence[str] = ("onnxruntime",),
     levels: Sequence[str] = tuple(LEVELS),
     profile: bool = False,
     progress: Progress = lambda stage, detail: None,
 ) -> Bench:
-    """Optimises ``path`` and times it against the original at ``levels`` of ONNX Runtime and the runtimes in ``against``.
+    """Optimises ``path`` and times it against the original at ``levels`` of ONNX Runtime.
 
     The outputs of the original without optimisation are the reference for every error. Raises `ModelError`, `OptionError`.
     """
     options = options or Options(verify=False)
     protocol = protocol or Protocol()
-    skipped = check_peers(against)
     progress("optimize", str(path))
     result = optimize(path, **options.__dict__)
-    feeds = feeds_of(result.original, path, options)
+    feeds, reference = case_of(result.original, path, options)
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / path.name
         result.save(written)
         contestants = levels_of(RAW, path, ("disable", *(n for n in levels if n != "disable")))
         contestants += levels_of(OURS, written, levels)
-        if "openvino" in against and "openvino" not in skipped:
-            contestants.append(Contestant("openvino", str(path), "openvino"))
         progress("time", str(path))
-        measured = contest(contestants, feeds, protocol)
+        measured = contest(contestants, feeds, reference, protocol)
         found = None
         if profile:
             progress("profile", str(path))
@@ -128,7 +137,7 @@ def bench_model(
             target = options.program_target
             model = model if model.unit == "seconds" else find_cost_model("measured")
             found = profile_program(result.program.graph, written, feeds, model, target, threads=protocol.threads)
-    return Bench(str(path), tuple(measured), skipped, protocol.threads, found)
+    return Bench(str(path), tuple(measured), {}, protocol.threads, found)
 
 
 def bench_files(
@@ -136,38 +145,38 @@ def bench_files(
     options: Options | None = None,
     *,
     protocol: Protocol | None = None,
-    against: Sequence[str] = ("onnxruntime",),
     levels: Sequence[str] = tuple(LEVELS),
     progress: Progress = lambda stage, detail: None,
 ) -> Bench:
     """Times model files with the same inputs side by side as they are; the first one is the original."""
     options = options or Options(verify=False)
     protocol = protocol or Protocol()
-    skipped = check_peers(against)
-    feeds = feeds_of(load(paths[0], options.dims), paths[0], options)
+    feeds, reference = case_of(load(paths[0], options.dims), paths[0], options)
     contestants = levels_of(RAW, paths[0], ("disable", *(n for n in levels if n != "disable")))
     for path in paths[1:]:
         contestants += levels_of(path.stem if len(paths) > 2 else OURS, path, levels)
-    if "openvino" in against and "openvino" not in skipped:
-        contestants += [Contestant(f"openvino {path.stem}", str(path), "openvino") for path in paths]
     progress("time", ", ".join(map(str, paths)))
-    return Bench(str(paths[0]), tuple(contest(contestants, feeds, protocol)), skipped, protocol.threads)
+    return Bench(str(paths[0]), tuple(contest(contestants, feeds, reference, protocol)), {}, protocol.threads)
 
 
 def feeds_of(graph: Graph, path: Path, options: Options) -> dict[str, np.ndarray]:
     """The user's inputs, or random ones that the model runs on. Raises `ModelError` if it runs on none."""
+    return case_of(graph, path, options)[0]
+
+
+def case_of(graph: Graph, path: Path, options: Options) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The inputs of `feeds_of`, and the outputs of the model without optimisation."""
     from eqsat.verification import load_feeds
 
-    for given in options.feeds or ():
-        return load_feeds(given, graph) if isinstance(given, str | Path) else dict(given)
     original = Original(graph, path)
+    for given in options.feeds or ():
+        feeds = load_feeds(given, graph) if isinstance(given, str | Path) else dict(given)
+        return feeds, original.run(feeds)
     problem: ModelError | None = None
     for sizes in Sizes(graph).candidates():
         feeds = random_feeds(graph, options.seed, sizes)
         try:
-            original.run(feeds)
+            return feeds, original.run(feeds)
         except ModelError as error:
             problem = error
-            continue
-        return feeds
     raise ModelError(f"{path}: does not run on random inputs; give your own with --inputs: {problem}")

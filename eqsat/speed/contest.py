@@ -1,20 +1,21 @@
-"""Contestants run in turn, in several processes, on the same input.
+"""Contestants on the same input, in several processes.
 
-Every process loads all contestants, in an order of its own. They take turns in an order that is drawn for every round, so that
-a disturbance, or what one leaves in the caches, hits all of them; a turn is one run to warm up and one that is timed. Nothing
-spins between runs.
+Contestants of one engine share a process, those of another have one of their own: thread pools of two engines disturb one
+another. The processes alternate. Every process loads its contestants in an order of its own. They take turns in an order that is
+drawn for every round, so that a disturbance, or what one leaves in the caches, hits all of them; a turn is one run to warm up and
+one that is timed. Nothing spins between runs.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +25,30 @@ from eqsat.backends.onnxruntime import LEVELS
 from eqsat.errors import ModelError, OptionError, choices
 from eqsat.speed.statistics import Interval, quartiles, ratio_of_medians
 
-PEERS = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
-"""Runtimes to compare with, and the module each needs."""
+_NEVER = {"seconds": [], "error": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A model file in a runtime. ``level``: how far ONNX Runtime rewrites it (`eqsat.backends.onnxruntime.LEVELS`)."""
+    """A model file in an engine. ``level``: how far ONNX Runtime rewrites it (`eqsat.backends.onnxruntime.LEVELS`);
+    ``precision``: what the engine multiplies floats in (`eqsat.speed.engines`)."""
 
     name: str
     path: str
     engine: str = "onnxruntime"
     level: str = "disable"
+    precision: str = "f32"
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """``processes`` one after the other, each with ``runs`` timed runs of every contestant, ``threads`` for an operator."""
+    """``processes`` one after the other, each with ``runs`` timed runs of every contestant, ``threads`` for an operator. One
+    that takes longer than ``limit_s``, in which it loads and compiles as well, is ended."""
 
     runs: int = 7
     processes: int = 3
     threads: int = 2
+    limit_s: int = 3600
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""
@@ -58,7 +62,7 @@ class Measured:
     """Seconds of each timed run by process, and the distance of the outputs from the reference's.
 
     ``error``: largest absolute difference of an output over its largest absolute value. ``misfit``: why outputs cannot be
-    compared, or why the contestant did not run; then there may be no samples.
+    compared, or why the contestant did not run; then there are no samples.
     """
 
     contestant: Contestant
@@ -91,14 +95,6 @@ def levels_of(name: str, path: Path, levels: Sequence[str] = tuple(LEVELS)) -> l
     return [Contestant(f"{name} {level}", str(path), level=level) for level in levels]
 
 
-def check_peers(names: Sequence[str]) -> dict[str, str]:
-    """Runtime -> why it is left out, for those that are not installed. Raises `OptionError` for one that we do not know."""
-    for name in names:
-        if name not in PEERS:
-            raise OptionError(f"--against {name!r} does not exist; {choices(name, PEERS)}")
-    return {name: "not installed" for name in names if find_spec(PEERS[name]) is None}
-
-
 def check_levels(names: Sequence[str]) -> None:
     """Raises `OptionError` for a level of ONNX Runtime that does not exist."""
     for name in names:
@@ -107,47 +103,71 @@ def check_levels(names: Sequence[str]) -> None:
 
 
 def contest(
-    contestants: Sequence[Contestant], feeds: Mapping[str, np.ndarray], protocol: Protocol | None = None
+    contestants: Sequence[Contestant],
+    feeds: Mapping[str, np.ndarray],
+    reference: Mapping[str, Any],
+    protocol: Protocol | None = None,
 ) -> list[Measured]:
-    """Times all contestants on ``feeds``; the first one's outputs are the reference for all errors.
+    """Times all contestants on ``feeds``; errors are distances from the outputs ``reference``.
 
-    Raises `ModelError` if the first contestant does not run, or a process dies.
+    One that does not run, or ends its process, says why. Raises `ModelError` if none runs.
     """
     protocol = protocol or Protocol()
     protocol.check()
-    with tempfile.TemporaryDirectory() as folder:
-        inputs = Path(folder) / "feeds.npz"
-        np.savez(inputs, *feeds.values())
-        found = []
-        for process in range(protocol.processes):
-            task = {
-                "contestants": [asdict(c) for c in contestants],
-                "feeds": str(inputs),
-                "inputs": list(feeds),
-                "runs": protocol.runs,
-                "threads": protocol.threads,
-                "process": process,
-            }
-            found.append(_process(task))
-    return [
-        Measured(
-            contestant,
-            tuple(tuple(process[k]["seconds"]) for process in found if process[k]["seconds"]),
-            found[0][k]["error"],
-            found[0][k]["misfit"],
-        )
-        for k, contestant in enumerate(contestants)
+    teams = [
+        [k for k, c in enumerate(contestants) if c.engine == engine] for engine in {c.engine: 0 for c in contestants}
     ]
+    found: list[list[dict[str, Any]]] = [[] for _ in contestants]
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data.pickle"
+        data.write_bytes(pickle.dumps((dict(feeds), dict(reference))))
+        for process in range(protocol.processes):
+            for team in _able(teams, found):
+                task = {**asdict(protocol), "data": str(data), "process": process}
+                for k, answer in zip(team, _answers([contestants[k] for k in team], task), strict=True):
+                    found[k].append(answer)
+    measured = [_measured(c, answers) for c, answers in zip(contestants, found, strict=True)]
+    if not any(m.samples for m in measured):
+        raise ModelError(f"{contestants[0].path}: nothing runs: {measured[0].misfit}")
+    return measured
 
 
-def _process(task: dict[str, Any]) -> list[dict[str, Any]]:
-    """The answer of `eqsat.speed.worker`."""
+def _measured(contestant: Contestant, answers: Sequence[Mapping[str, Any]]) -> Measured:
+    """The answers of all processes; one that did not run in each of them has no times."""
+    failed = next((a for a in answers if not a["seconds"]), None)
+    samples = () if failed else tuple(tuple(a["seconds"]) for a in answers)
+    return Measured(contestant, samples, answers[0]["error"], (failed or answers[0])["misfit"])
+
+
+def _able(teams: Sequence[Sequence[int]], found: Sequence[Sequence[dict[str, Any]]]) -> list[list[int]]:
+    """Those of each team that ran, or have not been tried."""
+    left = [[k for k in team if all(answer["seconds"] for answer in found[k])] for team in teams]
+    return [team for team in left if team]
+
+
+def _answers(contestants: Sequence[Contestant], task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The answers of one process; where it dies, of one for each contestant."""
+    answers, said = _process({**task, "contestants": [asdict(c) for c in contestants]})
+    if answers is not None:
+        return answers
+    if len(contestants) > 1:
+        return [answer for c in contestants for answer in _answers([c], task)]
+    return [{**_NEVER, "misfit": said}]
+
+
+def _process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]] | None, str]:
+    """The answer of `eqsat.speed.worker`, or what it died of."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(task["threads"])}
-    done = subprocess.run(
-        [sys.executable, "-m", "eqsat.speed.worker"],
-        input=json.dumps(task), capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise ModelError(f"{task['contestants'][0]['path']}: the timing process failed: {lines[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "eqsat.speed.worker"], env=environment, input=json.dumps(task),
+            capture_output=True, text=True, check=False, timeout=task["limit_s"],
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, f"takes more than {task['limit_s']} s to load, compile and run"
+    if not done.returncode:
+        return json.loads(done.stdout.splitlines()[-1]), ""
+    if done.returncode < 0:
+        return None, f"ended its process by signal {-done.returncode}"
+    lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+    return None, f"its process failed: {lines[-1]}"

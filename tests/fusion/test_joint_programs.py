@@ -166,3 +166,12 @@ eqsat.optimize(graph, target="h200", cost="roofline", verify=False)
 assert loaded()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_program_without_operators_has_no_kernels(target: str) -> None:
+    b = GraphBuilder("nothing")
+    x = b.input("x", "float32", (2, 3))
+    graph = b.finish({"y": b.op("Add", x, b.constant(np.zeros(1, np.float32)))})
+    result = eqsat.optimize(graph, target=target, form="flat", cost="kernels", verify=False)
+    assert result.report.kernels_after == 0
