@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,18 +25,27 @@ class FileRange:
 
 
 class Constant:
-    """An immutable tensor that is read only when its elements are asked for.
+    """An immutable tensor that is read only when its elements are asked for: from memory, from ``source``, a range of a file, or
+    by computing them. What is computed is kept as long as somebody holds the array.
 
     Two constants are the same exactly if they are the same object: `ConstantPool` sees to it that equal contents become
     one object.
     """
 
-    __slots__ = ("__weakref__", "_array", "source", "type")
+    __slots__ = ("__weakref__", "_array", "_compute", "_computed", "source", "type")
 
-    def __init__(self, type: TensorType, array: np.ndarray | None = None, source: FileRange | None = None) -> None:
+    def __init__(
+        self,
+        type: TensorType,
+        array: np.ndarray | None = None,
+        source: FileRange | None = None,
+        compute: Callable[[], np.ndarray] | None = None,
+    ) -> None:
         self.type = type
         self.source = source
         self._array = array
+        self._compute = compute
+        self._computed: Callable[[], np.ndarray | None] = _nothing
 
     @staticmethod
     def of(value: Any, dtype: DType | str | None = None) -> Constant:
@@ -64,6 +75,14 @@ class Constant:
         """The elements, read-only. Data in a file stays in the file: pages are read when they are touched."""
         if self._array is not None:
             return self._array
+        if self._compute is not None:
+            array = self._computed()
+            if array is None:
+                array = self._compute()
+                assert type_of_array(array) == self.type, (type_of_array(array), self.type)
+                array.flags.writeable = False
+                self._computed = weakref.ref(array)
+            return array
         assert self.source is not None
         array = _map(self.source, self.type)
         if array.nbytes <= 4096:  # a small array is asked for often, and a mapping costs more than its bytes
@@ -72,8 +91,17 @@ class Constant:
             self._array = array
         return array
 
+    @property
+    def is_deferred(self) -> bool:
+        """Whether its elements are computed when they are asked for."""
+        return self._compute is not None
+
     def __repr__(self) -> str:
         return f"Constant({self.type})"
+
+
+def _nothing() -> None:
+    """What a reference to an array that nobody holds gives."""
 
 
 def _map(source: FileRange, type: TensorType) -> np.ndarray:
@@ -130,7 +158,7 @@ class ConstantPool:
 
     def intern(self, constant: Constant) -> Constant:
         """The pooled constant with the same type and bits as ``constant``; ``constant`` itself if it is the first."""
-        if constant in self._pooled:
+        if constant in self._pooled or constant.is_deferred:  # to compare it would be to compute it
             return constant
         if constant.source is not None:
             found = self._by_range.get((constant.source, constant.type))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from eqsat.egraph.egraph import CONSTANT, EGraph
+from eqsat.egraph.egraph import CONSTANT, EGraph, ENode
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.types import type_of_array
+from eqsat.ir.types import TensorType, Type, type_of_array
+
+KEPT_BYTES = 1 << 28
+"""Folded weights of a program that are held in memory; what is beyond is computed when it is written or run. (All those of a
+language model may take more memory than there is.)"""
+
+ALWAYS_KEPT_BYTES = 1 << 16
 
 
 class Materializer:
@@ -21,6 +29,7 @@ class Materializer:
         self._explainer = explainer
         self._constants: dict[int, Constant] = {}
         self._rules: dict[int, frozenset[str]] = {}
+        self._kept = 0
 
     def constant(self, cls: int) -> Constant:
         """The value of the class, computed on first use."""
@@ -58,10 +67,23 @@ class Materializer:
             assert definition is not None
             fold = FOLD_EXACT if definition.folds_exactly(node.attributes) else FOLD_INEXACT
             rules |= {fold}.union(*map(self.rules, self._operands(cls)))
-            children = egraph.canonical_children(handle)
-            inputs = [None if c == ABSENT_INPUT else self._constants[c].numpy() for c in children]
-            array = np.ascontiguousarray(evaluate_operator(node.key, node.attributes, inputs)[0])
-            array.flags.writeable = False
-            constant = Constant(type_of_array(array), array)
+            operands = [None if c == ABSENT_INPUT else self._constants[c] for c in egraph.canonical_children(handle)]
+            constant = self._folded(node, operands, egraph.type_of(cls))
         self._constants[cls] = egraph.pool.intern(constant)
         self._rules[cls] = frozenset(rules)
+
+    def _folded(self, node: ENode, operands: Sequence[Constant | None], type: Type) -> Constant:
+        """What an operator makes of constants: at once, or once there is no more room, whenever somebody asks."""
+
+        def compute() -> np.ndarray:
+            inputs = [None if c is None else c.numpy() for c in operands]
+            return np.ascontiguousarray(evaluate_operator(node.key, node.attributes, inputs)[0])
+
+        size = type.bytes if isinstance(type, TensorType) else None
+        if size is not None and size > ALWAYS_KEPT_BYTES and self._kept + size > KEPT_BYTES:
+            assert isinstance(type, TensorType)
+            return Constant(type, compute=compute)
+        array = compute()
+        array.flags.writeable = False
+        self._kept += array.nbytes
+        return Constant(type_of_array(array), array)

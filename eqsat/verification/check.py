@@ -35,6 +35,9 @@ from eqsat.verification.trials import (
 from eqsat.verification.values import random_nodes
 from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
+WEIGHT_BYTES = 6 << 30
+"""Models of more weights than this are not run unless a full verification is asked for."""
+
 
 def verify_program(
     original: Graph,
@@ -57,7 +60,8 @@ def verify_program(
     relies on exact rules only has to be equal bit by bit; otherwise the original's own sensitivity decides. ``quanta``: by
     rule of class ``lsb``, how many quanta it may move an integer (1 by default). Optimised by ONNX Runtime, as it will be
     run, the program has to agree up to the original's sensitivity, if ``full`` at every level and on every trial
-    (`eqsat.verification.levels`). ``notify`` is told how far it is. Raises `FeedError` if ``feeds`` do not fit.
+    (`eqsat.verification.levels`). Models of more than `WEIGHT_BYTES` run only if ``full``. ``notify`` is told how far it is.
+    Raises `FeedError` if ``feeds`` do not fit.
     """
     report = Verification()
     for given in feeds or ():
@@ -65,6 +69,8 @@ def verify_program(
     mismatch = _signature_mismatch(original, program.graph)
     if mismatch:
         return Verification(FAILED, failures=(mismatch,))
+    if not full and (large := _too_large(original, program.graph)):
+        return Verification(NOT_RUN, notes=(large,))
     check = KernelCheck(original, program, quanta, notify)
     runner = None
     notify("inputs")
@@ -156,6 +162,17 @@ def verify_models(
             models = (a, runnable(a_source)), (b, runnable(b_source))
             _compare_levels("flat", True, models, reference, Exactness.LSB, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
+
+
+def _too_large(*graphs: Graph) -> str:
+    """Why models are not run whose weights may not fit into memory, which the system would answer by ending the process."""
+    most = max(sum(c.bytes for c in set(graph.constants.values())) for graph in graphs)
+    if most <= WEIGHT_BYTES:
+        return ""
+    return (
+        f"the weights take {most / 1e9:.1f} GB, and original and result would hold a copy of them each; compare programs of "
+        "fewer layers, or these where there is that much memory (--verify full)"
+    )
 
 
 def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Verification:
