@@ -30,6 +30,11 @@ class SnapshotGraph:
     splits: dict[int, int] = field(default_factory=dict)
     slices: dict[tuple[int, int], int] = field(default_factory=dict)
 
+    def inputs(self, snapshot: Snapshot) -> frozenset[int]:
+        """Classes of the inputs of the program."""
+        found = map(snapshot.egraph.find, snapshot.egraph.inputs())
+        return frozenset(self.classes[cls] for cls in found if cls in self.classes)
+
 
 def graph_of_snapshot(
     encoding: Encoding, snapshot: Snapshot, target: Target, writable: Writable = lambda op, types: True
