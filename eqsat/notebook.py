@@ -25,7 +25,8 @@ def report_table(report: Report) -> str:
     ]
     verified = report.verification.get("verdict", "not run")
     caption = f"{report.model}: target {report.target}, cost {report.cost_model}, numerics {report.numerics}"
-    foot = f"verified: {verified}; highest class used: {report.exactness}; gap {100 * report.gap:.2f} % ({report.bound_scope})"
+    gap = "" if report.bound_scope == "none" else f"; gap {100 * report.gap:.2f} % ({report.bound_scope})"
+    foot = f"verified: {verified}; highest class used: {report.exactness}{gap}"
     body = "".join(_row(cells) for cells in rows)
     return (
         f"<table><caption>{escape(caption)}</caption><thead>{_row(('', 'before', 'after'), 'th')}</thead>"

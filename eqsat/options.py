@@ -31,6 +31,9 @@ VERIFICATION = ("quick", "full", "none")
 ANSWER_STEPS, PROOF_STEPS = 60 * STEPS_PER_SECOND, 120 * STEPS_PER_SECOND
 """The work that an extraction may take for a good program, and for a proof of how good it is."""
 
+FUSED_STEPS = 3 * STEPS_PER_SECOND
+"""The work for a good program where kernels hold several operators: more comes to nothing but a proof, nearly always."""
+
 ENOUGH = 1e-3
 """So much more than the best may a program cost, as a part of its cost, that is good enough unless a proof is asked for."""
 
@@ -168,8 +171,10 @@ class Options:
 
     def effort(self, work: WorkDone | None = None) -> Effort:
         """The limit on the work of an extraction, counted in ``work`` if given."""
-        steps, enough = (PROOF_STEPS, 0.0) if self.prove else (ANSWER_STEPS, ENOUGH)
-        return Effort(steps, self.time_limit_s, work, enough)
+        if self.prove:
+            return Effort(PROOF_STEPS, self.time_limit_s, work)
+        steps = FUSED_STEPS if self.machine is None and self.program_target.templates else ANSWER_STEPS
+        return Effort(steps, self.time_limit_s, work, ENOUGH)
 
     def check(self) -> None:
         """Raises `OptionError` for a value out of range."""

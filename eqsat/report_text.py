@@ -39,9 +39,7 @@ def details(report: Report) -> str:
         _header(report),
         _line("operators", _operators(report)),
         _line("kernels", _kernels(report)),
-        _line(
-            "cost", f"{_cost(report)}; lower bound {_number(report.lower_bound)}, {_gap(report)} ({report.bound_scope})"
-        ),
+        _line("cost", f"{_cost(report)}; {_bound(report)}"),
         _line("e-graph", _egraph(report)),
         _line("memory", f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside{_budget(report)}"),
         _line("constants", f"{report.constant_bytes_before / 1e6:.1f} -> {report.constant_bytes_after / 1e6:.1f} MB"),
@@ -105,9 +103,13 @@ def _cost(report: Report) -> str:
     return f"{_number(report.cost_before)} -> {_number(report.cost_after)} {report.cost_unit}"
 
 
-def _gap(report: Report) -> str:
-    return f"gap {100 * report.gap:.2f} %"
+def _bound(report: Report) -> str:
+    if report.bound_scope == "none":
+        return _NO_BOUND
+    return f"lower bound {_number(report.lower_bound)}, gap {100 * report.gap:.2f} % ({report.bound_scope})"
 
+
+_NO_BOUND = "how far it is from the least was not looked for (--prove)"
 
 _SCOPES = {
     "e-graph": "all programs in the e-graph",
@@ -118,6 +120,8 @@ _SCOPES = {
 
 def _distance(report: Report) -> str:
     """How far the result may be from the cheapest, and of what."""
+    if report.bound_scope == "none":
+        return _NO_BOUND
     least = "proved least" if report.gap <= 0 else f"at most {100 * report.gap:.2g} % above the least"
     return f"{least} of {_SCOPES.get(report.bound_scope, report.bound_scope)}"
 

@@ -62,13 +62,13 @@ def equal_parts(parts: list[Core]) -> list[tuple[object, list[int]]]:
     result: list[tuple[object, list[int]]] = []
     for position, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         if count[size] > 1:
-            result.append(_canonical(part))
+            result.append(canonical(part))
         else:
             result.append((position, list(range(len(part.owner)))))
     return result
 
 
-def _canonical(core: Core) -> tuple[object, list[int]]:
+def canonical(core: Core) -> tuple[object, list[int]]:
     """Number classes and nodes by their colours, and return the core written in these numbers, and the nodes in order."""
     price = [float(f"{cost:.12g}") for cost in core.cost]
     colour = _colours(core, price)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from eqsat.bounds.named_problem import ChosenGroup
 from eqsat.cost.target import Target
 from eqsat.extract.knuth import knuth
-from eqsat.fusion.cones import ConePrices, cone_of, operands_first
+from eqsat.fusion.cones import ConePrices, operands_first
 from eqsat.fusion.covering import Covering, repeated
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.merging import kernels_before, several_outputs
+from eqsat.fusion.merging import kernel_of, kernels_before
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.order import dependency_order
@@ -76,7 +76,6 @@ class _ReadOff:
     def __init__(self, graph: FusionGraph, choice: Mapping[int, int], target: Target, prices: ConePrices) -> None:
         self._graph = graph
         self._choice = choice
-        self._target = target
         self._prices = prices
         self._matcher = Matcher(graph, target)
 
@@ -169,6 +168,4 @@ class _ReadOff:
         parts = {c: operands_first(graph, operations, c) for c in outputs}
         held = frozenset(i for part in parts.values() for i in part)
         outputs = sorted(outputs, key=lambda c: len(parts[c]))  # others are computed from the first
-        if len(outputs) == 1:
-            return cone_of(graph, self._target, self._matcher, self._prices, held, outputs[0])
-        return several_outputs(graph, self._target, self._matcher, self._prices, held, outputs)
+        return kernel_of(graph, self._matcher, self._prices, held, outputs)

@@ -212,6 +212,15 @@ class _Merging:
             self._drop_unread(c)
 
 
+def kernel_of(
+    graph: FusionGraph, matcher: Matcher, prices: ConePrices, operations: frozenset[int], outputs: Sequence[int]
+) -> Cone | None:
+    """The kernel of a group of operations that writes the classes ``outputs``; ``None`` if the target has none."""
+    if len(outputs) == 1:
+        return cone_of(graph, matcher.target, matcher, prices, operations, outputs[0])
+    return several_outputs(graph, matcher.target, matcher, prices, operations, outputs)
+
+
 def several_outputs(
     graph: FusionGraph,
     target: Target,
@@ -220,7 +229,7 @@ def several_outputs(
     operations: frozenset[int],
     outputs: Sequence[int],
 ) -> Cone | None:
-    """The kernel of a group of operations that writes the classes ``outputs``; ``None`` if the target has none."""
+    """As `kernel_of` where there are several."""
     inside = frozenset(graph.owner[i] for i in operations)
     read = frozenset(c for i in operations for c in graph.operations[i].inputs) - inside
     if len(outputs) + sum(not graph.scalar[c] for c in read) > target.argument_limit:

@@ -26,7 +26,7 @@ from eqsat.lower.program import Kernel, Program
 
 FUSION_METHODS = ("tvm", "optimal")
 
-CHOICE_POOL = 32
+_CHOICE_POOL = 32
 """Cones for each class of a fixed program."""
 
 _GROUP_NAMES = (
@@ -85,7 +85,6 @@ def plan_kernels(
     effort: Effort,
     prices: ConePrices | None = None,
     pool: Pool | None = None,
-    cones: int = CHOICE_POOL,
 ) -> Covering:
     """Kernels for one operation in each class; ``choice`` lists the needed classes, operands first.
 
@@ -102,12 +101,12 @@ def plan_kernels(
         cost = sum(c.price for c in kernels.values())
         return Covering(kernels, cost, cost, "post-dominator")
     restricted = graph.restricted(choice)
-    found = ConePool(restricted, target, prices, limit=cones, effort=effort.part(0.5))
+    found = ConePool(restricted, target, prices, limit=_CHOICE_POOL, effort=effort.part(0.5))
     own = Pool()
     own.add(found.kernels())
     if pool is not None:
         pool.add(found.kernels())
-    start = _grouped(restricted, choice, target, prices)
+    start = grouped(restricted, choice, target, prices)
     return cover(restricted, own, target, effort=effort, incumbents=[start] if start else [])
 
 
@@ -120,7 +119,7 @@ def merged_covering(graph: FusionGraph, covering: Covering, target: Target, pric
     return replace(covering, kernels=kernels, cost=cost, lower_bound=0.0, method=f"{covering.method}+merge")
 
 
-def _grouped(
+def grouped(
     graph: FusionGraph, choice: Mapping[int, int], target: Target, prices: ConePrices
 ) -> dict[int, Cone] | None:
     """Post-dominator groups where they are kernels of the target, single operators elsewhere; ``None`` if one has no kernel."""

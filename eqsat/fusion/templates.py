@@ -54,6 +54,7 @@ class Matcher:
     """The templates of a target over the operations of one graph."""
 
     def __init__(self, graph: FusionGraph, target: Target) -> None:
+        self.target = target
         self._graph = graph
         self._templates = target.templates
         self._on_chip = target.on_chip_bytes

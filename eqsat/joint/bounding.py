@@ -39,6 +39,8 @@ class Pass:
 
 FIRST = Pass(0.7, FIRST_ATTEMPTS, 5e-4)
 """Reached soon, and leaves programs that are nearly as good to choose from."""
+QUICK = Pass(1.0, COARSEST, 0.0)
+"""When little effort is left."""
 LATER = Pass(0.9, LATER_ATTEMPTS, 1e-5, 0.5)
 """When some effort is left; other programs are known by then."""
 

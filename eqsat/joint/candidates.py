@@ -10,7 +10,7 @@ from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePool, ConePrices
 from eqsat.fusion.covering import Covering, NoKernelError, Pool, cover
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.partition import CHOICE_POOL, merged_covering, method_of, plan_kernels
+from eqsat.fusion.partition import merged_covering, method_of, plan_kernels
 
 WHOLE_POOL = 8
 """Cones of a class where the pool is to hold some for each class of a large graph."""
@@ -18,8 +18,8 @@ _EXHAUSTIVE = 2048
 _EXHAUSTIVE_TOTAL = 12_000
 _EXHAUSTIVE_OPERATIONS = 1_000
 _ROUNDS = 3
-_SHARE_BEFORE_BOUND = 0.3
-"""So much of the effort for fusing single programs is left for it where the bound leads to better ones."""
+_FUSING_SHARE = 0.5
+"""Of the effort left, for the kernels of one program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class Candidate:
 
 
 class Candidates:
-    """``best``: the cheapest program so far. ``bound_follows``: whether a bound will lead to better ones than those offered
-    first. ``effort``: for all of it."""
+    """``best``: the cheapest program so far. ``effort``: for all of it."""
 
     def __init__(
         self,
@@ -43,7 +42,6 @@ class Candidates:
         model: CostModel,
         *,
         effort: Effort,
-        bound_follows: bool,
     ) -> None:
         self.graph = graph
         self.target = target
@@ -52,18 +50,14 @@ class Candidates:
         self.best: Candidate | None = None
         self.prices = ConePrices(graph, model, target)
         self.pool = Pool()
-        self._bound_follows = bound_follows
         self._coverings: list[Covering] = []
 
     def proved(self, bound: float) -> bool:
         """Whether a bound shows that nothing is cheaper than the best, or not by so much that it is worth more effort."""
         return self.best is not None and self.best.cost <= bound * (1 + max(1e-9, self.effort.enough))
 
-    def offer(self, choice: dict[int, int], stage: str, cones: int = CHOICE_POOL) -> Covering | None:
+    def offer(self, choice: dict[int, int], stage: str) -> Covering | None:
         """Fuses a program, and remembers it if it is the best so far. Returns its kernels, ``None`` if it has none."""
-        share = 0.2 if cones == WHOLE_POOL else 0.5
-        if self._bound_follows and stage in ("original", "two-phase"):
-            share *= _SHARE_BEFORE_BOUND
         try:
             plan = plan_kernels(
                 self.graph,
@@ -71,10 +65,9 @@ class Candidates:
                 self.target,
                 self.model,
                 method=method_of(self.target),
-                effort=self.effort.part(share),
+                effort=self.effort.part(_FUSING_SHARE),
                 prices=self.prices,
                 pool=self.pool,
-                cones=cones,
             )
         except NoKernelError:
             return None

@@ -30,7 +30,8 @@ class JointSelection:
     ``cost_two_phase`` (chosen operator by operator, then fused) and ``lower_bound`` are in the unit of the cost model. The bound
     holds for all programs in the e-graph and all kernels of the target when ``bound_scope`` is ``"e-graph"``
     (`eqsat.bounds.relaxation`, or all cones enumerated), and for those built from the ``cones`` enumerated, with one output
-    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm.
+    each, when it is ``"pool"``: for cost models of other forms, and where the target forms groups by its own algorithm. It is 0
+    when the scope is ``"none"``: the effort was not enough for a bound.
     ``method``: the stage that found the program; ``work``: what the choice took.
     """
 

@@ -18,8 +18,9 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import DEFAULT_STEPS, Effort, WorkDone
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.partition import launches
-from eqsat.joint.candidates import WHOLE_POOL, Candidates
+from eqsat.joint.candidates import Candidates
 from eqsat.joint.enodes import choice_of_handles, groups_of, handles_of_choice, original_choice
+from eqsat.joint.improving import Improving
 from eqsat.joint.result import JointSelection
 from eqsat.joint.snapshot_graph import SnapshotGraph, graph_of_snapshot
 from eqsat.lower.selection import Selection, Writable, select
@@ -30,6 +31,9 @@ _COARSE_OPERATIONS = 4_000
 """Blocks of larger graphs are looked at less closely."""
 _STEPS_TO_READ = 60
 """For each operation of the e-graph: what reading it takes."""
+_STEPS_TO_BOUND, _STEPS_TO_SEARCH = 800, 4_000
+"""For each operation of the e-graph: what it takes at least for a bound over all kernels to come to something, and for a search
+that it leads."""
 _LEAST_SHARE = 0.2
 """Share of the limit that a search in the pool needs to come to something."""
 
@@ -59,11 +63,13 @@ def select_joint(
         source = graph_of_snapshot(encoding, snapshot, target, writable)
         bounded = bool(target.templates) and rates_of(model, target) is not None
         effort.spend(_STEPS_TO_READ * len(source.graph.operations))
-        found = Candidates(source.graph, target, model, effort=effort, bound_follows=bounded)
-        original = found.offer(original_choice(source, snapshot), "original", WHOLE_POOL)
+        inputs = source.inputs(snapshot)
+        found = Improving(source.graph, target, model, effort=effort, inputs=inputs, bounded=bounded)
+        original = found.offer(original_choice(source, snapshot), "original")
         if additive is None:
             additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
         two_phase = found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
+        found.look_around()
         bound, scope = _bounded(found) if bounded else _from_pool(found)
         given.work.add(effort.work)
         seconds = time.perf_counter() - started
@@ -72,12 +78,17 @@ def select_joint(
         gc.unfreeze()
 
 
-def _bounded(found: Candidates) -> tuple[float, str]:
+def _bounded(found: Improving) -> tuple[float, str]:
     """A bound and its scope where the target has kernels whose prices have the terms that the bound over all kernels is made of:
-    that comes first, and leads to the best programs."""
-    from eqsat.joint.bounding import FIRST, LATER, Bounding  # only certificates need it
+    that comes first, and leads to programs, too. With little effort left there is a bound that is had quickly, or none."""
+    from eqsat.joint.bounding import FIRST, LATER, QUICK, Bounding  # only certificates need it
 
     size = len(found.graph.operations)
+    if found.effort.left < _STEPS_TO_SEARCH * size:
+        bound = None
+        if found.effort.left >= _STEPS_TO_BOUND * size:
+            bound = Bounding(found, blockwise=False, coarse=False).bound(QUICK)
+        return bound or 0.0, "e-graph" if bound else "none"
     blockwise, coarse = size > _BLOCKWISE_OPERATIONS, size > _COARSE_OPERATIONS
     given = found.effort.left
     bounding = Bounding(found, blockwise=blockwise, coarse=coarse)

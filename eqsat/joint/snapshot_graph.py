@@ -12,8 +12,8 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, part_of, projection
 from eqsat.fusion.program_graph import has_one_element, on_target
-from eqsat.ir.operator import Application
-from eqsat.ir.types import TensorType
+from eqsat.ir.operator import Application, traits_of
+from eqsat.ir.types import TensorType, Type
 from eqsat.lower.selection import Writable, input_types
 from eqsat.rewrite import PROJECTION
 
@@ -29,6 +29,11 @@ class SnapshotGraph:
     by_handle: dict[int, int]
     splits: dict[int, int] = field(default_factory=dict)
     slices: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def inputs(self, snapshot: Snapshot) -> frozenset[int]:
+        """Classes of the inputs of the program."""
+        found = map(snapshot.egraph.find, snapshot.egraph.inputs())
+        return frozenset(self.classes[cls] for cls in found if cls in self.classes)
 
 
 def graph_of_snapshot(
@@ -94,6 +99,7 @@ class _Operations:
         self._snapshot = snapshot
         self._target = target
         self._writable = writable
+        self._known: dict[object, tuple[Operation, bool]] = {}
         self._constants = {found.classes[c] for c in snapshot.known_at_load() if c in found.classes}
 
     def add(self, cls: int, item: SnapshotNode) -> None:
@@ -108,11 +114,34 @@ class _Operations:
         if projects:
             operation = projection(inputs[0], item.handle)
         else:
-            operation = on_target(_enode(egraph, item.handle, inputs), self._target, self._constants)
-            if item.node.rule and not self._writable(item.node.key, input_types(egraph, item.handle)):
+            operation, writable = self._without_inputs(item.handle)
+            operation = replace(operation, inputs=tuple(dict.fromkeys(inputs)), source=item.handle)
+            operation = on_target(operation, self._target, self._constants)
+            if item.node.rule and not writable:
                 operation = replace(operation, labels=frozenset(("unwritable", "multiple")))
         if own not in inputs:
             found.by_handle[item.handle] = found.graph.add(own, operation)
+
+    def _without_inputs(self, handle: int) -> tuple[Operation, bool]:
+        """What an e-node does, and whether a rule may make it: the same for all of one operator, attributes and types, and equal
+        axes where it reduces."""
+        egraph = self._snapshot.egraph
+        node, types = egraph.nodes[handle], input_types(egraph, handle)
+        second = node.children[1] if len(node.children) > 1 and node.opaque is None else ABSENT_INPUT
+        reduces = second != ABSENT_INPUT and traits_of(node.key).reduces
+        same = (
+            node.key,
+            bool(node.rule),
+            None if node.opaque is None else handle,
+            node.attribute_number,
+            egraph.full_type_of(handle),
+            egraph.find(second) if reduces else None,
+            *types,
+        )
+        if same not in self._known:
+            writable = not node.rule or self._writable(node.key, types)
+            self._known[same] = _enode(egraph, handle, types), writable
+        return self._known[same]
 
     def _add_slices(self, own: int, item: SnapshotNode) -> bool:
         """An output of Splits as slices of their data, where the target has those; whether it has."""
@@ -143,12 +172,11 @@ def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
     return found
 
 
-def _enode(egraph: EGraph, handle: int, inputs: list[int]) -> Operation:
+def _enode(egraph: EGraph, handle: int, types: Sequence[Type | None]) -> Operation:
     node = egraph.nodes[handle]
-    types = input_types(egraph, handle)
     values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
     own = egraph.full_type_of(handle)
     outputs = own.items if isinstance(own, TupleType) else (own,)
     app = Application(node.key, node.attributes, types, values, node.outputs)
     name, domain = (node.op, "opaque") if node.opaque is not None else (node.op, node.domain)
-    return operation_of(name, domain, app, outputs, inputs, handle)
+    return operation_of(name, domain, app, outputs, (), handle)

@@ -38,8 +38,8 @@ from eqsat.extract import Effort, ExtractionProblem, extract
 from eqsat.extract.core import Core
 from eqsat.extract.decompose import equal_parts
 from eqsat.extract.knuth import knuth
+from eqsat.fusion.alike import Descriptions, operations_in
 from eqsat.fusion.graph import FusionGraph, Operation
-from eqsat.ir.operator import Kind
 
 _TOLL_STEPS = 1_000_000
 """Seconds for the least cost of a part of a kernel that computes a separator."""
@@ -220,11 +220,11 @@ def computed_from_source(block: Block) -> frozenset[int]:
 def equal_blocks(blocks: Sequence[Block], shared: frozenset[int]) -> list[tuple[object, list[int]]]:
     """A key for each block, and its operations in some order: blocks of equal keys are the same if operations at the same
     place in these orders are taken to be the same. ``shared``: classes of the whole graph that are told from others."""
-    attributes: dict[object, float] = {}
-    described = [_described(block, shared, attributes) for block in blocks]
+    descriptions = Descriptions()
+    described = [_described(block, shared, descriptions) for block in blocks]
     found: list[tuple[object, list[int]]] = []
     for block, core, (key, places) in zip(blocks, described, equal_parts(described), strict=True):
-        order = [core.parts[n] for n in places if core.parts[n] != NONE]
+        order = operations_in(core, places)
         prerequisites = (
             block.prerequisites.described(block.graph, order)
             if isinstance(block.prerequisites, BlockPrerequisites)
@@ -234,34 +234,6 @@ def equal_blocks(blocks: Sequence[Block], shared: frozenset[int]) -> list[tuple[
     return found
 
 
-def _described(block: Block, shared: frozenset[int], attributes: dict[object, float]) -> Core:
-    """A graph as an extraction problem, with numbers for what the operations and classes are as costs."""
-    graph = block.graph
-    nodes: list[list[int]] = [[] for _ in graph.members]
-    owner: list[int] = []
-    children: list[tuple[int, ...]] = []
-    cost: list[float] = []
-    parts: list[int] = []
+def _described(block: Block, shared: frozenset[int], descriptions: Descriptions) -> Core:
     apart = {number for cls, number in block.classes.items() if cls in shared}
-
-    def add(cls: int, below: tuple[int, ...], part: int, *attribute: object) -> None:
-        nodes[cls].append(len(owner))
-        owner.append(cls)
-        children.append(tuple(sorted(set(below))))
-        cost.append(attributes.setdefault(attribute, float(len(attributes))))
-        parts.append(part)
-
-    for cls, members in enumerate(graph.members):
-        kind = graph.bytes[cls], graph.elements[cls], cls in apart, cls in block.repeated, block.shared.get(cls)
-        if not members:
-            add(cls, (), NONE, kind)
-        for index in members:
-            o = graph.operations[index]
-            below = o.inputs
-            if o.kind is Kind.ANCHOR:  # whose inputs have an order
-                below = tuple(range(len(nodes), len(nodes) + len(o.inputs)))
-                nodes.extend([] for _ in below)
-                for position, c in enumerate(o.inputs):
-                    add(below[position], (c,), NONE, position)
-            add(cls, below, index, kind, o.name, o.labels, o.kind, o.flops, o.dtype, o.row_elements, o.row_bytes)
-    return Core(nodes, owner, children, cost, parts, graph.roots)
+    return descriptions.of(block.graph, lambda c: (c in apart, c in block.repeated, block.shared.get(c)))
