@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, unmet
 
 Inputs = tuple[Ref | None, ...]
+T = TypeVar("T")
 
 
 def view_of(egraph: EGraph) -> GroupView:
@@ -38,6 +39,8 @@ class EGraphView:
         self._spellings: dict[int, list[tuple[str, Inputs]]] = {}
         self._users: dict[int, list[tuple[str, Ref, Inputs]]] = {}
         self._notes: dict[Hashable, dict[Any, Any]] = {}
+        self.found: dict[Callable[[GroupView], Any], tuple[Look, Any]] = {}
+        """What rules share, and what it was read from."""
         self._end = self._read = 0
         self.refresh()
 
@@ -88,6 +91,9 @@ class EGraphView:
     def notes(self, subject: Hashable) -> dict[Any, Any]:
         return self._notes.setdefault(subject, {})
 
+    def shared(self, find: Callable[[GroupView], T]) -> T:
+        return find(self)
+
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return unmet(conditions, _match(names)) is None
 
@@ -124,6 +130,17 @@ class Look:
 
     def notes(self, subject: Hashable) -> dict[Any, Any]:
         return self._view.notes(subject)
+
+    def shared(self, find: Callable[[GroupView], T]) -> T:
+        known = self._view.found.get(find)
+        if known is None or known[0].changed():
+            look = Look(self._view, (), self._count)
+            known = self._view.found[find] = look, find(look)
+        look, found = known
+        self._ops |= look._ops
+        self._spelled |= look._spelled
+        self._read |= look._read
+        return found
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
         self._ops.add(op)

@@ -26,6 +26,7 @@ from eqsat.rewrite.rules import (
     registered_rules,
     rule,
     select_rules,
+    shared,
     unregister,
 )
 from eqsat.rewrite.terms import (
@@ -76,6 +77,7 @@ __all__ = [
     "registered_rules",
     "rule",
     "select_rules",
+    "shared",
     "unmet",
     "unregister",
     "variables",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 from eqsat.errors import OptionError, RuleError, nearest
@@ -15,6 +16,7 @@ from eqsat.rewrite.match import AttributeOf, Condition, Match
 from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Unmet, Variable
 
 Sample = Callable[[Any], Any]
+T = TypeVar("T")
 RightSide = Callable[[Match], Term | None]
 
 
@@ -69,6 +71,10 @@ class GroupView(Protocol):
         object as long as the e-node, its class and those of its inputs are as they were."""
         ...
 
+    def shared(self, find: Callable[[GroupView], T]) -> T:
+        """What ``find`` finds, see `shared`."""
+        ...
+
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
         ...
@@ -76,6 +82,11 @@ class GroupView(Protocol):
     def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
         """Says that ``ref`` looks like a structure that users ask for, but is none, and why."""
         ...
+
+
+def shared(find: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
+    """A function whose result all rules share that ask for it while the e-graph is as it is. Nobody may change that."""
+    return wraps(find)(lambda view: view.shared(find))
 
 
 Merge = tuple[Ref, Term]

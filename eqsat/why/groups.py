@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import view_of
 from eqsat.rewrite import Condition, GroupRule, GroupView, Ref, Unmet
 from eqsat.why.nearest import Miss
 from eqsat.why.places import Places
+
+T = TypeVar("T")
 
 
 class _Recorder:
@@ -37,6 +39,9 @@ class _Recorder:
 
     def notes(self, subject: Hashable) -> dict[Any, Any]:
         return self._view.notes(subject)
+
+    def shared(self, find: Callable[[GroupView], T]) -> T:
+        return find(self)
 
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return self._view.meets(conditions, **names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, shared
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -42,13 +42,20 @@ def _has_more_axes(node: Ref, x: Ref) -> bool:
     return known and x.rank < node.rank and node.shape == (1,) * (node.rank - x.rank) + tuple(x.shape)
 
 
-def _expanded_operands(view: GroupView, ops: Sequence[str]) -> Iterator[Match]:
-    """Each of the operators with an expanded operand, and its operands with ``x`` in place of that."""
+@shared
+def _expanded(view: GroupView) -> Mapping[int, Sequence[Ref]]:
+    """Class -> what it repeats along an axis."""
     expanded: dict[int, list[Ref]] = {}
     for is_expanded, repeating in ((_is_repeated, ("Expand", "Tile")), (_has_more_axes, ("Reshape", "Unsqueeze"))):
         for node, (x, *_) in (found for op in repeating for found in view.nodes(op)):
             if x is not None and x.handle != node.handle and is_expanded(node, x):
                 expanded.setdefault(node.handle, []).append(x)
+    return expanded
+
+
+def _expanded_operands(view: GroupView, ops: Sequence[str]) -> Iterator[Match]:
+    """Each of the operators with an expanded operand, and its operands with ``x`` in place of that."""
+    expanded = _expanded(view)
     for op in ops if expanded else ():
         for node, inputs in view.nodes(op):
             for i, operand in enumerate(inputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from eqsat.rewrite import GroupView, Ref
+from eqsat.rewrite import GroupView, Ref, shared
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.movement import runs_forward, taken
 from eqsat.rules.views.parts import Part, parts_of
@@ -13,6 +13,7 @@ Turned = tuple[Ref, Ref, bool]
 """A turned value, the value, and whether its pairs are neighbours."""
 
 
+@shared
 def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
     """Class -> which parts of other values it is."""
     return by_class(parts_of(view))

@@ -7,7 +7,7 @@ time and adds one product at most, which is chosen only where it meets weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from eqsat.equations import Equations, spelled, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
-from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule
+from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
 from eqsat.rules.linear.folding import is_linear
 from eqsat.rules.terms import add, mul
@@ -96,7 +96,8 @@ def pass_scales(key: str) -> None:
 # --- sums ----------------------------------------------------------------------------------------------------------------
 
 
-def absorbing(view: GroupView) -> set[int]:
+@shared
+def absorbing(view: GroupView) -> Collection[int]:
     """Classes that a scale can enter: linear operators with constant weights, rectified or not, and sums of such."""
     found = {
         node.handle
@@ -114,13 +115,16 @@ def absorbing(view: GroupView) -> set[int]:
     return found
 
 
-def factors(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
+@shared
+def factors(view: GroupView) -> Sequence[tuple[Ref, Ref, Ref]]:
     """Products with one constant operand that are another value: the product, the other operand, the constant."""
+    found: list[tuple[Ref, Ref, Ref]] = []
     for node, (p, q) in view.nodes("Mul"):
         if p is not None and q is not None and p.is_constant != q.is_constant:
             value, scale = (q, p) if p.is_constant else (p, q)
             if value.handle != node.handle:
-                yield node, value, scale
+                found.append((node, value, scale))
+    return found
 
 
 def _draw_sum(d: Sampler) -> Instance:

@@ -6,7 +6,7 @@ Silent where no weights are in sight: before the operator for the way back, behi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import Condition, GroupView, Merge, Ref, Unmet, group_rule
+from eqsat.rewrite import Condition, GroupView, Merge, Ref, Unmet, group_rule, shared
 from eqsat.rules.linear.folding import is_linear
 from eqsat.rules.linear.scale_carrying import (
     BOUNDED,
@@ -46,22 +46,28 @@ def _nodes(view: GroupView, ops: Sequence[str]) -> Iterator[Node]:
                 yield Node(op, ref, x, tuple(rest))
 
 
-def _before_weights(view: GroupView) -> set[int]:
+@shared
+def _before_weights(view: GroupView) -> Collection[int]:
     """Classes that a linear operator with constant weights reads, with no more than what a scale may pass in between."""
     linear = _nodes(view, operators_with(is_linear))
     found = {node.x.handle for node in linear if node.rest[0] is not None and node.rest[0].is_constant}
     return _closure(view, found, MOVEMENT, lambda node: ((node.ref,), node.operands))
 
 
-def _behind_weights(view: GroupView) -> set[int]:
+@shared
+def _behind_weights(view: GroupView) -> Collection[int]:
     """Classes that a linear operator with constant weights gives, with no more than what a scale may pass in between."""
     return _closure(view, absorbing(view), PASSED_BACK, lambda node: (node.operands, (node.ref,)))
 
 
 def _closure(
-    view: GroupView, found: set[int], ops: Sequence[str], step: Callable[[Node], tuple[Sequence[Ref], Sequence[Ref]]]
+    view: GroupView,
+    found: Collection[int],
+    ops: Sequence[str],
+    step: Callable[[Node], tuple[Sequence[Ref], Sequence[Ref]]],
 ) -> set[int]:
     """``found`` and what is reached from it: ``step`` gives the classes that an operator needs, and those that it adds."""
+    found = set(found)
     steps = [step(node) for node in _nodes(view, (*ops, *BOUNDED, *operators_with(is_passable)))]
     size = -1
     while size < len(found):

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
-from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Rule, Term, group_rule
+from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Rule, Term, group_rule, shared
 from eqsat.rules.quantised.pairs import (
     kernels_before,
     kernels_behind,
@@ -38,15 +38,18 @@ def of_match(node: Ref, inputs: Sequence[Ref | None]) -> dict[str, Any]:
     return {"x": value, "q": value, "s": scale, "z": zero, "n": node}
 
 
-def splits(view: GroupView) -> Iterator[tuple[dict[str, Any], dict[int, Ref]]]:
+@shared
+def splits(view: GroupView) -> Sequence[tuple[dict[str, Any], dict[int, Ref]]]:
     """Each Split that says how many parts it has, and those of its parts that exist."""
+    found: list[tuple[dict[str, Any], dict[int, Ref]]] = []
     for split, inputs in view.nodes("Split"):
         value, sizes = (*inputs, None)[:2]
         static = sizes is not None and sizes.type.is_static
         number = sizes.static_shape[0] if sizes is not None and static else split.attr("num_outputs", 0)
         if number and value is not None:
             parts = {int(u.attr("index")): u for op, u, _ in view.users(split) if op == PROJECTION}
-            yield {"value": value, "sizes": inputs[1:], "split": split, "number": int(number)}, parts
+            found.append(({"value": value, "sizes": inputs[1:], "split": split, "number": int(number)}, parts))
+    return found
 
 
 def part(m: Match, value: Term) -> Term:

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.exactness import Exactness
-from eqsat.rewrite import PROJECTION, Finder, GroupRule, GroupView, Match, Ref, RightSide, Term, apply, group_rule
+from eqsat.rewrite import (
+    PROJECTION,
+    Finder,
+    GroupRule,
+    GroupView,
+    Match,
+    Ref,
+    RightSide,
+    Term,
+    apply,
+    group_rule,
+    shared,
+)
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -41,8 +53,7 @@ def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
     return [0, *itertools.accumulate(known)] if len(known) == len(extents) else []
 
 
-def split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
-    """Every output of a Split with known sizes, and which part of its input it is."""
+def _split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     splits = {node.handle: (node, inputs) for node, inputs in view.nodes("Split")}
     for output, (of,) in view.nodes(PROJECTION):
         if of is None or of.handle not in splits:
@@ -61,8 +72,19 @@ def split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
             yield output, Part(whole, axis, offsets[index], offsets[index + 1])
 
 
-def slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
+@shared
+def split_parts_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
+    """Every output of a Split with known sizes, and which part of its input it is."""
+    return list(_split_parts_of(view))
+
+
+@shared
+def slices_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
     """Every Slice that cuts one axis in steps of 1, and which part of its input it is."""
+    return list(_slices_of(view))
+
+
+def _slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
     for node, inputs in view.nodes("Slice"):
         given: Any = (*inputs, None, None)[:5]
         whole, starts, _, axes, steps = given

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
 from eqsat.rules.terms import add, int64s, permutation_of, transpose
 from eqsat.rules.views.extents import viewed
@@ -29,18 +29,22 @@ SOURCE = "each element by itself"
 Split = tuple[Ref, Ref, int, tuple[int, ...]]
 
 
-def splits(view: GroupView) -> Iterator[tuple[Split, dict[int, Ref]]]:
+@shared
+def splits(view: GroupView) -> Sequence[tuple[Split, dict[int, Ref]]]:
     """Each Split of a static shape: itself, its input, axis, extents of the parts; and its parts by number.
 
     Of unsigned bytes only: signed ones have an unsigned twin, and attention on floats needs no heads laid out.
     """
+    found: list[tuple[Split, dict[int, Ref]]] = []
     for split, inputs in view.nodes("Split"):
         parts = {int(u.attr("index")): u for op, u, _ in view.users(split) if op == PROJECTION}
         value, sizes = (*inputs, None)[:2]
         if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
             continue
         if value.dtype is DType.UINT8 and sizes.is_constant:
-            yield (split, value, split.attr("axis", 0) % value.rank, tuple(sizes.value.tolist())), parts
+            axis = split.attr("axis", 0) % value.rank
+            found.append(((split, value, axis, tuple(sizes.value.tolist())), parts))
+    return found
 
 
 def again(value: Term, axis: int, sizes: tuple[int, ...]) -> Apply:
