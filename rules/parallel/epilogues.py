@@ -11,7 +11,7 @@ from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, shared
 from eqsat.rules.linear.alignment import lies_along, spread
 from eqsat.rules.terms import int64s
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -26,14 +26,20 @@ class Cut(NamedTuple):
     parts: tuple[Ref, ...]
     axis: int
 
+    def again(self, whole: Term) -> Apply:
+        """Another value, cut likewise."""
+        return apply("Split", whole, int64s(self.sizes), outputs=len(self.sizes), axis=self.axis)
+
     def parts_of(self, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
         """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
-        split = apply("Split", whole, int64s(self.sizes), outputs=len(self.sizes), axis=self.axis)
+        split = self.again(whole)
         yield from ((reader, split.output(index)) for index, reader in enumerate(readers))
 
 
-def _cuts(view: GroupView) -> Iterator[Cut]:
+@shared
+def _cuts(view: GroupView) -> Sequence[Cut]:
     """Every Split whose sizes are known and whose parts all exist."""
+    found: list[Cut] = []
     for split, inputs in view.nodes("Split"):
         value, sizes = (*inputs, None)[:2]
         if value is None or sizes is None:
@@ -42,11 +48,11 @@ def _cuts(view: GroupView) -> Iterator[Cut]:
         try:
             extents = tuple(int(n) for n in sizes.value.reshape(-1))
             if len(parts) == len(extents) > 1:
-                yield Cut(
-                    value, extents, tuple(parts[i] for i in range(len(parts))), split.attr("axis", 0) % value.rank
-                )
+                axis = split.attr("axis", 0) % value.rank
+                found.append(Cut(value, extents, tuple(parts[i] for i in range(len(parts))), axis))
         except Unmet:
             continue
+    return found
 
 
 def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
@@ -74,19 +80,24 @@ def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
 FUNCTIONS = "a function of single elements does not see its neighbours"
 
 
-@group_rule(
-    exactness=Exactness.EXACT,
-    source=FUNCTIONS,
-    sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
-)
-def merge_activations_of_one_split(view: GroupView) -> Iterator[Merge]:
-    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements."""
+def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     for cut in _cuts(view):
         readers = [_functions(view, part) for part in cut.parts]
         for op, attributes in readers[0]:
             found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
-            if len(found) == len(readers):
-                yield from cut.parts_of(Apply(op, (cut.value,), attributes), found)
+            for index, reader in enumerate(found if len(found) == len(readers) else ()):
+                yield Match({"cut": cut, "f": op, "attributes": attributes, "index": index}, reader)
+
+
+@group_rule(
+    find=_functions_of_all_parts,
+    exactness=Exactness.EXACT,
+    source=FUNCTIONS,
+    sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
+)
+def merge_activations_of_one_split(m: Match) -> Term:
+    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements."""
+    return m.cut.again(Apply(m.f, (m.cut.value,), m.attributes)).output(m.index)
 
 
 def _functions(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
