@@ -15,6 +15,7 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.timings import default_table
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
+from eqsat.egraph.unfused import why_unfused
 from eqsat.errors import OptionError, VerificationError
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
@@ -245,7 +246,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
-        missed=saturation.misses,
+        missed=why_unfused(egraph, growth.rules, {h for _, handles in extraction.kernels for h in handles}),
         cost_unit=model.unit,
         cost_before=selection.cost_before,
         cost_after=selection.cost,

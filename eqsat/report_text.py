@@ -164,7 +164,7 @@ def _counted(report: Report) -> str:
 
 def _missed(report: Report) -> list[str]:
     return [
-        f"{count} x no {structure}, unmet: {reason}"
+        f"{count} x no {structure}: {reason}"
         for structure, reasons in report.missed.items()
         for reason, count in sorted(reasons.items())
     ]

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -128,4 +129,32 @@ def test_report_says_why_something_is_no_attention() -> None:
     chances = b.op("Softmax", b.op("Sin", scores))
     report = eqsat.optimize(b.finish({"y": b.op("MatMul", chances, v)}), verify=False).report
     assert list(report.missed) == ["attention"]
-    assert "not fused  1 x no attention, unmet: the steps before its softmax are scales" in str(report)
+    assert "not fused  1 x no attention: 'the steps before its softmax are scales" in str(report)
+
+
+def _with_other_names(path: Path, names: dict[str, tuple[str, str]]) -> onnx.ModelProto:
+    model = onnx.load(path)
+    for given in model.graph.input:
+        if given.name in names:
+            for dim, name in zip(given.type.tensor_type.shape.dim, names[given.name], strict=True):
+                dim.dim_param = name
+    del model.graph.value_info[:]
+    return model
+
+
+def test_report_says_which_extents_keep_attention_apart_and_what_to_do(real_model: Models) -> None:
+    model = _with_other_names(real_model("dynamic/gpt2.dynamo"), {"attention_mask": ("b", "s")})
+    report = eqsat.optimize(model, verify=False).report
+    ((reason, count),) = report.missed["attention"].items()
+    assert count == 2
+    assert "seq, 16]" in reason
+    assert "input_ids [batch, seq], attention_mask [b, s]" in reason
+    assert reason.endswith("for example --dim b=batch")
+    assert f"2 x no attention: {reason}" in report.details()
+    named = eqsat.optimize(model, verify=False, dims={"b": "batch", "s": "seq"}).report
+    assert not named.missed
+    assert named.recognized["attention"] == 2
+
+
+def test_a_program_without_softmax_misses_no_attention(real_model: Models) -> None:
+    assert not eqsat.optimize(real_model("dynamic/llama.dynamo"), verify=False).report.missed
