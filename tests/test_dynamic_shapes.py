@@ -158,3 +158,52 @@ def test_report_says_which_extents_keep_attention_apart_and_what_to_do(real_mode
 
 def test_a_program_without_softmax_misses_no_attention(real_model: Models) -> None:
     assert not eqsat.optimize(real_model("dynamic/llama.dynamo"), verify=False).report.missed
+
+
+def test_a_range_of_sizes_gets_the_program_that_is_best_on_average(real_model: Models) -> None:
+    path = real_model("dynamic/bert.dynamo")
+    report = eqsat.optimize(path, verify=False, assume={"seq": (1, 512)}).report
+    assert [e["assumed"]["seq"] for e in report.sizes] == [1, 5, 23, 108, 512]
+    assert report.assumed == {"batch": 1}
+    assert report.lower_bound <= report.cost_after <= report.cost_before
+    least: list[float] = []
+    for entry in report.sizes:
+        alone = eqsat.optimize(path, verify=False, opset=21, assume=entry["assumed"]).report
+        assert entry["cost_before"] == pytest.approx(alone.cost_before)
+        assert alone.predicted_s_after is not None
+        assert 0.99 * alone.predicted_s_after <= entry["least"] <= alone.predicted_s_after * (1 + 1e-9)
+        assert entry["cost"] >= entry["least"]
+        least.append(alone.cost_after / alone.cost_before)
+    whole = np.mean([e["cost_before"] for e in report.sizes])
+    parts = np.mean([e["cost"] / e["cost_before"] for e in report.sizes])
+    assert report.cost_after == pytest.approx(whole * parts)
+    assert parts <= 1.1 * np.mean(least)
+    worst = max(report.sizes, key=lambda e: e["cost"] / e["least"])
+    assert "prices are for batch = 1, seq = 1..512" in str(report)
+    if worst["cost"] > 1.001 * worst["least"]:
+        assert f"% less at seq = {worst['assumed']['seq']}" in str(report)
+    assert report.details().count("seq = 108: ") == 1
+
+
+def test_two_ranges_are_tried_with_each_other_and_three_refused(real_model: Models) -> None:
+    path = real_model("dynamic/llama_decode.dynamo")
+    sizes = eqsat.optimize(path, verify=False, assume={"seq": (1, 4), "past": (1, 100), "batch": 2}).report.sizes
+    assert {(e["assumed"]["seq"], e["assumed"]["past"]) for e in sizes} == {
+        (seq, past) for seq in (1, 2, 4) for past in (1, 10, 100)
+    }
+    with pytest.raises(eqsat.OptionError, match="3 ranges"):
+        eqsat.optimize(path, verify=False, assume={"seq": (1, 4), "past": (1, 100), "batch": (1, 2)})
+
+
+@pytest.mark.parametrize("extents", [(0, 5), (8, 8), (9, 2)])
+def test_ranges_that_are_none_are_refused(extents: tuple[int, int], real_model: Models) -> None:
+    with pytest.raises(eqsat.OptionError, match="a range goes from"):
+        eqsat.optimize(real_model("dynamic/bert.dynamo"), verify=False, assume={"seq": extents})
+
+
+def test_a_range_goes_with_no_budget_and_no_comparison(real_model: Models) -> None:
+    path = real_model("dynamic/bert.dynamo")
+    with pytest.raises(eqsat.OptionError, match="memory_budget_bytes"):
+        eqsat.optimize(path, assume={"seq": (1, 8)}, memory_budget_bytes=1000)
+    with pytest.raises(eqsat.OptionError, match="ranges are for optimize"):
+        eqsat.compare(path, assume={"seq": (1, 8)})
