@@ -17,6 +17,7 @@ from eqsat.cost.target import Target, as_target
 from eqsat.errors import OptionError, choices
 from eqsat.extract import STEPS_PER_SECOND, Effort, WorkDone
 from eqsat.ir.graph import Graph
+from eqsat.ir.nominal import Assumed
 
 if TYPE_CHECKING:
     from eqsat.placement import Machine
@@ -48,8 +49,9 @@ class Options:
     file may have. With neither the file needs no newer opset than the model did or every supported release of ONNX Runtime
     loads. ``dims``: extents of symbolic dimensions by name, which become numbers, or other names, by which several become one;
     ``assume``: extents that programs are priced at while the dimensions stay symbolic (a batch of 1 and extents of 128 unless
-    stated). ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn from
-    ``seed``: ``quick``, ``full`` (at every level of ONNX Runtime that the form is for) or ``none``.
+    stated), or the least and the largest, ``(1, 512)``: the program is then the best on average over several extents between
+    (`eqsat.ranges`). ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn
+    from ``seed``: ``quick``, ``full`` (at every level of ONNX Runtime that the form is for) or ``none``.
 
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
@@ -75,7 +77,7 @@ class Options:
     cost: str | CostModel | CostFunction | Rates | None = None
     numerics: str = "lsb"
     dims: Mapping[str, int | str] = field(default_factory=dict)
-    assume: Mapping[str, int] = field(default_factory=dict)
+    assume: Mapping[str, Assumed] = field(default_factory=dict)
     time_limit_s: float = 600.0
     prove: bool = False
     node_limit: int = 200_000
@@ -182,6 +184,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"{name} is {value}; it must be positive")
+        ranges = [name for name, extent in self.assume.items() if not isinstance(extent, int)]
+        for name in ("memory_budget_bytes", "machine", "devices"):
+            if ranges and getattr(self, name):
+                raise OptionError(f"assume: {ranges[0]} is a range, which does not go with {name}; give one extent")
         check_opset(self.opset)
         if self.verification not in VERIFICATION:
             raise OptionError(f"verify is {self.verify!r}; {choices(str(self.verify), VERIFICATION)}")
@@ -203,7 +209,7 @@ class SharedOptions(TypedDict, total=False):
     consumer: str | None
     opset: int | None
     dims: Mapping[str, int | str]
-    assume: Mapping[str, int]
+    assume: Mapping[str, Assumed]
     time_limit_s: float
     prove: bool
     node_limit: int

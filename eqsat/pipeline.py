@@ -15,17 +15,20 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.timings import default_table
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
+from eqsat.egraph.unfused import why_unfused
 from eqsat.errors import OptionError, VerificationError
+from eqsat.extract import WorkDone
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
 from eqsat.fusion import operator_works, price_works
 from eqsat.growth import Growth, Progress, collector_off, grow, keeping, rule_scope, timed
 from eqsat.ir.graph import Graph, bodies_of
-from eqsat.ir.nominal import assumed_sizes, assuming
+from eqsat.ir.nominal import assuming, sizes_within
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
+from eqsat.ranges import Entry, best_over_sizes
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule, Rule
 
@@ -134,10 +137,10 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
             machine = _machine(chosen, graph)
             if machine is not None:
                 chosen = replace(chosen, machine=machine)  # the model may name the devices
-        sizes = assumed_sizes(graph, chosen.assume)
-        with assuming(sizes):
-            result, quanta = _optimized(source, graph, chosen, machine, notify, seconds)
-    result.report.assumed = sizes
+        sizes = sizes_within(graph, chosen.assume)
+        with assuming(sizes[-1]):
+            result, quanta = _optimized(source, graph, chosen, machine, sizes, notify, seconds)
+    result.report.assumed = {s: n for s, n in sizes[-1].items() if all(size[s] == n for size in sizes)}
     result.report.seconds = seconds
     if chosen.verification != "none":
         with timed(seconds, "verify"):
@@ -147,22 +150,30 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
 
 
 def _optimized(
-    source: Any, graph: Graph, chosen: Options, machine: Machine | None, notify: Progress, seconds: dict[str, float]
+    source: Any,
+    graph: Graph,
+    chosen: Options,
+    machine: Machine | None,
+    sizes: Sequence[Mapping[str, int]],
+    notify: Progress,
+    seconds: dict[str, float],
 ) -> tuple[Result, dict[str, int]]:
     """The result, not verified, and the rules that may move integers, with by how much."""
-    target, model = chosen.program_target, chosen.cost_model
+    model = chosen.cost_model
     inner, bodies = graph, Bodies()
     if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
         with timed(seconds, "bodies"):
             inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
-    targets = [target] if machine is None else [machine.target(d) for d in machine.names]
+    targets = [chosen.program_target] if machine is None else [machine.target(d) for d in machine.names]
     growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
     seconds.update(growth.seconds)
     notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
     effort = chosen.effort()
-    if machine is None or growth.annotated is None:
-        again = None if chosen.limits_file else chosen.effort(effort.work)
-        extraction = extract_program(growth.saturated, target, model, effort=effort, again=again)
+    priced: list[Entry] = []
+    if len(sizes) > 1:
+        extraction, priced = best_over_sizes(sizes, lambda: _cheapest(growth, chosen, effort.work, at_limit=True))
+    elif machine is None or growth.annotated is None:
+        extraction = _cheapest(growth, chosen, effort.work)
     else:
         from eqsat.placement import extract_placed
 
@@ -180,8 +191,15 @@ def _optimized(
     check_readable(result.program.graph, chosen.file_form, chosen.reader)
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
-    result.report.memory_budget = memory
+    result.report.memory_budget, result.report.sizes = memory, priced
     return result, {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
+
+
+def _cheapest(growth: Growth, chosen: Options, work: WorkDone, *, at_limit: bool = False) -> Extraction:
+    """The cheapest program; with ``at_limit``, or where the opset was limited, of none newer than the file may have."""
+    again = None if at_limit or chosen.limits_file else chosen.effort(work)
+    parts = (growth.saturated, chosen.program_target, chosen.cost_model)
+    return extract_program(*parts, effort=chosen.effort(work), again=again)
 
 
 def _optimize_body(notify: Progress) -> Optimise:
@@ -245,7 +263,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
-        missed=saturation.misses,
+        missed=why_unfused(egraph, growth.rules, {h for _, handles in extraction.kernels for h in handles}),
         cost_unit=model.unit,
         cost_before=selection.cost_before,
         cost_after=selection.cost,

@@ -47,9 +47,10 @@ class Report:
     file may have; ``engine``, the fastest one, and what each took, where that was asked for;
     ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
     ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative
-    ``gap`` to it; ``assumed``: the extents of symbols that prices are for. The search: ``eclasses``, ``enodes``,
-    ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the
-    result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
+    ``gap`` to it; ``assumed``: the extents of symbols that prices are for; ``sizes``: what it costs at each size of a range. The
+    search: ``eclasses``, ``enodes``, ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched:
+    ``matches`` and ``uses`` in the result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of
+    outputs.
     docs/report.md has more on each.
     """
 
@@ -91,6 +92,7 @@ class Report:
     bodies: dict[str, Any] = field(default_factory=dict)
     missed: dict[str, dict[str, int]] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
+    sizes: list[dict[str, Any]] = field(default_factory=list)
     withheld: dict[str, int] = field(default_factory=dict)
     passed_opset: dict[str, float] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)

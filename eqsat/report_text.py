@@ -44,8 +44,9 @@ def details(report: Report) -> str:
         _line("memory", f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak, constants aside{_budget(report)}"),
         _line("constants", f"{report.constant_bytes_before / 1e6:.1f} -> {report.constant_bytes_after / 1e6:.1f} MB"),
     ]
-    if report.assumed:
+    if report.assumed or report.sizes:
         lines.append(_line("assumed", f"{_sizes(report)}: what prices are for (--assume); the program takes any"))
+        lines += _over_sizes(report)
     optional = {
         "predicted": _predicted(report),
         "measured": _measured(report.engine),
@@ -133,7 +134,38 @@ def _egraph(report: Report) -> str:
 
 
 def _sizes(report: Report) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in report.assumed.items())
+    assumed: dict[str, object] = {**report.assumed}
+    for entry in (report.sizes[0], report.sizes[-1]) if report.sizes else ():
+        for name, size in entry["assumed"].items():
+            if name not in report.assumed:
+                assumed[name] = f"{assumed[name]}..{size}" if name in assumed else str(size)
+    return ", ".join(f"{name} = {size}" for name, size in assumed.items())
+
+
+def _over_sizes(report: Report) -> list[str]:
+    """The costs at each size of a range."""
+    varied = [{s: n for s, n in e["assumed"].items() if s not in report.assumed} for e in report.sizes]
+    return [
+        f"    {', '.join(f'{s} = {n}' for s, n in at.items())}: {_number(e['cost_before'])} -> {_number(e['cost'])} "
+        f"{report.cost_unit}{_beaten(e)}"
+        for at, e in zip(varied, report.sizes, strict=True)
+    ]
+
+
+def _beaten(entry: Mapping[str, Any]) -> str:
+    """By how much another program is cheaper at a size."""
+    regret = entry["cost"] / entry["least"] - 1 if entry["least"] else 0.0
+    return f"; another program would cost {100 * regret / (1 + regret):.1f} % less" if regret > 1e-3 else ""
+
+
+def _most_beaten(report: Report) -> str:
+    """The size at which another program would win by most."""
+    if not report.sizes:
+        return ""
+    worst = max(report.sizes, key=lambda e: e["cost"] / e["least"] if e["least"] else 1.0)
+    at = ", ".join(f"{s} = {n}" for s, n in worst["assumed"].items() if s not in report.assumed)
+    beaten = _beaten(worst)
+    return f"{beaten} at {at}" if beaten else "; no program found costs 0.1 % less at one of them"
 
 
 def _predicted(report: Report) -> str:
@@ -164,7 +196,7 @@ def _counted(report: Report) -> str:
 
 def _missed(report: Report) -> list[str]:
     return [
-        f"{count} x no {structure}, unmet: {reason}"
+        f"{count} x no {structure}: {reason}"
         for structure, reasons in report.missed.items()
         for reason, count in sorted(reasons.items())
     ]
@@ -183,7 +215,8 @@ def _remarks(report: Report) -> list[str]:
     remarks = [] if report.stop_reason == "saturated" else [f"saturation ended early: {report.stop_reason}"]
     remarks += [_LATE] if report.work.get("extraction", {}).get("late") else []
     remarks += [_counted(report)] if report.counted_only else []
-    remarks += [f"prices are for {_sizes(report)}; the program takes any"] if report.assumed else []
+    if report.assumed or report.sizes:
+        remarks.append(f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}")
     remarks += [_placement(report.placement)] if report.placement else []
     remarks += [_bodies(report.bodies, reasons=False)] if report.bodies else []
     if report.memory_budget:

@@ -42,11 +42,12 @@ ALLOWED: dict[str, set[str]] = {
     "extraction": BASE | {"ir", "egraph", "cost", "extract", "backends", "lower", "joint"},
     "bodies": BASE | {"ir", "backends", "lower", "options", "report"},
     "budget": BASE | {"cost", "extract", "lower", "fusion", "extraction"},
+    "ranges": BASE | {"ir", "fusion", "extraction"},
     "options": BASE | {"ir", "cost", "extract", "backends", "placement"},
     "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
     "pipeline": BASE | {
         "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",
-        "report", "extraction", "bodies", "budget", "placement", "options", "fx",
+        "report", "extraction", "bodies", "budget", "ranges", "placement", "options", "fx", "extract",
     },
     "comparison": BASE | {
         "growth", "ir", "frontends", "rewrite", "egraph", "cost", "lower", "fusion", "extraction", "budget", "options",

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -128,4 +129,81 @@ def test_report_says_why_something_is_no_attention() -> None:
     chances = b.op("Softmax", b.op("Sin", scores))
     report = eqsat.optimize(b.finish({"y": b.op("MatMul", chances, v)}), verify=False).report
     assert list(report.missed) == ["attention"]
-    assert "not fused  1 x no attention, unmet: the steps before its softmax are scales" in str(report)
+    assert "not fused  1 x no attention: 'the steps before its softmax are scales" in str(report)
+
+
+def _with_other_names(path: Path, names: dict[str, tuple[str, str]]) -> onnx.ModelProto:
+    model = onnx.load(path)
+    for given in model.graph.input:
+        if given.name in names:
+            for dim, name in zip(given.type.tensor_type.shape.dim, names[given.name], strict=True):
+                dim.dim_param = name
+    del model.graph.value_info[:]
+    return model
+
+
+def test_report_says_which_extents_keep_attention_apart_and_what_to_do(real_model: Models) -> None:
+    model = _with_other_names(real_model("dynamic/gpt2.dynamo"), {"attention_mask": ("b", "s")})
+    report = eqsat.optimize(model, verify=False).report
+    ((reason, count),) = report.missed["attention"].items()
+    assert count == 2
+    assert "seq, 16]" in reason
+    assert "input_ids [batch, seq], attention_mask [b, s]" in reason
+    assert reason.endswith("for example --dim b=batch")
+    assert f"2 x no attention: {reason}" in report.details()
+    named = eqsat.optimize(model, verify=False, dims={"b": "batch", "s": "seq"}).report
+    assert not named.missed
+    assert named.recognized["attention"] == 2
+
+
+def test_a_program_without_softmax_misses_no_attention(real_model: Models) -> None:
+    assert not eqsat.optimize(real_model("dynamic/llama.dynamo"), verify=False).report.missed
+
+
+def test_a_range_of_sizes_gets_the_program_that_is_best_on_average(real_model: Models) -> None:
+    path = real_model("dynamic/bert.dynamo")
+    report = eqsat.optimize(path, verify=False, assume={"seq": (1, 512)}).report
+    assert [e["assumed"]["seq"] for e in report.sizes] == [1, 5, 23, 108, 512]
+    assert report.assumed == {"batch": 1}
+    assert report.lower_bound <= report.cost_after <= report.cost_before
+    least: list[float] = []
+    for entry in report.sizes:
+        alone = eqsat.optimize(path, verify=False, opset=21, assume=entry["assumed"]).report
+        assert entry["cost_before"] == pytest.approx(alone.cost_before)
+        assert alone.predicted_s_after is not None
+        assert 0.99 * alone.predicted_s_after <= entry["least"] <= alone.predicted_s_after * (1 + 1e-9)
+        assert entry["cost"] >= entry["least"]
+        least.append(alone.cost_after / alone.cost_before)
+    whole = np.mean([e["cost_before"] for e in report.sizes])
+    parts = np.mean([e["cost"] / e["cost_before"] for e in report.sizes])
+    assert report.cost_after == pytest.approx(whole * parts)
+    assert parts <= 1.1 * np.mean(least)
+    worst = max(report.sizes, key=lambda e: e["cost"] / e["least"])
+    assert "prices are for batch = 1, seq = 1..512" in str(report)
+    if worst["cost"] > 1.001 * worst["least"]:
+        assert f"% less at seq = {worst['assumed']['seq']}" in str(report)
+    assert report.details().count("seq = 108: ") == 1
+
+
+def test_two_ranges_are_tried_with_each_other_and_three_refused(real_model: Models) -> None:
+    path = real_model("dynamic/llama_decode.dynamo")
+    sizes = eqsat.optimize(path, verify=False, assume={"seq": (1, 4), "past": (1, 100), "batch": 2}).report.sizes
+    assert {(e["assumed"]["seq"], e["assumed"]["past"]) for e in sizes} == {
+        (seq, past) for seq in (1, 2, 4) for past in (1, 10, 100)
+    }
+    with pytest.raises(eqsat.OptionError, match="3 ranges"):
+        eqsat.optimize(path, verify=False, assume={"seq": (1, 4), "past": (1, 100), "batch": (1, 2)})
+
+
+@pytest.mark.parametrize("extents", [(0, 5), (8, 8), (9, 2)])
+def test_ranges_that_are_none_are_refused(extents: tuple[int, int], real_model: Models) -> None:
+    with pytest.raises(eqsat.OptionError, match="a range goes from"):
+        eqsat.optimize(real_model("dynamic/bert.dynamo"), verify=False, assume={"seq": extents})
+
+
+def test_a_range_goes_with_no_budget_and_no_comparison(real_model: Models) -> None:
+    path = real_model("dynamic/bert.dynamo")
+    with pytest.raises(eqsat.OptionError, match="memory_budget_bytes"):
+        eqsat.optimize(path, assume={"seq": (1, 8)}, memory_budget_bytes=1000)
+    with pytest.raises(eqsat.OptionError, match="ranges are for optimize"):
+        eqsat.compare(path, assume={"seq": (1, 8)})

@@ -183,3 +183,17 @@ def test_text_lists_each_rule_with_places_and_result() -> None:
     assert text.startswith("scaled: ")
     assert "    at y: Mul(" in text
     assert isinstance(explain(scaled_product(normal(5))), Explanation)
+
+
+def test_condition_of_a_group_rule_that_failed_is_named_with_what_it_was_about() -> None:
+    b = GraphBuilder("attention")
+    q, k, v = (b.input(name, "float32", (2, 3, 5, 4)) for name in "qkv")
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    chances = b.op("Softmax", b.op("Mul", scores, b.constant(np.float32(1e-35))))
+    graph = b.finish({"y": b.op("MatMul", chances, v)})
+    miss = only_miss(graph, "recognise_attention", "y")
+    assert miss.outcome == "condition"
+    assert miss.reason == "condition 'a scale in range' does not hold"
+    assert miss.values["v"].startswith("v: float32[2, 3, 5, 4]")
+    of_operand = only_miss(graph, "recognise_attention", chances)
+    assert (of_operand.place, of_operand.reason) == ("y", miss.reason)

@@ -68,6 +68,7 @@ KEYS = [
     "bodies",
     "missed",
     "assumed",
+    "sizes",
     "withheld",
     "passed_opset",
     "predicted_s_before",

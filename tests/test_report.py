@@ -193,7 +193,7 @@ def test_what_is_printed_has_ten_lines_whatever_there_is_to_say() -> None:
     for label, words in {
         "predicted": ["SLOWER"],
         "needs": ["opset 20"],
-        "not": ["2 x no attention, unmet: a mask of unknown shape", "and 1 more"],
+        "not": ["2 x no attention: a mask of unknown shape", "and 1 more"],
         "untouched": ["my::Op x3", "If x1"],
         "note": ["time_limit", "counted, not run", "batch = 1", "1 copies of 8 bytes", "1 untouched", "budget 1.0 MB"],
         "verified": ["not run", "give inputs with --inputs", "unverified rule mine"],

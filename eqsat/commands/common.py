@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from eqsat.errors import EqsatError, OptionError, VerificationError
+from eqsat.options import Assumed
 
 Json = Annotated[
     str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
@@ -28,7 +29,7 @@ Assume = Annotated[
     typer.Option(
         "--assume",
         metavar="NAME=N,...",
-        help="Price programs at this extent of a symbolic dimension, which stays symbolic.",
+        help="Price programs at this extent of a symbolic dimension, which stays symbolic; NAME=LOW..HIGH: at several between.",
     ),
 ]
 Feeds = Annotated[
@@ -223,14 +224,15 @@ def parse_dims(given: list[str] | None) -> dict[str, int | str]:
     return dims
 
 
-def parse_sizes(given: list[str] | None) -> dict[str, int]:
-    """Sizes to assume, by name."""
-    sizes: dict[str, int] = {}
+def parse_sizes(given: list[str] | None) -> dict[str, Assumed]:
+    """Sizes to assume, by name, or the least and the largest."""
+    sizes: dict[str, Assumed] = {}
     for item in (part for text in given or () for part in text.split(",")):
         name, _, value = item.partition("=")
-        if not name or not value.lstrip("-").isdigit():
-            raise OptionError(f"--assume {item!r}: expected NAME=N with a whole number N")
-        sizes[name] = int(value)
+        ends = value.split("..")
+        if not name or len(ends) > 2 or not all(end.lstrip("-").isdigit() for end in ends):
+            raise OptionError(f"--assume {item!r}: expected NAME=N or NAME=LOW..HIGH with whole numbers")
+        sizes[name] = int(value) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
     return sizes
 
 

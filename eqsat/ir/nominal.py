@@ -6,6 +6,7 @@ counts as what is assumed of it (`assuming`), and as `NOMINAL_EXTENT` where noth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,12 @@ NOMINAL_EXTENT = 32
 
 TYPICAL_EXTENT = 128
 """What an extent of an input is assumed to be that is no batch."""
+
+RANGE_POINTS = (5, 3)
+"""Extents that are tried of each range: of one, and of two."""
+
+Assumed = int | tuple[int, int]
+"""An extent, or the least and the largest one."""
 
 _NONE: Mapping[str, int] = {}
 _assumed: ContextVar[Mapping[str, int]] = ContextVar("assumed", default=_NONE)
@@ -79,20 +86,44 @@ def leading_symbols(graph: Graph) -> frozenset[str]:
     return frozenset(d for d in first - others if isinstance(d, str))
 
 
-def assumed_sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
+def sizes_within(graph: Graph, given: Mapping[str, Assumed]) -> list[dict[str, int]]:
+    """What is assumed of the symbols of the inputs of a graph, from the least to the largest extents of ranges: in steps of equal
+    ratio, and each of one range with each of another. Raises `OptionError` as `assumed_sizes` does, and for three ranges."""
+    ranges = {name: extents for name, extents in given.items() if not isinstance(extents, int)}
+    for name, (low, high) in ranges.items():
+        if not 0 < low < high:
+            raise OptionError(
+                f"assume: {name} = {low}..{high}: a range goes from an extent of at least 1 to a larger one"
+            )
+    if len(ranges) > len(RANGE_POINTS):
+        raise OptionError(f"assume: {len(ranges)} ranges ({', '.join(ranges)}); at most {len(RANGE_POINTS)} at once")
+    steps = RANGE_POINTS[len(ranges) - 1] - 1
+    points = [
+        [(name, n) for n in dict.fromkeys(round(low * (high / low) ** (i / steps)) for i in range(steps + 1))]
+        for name, (low, high) in ranges.items()
+    ]
+    fixed = {name: extent for name, extent in given.items() if isinstance(extent, int)}
+    return [assumed_sizes(graph, {**fixed, **dict(chosen)}) for chosen in itertools.product(*points)]
+
+
+def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, and `TYPICAL_EXTENT`.
 
-    Batches are the `leading_symbols`. Raises `OptionError` for a symbol that no input has, and an extent that is not positive.
+    Batches are the `leading_symbols`. Raises `OptionError` for a symbol that no input has, an extent that is not positive, and a
+    range: see `sizes_within`.
     """
     shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
     known = dict.fromkeys(s for shape in shapes for d in shape for s in sorted(symbols(d)) if not s.startswith("?"))
     for name, size in given.items():
         if name not in known:
             raise OptionError(f"assume: the model has no symbolic dimension {name!r}; {choices(name, known)}")
+        if not isinstance(size, int):
+            raise OptionError(f"assume: {name} = {size[0]}..{size[1]}: ranges are for optimize; give one extent here")
         if size <= 0:
             raise OptionError(f"assume: {name} = {size}: an extent is an integer of at least 1")
     batches = leading_symbols(graph)
-    return {s: given.get(s, 1 if s in batches else TYPICAL_EXTENT) for s in known}
+    numbers = {name: size for name, size in given.items() if isinstance(size, int)}
+    return {s: numbers.get(s, 1 if s in batches else TYPICAL_EXTENT) for s in known}
 
 
 def nominal_application(

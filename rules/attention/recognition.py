@@ -201,7 +201,14 @@ def _products_behind_softmax(view: GroupView) -> Iterator[Match]:
     reader = Reader(view)
     factors = _Factors(reader)
     for root, (p, v) in complete_nodes(view, "MatMul"):
-        found = reader.probabilities(p) if root.dtype in FLOATS else None
+        if root.dtype not in FLOATS:
+            view.missed(
+                "attention",
+                root,
+                Unmet(f"attention on {root.dtype.name.lower()} is not known, only on float32 and float16"),
+            )
+            continue
+        found = reader.probabilities(p)
         if found is None or (found.scores.product != "MatMul" and not _is_quantised(found)):
             if any(reader.nodes(p, "Softmax")):
                 yield Match({"found": None}, root)

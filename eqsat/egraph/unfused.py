@@ -1,0 +1,160 @@
+"""Why what a program still computes step by step is no structure: what group rules found in the saturated e-graph, and which of
+their conditions failed there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.group_view import Inputs, view_of
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import TensorType
+from eqsat.rewrite import AnyRule, Condition, GroupRule, GroupView, Match, Ref, Unmet
+
+T = TypeVar("T")
+
+_DEPTH = 6
+"""Operators between a softmax and the product that reads what it gives, at most."""
+
+
+class Recorder:
+    """A view of the e-graph that remembers which e-nodes were handed out, and where a finder gave up."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+        self.classes: set[int] = set()
+        self.operators: dict[str, int] = {}
+        self.misses: dict[int, str] = {}
+
+    def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
+        self.operators.setdefault(op, 0)
+        for ref, inputs in self._view.nodes(op):
+            self.operators[op] += 1
+            self.classes.add(ref.handle)
+            yield ref, inputs
+
+    def spellings(self, ref: Ref) -> Iterator[tuple[str, Inputs]]:
+        return self._view.spellings(ref)
+
+    def users(self, ref: Ref) -> Iterator[tuple[str, Ref, Inputs]]:
+        return self._view.users(ref)
+
+    def notes(self, subject: Hashable) -> dict[Any, Any]:
+        return self._view.notes(subject)
+
+    def shared(self, find: Callable[[GroupView], T]) -> T:
+        return find(self)
+
+    def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
+        return self._view.meets(conditions, **names)
+
+    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+        self.misses[ref.handle] = str(reason)
+
+
+def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, str]]:
+    """What a group rule finds, and in words why that is no match: empty where it is one.
+
+    Raises `Unmet` where the finder can go no further.
+    """
+    assert rule.find is not None
+    for match in rule.find(view):
+        reason = ""
+        for condition in rule.conditions:
+            try:
+                if not condition.holds(match):
+                    reason = f"{condition.name!r} does not hold"
+            except Unmet as unmet:
+                reason = f"{condition.name!r} cannot be established: {unmet}"
+            if reason:
+                break
+        else:
+            try:
+                rule.build(match)
+            except Unmet as unmet:
+                reason = str(unmet)
+        yield match, reason
+
+
+def why_unfused(egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int]) -> dict[str, dict[str, int]]:
+    """Structure -> why a softmax of the program is none -> how many of them.
+
+    ``chosen``: e-nodes of the program. Only attention begins with something that is left behind where it is not recognised.
+    """
+    left = [h for h in sorted(chosen) if egraph.nodes[h].key == "Softmax"]
+    structures = [r for r in rules if isinstance(r, GroupRule) and r.structure == "attention" and r.find is not None]
+    if not left or not structures:
+        return {}
+    told: dict[int, str] = {}
+    for rule in structures:
+        told |= _reasons(egraph, rule)
+    counts: dict[str, int] = {}
+    for handle in left:
+        reason = _reason_of(egraph, handle, told)
+        counts[reason] = counts.get(reason, 0) + 1
+    return {"attention": counts}
+
+
+def _reasons(egraph: EGraph, rule: GroupRule) -> dict[int, str]:
+    """Why a rule does not hold where it found something, by class; of several matches there the last condition that failed."""
+    recorder = Recorder(view_of(egraph))
+    order = {condition.name: i for i, condition in enumerate(rule.conditions)}
+    best: dict[int, tuple[int, str]] = {}
+    try:
+        for match, reason in attempts(rule, recorder):
+            if reason:
+                place = egraph.find(match.root.handle)
+                held = next((i for name, i in order.items() if reason.startswith(repr(name))), len(order))
+                best[place] = max(best.get(place, (-1, "")), (held, reason + _about(egraph, match)))
+    except Unmet as unmet:
+        recorder.misses[-1] = str(unmet)
+    return recorder.misses | {place: reason for place, (_, reason) in best.items()}
+
+
+def _about(egraph: EGraph, match: Match) -> str:
+    """The values that a match is about, and what helps where their extents are not known to be equal."""
+    types = {name: egraph.full_type_of(ref.handle) for name, ref in match.refs().items()}
+    known = {name: t for name, t in types.items() if isinstance(t, TensorType)}
+    if not known:
+        return ""
+    computed = any(isinstance(d, str) and "(" in d for t in known.values() for d in t.shape or ())
+    return f" ({', '.join(f'{name} {type}' for name, type in known.items())}){_advice(egraph) if computed else ''}"
+
+
+def _advice(egraph: EGraph) -> str:
+    """Which extents of the inputs may be one, though they have several names; example and all."""
+    types = {str(egraph.nodes[h].attributes["name"]): egraph.full_type_of(h) for h in egraph.inputs()}
+    shapes = {name: t.shape for name, t in types.items() if isinstance(t, TensorType) and t.shape}
+    pairs = (
+        (a, b)
+        for first, second in itertools.combinations(shapes.values(), 2)
+        for a, b in zip(first, second, strict=False)
+        if isinstance(a, str) and isinstance(b, str) and a != b
+    )
+    example = next((f"--dim {a}=n,{b}=n" if "." in b else f"--dim {b}={a}" for a, b in pairs), "")
+    listed = ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items())
+    return f"; say which extents of the inputs are equal ({listed}), for example {example}" if example else ""
+
+
+def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
+    """What was said of the nearest value that is made of a softmax; else what the first product of it is about."""
+    level, seen = [egraph.find(softmax)], {egraph.find(softmax)}
+    readers: dict[str, int] = {}
+    for _ in range(_DEPTH):
+        found = [told[c] for c in level if c in told]
+        if found:
+            return found[0]
+        users = [(u, egraph.find(u)) for cls in level for u in egraph.uses(cls)]
+        for user, _ in users:
+            readers.setdefault(egraph.nodes[user].key, user)
+        level = [c for u, c in users if c not in seen and (c in told or traits_of(egraph.nodes[u].key).product is None)]
+        seen.update(level)
+    if "MatMul" not in readers:
+        return f"no product with values reads the softmax, but {', '.join(sorted(readers)) or 'nothing'}"
+    product = egraph.ref(readers["MatMul"])
+    operands = map(egraph.ref, egraph.canonical_children(product.handle))
+    names: dict[str, Ref] = dict(zip(("probabilities", "values"), operands, strict=True))
+    direct = ", ".join(sorted({egraph.nodes[u].key for u in egraph.uses(egraph.find(softmax))}))
+    return f"queries and keys were not found above the softmax, which {direct} reads{_about(egraph, Match(names, product))}"
