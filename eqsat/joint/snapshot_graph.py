@@ -106,7 +106,7 @@ class _Operations:
         """The operation of an e-node of a class, none for an input, slices for a projection of Splits."""
         if _is_input(item):
             return
-        found, egraph = self.found, self._snapshot.egraph
+        found = self.found
         own, inputs = found.classes[cls], [found.classes[c] for c in item.children]
         projects = item.node.op == PROJECTION
         if projects and self._add_slices(own, item):

@@ -71,7 +71,7 @@ def verify_program(
         return Verification(FAILED, failures=(mismatch,))
     if not full and (large := _too_large(original, program.graph)):
         return Verification(NOT_RUN, notes=(large,))
-    check = KernelCheck(original, program, quanta, notify)
+    check = KernelCheck(original, program, quanta, notify, full=full)
     runner = None
     notify("inputs")
     inputs = Trials(original, runs, seed, feeds)
@@ -100,7 +100,7 @@ def verify_program(
         )
         chosen[0].values.clear()  # they may be many
         result = counting(result, notify, len(trials))
-        reference = Reference(original, run, trials, seed)
+        reference = Reference(original, run, trials, seed, full=full)
         _compare_outputs(reference, result, exactness, report, failures, notes)
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
         report.bytes_compared += kernels.bytes

@@ -52,6 +52,10 @@ class Judgement:
     equal: bool
 
 
+_LARGER = 1.5
+"""By how much the elements of one array may be larger than those of another that its tolerances are to be good for."""
+
+
 @dataclass(slots=True)
 class _Observed:
     """The farthest that noise has moved one group of elements."""
@@ -96,6 +100,20 @@ class Yardstick:
             for seen in self._observed[k : k + 1] if same else self._observed:
                 observed.take(seen)
         return moved
+
+    def borrowed(self, reference: Any) -> Yardstick | None:
+        """The same tolerances around another array, ``None`` if they do not say how far a program may be from that: it is of
+        another kind, or its elements are much smaller."""
+        ours, alike = self.reference, isinstance(reference, np.ndarray)
+        if (
+            not alike
+            or not isinstance(ours, np.ndarray)
+            or (ours.dtype, ours.shape) != (reference.dtype, reference.shape)
+        ):
+            return None
+        moved = self.moved_to(reference)
+        same = len(moved._observed) == len(self._observed)
+        return moved if same and (self.whole or magnitude_of(ours) <= _LARGER * magnitude_of(reference)) else None
 
     def judge(self, result: Any, *, exact: bool = False) -> Judgement:
         """Compares ``result``; with ``exact`` it has to be equal up to the sign of zero and the payload of NaN."""

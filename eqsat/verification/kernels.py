@@ -20,6 +20,7 @@ from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import DType, Type, type_of_array
 from eqsat.lower.program import Program
+from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
 from eqsat.verification.counterparts import CounterpartFinder, join
 from eqsat.verification.extents import Sized, sized
@@ -54,7 +55,8 @@ class KernelCheck:
     """The regions of ``program``, ready to be compared with ``original``.
 
     ``quanta`` says by rule how many quanta a rule of class ``lsb`` may move an integer (1 where it says nothing). ``notify``
-    is told which kernel it is about.
+    is told which kernel it is about. ``full``: noise is run in each region that it may excuse, else in the most telling one of
+    equal regions, as of equal layers, if that excuses the others.
     """
 
     def __init__(
@@ -63,7 +65,10 @@ class KernelCheck:
         program: Program,
         quanta: Mapping[str, int] | None = None,
         notify: Callable[[str], None] = lambda detail: None,
+        *,
+        full: bool = False,
     ) -> None:
+        self.full = full
         self.original = original
         self.program = program
         self.origin = origin_of(original, program)
@@ -180,9 +185,13 @@ class KernelCheck:
         refused = self._refused(yardsticks, results)
         # Most regions are right without noise to explain anything.
         for exactness in (Exactness.ROUNDING, Exactness.LSB):
-            inexact = list(dict.fromkeys(r for r, _ in refused if r.exactness is exactness))
-            if inexact:
-                self._observe(inexact, exactness, values, yardsticks, seed)
+            inexact = {r: self._counterparts[r] for r, _ in refused if r.exactness is exactness}
+            telling = {r: r for r in inexact}
+            if not self.full:
+                telling = most_telling(self.program.graph, self.original, inexact, yardsticks, results)
+            self._observe(list(dict.fromkeys(telling.values())), exactness, values, yardsticks, results, seed)
+            left = [r for r in inexact if telling[r] is not r and not excused(r, telling[r], yardsticks, results)]
+            self._observe(left, exactness, values, yardsticks, results, seed)
         for (region, value), message in self._refused({key: yardsticks[key] for key in refused}, results).items():
             self.report.failures.append(self._message(region, value, message + where))
 
@@ -254,9 +263,13 @@ class KernelCheck:
         exactness: Exactness,
         values: Mapping[str, Any],
         yardsticks: Mapping[tuple[Region, str], Yardstick],
+        results: Mapping[str, Any],
         seed: int,
     ) -> None:
-        """Runs the original's own regions with noise and shows the yardsticks what comes out."""
+        """Runs the original's own regions with noise and shows the yardsticks what comes out, as often as they need it."""
+        if not chunk:
+            return
+        own = {key: yardstick for key, yardstick in yardsticks.items() if key[0] in set(chunk)}
         part = join(self.original, [self._counterparts[r] for r in chunk])
         shown = {
             part.names[k, self.origin[v]]: yardsticks[r, v]
@@ -270,6 +283,8 @@ class KernelCheck:
         try:
             run_noisy = self._load(noisy.graph)
             for run in range(NOISE_RUNS):
+                if not self._refused(own, results):
+                    break
                 fed = {v: values[v] for v in part.graph.inputs} | noisy.pools(seed * NOISE_RUNS + run)
                 for name, array in run_noisy(fed).items():
                     if name in shown:

@@ -18,6 +18,7 @@ Yardsticks = Mapping[str, Yardstick]
 
 class Reference:
     """``original`` on ``trials``. ``run`` computes its outputs; ``round_halves``: see `eqsat.verification.pieces.session_of`.
+    ``full``: what noise does on one trial is never taken for what it does on another one like it.
 
     The runs with noise take place when they are first asked for, one session for each class of programs.
     """
@@ -30,7 +31,9 @@ class Reference:
         seed: int = 0,
         *,
         round_halves: bool = True,
+        full: bool = False,
     ) -> None:
+        self._full = full
         self.trials = trials
         self.outputs: list[dict[str, Any]] = [run(feeds) for feeds in trials]
         self._original = original
@@ -48,11 +51,28 @@ class Reference:
         """
         judged = _judge(self._of(Exactness.EXACT, trial), found, exactness)
         allowed = min(exactness, Exactness.LSB)
+        if allowed > Exactness.EXACT and _refuses(judged) and not self._full:
+            judged = self._judge_by_another(trial, found, exactness, allowed) or judged
         while allowed > Exactness.EXACT and _refuses(judged):
             if not self._observe(allowed, trial):
                 break
             judged = _judge(self._of(allowed, trial), found, exactness)
         return judged
+
+    def _judge_by_another(
+        self, trial: int, found: Mapping[str, Any], exactness: Exactness, allowed: Exactness
+    ) -> dict[str, Judgement] | None:
+        """The judgement by what noise did on another trial, if that is one like this, and nothing is refused."""
+        if (allowed, trial) in self._observed:
+            return None
+        for other in (k for k in range(len(self.trials)) if (allowed, k) in self._observed):
+            known = self._of(allowed, other)
+            yardsticks = {name: known[name].borrowed(value) for name, value in self.outputs[trial].items()}
+            if all(yardsticks.values()):
+                judged = _judge({name: y for name, y in yardsticks.items() if y is not None}, found, exactness)
+                if not _refuses(judged):
+                    return judged
+        return None
 
     def yardsticks(self, exactness: Exactness) -> Sequence[Yardsticks]:
         """For each trial and by output: the yardstick for programs of class ``exactness``, after all runs with noise."""

@@ -84,7 +84,8 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
     where a rewrite of class ``rounding`` may come out an ulp away."""
     live = data_dependent(graph)
-    sites = [v for v in graph.inputs if v not in whole and _is_float(graph, v) and not _captured(graph, v)]
+    captured = {v for node in graph.nodes for body in bodies_of(node.attributes) for v in body.captures}
+    sites = [v for v in graph.inputs if v not in whole and v not in captured and _is_float(graph, v)]
     for node in graph.nodes:
         if not node.opaque and not _rounds(node):
             continue
@@ -136,9 +137,3 @@ def _holds_whole_numbers(constant: Constant) -> bool:
 
 def _has_body(node: Node) -> bool:
     return any(isinstance(a, Subgraph) for a in node.attributes.values())
-
-
-def _captured(graph: Graph, value: str) -> bool:
-    return any(
-        isinstance(a, Subgraph) and value in a.captures for node in graph.nodes for a in node.attributes.values()
-    )
