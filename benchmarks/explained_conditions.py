@@ -75,6 +75,7 @@ IMPLIED: frozenset[tuple[str, str]] = frozenset(
     {
         ("merge_matmuls_of_one_matrix", "the number of channels is known"),
         ("multiply_rows_in_place", "the view keeps the rows"),
+        ("use_multi_head_attention_of_split_heads", "four axes"),
         ("multiply_and_add_rows_in_place", "the view keeps the rows"),
         ("read_extents_from_inputs", "a list of integers, or one"),
         ("stack_matmuls_of_one_input", "its extents are known"),
@@ -169,6 +170,9 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
         ("move_dequantize_behind_transpose", "no blocks"),
         ("multiply_integers_and_add", "one scale of the result"),
         ("multiply_integers_with_bias", "one scale of the result"),
+        ("merge_matmuls_of_one_matrix", "of no vectors"),
+        ("multiply_and_add_rows_in_place", "the weights are a matrix"),
+        ("multiply_rows_in_place", "the weights are a matrix"),
         ("recognise_dequantize_with_zero_point", "the scale varies over one axis at most"),
         ("recognise_quantize_with_zero_point", "a range of the type"),
     }

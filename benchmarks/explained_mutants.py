@@ -62,14 +62,14 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "attribute: TopK.sorted changed by one at 0",
     ),
     (
-        "the last row takes what the equal rows before it leave, if it holds that",
+        "the last row takes what the equal rows before it leave, if it holds that: biases that fill several rows are too seldom",
         "multiply_integers_(and|with)_rows_of_bias",
-        r"sign: operand negated at 3\.1(\.0)+\.1\.0\.1",
+        r"sign: operand negated at 3\.1(\.[01])+",
     ),
     (
-        "only tf_crop_and_resize reads the value, and the rule leaves that alone",
+        "only tf_crop_and_resize and cubic interpolation read the value, and the rule leaves those alone",
         "move_dequantize_behind_resize",
-        "attribute: Resize.extrapolation_value negated at 0",
+        r"attribute: Resize\.(extrapolation_value|cubic_coeff_a) negated at 0",
     ),
     (
         "unsigned weights without a zero point are too seldom among the instances",

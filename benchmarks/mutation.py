@@ -27,7 +27,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import Pool
 
 import numpy as np
@@ -38,7 +38,7 @@ from benchmarks.explained_mutants import reason_for
 from benchmarks.mutants import KINDS, Mutant, Recorder, choose
 from benchmarks.neutral import grows
 from eqsat.rewrite import AnyRule, Rule, registered_rules
-from eqsat.rule_check.trials import Trial, try_rule
+from eqsat.rule_check.trials import Trial, try_rule, without
 
 MUTANTS = 8
 INSTANCES = 40
@@ -83,7 +83,7 @@ def without_conditions(rule: AnyRule) -> list[Outcome]:
     outcomes = []
     for dropped in rule.conditions:
         if not dropped.fact and not dropped.worthwhile:
-            broken = replace(rule, conditions=tuple(c for c in rule.conditions if c is not dropped))
+            broken = without(rule, dropped)
             verdict = _verdict(broken, 60 if rule.sample is not None else 120, 7)
             if (
                 verdict == "survived"

@@ -7,15 +7,17 @@ cannot be established does not hold. `Hint`s tell the sampler how to draw values
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import overload
+from typing import Any, TypeVar, overload
 
 import ml_dtypes
 import numpy as np
 
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Match, Ref
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def condition(name: str, *hints: Hint) -> Callable[[Callable[[Match], bool]], Condition]:
@@ -25,6 +27,16 @@ def condition(name: str, *hints: Hint) -> Callable[[Callable[[Match], bool]], Co
         return Condition(name, holds, hints=hints)
 
     return make
+
+
+def asks(**of_parameters: Mapping[str, Any]) -> Callable[[F], F]:
+    """Says what a function asks of the values it is given where a condition in words calls it: as a `Hint`, by parameter."""
+
+    def mark(function: F) -> F:
+        function.__dict__["asks"] = of_parameters
+        return function
+
+    return mark
 
 
 def varies(*names: str) -> Condition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from inspect import signature
 from typing import Any
 
 from eqsat.equations.syntax import Functions
@@ -14,8 +15,12 @@ def hints_of(e: ast.expr, functions: Functions) -> list[Hint]:
     match e:
         case ast.BoolOp(ast.And(), parts):
             return [hint for part in parts for hint in hints_of(part, functions)]
-        case ast.Call(ast.Name("lies_along"), [ast.Name(name), *_]):
-            return [Hint(name, vector=True)]
+        case ast.Call(ast.Name(function), arguments) if hasattr(functions.get(function), "asks"):
+            asked = functions[function].asks
+            names = list(signature(functions[function]).parameters)
+            parameters = [names[min(i, len(names) - 1)] for i in range(len(arguments))]  # the last may take several
+            pairs = zip(arguments, parameters, strict=True)
+            return [Hint(a.id, **asked[p]) for a, p in pairs if isinstance(a, ast.Name) and p in asked]
         case ast.Attribute(ast.Name(name), "is_constant"):
             return [Hint(name, constant=True)]
         case ast.Compare(ast.Attribute(ast.Name(name), asked), [op], [other]):

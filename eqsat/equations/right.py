@@ -26,9 +26,19 @@ def condition_in_words(text: Text, bound: Collection[str], words: str) -> Condit
     """The condition that ``name: expression`` or an expression alone is; then the expression is its name."""
     worthwhile = isinstance(words, WorthwhileWords)
     name, _, expression = " ".join(words.split()).rpartition(": ")
-    holds = Compiled(lambda: _function(text, bound, _Terms(text, bound).value(text.parsed(expression)), bool))
+    holds = Compiled(lambda: _predicate(_function(text, bound, _Terms(text, bound).value(text.parsed(expression)))))
     hints = _Hints(lambda: hints_of(text.parsed(expression), text.functions))
     return Condition(name or expression, holds if text.is_shipped else holds.now(), hints=hints, worthwhile=worthwhile)
+
+
+def _predicate(evaluated: Callable[[Match], Any]) -> Callable[[Match], bool]:
+    def holds(m: Match) -> bool:
+        try:
+            return bool(evaluated(m))
+        except IndexError:  # it asks for an axis that a value does not have
+            return False
+
+    return holds
 
 
 class Compiled:
@@ -72,16 +82,14 @@ class _Hints(Sequence[Hint]):
         return len(self._found)
 
 
-def _function(
-    text: Text, bound: Collection[str], e: ast.expr, result: Callable[[Any], Any] = lambda found: found
-) -> Callable[[Match], Any]:
+def _function(text: Text, bound: Collection[str], e: ast.expr) -> Callable[[Match], Any]:
     """An expression as a function of a match: compiled once, with what it reads of the match as parameters."""
     read = sorted({n.id for n in ast.walk(e) if isinstance(n, ast.Name)} & {*bound, "root"})
     parameters = ast.arguments([], [ast.arg(name) for name in read], None, [], [], None, [])
     function = eval(text.compiled(ast.Lambda(parameters, e)), _environment(text))
 
     def of_match(m: Match) -> Any:
-        return result(function(*[m[name] for name in read]))
+        return function(*[m[name] for name in read])
 
     return of_match
 

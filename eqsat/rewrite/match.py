@@ -101,7 +101,8 @@ class Hint:
 
     A constant; elements that are all ``value``; elements known to be from ``low`` to ``high``; one of some element types; for
     a node the value of an attribute. ``whole``: the value has the shape of the result; ``vector``: it varies along one axis of
-    what stands beside it at most; ``single``: it has one element; ``ranks``: numbers of axes that it may have.
+    what stands beside it at most; ``single``: it has one element; ``ranks``: numbers of axes that it may have. ``opposite``: of a
+    condition that is dropped, to see what it is needed for: half of the instances are drawn otherwise.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Hint:
     single: bool = False
     vector: bool = False
     ranks: frozenset[int] = frozenset()
+    opposite: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable, present
 from eqsat.rule_check import movement_operands, quantised_operands  # noqa: F401  # registers their plans
-from eqsat.rule_check.operand_shapes import Operand, Shape, draw_attributes, plan_operands
+from eqsat.rule_check.operand_shapes import Operand, Shape, another_attribute, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
 from eqsat.samples import Applied, Drawing, Fixed, Instance, Sampler, Value, fixed
 
@@ -84,6 +84,11 @@ def _operators(term: Term) -> set[str]:
     return {term.op, *(op for a in term.args for op in _operators(a))} if isinstance(term, Apply) else set()
 
 
+def _are_integers(dtypes: frozenset[DType]) -> bool:
+    """Whether there are some, all integers."""
+    return bool(dtypes) and all(t.is_integer for t in dtypes)
+
+
 def _weighs(op: str) -> bool:
     """Whether an operator is a product, a normalisation or a mean of windows."""
     traits = traits_of(op)
@@ -117,9 +122,15 @@ class _Instantiation:
         self._d = sampler
         self._constants = constants
         self._choices = choices
+        opposite = [hint for hint in hints if hint.opposite]
         dropped = sampler.choose(hints) if hints and sampler.chance(_HINT_DROPPED) else None
-        self._hints = [hint for hint in hints if hint is not dropped]
-        asked = [hint.dtypes for hint in self._hints if hint.dtypes]
+        if opposite:
+            dropped = sampler.choose([h for h in opposite if h.attribute or h.single or h.dtypes] or opposite)
+        self._dropped = dropped
+        self._hints = [hint for hint in hints if hint is not dropped and not (hint.opposite and dropped in opposite)]
+        quantises = any(traits_of(op).quantises for op in _operators(rule.pattern))  # bytes bound what is summed up
+        beside = quantises or "DequantizeLinear" in _operators(rule.pattern)  # integers that are drawn beside floats
+        asked = [h.dtypes for h in self._hints if h.dtypes and not (beside and _are_integers(h.dtypes))]
         themes = [t for t in _THEMES if all(DType.of(t) in dtypes for dtypes in asked)]
         self._dtype = DType.of(sampler.choose(themes or _THEMES))
         self._special = sampler.chance(
@@ -130,7 +141,6 @@ class _Instantiation:
         self._nodes: dict[Apply, tuple[str, ...]] = {}
         self._extents: Shape = ()
         self._infinite = rule.exactness is Exactness.EXACT
-        quantises = any(traits_of(op).quantises for op in _operators(rule.pattern))  # bytes bound what is summed up
         weighs = not self._infinite and not quantises and any(map(_weighs, _operators(rule.pattern)))
         self._normalises = any(traits_of(op).rows for op in _operators(rule.pattern))
         self._large = sampler.choose(_SIZES) if weighs and sampler.chance(_LARGE) else ""
@@ -166,6 +176,10 @@ class _Instantiation:
         for name, options in self._choices.get(term.name, {}).items():
             attributes[name] = d.choose(list(options))
         attributes |= dict(h.attribute for h in self._hints if h.attribute and h.name == term.name)
+        if self._dropped and self._dropped.attribute and self._dropped.name == term.name:
+            name, value = self._dropped.attribute
+            if attributes.get(name, value) == value:
+                attributes |= another_attribute(name, value, d)
         if term.op == "Split":
             attributes.setdefault("num_outputs", term.outputs)
         terms = list(present(*(None if self._is_absent(a) else a for a in term.args)))
@@ -186,6 +200,9 @@ class _Instantiation:
         there = self._evaluated(value, wanted) if isinstance(value, Apply) and len(terms) > 1 else None
         known = [self._known(a) if i or there is None else there.shape for i, a in enumerate(terms)]
         given = dict(attributes)
+        names = [a.name for a in terms if isinstance(a, Variable)]
+        asked = [h.dtypes for h in self._hints if h.name in names and _are_integers(h.dtypes)]
+        self._d.asked_types = sorted(t.name.lower() for t in frozenset.intersection(*asked)) if asked else ()
         found: list[Operand] = []
         for _ in range(8):
             attributes.clear()
@@ -205,6 +222,9 @@ class _Instantiation:
             return True
         asked = [h for h in self._hints if h.name == term.name]
         if drawn.size != 1 and any(h.single for h in asked):
+            return False
+        dropped = self._dropped if self._dropped and self._dropped.name == term.name else None
+        if dropped and ((dropped.single and drawn.size == 1) or DType.of(drawn.dtype) in dropped.dtypes):
             return False
         low, high = float(drawn.min()), float(drawn.max())
         return all(

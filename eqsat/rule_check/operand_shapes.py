@@ -156,12 +156,15 @@ def _reduce(
 def _reshape(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
-    if known[0] is not None:
-        shape = known[0]
-        return [Operand(shape), indices(d.choose([(math.prod(shape),), (1, *shape), shape]))]
-    cut = d.integer(0, len(wanted))
-    source = d.choose([(math.prod(wanted[:cut]), math.prod(wanted[cut:])), (math.prod(wanted),), (*wanted, 1)])
-    return [Operand(source), indices(wanted)]
+    cut, source, target = d.integer(0, len(wanted)), known[0], list(wanted)
+    if source is not None:
+        target = list(d.choose([(math.prod(source),), (1, *source), source]))
+    else:
+        source = d.choose([(math.prod(wanted[:cut]), math.prod(wanted[cut:])), (math.prod(wanted),), (*wanted, 1)])
+    if target and d.chance(0.3):  # extents that are copied, and one that follows from the others
+        target = [0 if source[i : i + 1] == (n,) and d.chance() else n for i, n in enumerate(target)]
+        target[d.integer(0, len(target) - 1)] = -1
+    return [Operand(source), indices(target)]
 
 
 @plan("Expand")
@@ -306,3 +309,21 @@ def draw_attributes(op: str, d: Sampler) -> dict[str, Any]:
         return {"approximate": d.choose(("none", "tanh"))}
     stated = attributes_of_schema(op) or {}
     return {name: d.choose((0.25, 0.5, 1.5)) for name, v in stated.items() if isinstance(v, float) and d.chance(0.4)}
+
+
+_WORDS = {
+    "approximate": ("none", "tanh"),
+    "auto_pad": ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
+    "mode": ("constant", "edge", "reflect", "linear", "nearest", "DCR", "CRD"),
+}
+
+
+def another_attribute(name: str, value: Any, d: Sampler) -> dict[str, Any]:
+    """An attribute with another value, for what conditions ask for when it is not to be met."""
+    if isinstance(value, float):
+        return {name: value + d.choose((-0.5, 0.5, 2.0))}
+    if isinstance(value, int):
+        options = (-2, -1, 0, 1, 2) if "axis" in name else (0, 1) if value in (0, 1) else (value + 1, 2 * value)
+        return {name: d.choose([v for v in options if v != value])}
+    others = [word for word in _WORDS.get(name, ()) if word != value]
+    return {name: d.choose(others)} if others else {}

@@ -16,9 +16,9 @@ def _scales(d: Sampler, shape: Shape, attributes: dict[str, Any], shared: Shape 
     """Scale, zero point and their type; the axis among the attributes. ``shared``: the shape of a scale that is there already."""
     if shared:
         along = [axis for axis, extent in enumerate(shape) if extent == shared[0]]
-        drawn = parameters(d, shape, per_axis=0)
+        drawn = parameters(d, shape, per_axis=0, dtype=d.integer_type())
         return drawn | {"attributes": {"axis": d.choose(along)} if along and shared[0] != 1 else {}}
-    drawn = parameters(d, shape, per_axis=0.4)
+    drawn = parameters(d, shape, per_axis=0.4, dtype=d.integer_type())
     return drawn | {"scale": -np.abs(drawn["scale"])} if d.chance(0.1) else drawn
 
 

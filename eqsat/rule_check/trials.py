@@ -17,7 +17,7 @@ from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
 from eqsat.exactness import Exactness
-from eqsat.rewrite import AnyRule, Rule
+from eqsat.rewrite import AnyRule, Condition, Rule
 from eqsat.rule_check.automatic import automatic_instance
 from eqsat.rule_check.kernels import missing_kernels
 from eqsat.rule_check.variants import enlarged, narrowed, with_specials
@@ -118,6 +118,12 @@ def try_rule(
         if (stop_at_failure and trial.failures) or trial.witnesses == enough:
             break
     return trial
+
+
+def without(rule: AnyRule, dropped: Condition) -> AnyRule:
+    """The rule without one of its conditions; half of the instances that are drawn for it do not meet what that asked for."""
+    always = replace(dropped, holds=lambda m: True, hints=tuple(replace(h, opposite=True) for h in dropped.hints))
+    return replace(rule, conditions=tuple(always if c is dropped else c for c in rule.conditions))
 
 
 def _is_witness(encoding: Encoding, instance: Instance) -> bool:

@@ -104,6 +104,8 @@ class Sampler:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
+        self._bytes = ""
+        self.asked_types: Sequence[str] = ()
 
     # ---- choices
 
@@ -116,6 +118,13 @@ class Sampler:
     def integer(self, low: int, high: int) -> int:
         """An integer from ``low`` to ``high``, both included."""
         return int(self.rng.integers(low, high + 1))
+
+    def integer_type(self) -> str | None:
+        """One of ``asked_types``; else mostly one of 8 bits, the same whenever this is asked, or any."""
+        self._bytes = self._bytes or self.choose(("int8", "uint8"))
+        if self.asked_types:
+            return self._bytes if self._bytes in self.asked_types else self.choose(self.asked_types)
+        return self._bytes if self.chance(0.7) else None
 
     def subset(self, items: Iterable[T], probability: float = 0.5) -> list[T]:
         return [item for item in items if self.chance(probability)]

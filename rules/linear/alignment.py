@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.conditions import asks
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, literal
 
@@ -15,6 +16,7 @@ FLOATS = frozenset((DType.FLOAT16, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
 
 
+@asks(vector={"vector": True})
 def lies_along(vector: Ref, value: Ref, axis: int) -> bool:
     """Whether ``vector`` broadcasts with ``value`` to the shape of ``value``, and varies along ``axis`` at most.
 

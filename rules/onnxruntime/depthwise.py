@@ -159,7 +159,7 @@ equation(
     constant("c"),
     "unsigned bytes: a.dtype is uint8 and root.dtype is uint8",
     worthwhile("known extents, none 0: a.type.size"),
-    "a bias for each column, and no others: c.shape[-1:] == a.shape[-1:] and c.type.size == a.shape[-1]",
+    "a bias for each column, and no others: c.shape[-1:] == a.shape[-1:] == (c.type.size,)",
     "the bias enlarges nothing: root.shape == a.shape",
     f"weights with the same results: {FOUND}",
     exactness=Exactness.LSB,

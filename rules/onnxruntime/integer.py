@@ -22,8 +22,6 @@ _MOVED = 2.0**-14
 """Part of the elements of a result that the rounding of a bias may move."""
 
 TO_FLOAT = "com.microsoft.MatMulIntegerToFloat"
-LONG = 1 << 17
-"""A length of sums of which the largest overflow."""
 
 
 def sums_fit(a: Ref, za: Ref | None, w: Ref, zw: Ref | None, sa: Ref, sw: Ref, bias: Ref | None = None) -> bool:
@@ -70,42 +68,6 @@ UNSIGNED = worthwhile("kernels for unsigned integers by bytes: a.dtype is uint8 
 FITS = "the sums fit into int32, and scaled into float32: sums_fit(a, za, w, zw, sa, sw)"
 
 
-def _bytes(d: Sampler, *, matrix: bool = False, swapped: bool = False) -> dict[str, Any]:
-    """Bytes and weights with one scale, one for each column, or (wrongly) for rows or blocks; at times sums that overflow."""
-    inner, columns, *rows = d.extents(3 if matrix else d.integer(3, 5))
-    if d.chance(0.04):
-        inner = LONG
-    kind, left = d.choose(("int8", "int8", "uint8")), "uint8" if d.chance(0.9) or inner == LONG else "int8"
-    shape, of_columns = ((columns, inner), 0) if swapped else ((inner, columns), 1)
-    axis = of_columns if d.chance(0.8) or inner == LONG else 1 - of_columns
-    extent, one = (shape[axis],) if d.chance() else d.choose(((), (1,))), d.choose(((), (1,)))
-    weights = {"axis": axis - (2 if d.chance() else 0)} if len(extent) and extent != (1,) else {}
-    if d.chance(0.05) and not swapped:
-        shape, extent, weights = (inner, 2 * columns), (inner, columns), {"axis": 1, "block_size": 2}
-    found: dict[str, Any] = {"a": d.integers((*rows, inner), left), "w": fixed(d.integers(shape, kind)), "dw": weights}
-    if inner == LONG:
-        found |= {"a": np.full((*rows, inner), 255, np.uint8), "w": fixed(np.full(shape, 127, kind))}
-    floats = "float32" if d.chance(0.95) else "float16"
-    if d.chance(0.05):
-        one, found["da"] = (rows[-1],), {"axis": len(rows) - 1}
-    found |= {"sa": fixed(d.positive(one, floats)), "sw": fixed(d.positive(extent, floats))}
-    if left == "int8" or (inner != LONG and d.chance(0.8)):
-        found["za"] = fixed(d.integers(one, left))
-    if kind == "int8" or d.chance(0.6):
-        found["zw"] = fixed(d.integers(extent, kind, 0, 3) if d.chance(0.8) else np.zeros(extent, kind))
-    return found
-
-
-def _gemm(d: Sampler) -> dict[str, Any]:
-    swapped = d.chance()
-    found = _bytes(d, matrix=True, swapped=swapped)
-    columns = found["w"].array.shape[0 if swapped else 1]
-    if d.chance(0.7):
-        extent = (columns,) if d.chance(0.8) else d.broadcast_of((len(found["a"]), columns))
-        found["c"] = fixed(d.floats(extent, found["sa"].array.dtype.name))
-    return found | {"n": {"transB": int(swapped)} | ({"beta": 0.5} if d.chance(0.1) else {})}
-
-
 PRODUCT = f"{dequantized('a')} @ {dequantized('w')}", "w", "1", "None"
 GEMM = (
     f"(n := Gemm({dequantized('a')}, {dequantized('w')}, *c, transB=t))",
@@ -113,9 +75,9 @@ GEMM = (
     "1 - t",
     "c",
 )
-for name, (product, weight, axis, bias), more, sample in (
-    ("", PRODUCT, worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2"), _bytes),
-    ("_with_bias", GEMM, "a bias for each column: lies_along(c, root)", _gemm),
+for name, (product, weight, axis, bias), more in (
+    ("", PRODUCT, worthwhile("kernels for matrices: a.rank >= 2 and w.rank >= 2")),
+    ("_with_bias", GEMM, "a bias for each column: lies_along(c, root)"),
 ):
     equation(
         f"fuse_integer_product{name}",
@@ -128,7 +90,6 @@ for name, (product, weight, axis, bias), more, sample in (
         f"one scale, or one for each column: per_tensor(sw, zw) or w.rank == 2 and dw.attr('axis', 1) % 2 == {axis}",
         FITS,
         more,
-        sample=sample,
     )
 
 

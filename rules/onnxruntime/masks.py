@@ -210,7 +210,7 @@ equation(  # one kernel, at the price of a product: for masks of attention score
     worthwhile("kernels for unsigned bytes: a.dtype is uint8"),
     "one scale and zero point: per_tensor(sa, za)",
     worthwhile("kernels for matrices: a.rank >= 2"),
-    "an extent for each column, and no others: c.shape[-1:] == a.shape[-1:] and c.type.size == a.shape[-1]",
+    "an extent for each column, and no others: c.shape[-1:] == a.shape[-1:] == (c.type.size,)",
     "c enlarges nothing: root.shape == a.shape",
     worthwhile("few columns: 0 < a.shape[-1] <= WIDEST"),
     exactness=Exactness.ROUNDING,

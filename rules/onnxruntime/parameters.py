@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from eqsat.conditions import constant, worthwhile
+from typing import Any
+
+from eqsat.conditions import asks, constant, worthwhile
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Ref, Term, apply, literal
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, positive, unblocked
@@ -32,11 +34,17 @@ def column(value: Ref | None) -> Term | None:
     return value if value is None or value.rank == 0 or value.type.size != 1 else apply("Reshape", value, int64s(()))
 
 
+POSITIVE: dict[str, Any] = {"dtypes": frozenset((DType.FLOAT,)), "low": 1e-30}
+"""What scales are drawn as."""
+
+
+@asks(scales=POSITIVE)
 def are_scales(*scales: Ref) -> bool:
     """Whether constants are positive normal numbers of float32."""
     return all(s.dtype is DType.FLOAT and positive(s) for s in scales)
 
 
+@asks(vector={"vector": True})
 def lies_along(vector: Ref | None, value: Ref) -> bool:
     """Whether a vector, if there is one, has an element for each index of the last axis."""
     return vector is None or (vector.rank == 1 and vector.shape == value.shape[-1:])

@@ -13,17 +13,18 @@ is NaN, which has no quantised value, the kernel gives what the bytes say.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from eqsat.conditions import condition, worthwhile
-from eqsat.equations import Equations
+from eqsat.conditions import asks, condition, constant, worthwhile
+from eqsat.equations import Equations, form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.onnxruntime_quantised import OPERANDS
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import GroupView, Hint, Match, Ref, Term, apply, group_rule
 from eqsat.rules.onnxruntime.parameters import (
+    POSITIVE,
     SOURCE,
     are_scales,
     dequantized,
@@ -35,13 +36,12 @@ from eqsat.rules.onnxruntime.parameters import (
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
 from eqsat.rules.quantised.recentring import recenter, recentred
 from eqsat.rules.terms import int64s
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.quantised import ties
 
 _SHORT_OF = 2.0**-14
 """By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
 
 
+@asks(x={"dtypes": BYTES})
 def is_byte(x: Ref, y: Ref) -> bool:
     """Whether the integers ``x`` are bytes of the type of the result ``y``; constants may be of the other one."""
     return y.dtype in BYTES and (x.dtype is y.dtype or (x.is_constant and x.dtype in BYTES))
@@ -70,47 +70,6 @@ def length(x: Ref) -> int:
     return x.shape[-1] if x.shape and isinstance(x.shape[-1], int) else 0
 
 
-def _drawn(d: Sampler, dtype: str, index: str, shape: tuple[int, ...] = ()) -> dict[str, Any]:
-    extent = d.choose(((), (1,))) if d.chance(0.95) else shape[1:2]
-    info = np.iinfo(dtype)
-    finer = 128 if index == "y" and d.chance(0.3) else 8  # a small step of the result shows a wrong zero point
-    found: dict[str, Any] = {f"s{index}": fixed(d.positive(extent) / np.float32(finer))}
-    if d.chance(0.7):
-        found[f"z{index}"] = fixed(d.integers(extent, dtype, int(info.min) // 2, int(info.max) // 2))
-    elif dtype == "int8":
-        found[f"z{index}"] = fixed(np.zeros(extent, dtype))
-    return found
-
-
-def _operands(d: Sampler, op: str) -> dict[str, Any]:
-    dtype = d.choose(("int8", "uint8"))
-    shape = (*d.extents(2), d.integer(3, 5), d.integer(3, 5)) if op.endswith("Pool") else d.shape()
-    found = _drawn(d, dtype if d.chance(0.95) else "int16", "y", shape)
-    for name, own_shape in (("a", shape), ("b", d.broadcast_with(shape)))[: OPERANDS[op]]:
-        own = d.choose(("int8", "uint8")) if d.chance(0.4 if name == "b" else 0.2) else dtype
-        integers = d.integers(own_shape, own)
-        found |= {
-            name: integers if own == dtype or d.chance() else fixed(integers),
-            **_drawn(d, own, name, own_shape),
-        }
-    return found
-
-
-def _pooled(d: Sampler) -> dict[str, Any]:
-    pool = {"kernel_shape": (2, 3), "strides": (1, 2), "pads": (0, 1, 1, 1), "count_include_pad": d.integer(0, 1)}
-    other: dict[str, Any] = d.choose(({"ceil_mode": 1}, {"dilations": (2, 1)}, {"auto_pad": "SAME_UPPER"}))
-    if "auto_pad" in other:
-        del pool["pads"]
-    return {**_operands(d, "AveragePool"), "n": pool | (other if d.chance(0.3) else {})}
-
-
-def _probabilities(d: Sampler) -> dict[str, Any]:
-    found = _operands(d, "Softmax")
-    steps = d.choose((1 / 256, 1 / 255, 1 / 128, 0.007874016, 0.1))
-    found["sy"] = fixed(np.full(found["sy"].array.shape, steps, np.float32))
-    return found | {"n": {"axis": d.choose((-1, -1, -1, 0))}}
-
-
 equation = Equations(
     __name__,
     domain="com.microsoft",
@@ -122,7 +81,7 @@ equation = Equations(
 IN_ORDER = worthwhile("in order: b.is_constant if a.is_constant or b.is_constant else a.handle <= b.handle")
 
 
-def quantise(op: str, *where: str, given: str = "", kept: str = "", sample: Any = None) -> None:
+def quantise(op: str, *where: str, given: str = "", kept: str = "") -> None:
     """States the equation for an operator, ``given`` attributes of which the kernel has as ``kept``."""
     operands = "ab"[: OPERANDS[op]]
     values = ", ".join(map(dequantized, operands))
@@ -135,7 +94,6 @@ def quantise(op: str, *where: str, given: str = "", kept: str = "", sample: Any 
         worthwhile(f"kernels for bytes of one type: {' and '.join(f'is_byte({i}, root)' for i in operands)}"),
         *where,
         *[IN_ORDER] * (len(operands) == 2),
-        sample=sample or (lambda d: _operands(d, op)),
     )
 
 
@@ -146,7 +104,6 @@ quantise(
     "windows without holes: all(i == 1 for i in h or ())",
     given=f"{POOL}, ceil_mode=0, auto_pad='NOTSET', dilations=h, **n",
     kept=POOL,
-    sample=_pooled,
 )
 quantise(
     "Softmax",
@@ -157,14 +114,8 @@ quantise(
     "signed bytes hold 1: root.dtype is uint8 or quanta(sy) + (0 if zy is None else zy.high) <= 127",
     given="axis=i, **n",
     kept="axis=-1, opset=13",
-    sample=_probabilities,
 )
-quantise(
-    "LeakyRelu",
-    given="alpha=alpha, **n",
-    kept="alpha=alpha",
-    sample=lambda d: {**_operands(d, "LeakyRelu"), "n": {"alpha": d.choose((0.01, 0.5, 0.1))}},
-)
+quantise("LeakyRelu", given="alpha=alpha, **n", kept="alpha=alpha")
 for _op in OPERANDS:
     if traits_of(_op).rows is None and _op not in ("AveragePool", "LeakyRelu"):
         quantise(_op)
@@ -172,26 +123,7 @@ for _op in OPERANDS:
 # --- Concat, of any number of parts
 
 
-def _joined(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape()
-    axis = d.integer(0, len(shape) - 1)
-    dtype = d.choose(("int8", "uint8"))
-    parts = []
-    for _ in range(d.integer(2, 4)):
-        own = tuple(d.integer(1, 4) if i == axis else extent for i, extent in enumerate(shape))
-        kind = dtype if d.chance(0.95) else "int16"
-        drawn = _drawn(d, kind, "a", own)
-        zero = drawing.value(drawn["za"]) if "za" in drawn else None
-        parts.append(
-            drawing.op("DequantizeLinear", drawing.value(d.integers(own, kind)), drawing.value(drawn["sa"]), zero)
-            if d.chance(0.95)
-            else drawing.value(ties(d, own, {"scale": np.float32(1)}))
-        )
-    joined = drawing.op("Concat", *parts, axis=d.choose((axis, axis - len(shape))))
-    drawn = _drawn(d, dtype, "y")
-    zero = drawing.value(drawn["zy"]) if "zy" in drawn else None
-    return drawing.finish(drawing.op("QuantizeLinear", joined, drawing.value(drawn["sy"]), zero))
+_SCALES, _ZEROS = ([f"{kind}{i}" for i in "aby"] for kind in "sz")
 
 
 class Quantised(NamedTuple):
@@ -232,12 +164,12 @@ def undivided(m: Match) -> bool:
 
 
 @worthwhile
-@condition("kernels for positive scales of float32, known zero points")
+@condition("kernels for positive scales of float32, known zero points", *(Hint(s, **POSITIVE) for s in _SCALES))
 def known(m: Match) -> bool:
     return all(are_scales(q.scale) and (q.zero is None or q.zero.is_constant) for q in m["all"])
 
 
-@condition("one scale and zero point each")
+@condition("one scale and zero point each", *(Hint(name, single=True) for name in (*_SCALES, *_ZEROS)))
 def single(m: Match) -> bool:
     return all(per_tensor(q.scale, q.zero) for q in m["all"])
 
@@ -247,7 +179,7 @@ def single(m: Match) -> bool:
     where=[one_type, undivided, known, single],
     exactness=Exactness.LSB,
     source=SOURCE,
-    sample=_joined,
+    forms=[form(quantized(f"Concat({dequantized('a')}, {dequantized('b')}, **n)"), constant(*_SCALES, *_ZEROS))],
     domain="com.microsoft",
 )
 def quantise_concatenation(m: Match) -> Term:

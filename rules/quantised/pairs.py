@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant, worthwhile
+from eqsat.conditions import asks, condition, constant, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
@@ -81,6 +81,7 @@ def same_zero_point(a: Ref | None, b: Ref | None) -> bool:
     return given is None or (given.is_constant and not given.value.any())
 
 
+@asks(values={"single": True})
 def per_tensor(*values: Ref | None) -> bool:
     """Whether each scale or zero point is a single number."""
     return all(v is None or math.prod(v.static_shape) == 1 for v in values)
@@ -179,8 +180,8 @@ positive_scale = Condition(
 one_scale = Condition(
     "one scale for the whole tensor", lambda m: per_tensor(m.s, m.z) and not m.n.attr("block_size", 0)
 )
-bytes_behind = Condition("8-bit integers come out", lambda m: m.root.dtype in BYTES)
-bytes_before = Condition("q of 8 bits", lambda m: m.q.dtype in BYTES)
+bytes_behind = condition("8-bit integers come out", Hint("z", dtypes=BYTES))(lambda m: m.root.dtype in BYTES)
+bytes_before = condition("q of 8 bits", Hint("q", dtypes=BYTES))(lambda m: m.q.dtype in BYTES)
 kernels_behind, kernels_before = worthwhile(bytes_behind), worthwhile(bytes_before)
 """Where the integers may have any number of bits, but kernels exist for bytes only."""
 

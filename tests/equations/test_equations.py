@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.conditions import constant, finite, same_type, worthwhile
+from eqsat.conditions import asks, constant, finite, same_type, worthwhile
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
 from eqsat.equations import equation, form, named
@@ -77,6 +77,23 @@ def test_true_equations_are_sound_on_instances_drawn_from_their_text(text: str, 
 )
 def test_false_equations_are_not(text: str) -> None:
     assert try_rule(stated(text), 40).failures
+
+
+def test_condition_on_an_axis_that_a_value_lacks_does_not_hold() -> None:
+    """Of a scalar, here: it would end the whole optimisation."""
+    trial = try_rule(stated("Relu(Relu(x)) == Relu(x)", "a short last axis: x.shape[-1] in (1, 2, 3, 4)"), 60)
+    assert not trial.failures
+    assert 4 <= trial.witnesses < trial.drawn
+
+
+def test_what_a_function_asks_of_its_parameters_is_drawn() -> None:
+    @asks(values={"single": True})
+    def numbers(*values: Any) -> bool:
+        return all(v is None or v.type.size == 1 for v in values)
+
+    rule = stated("Clip(x, *a, *b) == Clip(x, a, b)", "numbers: numbers(a, b)", functions={"numbers": numbers})
+    (condition,) = (c for c in rule.conditions if c.name == "numbers")
+    assert [(hint.name, hint.single) for hint in condition.hints] == [("a", True), ("b", True)]
 
 
 def test_number_is_a_constant_of_equal_elements() -> None:

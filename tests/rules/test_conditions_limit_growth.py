@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rule_trials import without
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from benchmarks.explained_conditions import GROWTH
@@ -14,6 +13,7 @@ from eqsat.egraph.saturate import Limits, saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import Rule, registered_rules
+from eqsat.rule_check.trials import without
 
 
 @pytest.mark.slow

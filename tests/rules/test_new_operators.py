@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rule_trials import try_rule, without
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.ir import operator as operators
@@ -18,6 +17,7 @@ from eqsat.ir.operators.elementwise import define_elementwise, function
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import TensorType, Type
 from eqsat.rewrite import AnyRule, registered_rules, unregister
+from eqsat.rule_check.trials import try_rule, without
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rule_trials import try_rule
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.rewrite import AnyRule, registered_rules
+from eqsat.rule_check.trials import try_rule
 
 INSTANCES = 40
 ENOUGH = 20

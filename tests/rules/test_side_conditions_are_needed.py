@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from rule_trials import SampleError, Trial, try_rule, without
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from benchmarks.explained_conditions import UNDETECTED
 from eqsat.rewrite import AnyRule, Condition, registered_rules
+from eqsat.rule_check.trials import SampleError, Trial, try_rule, without
 
 INSTANCES = 60
 CASES = [
