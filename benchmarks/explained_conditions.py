@@ -95,9 +95,7 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("merge_adapter_into_weights", "w + a @ b finite"),
         ("merge_convs_with_enlarged_kernels", "explicit padding"),
         ("merge_convs_with_enlarged_kernels", "the number of channels is known"),
-        ("move_pad_into_average_pool", "ceil_mode is 0"),
         ("move_pad_into_max_pool", "ceil_mode is 0"),
-        ("move_pad_into_max_pool", "mode is constant"),
         ("shift_shifted_layer_normalization", "g + c finite"),
         ("move_scale_behind_movement", "the scale is finite"),
         ("move_scale_behind_movement", "a border is of zeros"),
@@ -160,13 +158,11 @@ than the reference evaluator. Random instances are far from it, or not held to w
 
 SELDOM: frozenset[tuple[str, str]] = frozenset(
     {
-        ("argmax_of_integers", "no integer dequantises to infinity"),
         ("convolve_integers_to_float", "one zero point of the weights"),
         ("drop_clip_behind_quantize", "scale constant, positive and normal"),
         ("move_dequantize_behind_topk", "no integer dequantises to infinity"),
         ("move_dequantize_behind_topk", "q of 8 bits"),
         ("drop_small_addend_before_quantize", "floats that hold the integers"),
-        ("move_dequantize_behind_maxpool", "no blocks"),
         ("move_dequantize_behind_transpose", "no blocks"),
         ("multiply_integers_and_add", "one scale of the result"),
         ("multiply_integers_with_bias", "one scale of the result"),
