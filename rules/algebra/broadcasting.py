@@ -181,17 +181,13 @@ def sink_expand_behind_elementwise(m: Match) -> Term:
 
 def _functions_expanded(view: GroupView) -> Iterator[Match]:
     """Functions of each element of one value that are expanded alike."""
-    functions = by_class(
-        (f, (op, f, x, numbers))
-        for op in operators_with(is_unary)
-        for f, (x, *numbers) in view.nodes(op)
-        if x is not None and not f.is_constant
-    )
+    expanded = by_class((y, (node, shape)) for node, (y, shape) in complete_nodes(view, "Expand") if not y.is_constant)
     found: dict[tuple[int, int], list[Match]] = {}
-    for node, (y, shape) in complete_nodes(view, "Expand") if functions else ():
-        for op, f, x, numbers in functions.get(y.handle, ()):
-            match = Match({"op": op, "f": f, "x": x, "numbers": tuple(numbers), "shape": shape}, node)
-            found.setdefault((x.handle, shape.handle), []).append(match)
+    for op in operators_with(is_unary) if len(expanded) > 1 else ():
+        for f, (x, *numbers) in view.nodes(op):
+            for node, shape in expanded.get(f.handle, ()) if x is not None else ():
+                match = Match({"op": op, "f": f, "x": x, "numbers": tuple(numbers), "shape": shape}, node)
+                found.setdefault((x.handle, shape.handle), []).append(match)
     for alike in found.values():
         if len({m.root.handle for m in alike}) > 1:
             yield from alike

@@ -202,12 +202,14 @@ def _draw(d: Sampler) -> Instance:
 
 
 def _looked_up(view: GroupView) -> Iterator[Match]:
-    functions = Functions(view)
-    for node, (data, index) in complete_nodes(view, "Gather"):
-        if data.is_constant and not index.is_constant:
-            found = functions.of(index)
-            if isinstance(found, Step):
-                yield Match({"data": data, "f": found, "index": index}, node)
+    tables = [(n, data, i) for n, (data, i) in complete_nodes(view, "Gather") if data.is_constant and not i.is_constant]
+    computed = operators_with(_elementwise)
+    tables = [found for found in tables if any(op in computed for op, _ in view.spellings(found[2]))]
+    functions = Functions(view) if tables else None
+    for node, data, index in tables:
+        found = functions.of(index) if functions is not None else None
+        if isinstance(found, Step):
+            yield Match({"data": data, "f": found, "index": index}, node)
 
 
 def _extent(m: Match) -> int:
