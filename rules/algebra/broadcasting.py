@@ -185,7 +185,9 @@ def _functions_expanded(view: GroupView) -> Iterator[Match]:
     found: dict[tuple[int, int], list[Match]] = {}
     for op in operators_with(is_unary) if len(expanded) > 1 else ():
         for f, (x, *numbers) in view.nodes(op):
-            for node, shape in expanded.get(f.handle, ()) if x is not None else ():
+            if x is None:
+                continue
+            for node, shape in expanded.get(f.handle, ()):
                 match = Match({"op": op, "f": f, "x": x, "numbers": tuple(numbers), "shape": shape}, node)
                 found.setdefault((x.handle, shape.handle), []).append(match)
     for alike in found.values():
