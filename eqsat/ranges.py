@@ -4,7 +4,8 @@ The e-graph is the same at all sizes, so each size has a cheapest program of its
 that costs least in sum, one call at each size: that is what users wait for, and steps of equal ratio give small sizes more weight
 than they have among all. The largest regret, or the average of costs as parts of those of the original, would be decided by the
 least size, where all programs take next to nothing: for a small BERT and 1 to 512 tokens by 0.1 ms at one token, against 1.6 ms
-at 512. How much cheaper another program is at each size is reported; the bounds of all sizes together bound what any program costs.
+at 512. How much cheaper another program is at each size is reported; the bounds of all sizes together bound what any program
+costs.
 """
 
 from __future__ import annotations
