@@ -1,9 +1,11 @@
 """One program for several sizes of its symbols (``--assume seq=1..512``).
 
 The e-graph is the same at all sizes, so each size has a cheapest program of its own. These are the candidates; chosen is the one
-that costs least on average, each size as a part of what the original costs there. A plain sum would be decided by the largest
-size alone, and the largest regret by a size that hardly matters. How much cheaper another program is at each size is reported;
-the bounds on all sizes together bound what any program costs.
+that costs least in sum, one call at each size: that is what users wait for, and steps of equal ratio give small sizes more weight
+than they have among all. The largest regret, or the average of costs as parts of those of the original, would be decided by the
+least size, where all programs take next to nothing: for a small BERT and 1 to 512 tokens by 0.1 ms at one token, against 1.6 ms
+at 512. How much cheaper another program is at each size is reported; the bounds of all sizes together bound what any program
+costs.
 """
 
 from __future__ import annotations
@@ -26,8 +28,7 @@ def best_over_sizes(
 ) -> tuple[Extraction, list[Entry]]:
     """The program to use at all ``sizes``, with its average cost, and what it costs at each.
 
-    ``extract``: finds the cheapest program at the sizes assumed when it is called. Costs are scaled so that the original costs
-    what it does on average.
+    ``extract``: finds the cheapest program at the sizes assumed when it is called.
     """
     found: list[Extraction] = []
     for size in sizes:
@@ -36,19 +37,15 @@ def best_over_sizes(
     candidates: dict[frozenset[ChosenKernel], Extraction] = {}
     for extraction in found:
         candidates.setdefault(extraction.kernels, extraction)
-    before = [extraction.selection.cost_before for extraction in found]
     prices = [[_price(candidate, size) for size in sizes] for candidate in candidates.values()]
-    parts = [fmean(p / b if b else 1.0 for p, b in zip(costs, before, strict=True)) for costs in prices]
-    best = min(range(len(parts)), key=parts.__getitem__)
+    best = min(range(len(prices)), key=lambda i: fmean(prices[i]))
     chosen = list(candidates.values())[best]
-    whole = fmean(before)
-    cost = whole * parts[best]
-    bounds = zip((extraction.selection.lower_bound for extraction in found), before, strict=True)
-    bound = min(cost, whole * fmean(low / b if b else 1.0 for low, b in bounds))
+    cost = fmean(prices[best])
+    bound = min(cost, fmean(extraction.selection.lower_bound for extraction in found))
     selection = replace(
         chosen.selection,
         cost=cost,
-        cost_before=whole,
+        cost_before=fmean(extraction.selection.cost_before for extraction in found),
         lower_bound=bound,
         gap=(cost - bound) / cost if cost > bound else 0.0,
         method=f"{chosen.selection.method}, the best of {len(candidates)} over {len(sizes)} sizes",
@@ -57,7 +54,7 @@ def best_over_sizes(
     entries = [
         {
             "assumed": dict(size),
-            "cost_before": before[i],
+            "cost_before": found[i].selection.cost_before,
             "cost": prices[best][i],
             "least": min(costs[i] for costs in prices),
         }

@@ -160,7 +160,7 @@ def test_a_program_without_softmax_misses_no_attention(real_model: Models) -> No
     assert not eqsat.optimize(real_model("dynamic/llama.dynamo"), verify=False).report.missed
 
 
-def test_a_range_of_sizes_gets_the_program_that_is_best_on_average(real_model: Models) -> None:
+def test_a_range_of_sizes_gets_the_program_that_costs_least_in_sum(real_model: Models) -> None:
     path = real_model("dynamic/bert.dynamo")
     report = eqsat.optimize(path, verify=False, assume={"seq": (1, 512)}).report
     assert [e["assumed"]["seq"] for e in report.sizes] == [1, 5, 23, 108, 512]
@@ -173,11 +173,10 @@ def test_a_range_of_sizes_gets_the_program_that_is_best_on_average(real_model: M
         assert alone.predicted_s_after is not None
         assert 0.99 * alone.predicted_s_after <= entry["least"] <= alone.predicted_s_after * (1 + 1e-9)
         assert entry["cost"] >= entry["least"]
-        least.append(alone.cost_after / alone.cost_before)
-    whole = np.mean([e["cost_before"] for e in report.sizes])
-    parts = np.mean([e["cost"] / e["cost_before"] for e in report.sizes])
-    assert report.cost_after == pytest.approx(whole * parts)
-    assert parts <= 1.1 * np.mean(least)
+        least.append(entry["least"])
+    assert report.cost_before == pytest.approx(np.mean([e["cost_before"] for e in report.sizes]))
+    assert report.cost_after == pytest.approx(np.mean([e["cost"] for e in report.sizes]))
+    assert report.cost_after <= 1.1 * np.mean(least)
     worst = max(report.sizes, key=lambda e: e["cost"] / e["least"])
     assert "prices are for batch = 1, seq = 1..512" in str(report)
     if worst["cost"] > 1.001 * worst["least"]:

@@ -71,6 +71,7 @@ KEYS = [
     "sizes",
     "withheld",
     "passed_opset",
+    "engine",
     "predicted_s_before",
     "predicted_s_after",
 ]
