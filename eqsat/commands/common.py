@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from eqsat.errors import EqsatError, OptionError, VerificationError
-from eqsat.options import Assumed
+
+if TYPE_CHECKING:
+    from eqsat.options import Assumed
 
 Json = Annotated[
     str | None, typer.Option("--json", metavar="PATH", help="Write the result as JSON; - is standard output.")
