@@ -56,7 +56,7 @@ class Options:
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
     one that takes the least time by timings of its kernels (``measured``), in operators of ONNX Runtime (``onnxruntime``). Any
-    other is in operators of ONNX (``flat``), and what is in such operators has the fewest ``kernels``.
+    other is in operators of ONNX (``flat``), and has the fewest ``kernels`` unless its target names another cost model.
     ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
     of the original that the result must still compute under their own names. ``node_limit`` and
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. So is ``time_limit_s``, of saturation and of
@@ -151,7 +151,9 @@ class Options:
         """What to minimise. Raises `OptionError` for an unknown name or something that cannot price kernels."""
         if self.cost is not None:
             return as_cost_model(self.cost)
-        return as_cost_model("measured" if self._for_runtime and self.file_form == "onnxruntime" else "kernels")
+        if self._for_runtime and self.file_form == "onnxruntime":
+            return as_cost_model("measured")
+        return as_cost_model("kernels" if self.machine is not None or self.devices else self.program_target.cost)
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eqsat.calibrate import openvino
 from eqsat.calibrate.case import Case
 from eqsat.calibrate.timer import Repeats, time_kernels
 from eqsat.cost.timings import Table, load_table, own_table_path, this_machine
@@ -54,8 +55,8 @@ class Calibration:
         return (
             f"{self.path}: {len(self.table.timings)} kernels of {self.table.target}, {self.timed} timed now, "
             f"{self.known} known before, {self.failed} not in this runtime\n"
-            f"  {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, ONNX Runtime "
-            f"{machine['onnxruntime']}"
+            f"  {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
+            + ", ".join(f"{name} {machine[name]}" for name in ("onnxruntime", "openvino") if name in machine)
         )
 
 
@@ -78,7 +79,7 @@ def calibrate(
     Raises `ModelError` if ``path`` holds something else and `OptionError` if its timings are another machine's.
     """
     how = how or Repeats()
-    machine = this_machine(how.threads)
+    machine = this_machine(how.threads, target)
     path = path or own_table_path(target, machine)
     table = Table(target, machine)
     if path.exists() and not (restart and whole):
@@ -106,12 +107,13 @@ def _time_all(
 ) -> None:
     """Times ``cases`` in random order, for a disturbance must not hit all kernels of one family. Of two timings of a kernel the
     shorter stays: whatever else the machine does only adds time."""
+    timer = openvino.time_kernels if table.target == "openvino-cpu" else time_kernels
     left = list(cases)
     random.Random(len(left)).shuffle(left)
     for start in range(0, len(left), BATCH):
         batch = left[start : start + BATCH]
         progress(start, batch[0].key)
-        timings, failures = time_kernels(batch, how)
+        timings, failures = timer(batch, how)
         best = {t.case: t for t in table.timings}
         for timing in timings:
             known = best.get(timing.case)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from eqsat.backends.consumer import find_consumer
 from eqsat.calibrate.case import Case, Kernels
 from eqsat.errors import OptionError
+from eqsat.ir.operator import split_key
 
-TARGETS = ("onnxruntime-cpu",)
-"""Targets that can be calibrated: those whose kernels ONNX Runtime runs on this machine."""
+TARGETS = ("onnxruntime-cpu", "openvino-cpu")
+"""Targets that can be calibrated: those whose kernels run on this machine, in ONNX Runtime or OpenVINO."""
 
 
 def grid_of(target: str) -> tuple[Case, ...]:
@@ -16,7 +18,11 @@ def grid_of(target: str) -> tuple[Case, ...]:
     from eqsat.calibrate.grid_others import OTHERS
     from eqsat.calibrate.grid_products import PRODUCTS
 
-    return cases_of((*PRODUCTS, *OTHERS))
+    cases = cases_of((*PRODUCTS, *OTHERS))
+    if target == "openvino-cpu":
+        reader = find_consumer("openvino")
+        return tuple(c for c in cases if not split_key(c.key)[0] and reader.takes(c.key, c.types))
+    return cases
 
 
 def cases_of(kernels: tuple[Kernels, ...]) -> tuple[Case, ...]:

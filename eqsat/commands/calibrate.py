@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 
 
 def calibrate(
-    target: Annotated[str, typer.Option(help="Whose kernels to time: onnxruntime-cpu.")] = "onnxruntime-cpu",
+    target: Annotated[
+        str, typer.Option(help="Whose kernels to time: onnxruntime-cpu or openvino-cpu.")
+    ] = "onnxruntime-cpu",
     database: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Where to keep the timings; by default the user's cache folder.")
     ] = None,

@@ -68,7 +68,7 @@ class Target:
     operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators that the software stack
     spells out itself, and that are never introduced. ``slices``: a Split is run as one Slice for each output, which may join
     other kernels. ``kept_at_load``: operators that are run on every call even if they read constants only; others that do are
-    computed when a program is loaded.
+    computed when a program is loaded. ``cost``: name of the cost model that programs are chosen by unless another is asked for.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Target:
     kept_at_load: frozenset[str] = frozenset()
     on_chip_bytes: float = float("inf")
     argument_limit: int = 64
+    cost: str = "kernels"
 
     def peak(self, dtype: str) -> float:
         """Peak rate for an element type, operations per second; of a product such as ``uint8*int8`` that of the first operand,
@@ -164,6 +165,7 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
         frozenset(data.get("kept_at_load", ())),
         float(data.get("on_chip_bytes", "inf")),
         int(data.get("argument_limit", 64)),
+        data.get("cost", "kernels"),
     )
 
 

@@ -58,6 +58,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "kept_at_load": _list_of(_operator),
         "on_chip_bytes": _number,
         "argument_limit": _number,
+        "cost": _text,
     }
     required = ("description", "source", "launch_s", "bandwidth_bytes_per_s", "peak_ops", "free_kinds")
     _table(f"target {where!r}", data, keys, required)

@@ -124,14 +124,15 @@ def _type(row: list[Any]) -> TensorType:
     return TensorType(DType.of(row[0]), tuple(int(d) for d in row[1:]))
 
 
-def this_machine(threads: int) -> dict[str, Any]:
-    """What timings depend on: processor, cores, vector instructions, version of the runtime, threads."""
+def this_machine(threads: int, target: str = "onnxruntime-cpu") -> dict[str, Any]:
+    """What timings depend on: processor, cores, vector instructions, version of the runtime of the target, threads."""
     model, flags = _processor()
+    runtime = "openvino" if target == "openvino-cpu" else "onnxruntime"
     return {
         "cpu": model,
         "cores": os.cpu_count() or 1,
         "flags": sorted(f for f in flags if f.startswith(_VECTOR_FLAGS)),
-        "onnxruntime": _runtime_version(),
+        runtime: _runtime_version(runtime),
         "threads": threads,
     }
 
@@ -152,8 +153,9 @@ def _processor() -> tuple[str, set[str]]:
     return model, flags
 
 
-def _runtime_version() -> str:
-    for package in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"):
+def _runtime_version(runtime: str) -> str:
+    builds = ("", "-gpu", "-openvino") if runtime == "onnxruntime" else ("",)
+    for package in (runtime + build for build in builds):
         try:
             return version(package)
         except PackageNotFoundError:
@@ -186,7 +188,7 @@ def shipped_table_path(target: str) -> Path:
 @cache
 def default_table(target: str) -> Table | None:
     """The timings of this machine if it was calibrated to the end, else the shipped ones, else ``None``."""
-    own = own_table_path(target, this_machine(DEFAULT_THREADS))
+    own = own_table_path(target, this_machine(DEFAULT_THREADS, target))
     if own.is_file():
         table = load_table(own)
         if table.complete:

@@ -14,6 +14,7 @@ from eqsat.backends.consumer import consumer_names, find_consumer, releases_of
 from eqsat.backends.tensorrt import violations
 from eqsat.cost.target import target_names
 from eqsat.ir.types import DType, tensor_type
+from eqsat.options import Options
 from eqsat.rewrite import find_rule
 
 make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
@@ -126,13 +127,28 @@ def test_types_that_a_release_has_no_kernels_for_are_not_taken() -> None:
 
 @pytest.mark.parametrize(
     ("consumer", "most", "fused"),
-    [("onnxruntime=1.20", 21, False), ("openvino=2025.0", 22, False), ("openvino", 23, True), ("tensorrt", 20, False)],
+    [
+        ("onnxruntime=1.20", 21, False),
+        ("openvino=2025.0", 22, False),
+        ("openvino", 23, False),
+        ("onnxruntime=1.24", 24, True),
+        ("tensorrt", 20, False),
+    ],
 )
-def test_attention_is_one_operator_only_where_the_consumer_reads_it(consumer: str, most: int, fused: bool) -> None:
+def test_attention_is_one_operator_only_where_the_consumer_reads_and_gains_from_it(
+    consumer: str, most: int, fused: bool
+) -> None:
     result = eqsat.optimize(_attention(), consumer=consumer, cost="kernels")
     assert result.report.verification["verdict"] in ("equal", "within tolerance")
     assert _opset(result) <= most
     assert ("Attention" in _operators(result.to_onnx())) == fused
+
+
+def test_programs_for_openvino_take_the_least_time_by_a_roofline_unless_asked_for_otherwise() -> None:
+    assert Options(consumer="openvino").cost_model.name == "roofline-launch"
+    assert Options(target="openvino-cpu").cost_model.name == "roofline-launch"
+    assert Options(consumer="openvino", cost="kernels").cost_model.name == "kernels"
+    assert Options(target="inductor-cpu").cost_model.name == "kernels"
 
 
 def test_masks_that_a_release_applies_wrongly_are_not_handed_to_it() -> None:

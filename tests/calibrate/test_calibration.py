@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +183,26 @@ def test_the_grid_is_well_formed() -> None:
             None if o is None or o.value is None else np.asarray(o.value, o.type.dtype.numpy) for o in case.operands
         ]
         definition.infer(Application(case.key, case.attributes, case.types, values, case.outputs))
+
+
+def test_the_kernels_of_openvino_are_those_that_it_reads() -> None:
+    grid = grid_of("openvino-cpu")
+    keys = {case.key for case in grid}
+    assert {"MatMul", "Conv", "Add", "Transpose"} <= keys
+    assert not keys & {"Attention", "ConvInteger", "QLinearMatMul", "com.microsoft::FusedMatMul"}
+    assert len(grid) < len(grid_of("onnxruntime-cpu"))
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_kernels_are_timed_by_the_profiler_of_openvino(tmp_path: Path) -> None:
+    sizes = (8, 512)
+    products = [Case("MatMul", NO_ATTRIBUTES, (data("float32", n, n), weight("float32", n, n))) for n in sizes]
+    unknown = GRID[-1]
+    how = Repeats(repeats=9, threads=1)
+    found = calibrate("openvino-cpu", [*products, unknown], tmp_path / "t.json", how=how, retries=0)
+    large, small = sorted(found.table.timings, key=lambda t: -t.seconds)
+    assert [t.results for t in (small, large)] == [(tensor_type("float32", (n, n)),) for n in sizes]
+    assert list(found.table.failures) == ["com.microsoft::NoSuchOperator float32[4, 4]"]
+    assert "openvino" in found.table.machine
+    assert "onnxruntime" not in found.table.machine
+    assert "openvino 20" in str(found)
