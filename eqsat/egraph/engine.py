@@ -11,16 +11,22 @@ attributes. Leaves are operators without inputs. ``(Constant_ x)`` marks the e-c
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import shutil
+import sys
 import tempfile
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat.egraph.patterns import Query, is_attribute_column, is_commutative
+
+if TYPE_CHECKING:
+    from egglog.bindings import EGraph
 
 _LOAD_WIDTH = 8
 """E-nodes with at most this many inputs travel in one relation, padded; wider ones have a relation for each width."""
@@ -65,6 +71,21 @@ class Pending:
         return bool(self.nodes or self.unions or self.constants)
 
 
+def _bindings() -> Any:
+    """The compiled part of egglog, alone: the package around it, of which nothing is needed, takes 0.3 s to load."""
+    name = "egglog.bindings"
+    if name not in sys.modules:
+        package = importlib.util.find_spec("egglog")
+        places = None if package is None else package.submodule_search_locations
+        spec = importlib.machinery.PathFinder.find_spec(name, places)
+        if spec is None or spec.loader is None:
+            raise ImportError("the compiled part of egglog was not found: install the package egglog again")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
 class Engine:
     """One egglog e-graph, with the queries that run on it.
 
@@ -72,11 +93,9 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        from egglog.bindings import EGraph  # 0.2 s: only who saturates pays for it
-
         self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
         self._close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._egraph = EGraph(fact_directory=str(self._folder))
+        self._egraph: EGraph = _bindings().EGraph(fact_directory=str(self._folder))
         self._constructors: dict[str, int] = {}
         self._widths: set[str] = set()
         self._waiting: list[tuple[int, Query]] = []
