@@ -29,7 +29,7 @@ import eqsat
 from eqsat.cost.model import find_cost_model
 from eqsat.cost.target import load_target
 from eqsat.options import Options
-from eqsat.speed.bench import feeds_of
+from eqsat.speed.bench import case_of
 from eqsat.speed.contest import Contestant, Measured, Protocol, contest
 from eqsat.speed.profile import Profile, predicted_s, profile_program
 
@@ -46,10 +46,11 @@ def run_model(
     profiles: list[Profile] = []
     with tempfile.TemporaryDirectory() as folder:
         contestants = []
-        feeds: dict[str, np.ndarray] = {}
+        feeds, reference = dict[str, np.ndarray](), dict[str, np.ndarray]()
         for cost in costs:
             result = eqsat.optimize(path, cost=cost, form=form, verify=False)
-            feeds = feeds or feeds_of(result.original, path, Options())
+            if not contestants:
+                feeds, reference = case_of(result.original, path, Options())
             written = Path(folder) / f"{cost}.onnx"
             result.save(written)
             contestants.append(Contestant(cost, str(written)))
@@ -64,7 +65,7 @@ def run_model(
                 "kernel_error": profile.median_relative_error,
                 "unpriced": profile.unpriced,
             })  # fmt: skip
-        measured = contest(contestants, feeds, protocol)
+        measured = contest(contestants, feeds, reference, protocol)
     for row, found in zip(rows, measured, strict=True):
         row["measured_s"] = found.median_s
     return rows, profiles, measured

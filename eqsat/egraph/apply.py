@@ -29,11 +29,6 @@ class RuleApplier:
         self._looks: dict[str, Look] = {}
         self._lively: set[str] = set()
 
-    @property
-    def misses(self) -> dict[tuple[str, int], str]:
-        """Why what looks like a structure is none: (structure, class) -> reason."""
-        return {key: reason for look in self._looks.values() for key, reason in look.misses.items()}
-
     def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
         """Whether the rule held at this match and told the e-graph something new."""
         self.work["offered"] += 1

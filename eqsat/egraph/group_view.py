@@ -98,7 +98,7 @@ class EGraphView:
         return unmet(conditions, _match(names)) is None
 
     def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
-        """Nobody listens: see `Look`."""
+        """Nobody listens: see `eqsat.egraph.unfused`."""
 
     def _node(self, handle: int) -> tuple[Ref, Inputs]:
         found = self._nodes.get(handle)
@@ -122,7 +122,6 @@ class Look:
         self._spelled: set[int] = set()
         self._read: set[int] = set()
         self._time = view.egraph.changes.tick()
-        self.misses: dict[tuple[str, int], str] = {}
 
     def changed(self) -> bool:
         """Whether something that it showed is no longer as it was."""
@@ -162,7 +161,7 @@ class Look:
         return reason is None
 
     def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
-        self.misses[structure, ref.handle] = str(reason)
+        """Nobody listens: see `eqsat.egraph.unfused`."""
 
     def shown(self, cls: int) -> Iterator[int]:
         """The e-nodes of a class that the rule has seen."""

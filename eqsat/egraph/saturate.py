@@ -43,8 +43,7 @@ class Limits:
 class Saturation:
     """What happened: the reason for stopping, iterations run, and by rule the number of matches that changed something.
 
-    ``reasons``: (rule, why it did not apply) -> at how many matches. ``misses``: structure -> why something that looks like it is
-    none -> how often, at the end. ``work``: what was done, counted.
+    ``reasons``: (rule, why it did not apply) -> at how many matches. ``work``: what was done, counted.
     """
 
     stop_reason: StopReason
@@ -52,7 +51,6 @@ class Saturation:
     seconds: float
     matches: dict[str, int] = field(default_factory=dict)
     reasons: dict[tuple[str, str], int] = field(default_factory=dict)
-    misses: dict[str, dict[str, int]] = field(default_factory=dict)
     work: dict[str, int] = field(default_factory=dict)
 
 
@@ -82,7 +80,7 @@ def saturate(
     def done(reason: StopReason) -> Saturation:
         work = {"enodes": len(egraph.nodes), "rounds": iteration, **applier.work}
         seconds = time.perf_counter() - start
-        return Saturation(reason, iteration, seconds, matches, applier.reasons, _counted(applier), work)
+        return Saturation(reason, iteration, seconds, matches, applier.reasons, work)
 
     def exceeded() -> StopReason | None:
         if time.perf_counter() > deadline:
@@ -131,11 +129,3 @@ def _resident_bytes() -> int:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _counted(applier: RuleApplier) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for (structure, _), reason in applier.misses.items():
-        reasons = found.setdefault(structure, {})
-        reasons[reason] = reasons.get(reason, 0) + 1
-    return found
