@@ -6,14 +6,32 @@ is not.
 
 from __future__ import annotations
 
+from typing import Any
+
 from eqsat.conditions import constant, kernels
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rules.recognise.norms import axes_of
+from eqsat.samples import Sampler, fixed
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": axes_of})
 KERNELS = kernels("x", DType.FLOAT, DType.DOUBLE)
+
+
+def _shifted(d: Sampler) -> dict[str, Any]:
+    """Reductions that keep their axis, and at times one that does not, where a square has a shape for both."""
+    shape = (3, 3) if d.chance(0.4) else d.shape(1, 4)
+    x = d.floats(shape, d.choose(("float32", "float32", "float64", "float16")))
+    axes = [d.integer(-x.ndim, x.ndim - 1)] * 2
+    if d.chance(0.15):
+        axes[1] = d.integer(-x.ndim, x.ndim - 1)
+    nodes: dict[str, Any] = {name: {"keepdims": 1} if d.chance() else {} for name in "lr"}
+    if shape == (3, 3):
+        nodes[d.choose("lr")]["keepdims"] = 0
+    several = d.chance(0.2)
+    chosen = {name: fixed(range(x.ndim) if several else [axis], "int64") for name, axis in zip("ab", axes, strict=True)}
+    return {"x": x, **chosen, **nodes, "s": {"axis": axes[1]}}
 
 
 ONE_AXIS = (
@@ -27,6 +45,7 @@ equation(
     """Exp(x - ReduceMax(x, *a, keepdims=1, **l)) / ReduceSum(Exp(x - ReduceMax(x, *a, keepdims=1, **l)), *b, keepdims=1, **r)
        == Softmax(x, axis=along(r, b, x)[0])""",
     *ONE_AXIS,
+    sample=_shifted,
     source="ONNX Softmax",
 )
 equation(
@@ -34,6 +53,7 @@ equation(
     """(x - ReduceMax(x, *a, keepdims=1, **l)) - Log(ReduceSum(Exp(x - ReduceMax(x, *a, keepdims=1, **l)), *b, keepdims=1, **r))
        == LogSoftmax(x, axis=along(r, b, x)[0])""",
     *ONE_AXIS,
+    sample=_shifted,
     source="ONNX LogSoftmax",
 )
 for op, name in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax")):
@@ -42,5 +62,6 @@ for op, name in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax")):
         f"{op}(x - ReduceMax(x, *a, keepdims=1, **l), axis=i, **s) == {op}(x, **s)",
         constant("a"),
         "the maximum of the same axis: along(l, a, x) == (i % x.rank - x.rank,)",
+        sample=_shifted,
         source="the operator takes the maximum out itself",
     )

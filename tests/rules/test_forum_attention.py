@@ -82,7 +82,8 @@ def test_forum_graph_is_one_attention_kernel(start: str, sizes: Sizes) -> None:
     result = eqsat.optimize(graph, target="tensorrt-like", verify=False)
     assert len(graph.nodes) >= 50
     assert result.report.recognized == {"quantized_attention": 1}
-    kernels = [k.template for k in result.program.kernels if k.template != "view"]
+    # Whether the product writes its parts, or the attention reads them out of the whole, costs the same.
+    kernels = [k.template.removesuffix("-split") for k in result.program.kernels if k.template != "view"]
     before = {"product": ["gemm"], "accumulators": ["pointwise"], "split": []}[start]
     assert kernels == [*before, "attention-operator"]
 
