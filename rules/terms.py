@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from eqsat.conditions import about, condition, constant, every_element, finite, is_known, nonzero, same_type, signed
-from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
+from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
 
 T = TypeVar("T")
 
@@ -74,6 +74,11 @@ def complete_nodes(view: GroupView, *ops: str) -> Iterator[tuple[Ref, tuple[Ref,
                 yield node, given
 
 
+def outputs_of(view: GroupView, node: Ref) -> dict[int, Ref]:
+    """Those outputs of an operator with several that exist, by number."""
+    return {int(user.attr("index")): user for op, user, _ in view.users(node) if op == PROJECTION}
+
+
 def by_class(found: Iterable[tuple[Ref, T]]) -> dict[int, list[T]]:
     """What was found of each e-class."""
     grouped: dict[int, list[T]] = {}
@@ -82,7 +87,40 @@ def by_class(found: Iterable[tuple[Ref, T]]) -> dict[int, list[T]]:
     return grouped
 
 
+class Functions(Generic[T]):
+    """Which values are functions of one other value, the one farthest away; ``of`` gives ``None`` if there is none."""
+
+    def __init__(self, view: GroupView, ops: Iterable[str]) -> None:
+        self._nodes = by_class((node, (op, node, inputs)) for op in ops for node, inputs in view.nodes(op))
+        self._found: dict[int, T | None] = {}
+
+    def of(self, value: Ref) -> T | None:
+        if value.handle not in self._found:
+            self._found[value.handle] = None  # until found: no value is a function of itself
+            self._found[value.handle] = self._derived(value) or self._identity(value)
+        return self._found[value.handle]
+
+    def _derived(self, value: Ref) -> T | None:
+        for op, node, inputs in self._nodes.get(value.handle, ()):
+            try:
+                found = self._applied(op, node, inputs)
+            except Unmet:
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Any:
+        """The operator on what its operands are functions of. Raises `Unmet`."""
+        raise NotImplementedError
+
+    def _identity(self, value: Ref) -> T | None:
+        """The function that a value is of itself, if it may be the one farthest away."""
+        raise NotImplementedError
+
+
 __all__ = [
+    "Functions",
     "Ref",
     "Unmet",
     "about",
@@ -99,6 +137,7 @@ __all__ = [
     "matmul",
     "mul",
     "nonzero",
+    "outputs_of",
     "permutation_of",
     "same_type",
     "signed",

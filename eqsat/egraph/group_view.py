@@ -97,7 +97,7 @@ class EGraphView:
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return unmet(conditions, _match(names)) is None
 
-    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+    def missed(self, ref: Ref, reason: Unmet) -> None:
         """Nobody listens: see `eqsat.egraph.unfused`."""
 
     def _node(self, handle: int) -> tuple[Ref, Inputs]:
@@ -160,7 +160,7 @@ class Look:
             self._count(reason)
         return reason is None
 
-    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+    def missed(self, ref: Ref, reason: Unmet) -> None:
         """Nobody listens: see `eqsat.egraph.unfused`."""
 
     def shown(self, cls: int) -> Iterator[int]:

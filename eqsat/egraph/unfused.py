@@ -50,18 +50,18 @@ class Recorder:
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
         return self._view.meets(conditions, **names)
 
-    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+    def missed(self, ref: Ref, reason: Unmet) -> None:
         self.misses[ref.handle] = str(reason)
 
 
-def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, str]]:
-    """What a group rule finds, and in words why that is no match: empty where it is one.
+def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, int, str]]:
+    """What a group rule finds, how many of its conditions held, and in words why that is no match: empty where it is one.
 
     Raises `Unmet` where the finder can go no further.
     """
     assert rule.find is not None
     for match in rule.find(view):
-        reason = ""
+        reason, held = "", 0
         for condition in rule.conditions:
             try:
                 if not condition.holds(match):
@@ -70,12 +70,13 @@ def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, str]]:
                 reason = f"{condition.name!r} cannot be established: {unmet}"
             if reason:
                 break
+            held += 1
         else:
             try:
                 rule.build(match)
             except Unmet as unmet:
                 reason = str(unmet)
-        yield match, reason
+        yield match, held, reason
 
 
 def why_unfused(egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int]) -> dict[str, dict[str, int]]:
@@ -100,13 +101,11 @@ def why_unfused(egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int
 def _reasons(egraph: EGraph, rule: GroupRule) -> dict[int, str]:
     """Why a rule does not hold where it found something, by class; of several matches there the last condition that failed."""
     recorder = Recorder(view_of(egraph))
-    order = {condition.name: i for i, condition in enumerate(rule.conditions)}
     best: dict[int, tuple[int, str]] = {}
     try:
-        for match, reason in attempts(rule, recorder):
+        for match, held, reason in attempts(rule, recorder):
             if reason:
                 place = egraph.find(match.root.handle)
-                held = next((i for name, i in order.items() if reason.startswith(repr(name))), len(order))
                 best[place] = max(best.get(place, (-1, "")), (held, reason + _about(egraph, match)))
     except Unmet as unmet:
         recorder.misses[-1] = str(unmet)

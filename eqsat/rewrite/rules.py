@@ -79,7 +79,7 @@ class GroupView(Protocol):
         """Whether those of ``conditions`` that the rule has hold of ``names``; the first that does not is counted by its name."""
         ...
 
-    def missed(self, structure: str, ref: Ref, reason: Unmet) -> None:
+    def missed(self, ref: Ref, reason: Unmet) -> None:
         """Says that ``ref`` looks like a structure that users ask for, but is none, and why."""
         ...
 
@@ -145,8 +145,6 @@ class GroupRule:
                     term = self.build(match)
                 except Unmet as reason:
                     missed(reason)
-                    if self.structure:
-                        view.missed(self.structure, match.root, reason)
                 else:
                     yield match.root, term
         except Unmet as reason:

@@ -23,7 +23,7 @@ def group_at(rule: GroupRule, egraph: EGraph, places: Places, handle: int) -> Mi
     near: list[Miss] = []
     stopped = ""
     try:
-        for match, reason in attempts(rule, recorder):
+        for match, _, reason in attempts(rule, recorder):
             root = egraph.find(match.root.handle)
             if root == cls and not reason:
                 return Miss(rule.name, place, "holds", 1, 1, "")

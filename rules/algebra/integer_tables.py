@@ -22,7 +22,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
-from eqsat.rules.terms import complete_nodes
+from eqsat.rules.terms import Functions, complete_nodes
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _LEAST_STEPS = 2
@@ -126,33 +126,17 @@ def _defined(op: str, attributes: Attributes, operands: Sequence[Any]) -> Any:
     return result
 
 
-class Functions:
-    """Which values are functions of one integer, the one farthest away."""
+class _Functions(Functions["Step | Ref"]):
+    """Which values are functions of one integer."""
 
     def __init__(self, view: GroupView) -> None:
-        self._nodes: dict[int, list[tuple[int, str, Ref, tuple[Ref | None, ...]]]] = {}
-        self._found: dict[int, Step | Ref | None] = {}
-        for op in operators_with(_elementwise):
-            for node, inputs in view.nodes(op):
-                self._nodes.setdefault(node.handle, []).append((node.enode, op, node, inputs))
+        super().__init__(view, operators_with(_elementwise))
+        for spellings in self._nodes.values():
+            # The one that was there first: others may round to the other side of a step.
+            spellings.sort(key=lambda found: found[1].enode)
 
-    def of(self, value: Ref) -> Step | Ref | None:
-        """The function; of an integer that is none at least itself."""
-        if value.handle not in self._found:
-            self._found[value.handle] = None  # until found: no value is a function of itself
-            self._found[value.handle] = self._derived(value) or (value if value.type.dtype.is_integer else None)
-        return self._found[value.handle]
-
-    def _derived(self, value: Ref) -> Step | None:
-        """By the spelling that was there first: others may round to the other side of a step."""
-        for _, op, node, inputs in sorted(self._nodes.get(value.handle, ()), key=lambda found: found[0]):
-            try:
-                found = self._applied(op, node, inputs)
-            except Unmet:
-                continue
-            if found is not None:
-                return found
-        return None
+    def _identity(self, value: Ref) -> Ref | None:
+        return value if value.type.dtype.is_integer else None
 
     def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Step | None:
         """The operator on what its operands are functions of. Raises `Unmet`."""
@@ -205,7 +189,7 @@ def _looked_up(view: GroupView) -> Iterator[Match]:
     tables = [(n, data, i) for n, (data, i) in complete_nodes(view, "Gather") if data.is_constant and not i.is_constant]
     computed = operators_with(_elementwise)
     tables = [found for found in tables if any(op in computed for op, _ in view.spellings(found[2]))]
-    functions = Functions(view) if tables else None
+    functions = _Functions(view) if tables else None
     for node, data, index in tables:
         found = functions.of(index) if functions is not None else None
         if isinstance(found, Step):

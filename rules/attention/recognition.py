@@ -202,11 +202,8 @@ def _products_behind_softmax(view: GroupView) -> Iterator[Match]:
     factors = _Factors(reader)
     for root, (p, v) in complete_nodes(view, "MatMul"):
         if root.dtype not in FLOATS:
-            view.missed(
-                "attention",
-                root,
-                Unmet(f"attention on {root.dtype.name.lower()} is not known, only on float32 and float16"),
-            )
+            known = "only on float32, float16 and bfloat16"
+            view.missed(root, Unmet(f"attention on {root.dtype.name.lower()} is not known, {known}"))
             continue
         found = reader.probabilities(p)
         if found is None or (found.scores.product != "MatMul" and not _is_quantised(found)):
@@ -216,7 +213,7 @@ def _products_behind_softmax(view: GroupView) -> Iterator[Match]:
             try:
                 yield from _forms(reader, factors, found, p, v, root)
             except Unmet as reason:
-                view.missed("attention", root, reason)
+                view.missed(root, reason)
 
 
 def _is_quantised(found: Probabilities) -> bool:

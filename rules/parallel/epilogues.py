@@ -11,9 +11,9 @@ from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, shared
 from eqsat.rules.linear.alignment import lies_along, spread
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.linear import shape_along
 
@@ -44,7 +44,7 @@ def _cuts(view: GroupView) -> Sequence[Cut]:
         value, sizes = (*inputs, None)[:2]
         if value is None or sizes is None:
             continue
-        parts = {int(user.attr("index")): user for op, user, _ in view.users(split) if op == PROJECTION}
+        parts = outputs_of(view, split)
         try:
             extents = tuple(int(n) for n in sizes.value.reshape(-1))
             if len(parts) == len(extents) > 1:

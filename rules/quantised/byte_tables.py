@@ -23,6 +23,7 @@ from eqsat.ir.operators.recenter import RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.quantised.pairs import BYTES, shorthands, unblocked
+from eqsat.rules.terms import Functions
 
 
 def _follows(op: Operator) -> bool:
@@ -107,15 +108,11 @@ def tabulate_function_of_bytes(m: Match) -> Term:
     return apply(BYTE_TABLE, integers, literal(table))
 
 
-class _Functions:
-    """Which values are functions of one 8-bit value, the one farthest away."""
+class _Functions(Functions[_Function]):
+    """Which values are functions of one 8-bit value."""
 
     def __init__(self, view: GroupView) -> None:
-        self._nodes: dict[int, list[tuple[str, Ref, tuple[Ref | None, ...]]]] = {}
-        self._found: dict[int, _Function | None] = {}
-        for op in operators_with(_follows):
-            for node, inputs in view.nodes(op):
-                self._nodes.setdefault(node.handle, []).append((op, node, inputs))
+        super().__init__(view, operators_with(_follows))
 
     def is_bytes(self, value: Ref) -> bool:
         try:
@@ -123,28 +120,11 @@ class _Functions:
         except Unmet:
             return False
 
-    def of(self, value: Ref) -> _Function | None:
-        """The function, ``None`` if there is none; of 8-bit integers at least that of themselves."""
-        if value.handle not in self._found:
-            self._found[value.handle] = None  # until found: no value is a function of itself
-            self._found[value.handle] = self._derived(value) or self._identity(value)
-        return self._found[value.handle]
-
     def _identity(self, value: Ref) -> _Function | None:
         if not self.is_bytes(value):
             return None
         every = every_byte(value.dtype)
         return _Function(value, (every, every, every), 0, False)
-
-    def _derived(self, value: Ref) -> _Function | None:
-        for op, node, inputs in self._nodes.get(value.handle, []):
-            try:
-                found = self._applied(op, node, inputs)
-            except Unmet:
-                continue
-            if found is not None:
-                return found
-        return None
 
     def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> _Function | None:
         """The operator on what its operands are functions of. Raises `Unmet`."""

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
-from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Rule, Term, group_rule, shared
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Rule, Term, group_rule, shared
 from eqsat.rules.quantised.pairs import (
     kernels_before,
     kernels_behind,
@@ -19,6 +19,7 @@ from eqsat.rules.quantised.pairs import (
     same_zero_point,
     shorthands,
 )
+from eqsat.rules.terms import outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 Node = tuple[Ref, tuple[Ref | None, ...]]
@@ -47,7 +48,7 @@ def splits(view: GroupView) -> Sequence[tuple[dict[str, Any], dict[int, Ref]]]:
         static = sizes is not None and sizes.type.is_static
         number = sizes.static_shape[0] if sizes is not None and static else split.attr("num_outputs", 0)
         if number and value is not None:
-            parts = {int(u.attr("index")): u for op, u, _ in view.users(split) if op == PROJECTION}
+            parts = outputs_of(view, split)
             found.append(({"value": value, "sizes": inputs[1:], "split": split, "number": int(number)}, parts))
     return found
 

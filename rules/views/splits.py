@@ -18,9 +18,9 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
-from eqsat.rules.terms import add, int64s, permutation_of, transpose
+from eqsat.rules.terms import add, int64s, outputs_of, permutation_of, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -37,7 +37,7 @@ def splits(view: GroupView) -> Sequence[tuple[Split, dict[int, Ref]]]:
     """
     found: list[tuple[Split, dict[int, Ref]]] = []
     for split, inputs in view.nodes("Split"):
-        parts = {int(u.attr("index")): u for op, u, _ in view.users(split) if op == PROJECTION}
+        parts = outputs_of(view, split)
         value, sizes = (*inputs, None)[:2]
         if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
             continue
