@@ -27,7 +27,7 @@ from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, split_key
+from eqsat.ir.operator import Application, Kind, operator, split_key
 from eqsat.ir.types import DType, TensorType
 
 _REACH = math.log(4.0)
@@ -63,6 +63,7 @@ class Fitted:
     _timed: dict[tuple[object, ...], float] = field(default_factory=dict)
     _members: dict[Family, list[_Point]] = field(default_factory=lambda: defaultdict(list))
     _laws: dict[Family, Law | None] = field(default_factory=dict)
+    _estimates: dict[Work, Estimate | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for timing in self.table.timings:
@@ -83,7 +84,8 @@ class Fitted:
     def law(self, family: Family) -> Law | None:
         """The law of a family; ``None`` if too few of its kernels were timed."""
         if family not in self._laws:
-            self._read(tuple(self._timings) if family[0].startswith(ANY) else (family[0],))
+            kind = family[0].removeprefix(ANY)
+            self._read((family[0],) if kind == family[0] else [k for k in self._timings if _kind_of(k) == kind])
             members = self._members.get(family, ())
             law = None
             if len({p.place for p in members}) >= MINIMUM:
@@ -93,7 +95,11 @@ class Fitted:
 
     def estimate(self, work: Work) -> Estimate | None:
         """What a kernel of one operator takes; ``None`` where no timing tells."""
-        work = plain(work)
+        if work not in self._estimates:
+            self._estimates[work] = self._estimated(plain(work))
+        return self._estimates[work]
+
+    def _estimated(self, work: Work) -> Estimate | None:
         families = families_of(work)
         self._read((work.operators[0],))
         timed = self._timed.get(_identity(work, families[0]))
@@ -123,6 +129,12 @@ class Fitted:
             total += weight
             logarithm += weight * error
         return math.exp(logarithm / (total + 1.0))
+
+
+def _kind_of(key: str) -> str:
+    domain, op = split_key(key)
+    definition = operator(op, domain)
+    return (definition.kind if definition is not None else Kind.OPAQUE).value
 
 
 def work_of_timing(timing: Timing) -> Work:
