@@ -85,23 +85,25 @@ class AreaSearch:
                 stack.extend(core.children[node])
         return freed
 
-    def _reaches(self, node: int, target: int) -> bool:
-        """Tell whether ``target`` is below the children of ``node`` under the current choice."""
+    def _reaches(self, node: int, target: int, clear: set[int]) -> bool:
+        """Tell whether ``target`` is below the children of ``node`` under the current choice; ``clear`` are classes that it is
+        not below."""
         core = self.core
         group = core.group
         label = group[target]
         if not core.cyclic[target]:
             return False
-        stack = [child for child in core.children[node] if group[child] == label]
+        stack = [child for child in core.children[node] if group[child] == label and child not in clear]
         seen = set(stack)
         while stack:
             current = stack.pop()
             if current == target:
                 return True
             for child in core.children[self.choice[current]]:
-                if group[child] == label and child not in seen:
+                if group[child] == label and child not in seen and child not in clear:
                     seen.add(child)
                     stack.append(child)
+        clear |= seen
         return False
 
     def improve_class(self, current: int, epsilon: float) -> float:
@@ -112,8 +114,9 @@ class AreaSearch:
         for child in core.children[old]:
             freed += self._release(child)
         best, best_cost = old, freed - epsilon
+        clear: set[int] = set()
         for node in core.nodes[current]:
-            if node == old or core.cost[node] >= best_cost or self._reaches(node, current):
+            if node == old or core.cost[node] >= best_cost or self._reaches(node, current, clear):
                 continue
             added = core.cost[node]
             for child in core.children[node]:
@@ -138,11 +141,12 @@ class AreaSearch:
                 continue
             best = float("inf")
             chosen = -1
+            clear: set[int] = set()
             for node in members:
                 price = core.cost[node]
                 for child in core.children[node]:
                     price += extra[child]
-                if price < best and not self._reaches(node, current):
+                if price < best and not self._reaches(node, current, clear):
                     best = price
                     chosen = node
             if chosen >= 0:

@@ -31,7 +31,8 @@ class Landmarks(NamedTuple):
 class CriticalValues:
     """The weight of the heaviest path of the lightest derivation of each class, kept up while weights decrease.
 
-    Of the classes that `reach` was asked for and those below them: others cost nothing.
+    Of the classes that `reach` was asked for and those below them: others cost nothing. Values above that of the last target
+    may be too large.
     """
 
     def __init__(self, core: Core, weight: Sequence[float], effort: Effort) -> None:
@@ -41,6 +42,7 @@ class CriticalValues:
         self.value = [float("inf")] * len(core.nodes)
         self.users: list[list[int]] = [[] for _ in core.nodes]
         self._known = bytearray(len(core.nodes))
+        self._changed: list[tuple[float, int]] = []
 
     def reach(self, targets: Iterable[int]) -> None:
         """Values of ``targets`` and of all that is below them."""
@@ -80,14 +82,21 @@ class CriticalValues:
                     others = [value[c] for c in core.children[user]]
                     heapq.heappush(heap, (weight[user] + max(others), user))
 
-    def decrease(self, nodes: Sequence[int], amount: float) -> None:
-        """Take ``amount`` off the weights of ``nodes`` and update the values above them."""
-        value, weight, users = self.value, self.weight, self.users
-        owners, all_children = self.core.owner, self.core.children
+    def decrease(self, nodes: Sequence[int], amount: float, target: int) -> None:
+        """Take ``amount`` off the weights of ``nodes`` and update the values above them, up to that of ``target``."""
+        weight = self.weight
         for node in nodes:
             weight[node] = max(0.0, weight[node] - amount)
-        heap: list[tuple[float, int]] = []
-        offered: Sequence[int] = nodes
+        self._offer(nodes, target)
+
+    def settle(self, target: int) -> None:
+        """Update the values up to that of ``target``."""
+        self._offer((), target)
+
+    def _offer(self, offered: Sequence[int], target: int) -> None:
+        """Values above that of ``target`` cannot be part of it: what follows from them waits until a target needs it."""
+        value, weight, users, heap = self.value, self.weight, self.users, self._changed
+        owners, all_children = self.core.owner, self.core.children
         steps = 0
         while True:
             steps += 1 + len(offered)
@@ -102,7 +111,7 @@ class CriticalValues:
                 if reached < value[owner]:
                     value[owner] = reached
                     heapq.heappush(heap, (reached, owner))
-            while heap:
+            while heap and heap[0][0] <= value[target]:
                 reached, owner = heapq.heappop(heap)
                 if reached <= value[owner]:
                     offered = users[owner]
@@ -147,6 +156,7 @@ def landmark_bound(
     cuts: list[ExitSet] = []
     for target in sorted(targets):
         values.reach((target,))
+        values.settle(target)
         while values.value[target] > zero and bound < enough and not effort.over():
             cut = exit_set(core, below, values, target, zero)
             amount = min([values.weight[n] for n in cut.nodes], default=0.0)
@@ -154,7 +164,7 @@ def landmark_bound(
                 break
             bound += amount
             cuts.append(cut)
-            values.decrease(cut.nodes, amount)
+            values.decrease(cut.nodes, amount, target)
     return Landmarks(bound, values.weight, cuts)
 
 

@@ -59,13 +59,16 @@ def drop_cyclic_nodes(core: Core, required: list[int]) -> None:
         if not core.cyclic[current]:
             continue
         kept: list[int] = []
+        path = None  # to a root, of one node: it often passes the next one as well
         for node in members:
             below = 0
             inside = False
             for child in core.children[node]:
                 below |= required[child]
                 inside = inside or core.group[child] == core.group[current]
-            if inside and (below >> current & 1 or _is_separated(core, users, current, below)):
+            if inside and not below >> current & 1 and (path is None or path & below):
+                path = _path_to_root(core, users, current, below)
+            if inside and (below >> current & 1 or path is None):
                 for child in core.children[node]:
                     if core.cyclic[child]:
                         users[child].remove(node)
@@ -74,24 +77,33 @@ def drop_cyclic_nodes(core: Core, required: list[int]) -> None:
         core.nodes[current] = kept
 
 
-def _is_separated(core: Core, users: list[list[int]], start: int, blocked: int) -> bool:
-    """Tell whether each path from a root to ``start`` passes a class in the bitset ``blocked`` (False if unsure)."""
+def _path_to_root(core: Core, users: list[list[int]], start: int, blocked: int) -> int | None:
+    """The bitset of the classes of a path from ``start`` to a root, or to where it is not known whether it leads to one, past the
+    bitset ``blocked``; ``None`` if there is none."""
     stack = [start]
-    seen = {start}
+    came_from = {start: start}
     steps = 0
     while stack:
         current = stack.pop()
         if current in core.roots:
-            return False
+            return _path(came_from, current)
         for user in users[current]:
             steps += 1
             parent = core.owner[user]
             if core.group[parent] != core.group[start] or steps > _SEARCH_BUDGET:
-                return False  # outside the component nothing is blocked
-            if parent not in seen and not blocked >> parent & 1:
-                seen.add(parent)
+                return _path(came_from, current)  # outside the component nothing is blocked
+            if parent not in came_from and not blocked >> parent & 1:
+                came_from[parent] = current
                 stack.append(parent)
-    return True
+    return None
+
+
+def _path(came_from: dict[int, int], end: int) -> int:
+    classes = 0
+    while came_from[end] != end:
+        classes |= 1 << end
+        end = came_from[end]
+    return classes
 
 
 def drop_dominated_nodes(core: Core, required: list[int]) -> None:

@@ -59,7 +59,6 @@ class _Kernels:
         return np.zeros_like(self.weights)
 
 
-
 def _joined(found: Sequence[_Kernels]) -> _Kernels:
     """Side by side, with signed weights where all fit."""
     weights, scales, biases = (np.concatenate([getattr(k, f.name) for k in found]) for f in fields(_Kernels))
