@@ -1,7 +1,5 @@
 """The ``eqsat`` command, from the first moment on: what is imported here may be interrupted, too."""
 
-from __future__ import annotations
-
 import sys
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """Bodies of control flow: each is optimised as a program of its own, which reads what it captures as inputs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

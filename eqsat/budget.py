@@ -1,7 +1,5 @@
 """A budget for peak memory: the cheapest program found that keeps it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any

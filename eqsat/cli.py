@@ -1,7 +1,5 @@
 """The command line: ``eqsat optimize | verify | inspect | extract | rules | targets``, and the commands of `eqsat.commands`."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from inspect import cleandoc

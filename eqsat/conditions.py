@@ -4,8 +4,6 @@ A condition is a predicate on matches with a name, so that reports can say why a
 cannot be established does not hold. `Hint`s tell the sampler how to draw values that meet it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

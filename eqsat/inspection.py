@@ -1,7 +1,5 @@
 """What is in a model, and what the optimiser will not touch, and why."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial

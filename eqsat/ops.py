@@ -3,8 +3,6 @@
 Every operator that a pattern can name is here under its own name; `eqsat.apply` names those of other domains by key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -8,8 +8,6 @@ at 512. How much cheaper another program is at each size is reported; the bounds
 costs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean

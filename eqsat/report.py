@@ -1,7 +1,5 @@
 """The report of an optimisation: a stable dictionary, text for a terminal, a table for a notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Shorthands for terms, named after the operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """A graph loaded into ONNX Runtime and called like a function: inputs in order or by name, as arrays or as tensors of PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 What a release does not say is as in the one before it. A release between two that are listed is taken for the earlier one.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

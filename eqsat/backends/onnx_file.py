@@ -1,7 +1,5 @@
 """Writing a graph as an ONNX model: in memory, or to a file that appears whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Choosing the opset of the result, and bringing its nodes to the form they have there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache

@@ -4,8 +4,6 @@ Kernels of one body (operators, attributes, types of what crosses the boundary) 
 main graph and are passed; what tells shapes and axes, and scalars that all kernels of a function agree on, live inside it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a written model needs of those who read it, beyond what the model it came from needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

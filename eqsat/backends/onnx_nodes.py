@@ -1,7 +1,5 @@
 """Nodes, tensors and types as ONNX messages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 from typing import Any
 

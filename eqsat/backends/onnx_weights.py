@@ -1,7 +1,5 @@
 """Weights next to a model: where each one lies, and writing them without reading them into memory."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Which operators the installed ONNX Runtime has CPU kernels for: the library is asked, nothing is assumed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

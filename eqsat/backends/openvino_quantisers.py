@@ -5,8 +5,6 @@ Where one of these is infinite in float32, all results are NaN (2026.4.1): a sca
 lowest number was added, times -128.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 

@@ -4,8 +4,6 @@ Sources: docs/operators.md of onnx-tensorrt 10.1; *Explicit Quantization* and *W
 documentation of TensorRT.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A lower bound over all programs of an e-graph and all kernels of a target: the relaxed problem of the whole graph, solved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple

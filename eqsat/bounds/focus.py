@@ -1,7 +1,5 @@
 """What a good program tells the relaxed bound: where to look closely, at the cost of a larger problem."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field

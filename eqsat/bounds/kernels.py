@@ -1,7 +1,5 @@
 """From the groups of operations that the relaxed problem chose to kernels of a program."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.named_problem import ChosenGroup

@@ -1,7 +1,5 @@
 """Extraction problems whose classes have names, and what a choice for the relaxed problem says of kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

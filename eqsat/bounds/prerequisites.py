@@ -3,8 +3,6 @@
 Kernels of several outputs could otherwise hold all that is added to a residual stream, and read there what they lead to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from eqsat.bounds.views import Merged

@@ -1,7 +1,5 @@
 """Which states classes can be in inside kernels of one template, and the steps that lead to them."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Which reads of a value from memory are reads of different kernels, so that each of them is paid for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

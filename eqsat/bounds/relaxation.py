@@ -18,8 +18,6 @@ States forget which other values the kernel holds, but for the operator in the f
 of the relaxation is never above that of the problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.focus import Focus, bound_by_operations

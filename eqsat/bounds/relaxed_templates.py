@@ -1,7 +1,5 @@
 """The templates of a target as the relaxed problem sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """States of classes inside kernels of one template: what the relaxed problem of `eqsat.bounds.relaxation` is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

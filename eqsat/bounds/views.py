@@ -1,7 +1,5 @@
 """Classes that are views of one another as one class, for bounds in which views cost nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

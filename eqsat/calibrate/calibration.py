@@ -1,7 +1,5 @@
 """Calibration: time what is not timed yet, batch by batch, and keep every batch."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is timed: one operator on operands of stated types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -8,8 +8,6 @@
   memory is that of the next result, as in a network. (Memory of a result that nobody reads is not used again.)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The kernels that are timed for a target: one table, from which everything else follows."""
 
-from __future__ import annotations
-
 from eqsat.backends.consumer import find_consumer
 from eqsat.calibrate.case import Case, Kernels
 from eqsat.errors import OptionError

@@ -1,7 +1,5 @@
 """Everything beside products: elementwise operators, norms, softmax, reductions, pools, quantisation, data movement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from eqsat.calibrate.case import Kernels, data, filled, value, weight

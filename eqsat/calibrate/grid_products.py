@@ -1,7 +1,5 @@
 """Matrix products, convolutions and attention: the kernels that take most of the time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ layout of a kernel: in a network the kernels around it have that layout. Of each
 else the machine does only adds time, and products with two threads wait for both. OpenVINO's profiler counts microseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

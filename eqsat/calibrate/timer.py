@@ -11,8 +11,6 @@ ONNX Runtime's profiler would give times node by node too, but in whole microsec
 them; a small kernel takes half a microsecond.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

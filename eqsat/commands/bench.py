@@ -1,7 +1,5 @@
 """``eqsat bench``: how fast a model is before and after, in the engines that are installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

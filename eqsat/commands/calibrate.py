@@ -1,7 +1,5 @@
 """``eqsat calibrate``: time the kernels of a target on this machine."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

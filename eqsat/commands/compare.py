@@ -1,7 +1,5 @@
 """``eqsat compare``: cost models and targets on one model, or the trade-off between kernels, time and memory."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``eqsat explain``: which rules fired where, and why one did not."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

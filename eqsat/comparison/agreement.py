@@ -1,7 +1,5 @@
 """How far cost models agree about which program is better: Kendall's tau."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What two cost models chose differently, and where in the original model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

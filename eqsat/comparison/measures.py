@@ -1,7 +1,5 @@
 """What is measured of every program, whatever it was chosen for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

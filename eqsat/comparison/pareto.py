@@ -1,7 +1,5 @@
 """The trade-off between kernels, predicted time and peak memory: programs that no other found beats on all three."""
 
-from __future__ import annotations
-
 import html
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`compare`: one load, one saturation for each scope of rules, one extraction for each target and cost model."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations

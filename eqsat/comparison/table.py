@@ -1,7 +1,5 @@
 """The result of a comparison: rows, agreement, differences; as JSON data, text and a picture."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import dataclass, field
 from pathlib import Path

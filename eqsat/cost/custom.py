@@ -1,7 +1,5 @@
 """Cost models made of others: any Python function, weighted sums, and a price on large values."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import numbers

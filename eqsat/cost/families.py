@@ -1,7 +1,5 @@
 """Which kernels take time by one law: same operator, element types, and those attributes that change how a kernel works."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

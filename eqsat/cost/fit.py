@@ -1,7 +1,5 @@
 """The law of a family of kernels: seconds = start + operations / rate + bytes / bandwidth, fitted robustly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ A kernel of several operators costs one start, and the longer of its operations 
 its boundary; never more than its operators one by one.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable

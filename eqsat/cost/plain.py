@@ -1,7 +1,5 @@
 """What kernels that take alike time are told apart by, dropped: they share timings, and no noise decides between them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

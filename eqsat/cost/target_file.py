@@ -1,7 +1,5 @@
 """Files of targets: what they may say. Whatever else stands in one is refused, with the nearest thing that may."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields

@@ -4,8 +4,6 @@ A file is JSON with one timing a line. Files shipped with eqsat lie in ``tables/
 of the platform, under a name that changes with the machine and the version of the runtime.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

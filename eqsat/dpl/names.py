@@ -1,7 +1,5 @@
 """Names of operators: ONNX's, and those of TVM's that its pattern examples use."""
 
-from __future__ import annotations
-
 from eqsat.errors import RuleError
 from eqsat.ir.operator import operator
 

@@ -1,7 +1,5 @@
 """`find` and `partition`: where a pattern matches a graph, and the disjoint regions that its matches cover."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ What a callback returns is taken as meant: nothing proves it equal to what it re
 and after and compares; otherwise the report of the result says ``unverified``.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields

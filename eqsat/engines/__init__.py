@@ -15,8 +15,6 @@ optimised with ``consumer="openvino"``.
 array([0., 2.], dtype=float32)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

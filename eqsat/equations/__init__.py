@@ -28,8 +28,6 @@ condition that is not needed for the equation to be true, but for it to be of us
 ``worthwhile("two axes: x.rank == 2")``.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from typing import Any

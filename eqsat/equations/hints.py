@@ -1,7 +1,5 @@
 """What a condition in words asks of random instances, as far as it is of a simple form."""
 
-from __future__ import annotations
-
 import ast
 from inspect import signature
 from typing import Any

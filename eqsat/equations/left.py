@@ -1,7 +1,5 @@
 """The left side of an equation: a pattern, names for what it matches, and what it asks of constants and attributes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from functools import cache

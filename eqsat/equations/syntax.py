@@ -1,7 +1,5 @@
 """What both sides of an equation are written with: operators, numbers, names, and errors that say where."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import difflib

@@ -1,7 +1,5 @@
 """The front ends that come with eqsat; each imports its reader when there is something to read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

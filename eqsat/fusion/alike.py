@@ -1,7 +1,5 @@
 """Graphs that are the same but for the numbers of their classes and operations, so that repeated layers are looked at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from eqsat.extract.core import Core

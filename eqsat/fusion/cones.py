@@ -6,8 +6,6 @@ same classes in the same state only the cheapest. Source: Mishchenko, Cho, Chatt
 sequential mapping with priority cuts, 2007.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 

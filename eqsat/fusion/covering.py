@@ -1,7 +1,5 @@
 """Choosing kernels from a pool of cones: DAG extraction where each cone is an e-node whose children are the classes it reads."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

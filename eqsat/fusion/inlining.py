@@ -1,8 +1,6 @@
 """Values that each of their readers computes for itself, where that costs less than a kernel of their own: a mask, say, that all
 layers read."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 

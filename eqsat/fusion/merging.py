@@ -9,8 +9,6 @@ A kernel whose template allows one output only because of what precedes its anch
 hands that over to the kernel before it where this costs no more: what is left may write several values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from eqsat.cost.target import Target

@@ -1,7 +1,5 @@
 """Kernels for a fixed program: the second phase of "extract, then fuse"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType

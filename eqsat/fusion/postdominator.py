@@ -5,8 +5,6 @@ Follows ``GraphPartitioner`` of Apache TVM (Relax, ``graph_partitioner.cc``) wit
 Every group has one output, its sink.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 

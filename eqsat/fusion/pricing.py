@@ -1,7 +1,5 @@
 """What each kernel of a finished program does, so that a program can be priced under any cost model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """From a program to the `FusionGraph`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

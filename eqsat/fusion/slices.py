@@ -1,7 +1,5 @@
 """Split as slices: on targets whose kernels read a part of a tensor in place, each output of a Split is a Slice of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 

@@ -5,8 +5,6 @@ of the operators it reads inside the cone; so the state of a cone is the stage o
 take one operator only. Extending a state needs the states of the absorbed cones alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The work of a group of operators, so that every cost model prices kernels of any size with one method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -2,8 +2,6 @@
 
 # pyright: reportMissingImports=false
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

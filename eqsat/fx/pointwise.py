@@ -2,8 +2,6 @@
 
 # pyright: reportMissingImports=false
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from functools import reduce

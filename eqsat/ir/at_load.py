@@ -1,7 +1,5 @@
 """What a runtime computes once, when it loads a program: operators that read constants only."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from eqsat.ir.graph import Graph

@@ -1,7 +1,5 @@
 """Building graphs in Python, without a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

@@ -4,8 +4,6 @@ A fused operator of a runtime (``com.microsoft::...``), or one of our own that n
 meaning once: how to build its outputs from operators of the default domain. Types and values follow from that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

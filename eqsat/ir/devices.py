@@ -1,7 +1,5 @@
 """Devices of nodes, as values are annotated with them in a graph and in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType

@@ -9,8 +9,6 @@ is known, and occurs nowhere else.
 ('batch*seq + batch', 'seq')
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

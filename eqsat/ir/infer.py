@@ -1,7 +1,5 @@
 """Types of a node's outputs from the types of its inputs."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Reference interpreter: the meaning of a graph in numpy, one operator at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

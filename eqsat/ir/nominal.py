@@ -4,8 +4,6 @@ A symbol counts as the number that the operator says it is equal to: of ``x[n, k
 counts as what is assumed of it (`assuming`), and as `NOMINAL_EXTENT` where nothing is.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ here. An operator of the default domain without a definition falls back on the `
 its reference evaluator gives the meaning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

@@ -1,7 +1,5 @@
 """Topological order with a preference: nodes, kernels and e-classes are all put in order like this."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Operators without a definition of our own: shapes from their ONNX schema, meaning from the ONNX reference evaluator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any

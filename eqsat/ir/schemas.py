@@ -1,7 +1,5 @@
 """What the ONNX schema of an operator of the default domain allows at an opset: operands, attributes, element types."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

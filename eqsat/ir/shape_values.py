@@ -6,8 +6,6 @@ by its own definition on arrays whose elements are extents (`eqsat.ir.extents`).
 evaluation: nothing is guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

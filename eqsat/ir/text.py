@@ -1,7 +1,5 @@
 """Short text form of a graph, for people and for golden tests."""
 
-from __future__ import annotations
-
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, RawAttribute, Subgraph
 

@@ -5,8 +5,6 @@ kind asks for the trait (`eqsat.ir.operator.traits_of`, `operators_with`) and so
 assumed of an operator that states nothing. ``tests/ir/test_traits.py`` evaluates each stated trait on random operands.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The bound over all kernels in the search for a program: what it is asked for, and the programs that it leads to."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any

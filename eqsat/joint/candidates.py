@@ -1,7 +1,5 @@
 """Programs found so far, each fused as well as possible, and the pool of kernels that they are chosen from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel

@@ -1,7 +1,5 @@
 """Programs of an e-graph as choices of operations of its fusion graph, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from eqsat.egraph.egraph import INPUT

@@ -1,7 +1,5 @@
 """The kernels of single programs, and better programs near them: quickly, window by window (`eqsat.joint.windows`)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from eqsat.cost.model import CostModel

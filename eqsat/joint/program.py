@@ -1,7 +1,5 @@
 """A joint selection as a program: lowered, its kernels those that were chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from eqsat.egraph.egraph import INPUT

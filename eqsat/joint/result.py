@@ -1,7 +1,5 @@
 """What joint extraction returns: e-nodes, kernels, and how far from optimal they can be."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel

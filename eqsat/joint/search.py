@@ -5,8 +5,6 @@ cheapest program is a plain DAG extraction there. The pool holds a few cones for
 the programs found so far, and grows around the best program until that no longer improves.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import time

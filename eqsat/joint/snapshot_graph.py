@@ -1,7 +1,5 @@
 """From a saturated e-graph to the `FusionGraph`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

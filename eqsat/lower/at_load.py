@@ -14,8 +14,6 @@ Whoever exported such a pair chose it. A program gets none that its original doe
 floats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Peak memory of a program, by liveness of the values that its kernels exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

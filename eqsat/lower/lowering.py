@@ -1,7 +1,5 @@
 """Selection -> Program: names, order, constants, kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

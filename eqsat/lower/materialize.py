@@ -1,7 +1,5 @@
 """Computing the constants of the selected program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ given order, and list scheduling and a beam search over prefixes, from the input
 them is kept, so the result never needs more memory than the given order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """From the e-graph to one program: the extraction problem, its prices, and the choice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

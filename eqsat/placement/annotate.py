@@ -1,7 +1,5 @@
 """Which node is to run where, and the graph with that written into it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType

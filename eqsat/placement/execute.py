@@ -4,8 +4,6 @@ Sessions of ONNX Runtime on the CPU serve as devices here. Nothing but a copy mo
 device has and no others, so a program that lacks a copy fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Extraction with devices, as the pipeline sees it: choose, lower, and fuse on each device."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Placement -> Program: like any lowering, of e-classes that stand for a value on a device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Machines: devices, each with a target, and the links between them."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

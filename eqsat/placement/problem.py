@@ -6,8 +6,6 @@ made there, or by a copy from another device where it was made, at the price of 
 a copy, since a class is paid once. Copies start where a value was made, so that no two of them are ever in a row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Every edge between devices goes through a copy, which belongs to no part, so no 
 from values that cross kernels, so no kernel of one part can wait for another part that waits for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Rules that range over operators: stated once, for every operator of which a fact is true, those defined later included."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

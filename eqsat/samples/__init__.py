@@ -7,8 +7,6 @@ attributes of each named node. The sample of a group rule returns a finished `Dr
 Wherever possible, extents are pairwise distinct and permutations are not their own inverse, so that a wrong axis shows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Random spellings of attention, right and slightly wrong ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

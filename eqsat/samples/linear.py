@@ -1,7 +1,5 @@
 """What the samples of linear operators share: random convolutions and products, and constants that may lie along an axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

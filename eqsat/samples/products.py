@@ -1,7 +1,5 @@
 """Shapes of the operands of products, convolutions and pools, from what their traits say of channels and windows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

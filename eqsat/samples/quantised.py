@@ -1,7 +1,5 @@
 """What the samples of quantised operators share: scales, zero points, integers, and floats that meet rounding ties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`bench`: optimise a model, then time original and result side by side."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

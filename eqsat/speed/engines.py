@@ -1,7 +1,5 @@
 """Engines beside one another: the original and ours in each, in the form made for it; and which pair is the fastest."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The runtime's profiler describes a node's operands within the time it reports of
 What that comes to is measured, on nodes that do next to nothing, and taken off.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Medians, their ratio, and how sure one can be of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

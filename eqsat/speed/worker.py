@@ -3,8 +3,6 @@
 python -m eqsat.speed.worker < task.json
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

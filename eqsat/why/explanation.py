@@ -1,7 +1,5 @@
 """`explain`: optimises a model and says which rules fired where, what the result owes them, and why others did not fire."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Unpack

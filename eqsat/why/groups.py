@@ -1,7 +1,5 @@
 """What a group rule did at a place: it has no left side to compare with, but it says which nodes it looked at."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from eqsat.egraph.egraph import EGraph

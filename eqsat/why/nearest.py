@@ -1,7 +1,5 @@
 """How near a rule came to firing at a place: the deepest partial match of its pattern, or the condition that failed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

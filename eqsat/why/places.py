@@ -1,7 +1,5 @@
 """Names that the user knows for e-classes: nodes and values of the original graph."""
 
-from __future__ import annotations
-
 import difflib
 
 from eqsat.egraph.egraph import CONSTANT, INPUT

@@ -3,8 +3,6 @@
 Forms that other rules look for are the normal ones: a subtracted constant is an added one, a negation a product with -1.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ few such spellings, and the constants must be of ordinary size: ``(x + c) - c`` 
 identity.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

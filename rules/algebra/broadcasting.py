@@ -1,7 +1,5 @@
 """Broadcasting: what an operator broadcasts anyway need not be expanded before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 

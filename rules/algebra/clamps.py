@@ -1,7 +1,5 @@
 """Clamps: Clip, Relu, Max and Min with constant bounds compose, become one another, or do nothing."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Reductions in one form: the reduced axes kept, a mean as a mean."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ Spellings of one structure meet so that share a value: ``x + (r - mean)`` with `
 ``x + r``, ``x * (c * g)`` with ``(x * c) * g`` where ``x * c`` is used beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Logic and selection: double negation, and choices that are made at compile time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import permutations

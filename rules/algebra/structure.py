@@ -1,7 +1,5 @@
 """Structure: operators that do nothing, and dropout at inference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Caches of keys and values: what attention reads behind what is stored already, and the two together as outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """What is known of the elements of a mask: all of them, or the few numbers that they may be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

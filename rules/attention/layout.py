@@ -1,7 +1,5 @@
 """Layouts of attention: heads side by side in rows, and keys and values that several heads share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any

@@ -4,8 +4,6 @@ Nothing is recomputed and nothing reordered, so this is exact whatever the steps
 for targets with kernels that do so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

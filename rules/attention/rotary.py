@@ -5,8 +5,6 @@ halves of ``cos`` and ``sin`` are the same; or neighbours are pairs, and turned,
 operator takes one half of each, for every batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading rotary position embeddings out of the e-graph: values whose pairs of features were turned by a quarter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from eqsat.rewrite import GroupView, Ref, shared

@@ -1,7 +1,5 @@
 """Constants that lie along one axis of a value, and the conditions and terms that fold them into weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@
 (`Traits.product`). Who else reads the value without the constant keeps it: an equation adds a spelling and removes none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Gemm is a product, a sum, two factors and two transposes: what enters it, and what it is spelled out."""
 
-from __future__ import annotations
-
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness

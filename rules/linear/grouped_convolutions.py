@@ -4,8 +4,6 @@ So grouped convolutions are spelled where the exporting framework had none: a Sp
 Concat. The Split behind the one convolution meets that Concat, and moves behind activations on its way (`parallel.epilogues`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ An adapter of low rank merges with the weights beside it: ``x @ w + (x @ a) @ b 
 one product only where that is no larger: two small factors in place of a large matrix are there to save memory.
 """
 
-from __future__ import annotations
-
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness

@@ -5,8 +5,6 @@ by different gains: then the normalisation is the same for all, and the products
 stays silent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """BatchNormalization at inference is a multiplication and an addition."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from eqsat.conditions import kernels

@@ -3,8 +3,6 @@
 window(Pad(x, value), pads) == window(x, pads + pad)     of spatial axes, where the operator's own border holds that value
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

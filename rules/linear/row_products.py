@@ -4,8 +4,6 @@ Converters flatten the leading axes, multiply, and restore them; beside another 
 have in common.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

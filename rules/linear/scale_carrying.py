@@ -3,8 +3,6 @@
 The scale varies along one axis at most, and the axis is followed: permuted, regrouped, cut up for the operands of a Concat.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

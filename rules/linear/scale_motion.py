@@ -4,8 +4,6 @@ Both directions are offered: forwards to the operator that follows, backwards to
 time and adds one product at most, which is chosen only where it meets weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Silent where no weights are in sight: before the operator for the way back, behind it for the way on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Activations as ONNX Runtime has kernels: Gelu, BiasGelu, FastGelu, QuickGelu."""
 
-from __future__ import annotations
-
 import math
 
 from eqsat.conditions import constant, kernels, same_type

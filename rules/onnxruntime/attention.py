@@ -5,8 +5,6 @@ up to batches and heads. GroupQueryAttention has heads that share keys and value
 keys. Neither caps scores, or looks at windows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

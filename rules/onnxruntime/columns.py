@@ -4,8 +4,6 @@ A bias behind a quantised product, quantised again, is such a function: so are t
 product computes, whatever their scales. It takes two kernels, and more time than the elementwise kernels that it replaces.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ reads heads one after the other, and multiplies what a view and a transpose woul
     View(Transpose(a)) @ w == QLinearConv(a, kernels(w))
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 The left operand is of type uint8: the kernels for two signed operands are several times slower than a product of floats.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ What lies between a byte and a byte, operators on each element with numbers as f
 compile time. On other targets such regions are part of a fused kernel already.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

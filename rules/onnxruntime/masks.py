@@ -6,8 +6,6 @@ any level will do by which the results saturate; one that is near is 128 steps. 
 score is one, as where a quantiser took the largest value of a float for a score, the mask is all that is left.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 of a language model, EmbedLayerNormalization, whose sum is of rows of tables.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scales, zero points and biases as the kernels on bytes want them, and what all equations on bytes ask of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from eqsat.conditions import asks, constant, worthwhile

@@ -3,8 +3,6 @@
 The kernels scale inside the product and apply the activation to each tile while it is in the cache.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

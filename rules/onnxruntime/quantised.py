@@ -10,8 +10,6 @@ The sum of up to 4096 floats is within 2**-12, less than a tenth of a quantum. W
 is NaN, which has no quantised value, the kernel gives what the bytes say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

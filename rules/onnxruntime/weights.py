@@ -4,8 +4,6 @@ The weights stay in 4 bits until they are multiplied; at run time, ONNX Runtime 
 kernel reads them column by column, and integers with a sign 8 larger.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

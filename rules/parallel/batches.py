@@ -3,8 +3,6 @@
 Both are further ways to have one kernel instead of many, beside the wide product of `eqsat.rules.parallel.products`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 
 from eqsat.conditions import worthwhile

@@ -4,8 +4,6 @@ The smaller kernels are enlarged by zeros. That is more work in fewer kernels; w
 cost. Convolutions with kernels of one size are in `eqsat.rules.parallel.products`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 

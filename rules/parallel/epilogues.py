@@ -1,7 +1,5 @@
 """What follows every part of a Split alike moves before the Split: biases, scales, functions of single elements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The chain may fork and join again, quantise on the way, clip, and read constants
 each element of the result follows from one element of one value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

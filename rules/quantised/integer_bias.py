@@ -7,8 +7,6 @@ bias moves one in a thousand elements of a layer of BERT by a quantum; ONNX Runt
 not, so that the rows are for programs that may not use its operators.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

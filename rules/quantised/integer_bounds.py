@@ -4,8 +4,6 @@ The operands are ``a``, dequantised by ``left``, and ``w``, dequantised by ``rig
 at hand multiplies two signed operands well, or signed ones by unsigned ones at all: so ``a`` is unsigned.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convolutions on 8-bit integers: QLinearConv, its bias rounded to the scale of the sums, and ConvInteger."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ The left operand is unsigned (`eqsat.rules.quantised.recentring` sees to that), 
 integers at rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

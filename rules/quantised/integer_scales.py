@@ -1,7 +1,5 @@
 """Factors of integers, folded into the scale by which they are dequantised, or passed on to one that is there anyway."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

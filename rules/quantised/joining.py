@@ -1,7 +1,5 @@
 """Functions of elements commute with Concat and Split, directed as in `eqsat.rules.quantised.movement`; so do ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ that is dequantised, moved and quantised again meets itself as plain integers. A
 Transpose.
 """
 
-from __future__ import annotations
-
 from eqsat.conditions import worthwhile
 from eqsat.equations import Equations
 from eqsat.ir.operator import traits_of

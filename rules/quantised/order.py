@@ -4,8 +4,6 @@ Where each result is one of the elements and never falls when they rise, it comm
 `eqsat.rules.quantised.movement`, DequantizeLinear moves behind such an operator, and QuantizeLinear before it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

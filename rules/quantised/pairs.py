@@ -4,8 +4,6 @@
 no equality and appears nowhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

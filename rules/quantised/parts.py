@@ -1,7 +1,5 @@
 """Biases of the parts of a Split, between two quantisations, added to the whole at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ products that want unsigned operands to the quantisations that make them, past m
 (`joining`), and what rises, and cancels there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ QuantizeLinear saturates at the ends of the integer type. A narrower range, such
 a Clip of the integers, until the bounds of the quantised value show that nothing lies beyond.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

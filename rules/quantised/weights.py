@@ -1,7 +1,5 @@
 """Dequantised weights side by side are one dequantised weight with a scale per slice, so that merged products stay compact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ the factor 1/2 stands at ``1 + y``, and ``(1 + tanh(u)) / 2`` is a sigmoid, whic
 is another function (`eqsat.rules.recognise.gates`). In the approximate Gelu, 0.044715 is the coefficient of the cube.
 """
 
-from __future__ import annotations
-
 import math
 
 from eqsat.conditions import about, between, constant, kernels, number, same_type, varies, worthwhile

@@ -5,8 +5,6 @@ another function than Gelu. Half precision is left alone where operators are spe
 which the spelling would not.
 """
 
-from __future__ import annotations
-
 import math
 
 from eqsat.conditions import constant, kernels, same_type, varies

@@ -4,8 +4,6 @@ ONNX had no GroupNormalization for long: groups become channels by a Reshape, ar
 by a normalisation of the last axis, and a second Reshape goes back; scale and bias per channel follow.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

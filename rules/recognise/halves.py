@@ -3,8 +3,6 @@
 The statistics of a normalisation are in float32 (``stash_type``), whatever the type of what is normalised.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from eqsat.conditions import constant, worthwhile

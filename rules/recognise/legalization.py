@@ -5,8 +5,6 @@ extraction like any other. The spellings are the stable ones: no exponential ove
 Half precision is left alone: kernels compute inside in float32, which the spelling would not.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ normalisation is found as what it is, the RMS normalisation of the distances fro
 each by itself, as Keras folds its normalisation, the mean is subtracted first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

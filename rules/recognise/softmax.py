@@ -4,8 +4,6 @@ Not for any ``v`` in place of ``x - ReduceMax(x)``: where the exponentials overf
 is not.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from eqsat.conditions import constant, kernels

@@ -5,8 +5,6 @@ which is why exporters clamp it at zero. The clamped one becomes no value of its
 were it equal to the variance, the variance without its clamp could be chosen in its place.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from eqsat.conditions import constant, kernels, same_type

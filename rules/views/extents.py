@@ -5,8 +5,6 @@ equal (`eqsat.ir.extents`), so each is spelled once, in terms of what the progra
 what computed them from elsewhere is dead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from eqsat.conditions import worthwhile

@@ -1,7 +1,5 @@
 """Data movement: chains of transposes, of casts and of slices become one; half precision is widened before, narrowed behind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 A `Part` is what a Slice in steps of 1 or one output of a Split takes of a value along one axis.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ as soon as the types determine it. Symbolic extents stay: 0 copies the extent of
 Both only where the program has a -1, too: ONNX cannot tell what that is where a copied extent turns out to be 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Of use where a view is a kernel of its own, and products of integers take matrices only.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

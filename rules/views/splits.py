@@ -3,8 +3,6 @@
 Heads of queries, keys and values that one product computes are laid out at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Attention may be computed the other way up: keys by queries, softmax along the rows, values by probabilities.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transposes that meet across a view, a part or a joint of values: a Reshape regroups, a Slice cuts, a Concat joins."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

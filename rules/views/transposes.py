@@ -4,8 +4,6 @@ Moving a Transpose past an operator costs an e-node and gains nothing by itself,
 operators between a Transpose and those that undo it are rebuilt at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from eqsat.exactness import Exactness

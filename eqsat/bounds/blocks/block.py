@@ -21,8 +21,6 @@ Bytes fall apart like that. Kernels that cross a separator are taken to be bound
 or by operations (`slow_kernels`) where these are either anchored or never the first: such kernels pay no toll.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A lower bound over all programs of an e-graph, block by block (`eqsat.bounds.blocks.block`), each looked at closely."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Kernels of a graph from those that were chosen for its blocks, which may reach over separators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What kernels cannot read (`eqsat.bounds.prerequisites`), seen from a block of a graph (`eqsat.bounds.blocks.block`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 
 from eqsat.bounds.prerequisites import Prerequisites

@@ -1,7 +1,5 @@
 """The relaxed problem of a block of a graph (`eqsat.bounds.blocks.block`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

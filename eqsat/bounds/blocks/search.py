@@ -1,7 +1,5 @@
 """What is looked for in the blocks of a graph, with an effort that they share."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ reads nothing else of what is before it, but for leaves and *shared* classes of 
 to be there; what they count for reading them is in `eqsat.bounds.blocks.shared_reads`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

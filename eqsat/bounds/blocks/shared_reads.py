@@ -7,8 +7,6 @@ as their kernels reach into blocks above only, where their operators are such th
 may also compute the value inside, from smaller ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from eqsat.bounds.blocks.separators import Separated

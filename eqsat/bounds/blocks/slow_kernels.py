@@ -10,8 +10,6 @@ its anchor above. If it holds the separator, then
 - or all of the way is inside (`before`), or neither needs the other: the graph may not be cut there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from eqsat.bounds.focus import bound_by_operations

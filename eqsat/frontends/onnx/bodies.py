@@ -4,8 +4,6 @@ ONNX Runtime runs a Loop whose state changes its shape even where the file decla
 state are those of its initial value, as far as the body hands on the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What an ONNX file says besides its graph, kept so that the result is written like its source."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

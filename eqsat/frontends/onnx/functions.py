@@ -1,7 +1,5 @@
 """Functions of a model: inlined, except those that call themselves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from eqsat.errors import ModelError

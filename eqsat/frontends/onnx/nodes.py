@@ -1,7 +1,5 @@
 """Nodes of an ONNX file: attributes, bodies of control flow and what they capture, order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

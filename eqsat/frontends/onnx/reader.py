@@ -1,7 +1,5 @@
 """From nodes of the file to nodes of the program, in one pass: upgraded, typed, small values folded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce

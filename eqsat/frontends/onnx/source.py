@@ -1,7 +1,5 @@
 """Where a model comes from: a path, a message or an object of onnx-ir; and whether it is a model at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

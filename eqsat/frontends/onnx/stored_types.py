@@ -1,7 +1,5 @@
 """Types of values whose nodes we do not read: what the ONNX package can infer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names in the bodies of control flow (``GraphProto`` messages): what they define, what they capture, renaming."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

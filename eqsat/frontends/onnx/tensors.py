@@ -1,7 +1,5 @@
 """Tensors of an ONNX file as constants: mapped where they lie in a file, views where they lie in the message."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Types in an ONNX file: dimensions, symbols and the values the caller fixes them to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the schema of its operator allows a node of the file. What it refuses, ONNX Runtime refuses to load, too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

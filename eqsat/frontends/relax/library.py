@@ -1,7 +1,5 @@
 """Apache TVM, which is an optional extra: the reader and `eqsat.relax` get it from here."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How operators of Relax are read: reductions, norms, products, convolutions, windows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from eqsat.frontends.relax.site import READINGS, Reading, Site, integers, reads

@@ -1,7 +1,5 @@
 """Module of Relax -> Graph: what ``main`` computes, with the calls that we do not understand kept as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A call of Relax as its readers see it, and the table of those."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

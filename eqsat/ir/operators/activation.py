@@ -1,7 +1,5 @@
 """Activation functions: elementwise, each with its equation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Elementwise arithmetic: sums, products, roots, rounding, the mathematical functions of one variable."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

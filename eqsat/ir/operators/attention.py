@@ -1,7 +1,5 @@
 """Scaled dot product attention: multi-head, grouped and multi-query, with masks, soft-capping, and key and value caches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

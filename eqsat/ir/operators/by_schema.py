@@ -1,7 +1,5 @@
 """What is said of the operators that fall back on their ONNX schema: how they move data, their work, their traits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from eqsat.ir.graph import Attributes

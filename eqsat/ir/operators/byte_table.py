@@ -4,8 +4,6 @@ Element ``q`` of ``table`` (256,) is the result, a negative ``q`` counts from th
 keep such a table in registers or shared memory; ONNX Runtime's Gather takes ten times as long as what it stands for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversions between element types."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

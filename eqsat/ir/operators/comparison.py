@@ -1,7 +1,5 @@
 """Comparisons, logic, selection and tests of single values: booleans in or out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ All are computed tap by tap: for each element of the kernel one matrix product o
 input. That needs no patch matrix and covers groups, strides, dilations and any number of spatial axes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@
 it never occurs in a program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Nothing is assumed of a symbol except that it stands for one non-negative integer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the elementwise operators share: shape rules, arithmetic width, and the declaration of whole tables of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

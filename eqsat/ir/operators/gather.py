@@ -1,7 +1,5 @@
 """Gather, GatherElements, GatherND: elements or slices picked by index tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensors from shapes and scalars: Constant, ConstantOfShape, Range, Shape, Size; and Dropout, an identity at inference."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

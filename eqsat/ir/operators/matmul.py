@@ -1,7 +1,5 @@
 """Matrix products: MatMul, Gemm and the integer forms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

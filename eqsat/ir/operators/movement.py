@@ -1,7 +1,5 @@
 """Operators that rearrange or repeat elements: Transpose, Expand, Tile, Concat, DepthToSpace, SpaceToDepth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

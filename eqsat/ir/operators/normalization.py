@@ -1,7 +1,5 @@
 """Normalisations: layer, RMS, group, instance and batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Activations of ONNX Runtime: Gelu, FastGelu, QuickGelu, BiasGelu."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention of ONNX Runtime: MultiHeadAttention on values of three axes, heads side by side in the last."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The first layer of a language model in ONNX Runtime: EmbedLayerNormalization."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

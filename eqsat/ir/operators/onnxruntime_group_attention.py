@@ -1,7 +1,5 @@
 """Attention of ONNX Runtime with heads that share keys and values, and with a cache: GroupQueryAttention."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

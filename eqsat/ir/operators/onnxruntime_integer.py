@@ -1,7 +1,5 @@
 """Integer products of ONNX Runtime: MatMulIntegerToFloat, DynamicQuantizeMatMul, QGemm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Norms of a sum in ONNX Runtime: SkipLayerNormalization, SkipSimplifiedLayerNormalization."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fused products of ONNX Runtime: FusedMatMul, FusedGemm, FusedConv."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ of the scales, or by a table of 256 entries, so that at rounding ties they may d
 ONNX, on images with the channels last if it says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products with weights of 4 bits, two in a byte, in ONNX Runtime: MatMulNBits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

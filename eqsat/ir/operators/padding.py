@@ -1,7 +1,5 @@
 """Pad: borders of a constant, of the edge, of the reflected or of the wrapped tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

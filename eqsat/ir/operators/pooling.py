@@ -1,7 +1,5 @@
 """Pooling over spatial axes: MaxPool, AveragePool and the global forms."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

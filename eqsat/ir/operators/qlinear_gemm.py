@@ -5,8 +5,6 @@ one number or one for each column (N,). The result has the scale ``sy`` and the 
 have such a kernel (cuBLASLt and CUTLASS with an epilogue); ONNX has none, ONNX Runtime one for matrices (QGemm).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

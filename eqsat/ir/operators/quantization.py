@@ -4,8 +4,6 @@ Integers of 2 to 32 bits with one scale, one per slice of an axis or one per blo
 go to the ONNX reference evaluator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ are the two products: ``MatMul``, or ``MatMulInteger`` without zero points. ``la
 result: ``bnsh`` (batch, heads, sequence, size) or ``bsnh``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

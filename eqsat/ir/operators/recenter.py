@@ -4,8 +4,6 @@ It has no kernel of its own on any runtime. It marks that a value may as well be
 another one or a quantisation; otherwise a program spells it out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

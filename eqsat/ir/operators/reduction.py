@@ -1,7 +1,5 @@
 """Reductions over axes: sums, means, extrema, products, norms, and the index of an extremum."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Slice and Split: contiguous or strided parts of a tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Softmax and LogSoftmax, in the stable form: the maximum of the axis is taken out first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

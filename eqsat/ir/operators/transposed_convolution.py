@@ -1,7 +1,5 @@
 """ConvTranspose: the adjoint of Conv, each input element spread over a window of the output."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operators that relabel elements without moving them: the same elements in the same order under another shape."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

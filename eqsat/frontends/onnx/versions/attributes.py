@@ -1,7 +1,5 @@
 """Attributes (and legal ranges) that a version added to an operator without changing nodes that do not use them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

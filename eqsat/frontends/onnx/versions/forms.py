@@ -1,7 +1,5 @@
 """Changes of form: lists and numbers that were attributes and became inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Changes of form in activations and normalizations: bounds, ratios, training outputs, scales per group."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Changes of meaning: softmax over flattened axes, resizing, sampling, scattering, transposed convolution."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ the list of element types are no steps. `attributes` lists the attributes that w
 `forms`, `normalization` and `resampling` hold the changes that need work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
