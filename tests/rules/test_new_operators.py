@@ -104,7 +104,7 @@ RISING = {"move_scale_behind_it", "move_scale_before_it"}
 
 def test_scales_pass_a_new_homogeneous_function() -> None:
     with rules_of_new_operators():
-        bent = lambda attributes, inputs: (np.where(inputs[0] < 0, inputs[0] / 8, inputs[0]).astype(inputs[0].dtype),)  # noqa: E731
+        bent = lambda attributes, x: np.where(x < 0, x / 8, x).astype(x.dtype)  # noqa: E731
         define_elementwise("test::Bent", bent, traits=function(homogeneous=True, rising=True, continuous=True))
         found = new_rules("test::Bent")
         assert found.keys() == RISING
@@ -117,7 +117,7 @@ def test_scales_pass_a_new_homogeneous_function() -> None:
 @pytest.mark.parametrize("name", sorted(RISING))
 def test_scales_do_not_pass_what_is_called_homogeneous_and_is_not(name: str) -> None:
     with rules_of_new_operators():
-        root = lambda attributes, inputs: (np.cbrt(inputs[0]).astype(inputs[0].dtype),)  # noqa: E731
+        root = lambda attributes, x: np.cbrt(x).astype(x.dtype)  # noqa: E731
         define_elementwise("test::Root", root, traits=function(homogeneous=True, rising=True, continuous=True))
         assert try_rule(new_rules("test::Root")[name], 60, stop_at_failure=True).failures
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Evaluate
+from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
-from eqsat.ir.operators.elementwise import define_elementwise, function, narrow, wide
+from eqsat.ir.operators.elementwise import Meaning, define_elementwise, function, narrow, wide
 from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
 
@@ -96,22 +96,18 @@ def _shrink(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
 
 
-def _in_wide(compute: Activation) -> Evaluate:
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-        return (narrow(compute(wide(inputs[0]), attributes), inputs[0]),)
-
-    return evaluate
+def _in_wide(compute: Activation) -> Meaning:
+    return lambda attributes, x: narrow(compute(wide(x), attributes), x)
 
 
-def _relu(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _relu(attributes: Attributes, x: Any) -> Any:
     """``max(x, 0)``"""
-    return (narrow(np.maximum(inputs[0], np.zeros((), inputs[0].dtype)), inputs[0]),)
+    return narrow(np.maximum(x, np.zeros((), x.dtype)), x)
 
 
-def _prelu(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _prelu(attributes: Attributes, x: Any, slope: Any) -> Any:
     """``x`` where x >= 0, else ``slope*x``"""
-    x, slope = inputs
-    return (narrow(np.where(x >= 0, x, x * slope), x),)
+    return narrow(np.where(x >= 0, x, x * slope), x)
 
 
 def _infer_prelu(app: Application) -> tuple[Type, ...]:

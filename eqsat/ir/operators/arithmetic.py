@@ -1,7 +1,6 @@
 """Elementwise arithmetic: sums, products, roots, rounding, the mathematical functions of one variable."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -12,6 +11,8 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import broadcast
 from eqsat.ir.operators.elementwise import (
+    Binary,
+    Meaning,
     binary,
     define_elementwise,
     function,
@@ -42,55 +43,42 @@ def _infer_pow(app: Application) -> tuple[Type, ...]:
     return (TensorType(base.dtype, broadcast(app, base.shape, exponent.shape)),)
 
 
-def _pow(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _pow(attributes: Attributes, base: Any, exponent: Any) -> Any:
     """``Y = base ^ exponent`` in the element type of the base, whatever that of the exponent."""
-    base, exponent = inputs
     if base.dtype.kind in "iu":
         if exponent.dtype.kind in "iu" and bool(np.all(exponent >= 0)):
-            return (narrow(np.power(base, exponent.astype(base.dtype)), base),)
-        return (narrow(np.power(base.astype(np.float64), exponent.astype(np.float64)), base),)
+            return narrow(np.power(base, exponent.astype(base.dtype)), base)
+        return narrow(np.power(base.astype(np.float64), exponent.astype(np.float64)), base)
     # Each base with an exponent of its own: for a single one of 0.5 NumPy takes Sqrt, which differs at minus infinity.
     bases, exponents = np.broadcast_arrays(wide(base), exponent.astype(wide(base).dtype))
     power = np.power(bases.ravel(), np.array(exponents, order="C").ravel()).reshape(bases.shape)
-    return (narrow(power, base),)
+    return narrow(power, base)
 
 
-def _mod(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _mod(attributes: Attributes, a: Any, b: Any) -> Any:
     """``a - b*floor(a/b)`` (sign of the divisor), or with ``fmod=1`` ``a - b*trunc(a/b)`` (sign of the dividend)."""
-    a, b = inputs
     compute = np.fmod if attributes.get("fmod", 0) else np.mod
-    return (narrow(compute(a, b), a),)
+    return narrow(compute(a, b), a)
 
 
-def _sum(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    """``x0 + x1 + ...`` from the left."""
-    return (narrow(reduce(np.add, inputs), inputs[0]),)
-
-
-def _mean(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _mean(attributes: Attributes, *inputs: np.ndarray) -> Any:
     """``(x0 + x1 + ...) / count``"""
-    return (narrow(reduce(np.add, map(wide, inputs)) / len(inputs), inputs[0]),)
+    return narrow(reduce(np.add, map(wide, inputs)) / len(inputs), inputs[0])
 
 
-def _min(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (narrow(reduce(np.minimum, inputs), inputs[0]),)
+def _variadic(compute: Binary) -> Meaning:
+    """``compute`` of any number of operands, from the left."""
+    return lambda attributes, *inputs: narrow(reduce(compute, inputs), inputs[0])
 
 
-def _max(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (narrow(reduce(np.maximum, inputs), inputs[0]),)
-
-
-def _clip(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _clip(attributes: Attributes, x: Any, low: Any = None, high: Any = None) -> Any:
     """``min(max(x, low), high)``: where low > high the result is high."""
-    x = inputs[0]
-    low = inputs[1] if len(inputs) > 1 else None
-    high = inputs[2] if len(inputs) > 2 else None
     result = x
     if low is not None:
         result = np.maximum(result, low.reshape(()))
     if high is not None:
         result = np.minimum(result, high.reshape(()))
-    return (narrow(result, x),)
+    return narrow(result, x)
 
 
 def _infer_clip(app: Application) -> tuple[Type, ...]:
@@ -108,9 +96,9 @@ def _erf(x: np.ndarray) -> np.ndarray:
     return erf(x)
 
 
-def _bit_shift(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _bit_shift(attributes: Attributes, x: Any, bits: Any) -> Any:
     compute = np.left_shift if attributes.get("direction") == "LEFT" else np.right_shift
-    return (narrow(compute(inputs[0], inputs[1]), inputs[0]),)
+    return narrow(compute(x, bits), x)
 
 
 _SUM = Traits(operands=2, continuous=True, rising=True, neutral=0, affine=(0, 1), keeps_whole=True)
@@ -136,10 +124,16 @@ define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True, traits=Tr
 define_elementwise("BitShift", _bit_shift, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2, neutral=0))
 define_elementwise("Pow", _pow, infer=_infer_pow, traits=Traits(operands=2, continuous=True, neutral=1))
 _linear = Traits(operands=VARIADIC, affine=EVERY, rising=True, continuous=True)
-define_elementwise("Sum", _sum, infer=infer_variadic, commutative=True, traits=replace(_linear, keeps_whole=True))
+define_elementwise(
+    "Sum", _variadic(np.add), infer=infer_variadic, commutative=True, traits=replace(_linear, keeps_whole=True)
+)
 define_elementwise("Mean", _mean, infer=infer_variadic, commutative=True, traits=_linear)
-define_elementwise("Min", _min, infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM)
-define_elementwise("Max", _max, infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM)
+define_elementwise(
+    "Min", _variadic(np.minimum), infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM
+)
+define_elementwise(
+    "Max", _variadic(np.maximum), infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM
+)
 _clamping = function(sources=(0, 1, 2), rising=True, continuous=True, idempotent=True)
 define_elementwise("Clip", _clip, infer=_infer_clip, flops=2, bit_exact=True, traits=_clamping)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from eqsat.ir.extents import add, quotient
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import (
     broadcast,
     common_dtype,
@@ -16,7 +16,7 @@ from eqsat.ir.operators.dims import (
     same_dim,
     unknown_dims,
 )
-from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
@@ -87,6 +87,20 @@ def _check_mask(app: Application, scores: Shape) -> None:
         raise app.fail(f"the mask {format_shape(mask)} must broadcast to {format_shape(scores)}")
 
 
+# --- work ----------------------------------------------------------------------------------------------------------------
+
+
+def attention_flops(app: Application, outputs: Sequence[Type], past: int = 4) -> float:
+    """A multiply-add for each element of Q and key, and for each element of Y and key. ``past``: which operand has the keys that
+    are stored."""
+    keys = 0
+    for i in (1, past):
+        shape = app.shape(i) if app.has(i) else None
+        if shape is not None and len(shape) > 2:
+            keys += shape[-2] if isinstance(shape[-2], int) else 1
+    return 2.0 * keys * (count(app.types[0]) + count(outputs[0]))
+
+
 # --- meaning -------------------------------------------------------------------------------------------------------------
 
 
@@ -95,9 +109,8 @@ def split_heads(x: np.ndarray, heads: int) -> np.ndarray:
     return x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
 
-def _bias(attributes: Attributes, inputs: Sequence[Any], scores: np.ndarray, past: int) -> np.ndarray:
+def _bias(attributes: Attributes, mask: Any, lengths: Any, scores: np.ndarray, past: int) -> np.ndarray:
     """What is added to the scores: the mask, and minus infinity where causality, windows or padding forbid to look."""
-    mask, lengths = inputs[3], inputs[6]
     queries, keys = scores.shape[-2:]
     bias = np.zeros((1, 1, queries, keys), scores.dtype)
     if mask is not None:
@@ -121,16 +134,23 @@ def _bias(attributes: Attributes, inputs: Sequence[Any], scores: np.ndarray, pas
     return bias + np.where(allowed, 0, -np.inf).astype(scores.dtype)
 
 
-def _attention(attributes: Attributes, given: Sequence[Any]) -> tuple[np.ndarray, ...]:
+@defines("Attention", infer=_infer, kind=Kind.ANCHOR, flops=attention_flops, traits=Traits(structure="attention"))
+def _attention(
+    attributes: Attributes,
+    queries: Any,
+    keys: Any,
+    values: Any,
+    mask: Any = None,
+    past_keys: Any = None,
+    past_values: Any = None,
+    lengths: Any = None,
+) -> tuple[np.ndarray, ...]:
     """``softmax(cap(scale * Q @ K') + mask) @ V`` for each head; a row that may look at nothing gives zeros."""
-    inputs: list[Any] = [*given, *[None] * (7 - len(given))]
-    kv_heads: Any = attributes.get("kv_num_heads", 0)
-    q_heads: Any = attributes.get("q_num_heads", 0)
-    q, k, v = (split_heads(x, n) for x, n in zip(inputs[:3], (q_heads, kv_heads, kv_heads), strict=True))
-    past = 0
-    if inputs[4] is not None:
-        past = inputs[4].shape[2]
-        k, v = np.concatenate((inputs[4], k), axis=2), np.concatenate((inputs[5], v), axis=2)
+    q = split_heads(queries, attributes.get("q_num_heads", 0))
+    k, v = (split_heads(x, attributes.get("kv_num_heads", 0)) for x in (keys, values))
+    past = 0 if past_keys is None else past_keys.shape[2]
+    if past_keys is not None:
+        k, v = np.concatenate((past_keys, k), axis=2), np.concatenate((past_values, v), axis=2)
     present = k, v
     repeated = q.shape[1] // k.shape[1]
     k, v = (np.repeat(x, repeated, axis=1) for x in (k, v))
@@ -142,45 +162,19 @@ def _attention(attributes: Attributes, given: Sequence[Any]) -> tuple[np.ndarray
         raw = capped = np.matmul(wide_q, wide(k).swapaxes(-1, -2)) * wide_q.dtype.type(scale)
         if cap > 0:
             capped = np.tanh(raw / raw.dtype.type(cap)) * raw.dtype.type(cap)
-        bias = _bias(attributes, inputs, capped, past)
+        bias = _bias(attributes, mask, lengths, capped, past)
         biased = capped + bias
-        precision: Any = attributes.get("softmax_precision", 0)
-        x = biased.astype(np.float64) if precision == DType.DOUBLE else biased
+        x = biased.astype(np.float64) if attributes.get("softmax_precision", 0) == DType.DOUBLE else biased
         largest = x.max(axis=-1, keepdims=True) if x.shape[-1] else np.zeros((*x.shape[:-1], 1), x.dtype)
         e = np.exp(x - largest)
         chances = np.where(_nowhere(bias), 0, e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
         y = np.matmul(chances.astype(raw.dtype), wide(v))
-    mode: Any = attributes.get("qk_matmul_output_mode", 0)
-    shown = (raw, capped, biased, chances)[mode]
-    if inputs[0].ndim == 3:
+    shown = (raw, capped, biased, chances)[attributes.get("qk_matmul_output_mode", 0)]
+    if queries.ndim == 3:
         y = y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
-    return narrow(y, inputs[0]), *present, narrow(shown, inputs[0])
+    return narrow(y, queries), *present, narrow(shown, queries)
 
 
 def _nowhere(bias: np.ndarray) -> np.ndarray:
     """Rows in which every key is forbidden."""
     return np.asarray(np.isneginf(bias).all(axis=-1, keepdims=True))
-
-
-# --- work ----------------------------------------------------------------------------------------------------------------
-
-
-def attention_flops(app: Application, outputs: Sequence[Type], past: int = 4) -> float:
-    """A multiply-add for each element of Q and key, and for each element of Y and key. ``past``: which operand has the keys that
-    are stored."""
-    keys = 0
-    for i in (1, past):
-        shape = app.shape(i) if app.has(i) else None
-        if shape is not None and len(shape) > 2:
-            keys += shape[-2] if isinstance(shape[-2], int) else 1
-    return 2.0 * keys * (count(app.types[0]) + count(outputs[0]))
-
-
-define(
-    "Attention",
-    infer=_infer,
-    evaluate=_attention,
-    kind=Kind.ANCHOR,
-    flops=attention_flops,
-    traits=Traits(structure="attention"),
-)

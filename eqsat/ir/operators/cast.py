@@ -1,13 +1,12 @@
 """Conversions between element types."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
-from eqsat.ir.operators.elementwise import function, one_per_element
+from eqsat.ir.operator import Application, Kind
+from eqsat.ir.operators.elementwise import defines, function
 from eqsat.ir.schema_operator import evaluate_by_reference
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
@@ -33,34 +32,15 @@ def _infer_cast(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType(app.attr("to")), app.tensor(0).shape),)
 
 
-def _cast(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    to: Any = attributes["to"]
-    return (cast(inputs[0], DType(to), attributes),)
+@defines("Cast", infer=_infer_cast, kind=Kind.ELEMENTWISE, bit_exact=True, traits=function(converts=True, widens=True))
+def _cast(attributes: Attributes, x: Any) -> Any:
+    return cast(x, DType(attributes["to"]), attributes)
 
 
 def _infer_cast_like(app: Application) -> tuple[Type, ...]:
     return (TensorType(app.tensor(1).dtype, app.tensor(0).shape),)
 
 
-def _cast_like(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (cast(inputs[0], DType.of(inputs[1].dtype), attributes),)
-
-
-define(
-    "Cast",
-    infer=_infer_cast,
-    evaluate=_cast,
-    kind=Kind.ELEMENTWISE,
-    flops=one_per_element,
-    bit_exact=True,
-    traits=function(converts=True, widens=True),
-)
-define(
-    "CastLike",
-    infer=_infer_cast_like,
-    evaluate=_cast_like,
-    kind=Kind.ELEMENTWISE,
-    flops=one_per_element,
-    bit_exact=True,
-    traits=Traits(converts=True),
-)
+@defines("CastLike", infer=_infer_cast_like, kind=Kind.ELEMENTWISE, bit_exact=True, traits=Traits(converts=True))
+def _cast_like(attributes: Attributes, x: Any, like: Any) -> Any:
+    return cast(x, DType.of(like.dtype), attributes)

@@ -1,6 +1,5 @@
 """Comparisons, logic, selection and tests of single values: booleans in or out."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,28 +25,27 @@ def _infer_where(app: Application) -> tuple[Type, ...]:
     return (TensorType(common_dtype(app, 1, 2), broadcast(app, condition.shape, shape)),)
 
 
-def _where(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _where(attributes: Attributes, condition: Any, x: Any, y: Any) -> Any:
     """``x`` where the condition holds, else ``y``"""
-    condition, x, y = inputs
-    return (narrow(np.where(condition, x, y), x),)
+    return narrow(np.where(condition, x, y), x)
 
 
-def _is_inf(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    x = wide(inputs[0])
+def _is_inf(attributes: Attributes, x: Any) -> Any:
+    x = wide(x)
     result = np.zeros(x.shape, np.bool_)
     if attributes.get("detect_positive", 1):
         result = result | np.equal(x, np.inf)
     if attributes.get("detect_negative", 1):
         result = result | np.equal(x, -np.inf)
-    return (np.asarray(result),)
+    return np.asarray(result)
 
 
-def _is_nan(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (np.asarray(np.isnan(wide(inputs[0]))),)
+def _is_nan(attributes: Attributes, x: Any) -> Any:
+    return np.asarray(np.isnan(wide(x)))
 
 
-def _not(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (np.asarray(np.logical_not(inputs[0])),)
+def _not(attributes: Attributes, x: Any) -> Any:
+    return np.asarray(np.logical_not(x))
 
 
 _compared = Traits(operands=2, truth=True)

@@ -12,12 +12,20 @@ import numpy as np
 
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
-from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.operators.windows import Window
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import DType, Shape, TensorType, Type
+
+_CHANNELS = Product(
+    bias=2,
+    slides=True,
+    axes=lambda attributes: ProductAxes(
+        data=1, inner=1, outer=0, result=1, groups=attributes.get("group", 1), grouped_inside=True
+    ),
+)
 
 
 def convolution_shape(app: Application, x: Shape | None, w: Shape | None) -> Shape | None:
@@ -95,29 +103,40 @@ def _infer_conv(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, convolution_shape(app, x.shape, w.shape)),)
 
 
-def _conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    """``Y = X * W + B``"""
-    x, w = inputs[0], inputs[1]
-    result = convolve(attributes, wide(x), wide(w))
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = result + _along_channels(wide(inputs[2]), x.ndim)
-    return (narrow(result, x),)
-
-
 def _conv_flops(app: Application, outputs: Sequence[Type]) -> float:
     return convolution_flops(0, 1)(app, outputs) + (count(outputs[0]) if app.has(2) else 0.0)
+
+
+@defines(
+    "Conv",
+    infer=_infer_conv,
+    kind=Kind.ANCHOR,
+    flops=_conv_flops,
+    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), vectors=(2,), keeps_whole=True),
+)
+def _conv(attributes: Attributes, x: Any, w: Any, bias: Any = None) -> Any:
+    """``Y = X * W + B``"""
+    result = convolve(attributes, wide(x), wide(w))
+    if bias is not None:
+        result = result + _along_channels(wide(bias), x.ndim)
+    return narrow(result, x)
 
 
 def _infer_conv_integer(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType.INT32, convolution_shape(app, app.shape(0), app.shape(1))),)
 
 
-def _conv_integer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines(
+    "ConvInteger",
+    infer=_infer_conv_integer,
+    kind=Kind.ANCHOR,
+    flops=convolution_flops(0, 1),
+    bit_exact=True,
+    traits=Traits(product=replace(_CHANNELS, bias=None)),
+)
+def _conv_integer(attributes: Attributes, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
     """``Y = (X - x_zero_point) * (W - w_zero_point)`` in int32; the border is ``x_zero_point``, so 0 after the shift"""
-    x, w = inputs[0], inputs[1]
-    x_zero = inputs[2] if len(inputs) > 2 else None
-    w_zero = inputs[3] if len(inputs) > 3 else None
-    return (_integer_convolve(attributes, x, x_zero, w, w_zero),)
+    return _integer_convolve(attributes, x, x_zero, w, w_zero)
 
 
 def _integer_convolve(
@@ -137,48 +156,20 @@ def _infer_qlinear_conv(app: Application) -> tuple[Type, ...]:
     return (TensorType(app.tensor(7).dtype, convolution_shape(app, app.shape(0), weights)),)
 
 
-def _qlinear_conv(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    """``Y = saturate(round(((X - x_zero) * (W - w_zero) + B) * (x_scale*w_scale/y_scale)) + y_zero)``"""
-    from eqsat.ir.operators.quantization import requantize
-
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
-    total = _integer_convolve(attributes, x, x_zero, w, w_zero)
-    if len(inputs) > 8 and inputs[8] is not None:
-        total = total + _along_channels(inputs[8], x.ndim)
-    return (requantize(total, x_scale, _along_channels(w_scale, x.ndim), y_scale, y_zero),)
-
-
-_CHANNELS = Product(
-    bias=2,
-    slides=True,
-    axes=lambda attributes: ProductAxes(
-        data=1, inner=1, outer=0, result=1, groups=attributes.get("group", 1), grouped_inside=True
-    ),
-)
-_INTEGER_CHANNELS = replace(_CHANNELS, bias=None)
-
-define(
-    "Conv",
-    infer=_infer_conv,
-    evaluate=_conv,
-    kind=Kind.ANCHOR,
-    flops=_conv_flops,
-    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), vectors=(2,), keeps_whole=True),
-)
-define(
-    "ConvInteger",
-    infer=_infer_conv_integer,
-    evaluate=_conv_integer,
-    kind=Kind.ANCHOR,
-    flops=convolution_flops(0, 1),
-    bit_exact=True,
-    traits=Traits(product=_INTEGER_CHANNELS),
-)
-define(
+@defines(
     "QLinearConv",
     infer=_infer_qlinear_conv,
-    evaluate=_qlinear_conv,
     kind=Kind.ANCHOR,
     flops=convolution_flops(0, 3),
     traits=Traits(product=replace(_CHANNELS, weights=3, bias=8), quantises=True),
 )
+def _qlinear_conv(attributes: Attributes, *inputs: Any) -> Any:
+    """``Y = saturate(round(((X - x_zero) * (W - w_zero) + B) * (x_scale*w_scale/y_scale)) + y_zero)``"""
+    from eqsat.ir.operators.quantization import requantize
+
+    given: Any = (*inputs, None)
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = given[:9]
+    total = _integer_convolve(attributes, x, x_zero, w, w_zero)
+    if bias is not None:
+        total = total + _along_channels(bias, x.ndim)
+    return requantize(total, x_scale, _along_channels(w_scale, x.ndim), y_scale, y_zero)

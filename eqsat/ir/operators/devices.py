@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind, no_flops
+from eqsat.ir.operators.elementwise import defines
 from eqsat.ir.types import UNKNOWN, Type
 
 DEVICE_COPY = "eqsat::DeviceCopy"
@@ -20,21 +21,11 @@ def _infer(app: Application) -> tuple[Type, ...]:
     return (app.types[0] or UNKNOWN,)
 
 
-def _evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    return (inputs[0],)
-
-
 def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> list[str]:
     return [b.op("Identity", inputs[0])]
 
 
 for _key in (DEVICE_COPY, ON_DEVICE):
-    define(
-        _key,
-        infer=_infer,
-        evaluate=_evaluate,
-        kind=Kind.OPAQUE,
-        flops=lambda app, outputs: 0.0,
-        bit_exact=True,
-        expand=_expand,
+    defines(_key, infer=_infer, kind=Kind.OPAQUE, flops=no_flops, bit_exact=True, expand=_expand)(
+        lambda attributes, x: x
     )

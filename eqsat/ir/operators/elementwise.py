@@ -1,4 +1,4 @@
-"""What the elementwise operators share: shape rules, arithmetic width, and the declaration of whole tables of them."""
+"""What definitions share: `defines`, arithmetic width; of elementwise operators shape rules, and the declaration of tables."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Evaluate, Expand, Flops, InferRule, Kind, define
+from eqsat.ir.operator import Application, Evaluate, Flops, InferRule, Kind, define
 from eqsat.ir.operators.dims import broadcast, common_dtype, count
-from eqsat.ir.traits import NO_TRAITS, Traits
+from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -17,6 +17,8 @@ FLOAT16 = np.dtype(np.float16)
 
 Unary = Callable[[np.ndarray], Any]
 Binary = Callable[[np.ndarray, np.ndarray], Any]
+Meaning = Callable[..., Any]
+"""What an operator computes, given its attributes and inputs."""
 
 
 def wide(x: np.ndarray) -> np.ndarray:
@@ -69,69 +71,56 @@ def flops_per_element(factor: float) -> Flops:
     return flops
 
 
-one_per_element = flops_per_element(1)
+def defines(name: str, *, flops: Flops | float = 1, **facts: Any) -> Callable[[Meaning], Meaning]:
+    """Registers the operator that the decorated function computes, as `eqsat.ir.operator.define` does.
+
+    The function takes the attributes and the inputs, ``None`` for an absent one, and returns an array, or a tuple of several.
+    ``flops``: how many, or how many for each element of the first output.
+    """
+    work = flops if callable(flops) else flops_per_element(flops)
+
+    def register(compute: Meaning) -> Meaning:
+        define(name, evaluate=evaluation(compute), flops=work, **facts)
+        return compute
+
+    return register
 
 
-def unary(compute: Unary) -> Evaluate:
+def evaluation(compute: Meaning) -> Evaluate:
+    """A function of attributes and inputs as definitions hold it."""
+
+    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        found = compute(attributes, *inputs)
+        return found if isinstance(found, tuple) else (found,)
+
+    return evaluate
+
+
+def unary(compute: Unary) -> Meaning:
     """``compute`` in the input's own precision."""
-
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-        return (narrow(compute(inputs[0]), inputs[0]),)
-
-    return evaluate
+    return lambda attributes, x: narrow(compute(x), x)
 
 
-def wide_unary(compute: Unary) -> Evaluate:
+def wide_unary(compute: Unary) -> Meaning:
     """``compute`` in float32 at least."""
-
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-        return (narrow(compute(wide(inputs[0])), inputs[0]),)
-
-    return evaluate
+    return lambda attributes, x: narrow(compute(wide(x)), x)
 
 
-def binary(compute: Binary) -> Evaluate:
+def binary(compute: Binary) -> Meaning:
     """``compute`` of two broadcast operands, in their own element type."""
-
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-        a, b = inputs[0], inputs[1]
-        return (narrow(compute(a, b), a),)
-
-    return evaluate
+    return lambda attributes, a, b: narrow(compute(a, b), a)
 
 
-def comparison(compute: Binary) -> Evaluate:
+def comparison(compute: Binary) -> Meaning:
     """``compute`` of two broadcast operands, giving booleans."""
-
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-        return (np.asarray(compute(inputs[0], inputs[1]), dtype=np.bool_),)
-
-    return evaluate
+    return lambda attributes, a, b: np.asarray(compute(a, b), dtype=np.bool_)
 
 
 def define_elementwise(
-    name: str,
-    evaluate: Evaluate,
-    *,
-    infer: InferRule = infer_same,
-    flops: float = 1,
-    bit_exact: bool = False,
-    commutative: bool = False,
-    expand: Expand | None = None,
-    traits: Traits = NO_TRAITS,
+    name: str, compute: Meaning, *, infer: InferRule = infer_same, flops: float = 1, **facts: Any
 ) -> None:
     """Registers an elementwise operator that does ``flops`` operations an element."""
-    define(
-        name,
-        infer=infer,
-        evaluate=evaluate,
-        kind=Kind.ELEMENTWISE,
-        flops=one_per_element if flops == 1 else flops_per_element(flops),
-        bit_exact=bit_exact,
-        commutative=commutative,
-        expand=expand,
-        traits=traits,
-    )
+    defines(name, infer=infer, kind=Kind.ELEMENTWISE, flops=flops, **facts)(compute)
 
 
 def function(**traits: Any) -> Traits:

@@ -1,6 +1,5 @@
 """Gather, GatherElements, GatherND: elements or slices picked by index tensors."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,9 @@ def _infer_gather(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, x.shape[:axis] + indices.shape + x.shape[axis + 1 :]),)
 
 
-def _gather(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _gather(attributes: Attributes, x: Any, indices: Any) -> Any:
     """``Y[.., i.., ..] = X[.., indices[i..], ..]`` along ``axis``; negative indices count from the end."""
-    axis: Any = attributes.get("axis", 0)
-    return (np.asarray(np.take(inputs[0], inputs[1], axis)),)
+    return np.asarray(np.take(x, indices, attributes.get("axis", 0)))
 
 
 def _infer_gather_elements(app: Application) -> tuple[Type, ...]:
@@ -52,14 +50,13 @@ def _infer_gather_elements(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, indices.shape),)
 
 
-def _gather_elements(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _gather_elements(attributes: Attributes, x: Any, indices: Any) -> Any:
     """``Y[i, j, k] = X[indices[i, j, k], j, k]`` for axis 0, likewise for the others."""
-    x, indices = inputs
     axis: Any = attributes.get("axis", 0)
     axis %= max(x.ndim, 1)
     where: list[Any] = list(np.ogrid[tuple(slice(d) for d in indices.shape)])
     where[axis] = indices
-    return (np.asarray(x[tuple(where)]),)
+    return np.asarray(x[tuple(where)])
 
 
 def _infer_gather_nd(app: Application) -> tuple[Type, ...]:
@@ -81,14 +78,13 @@ def _infer_gather_nd(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, dims),)
 
 
-def _gather_nd(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _gather_nd(attributes: Attributes, x: Any, indices: Any) -> Any:
     """``Y[b.., i..] = X[b.., indices[b.., i.., :], ..]`` with ``batch_dims`` shared leading axes."""
-    x, indices = inputs
     batch: Any = attributes.get("batch_dims", 0)
     rank = indices.ndim - 1
     lead = [np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(x.shape[:batch])]
     where = (*lead, *np.moveaxis(indices, -1, 0))
-    return (np.asarray(x[where]) if where else x.copy(),)
+    return np.asarray(x[where]) if where else x.copy()
 
 
 _looked_up = moving(indices=(1,))

@@ -1,6 +1,5 @@
 """Tensors from shapes and scalars: Constant, ConstantOfShape, Range, Shape, Size; and Dropout, an identity at inference."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.extents import maximum, subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
-from eqsat.ir.operator import Application, Kind, define, no_flops
+from eqsat.ir.operator import Application, Kind, no_flops
 from eqsat.ir.operators.dims import common_dtype, format_shape, ints, listed
-from eqsat.ir.operators.elementwise import narrow, one_per_element
+from eqsat.ir.operators.elementwise import defines, narrow
 from eqsat.ir.shape_values import shape_range
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type, type_of_array
@@ -37,8 +36,9 @@ def _infer_constant(app: Application) -> tuple[Type, ...]:
     return (value.type if isinstance(value, Constant) else type_of_array(constant_of(app.attributes)),)
 
 
-def _constant(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (constant_of(attributes),)
+@defines("Constant", infer=_infer_constant, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+def _constant(attributes: Attributes) -> Any:
+    return constant_of(attributes)
 
 
 def _infer_shape(app: Application) -> tuple[Type, ...]:
@@ -48,17 +48,19 @@ def _infer_shape(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType.INT64, (len(shape[shape_range(app.attributes, len(shape))]),)),)
 
 
-def _shape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    extents = np.shape(inputs[0])
-    return (np.asarray(extents[shape_range(attributes, len(extents))], np.int64),)
+@defines("Shape", infer=_infer_shape, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+def _shape(attributes: Attributes, x: Any) -> Any:
+    extents = np.shape(x)
+    return np.asarray(extents[shape_range(attributes, len(extents))], np.int64)
 
 
 def _infer_size(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType.INT64, ()),)
 
 
-def _size(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (np.asarray(np.size(inputs[0]), np.int64),)
+@defines("Size", infer=_infer_size, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
+def _size(attributes: Attributes, x: Any) -> Any:
+    return np.asarray(np.size(x), np.int64)
 
 
 def _fill(attributes: Attributes) -> np.ndarray:
@@ -74,10 +76,18 @@ def _infer_constant_of_shape(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, shape),)
 
 
-def _constant_of_shape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines(
+    "ConstantOfShape",
+    infer=_infer_constant_of_shape,
+    kind=Kind.INJECTIVE,
+    flops=no_flops,
+    bit_exact=True,
+    traits=Traits(exact=True, widens=True, counts=(0,), extents=0),
+)
+def _constant_of_shape(attributes: Attributes, shape: Any) -> Any:
     """A tensor of the given shape filled with ``value`` (float32 zero if absent)."""
     fill = _fill(attributes)
-    return (np.full(ints(inputs[0]), fill, fill.dtype),)
+    return np.full(ints(shape), fill, fill.dtype)
 
 
 def _steps(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> int:
@@ -104,11 +114,11 @@ def _infer_range(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, (_steps(start, limit, delta),)),)
 
 
-def _range(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines("Range", infer=_infer_range, kind=Kind.OPAQUE, traits=Traits(keeps_whole=True, counts=(0, 1, 2)))
+def _range(attributes: Attributes, start: Any, limit: Any, delta: Any) -> Any:
     """``start + i*delta`` for each i below ``ceil((limit - start) / delta)``"""
-    start, limit, delta = inputs
     index = np.arange(_steps(start, limit, delta))
-    return (narrow(start.reshape(()) + index.astype(start.dtype) * delta.reshape(()), start),)
+    return narrow(start.reshape(()) + index.astype(start.dtype) * delta.reshape(()), start)
 
 
 def _infer_dropout(app: Application) -> tuple[Type, ...]:
@@ -119,43 +129,13 @@ def _infer_dropout(app: Application) -> tuple[Type, ...]:
     return (x, TensorType(DType.BOOL, x.shape))
 
 
-def _dropout(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+@defines("Dropout", infer=_infer_dropout, kind=Kind.ELEMENTWISE, deterministic=False)
+def _dropout(attributes: Attributes, x: Any, ratio: Any = None, training_mode: Any = None) -> Any:
     """``X`` and a mask of ones; when training, ``X * mask / (1 - ratio)`` with a mask drawn at random."""
-    x = inputs[0]
-    ratio = float(inputs[1].reshape(())) if len(inputs) > 1 and inputs[1] is not None else 0.5
-    training = len(inputs) > 2 and inputs[2] is not None and bool(inputs[2].reshape(()))
+    ratio = float(ratio.reshape(())) if ratio is not None else 0.5
+    training = training_mode is not None and bool(training_mode.reshape(()))
     if not training or ratio == 0.0:
         return (x, np.ones(x.shape, np.bool_))
     seed: Any = attributes.get("seed")
     mask = np.random.RandomState(seed).uniform(0, 1, x.shape) >= ratio
     return (narrow(x * mask * (1 / (1 - ratio)), x), mask)
-
-
-define("Constant", infer=_infer_constant, evaluate=_constant, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
-define("Shape", infer=_infer_shape, evaluate=_shape, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
-define("Size", infer=_infer_size, evaluate=_size, kind=Kind.VIEW, flops=no_flops, bit_exact=True)
-define(
-    "ConstantOfShape",
-    infer=_infer_constant_of_shape,
-    evaluate=_constant_of_shape,
-    kind=Kind.INJECTIVE,
-    flops=no_flops,
-    bit_exact=True,
-    traits=Traits(exact=True, widens=True, counts=(0,), extents=0),
-)
-define(
-    "Range",
-    infer=_infer_range,
-    evaluate=_range,
-    kind=Kind.OPAQUE,
-    flops=one_per_element,
-    traits=Traits(keeps_whole=True, counts=(0, 1, 2)),
-)
-define(
-    "Dropout",
-    infer=_infer_dropout,
-    evaluate=_dropout,
-    kind=Kind.ELEMENTWISE,
-    flops=one_per_element,
-    deterministic=False,
-)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import (
     broadcast,
     check_broadcasts_to,
@@ -17,9 +17,17 @@ from eqsat.ir.operators.dims import (
     same_dim,
     unknown_dims,
 )
-from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
+
+
+def _gemm_axes(attributes: Attributes) -> ProductAxes:
+    columns = 0 if attributes.get("transB", 0) else 1
+    return ProductAxes(data=0 if attributes.get("transA", 0) else 1, inner=1 - columns, outer=columns, result=1)
+
+
+_COLUMNS = Product(axes=lambda attributes: ProductAxes(data=-1, inner=-2, outer=-1, result=-1))
 
 
 def product_shape(app: Application, a: Shape | None, b: Shape | None) -> Shape | None:
@@ -61,9 +69,16 @@ def _infer_matmul(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, product_shape(app, a.shape, b.shape)),)
 
 
-def _matmul(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines(
+    "MatMul",
+    infer=_infer_matmul,
+    kind=Kind.ANCHOR,
+    flops=matmul_flops,
+    traits=Traits(product=_COLUMNS, affine=(0, 1), homogeneous=True, keeps_whole=True),
+)
+def _matmul(attributes: Attributes, a: Any, b: Any) -> Any:
     """``Y = A @ B``"""
-    return (matmul(inputs[0], inputs[1]),)
+    return matmul(a, b)
 
 
 def _infer_gemm(app: Application) -> tuple[Type, ...]:
@@ -88,21 +103,6 @@ def _extents(shape: Shape | None, transposed: bool) -> tuple[Dim, Dim]:
     return (columns, rows) if transposed else (rows, columns)
 
 
-def _gemm(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    """``Y = alpha * A' @ B' + beta * C``, where ``'`` transposes on request"""
-    a, b = inputs[0], inputs[1]
-    alpha: Any = attributes.get("alpha", 1.0)
-    beta: Any = attributes.get("beta", 1.0)
-    left = wide(a).T if attributes.get("transA", 0) else wide(a)
-    right = wide(b).T if attributes.get("transB", 0) else wide(b)
-    result = np.matmul(left, right)
-    if alpha != 1.0:
-        result = alpha * result
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = result + (wide(inputs[2]) if beta == 1.0 else beta * wide(inputs[2]))
-    return (narrow(result, a),)
-
-
 def _gemm_flops(app: Application, outputs: Sequence[Type]) -> float:
     first = app.types[0]
     inner = 1
@@ -110,6 +110,26 @@ def _gemm_flops(app: Application, outputs: Sequence[Type]) -> float:
         found = first.shape[0 if app.attr("transA", 0) else -1]
         inner = found if isinstance(found, int) else 1
     return count(outputs[0]) * (2.0 * inner + (1.0 if app.has(2) else 0.0))
+
+
+@defines(
+    "Gemm",
+    infer=_infer_gemm,
+    kind=Kind.ANCHOR,
+    flops=_gemm_flops,
+    traits=Traits(product=Product(bias=2, axes=_gemm_axes), affine=(0, 1, 2), keeps_whole=True),
+)
+def _gemm(attributes: Attributes, a: Any, b: Any, c: Any = None) -> Any:
+    """``Y = alpha * A' @ B' + beta * C``, where ``'`` transposes on request"""
+    alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
+    left = wide(a).T if attributes.get("transA", 0) else wide(a)
+    right = wide(b).T if attributes.get("transB", 0) else wide(b)
+    result = np.matmul(left, right)
+    if alpha != 1.0:
+        result = alpha * result
+    if c is not None:
+        result = result + (wide(c) if beta == 1.0 else beta * wide(c))
+    return narrow(result, a)
 
 
 def shifted(x: np.ndarray, zero: np.ndarray | None, *, columns: bool) -> np.ndarray:
@@ -127,64 +147,35 @@ def _infer_matmul_integer(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType.INT32, product_shape(app, app.shape(0), app.shape(1))),)
 
 
-def _matmul_integer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines(
+    "MatMulInteger",
+    infer=_infer_matmul_integer,
+    kind=Kind.ANCHOR,
+    flops=matmul_flops,
+    bit_exact=True,
+    traits=Traits(product=_COLUMNS),
+)
+def _matmul_integer(attributes: Attributes, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """``Y = (A - a_zero_point) @ (B - b_zero_point)`` in int32"""
-    zeros = [inputs[i] if len(inputs) > i else None for i in (2, 3)]
-    a, b = shifted(inputs[0], zeros[0], columns=False), shifted(inputs[1], zeros[1], columns=True)
-    return (integer_matmul(a, b),)
+    return integer_matmul(shifted(a, a_zero, columns=False), shifted(b, b_zero, columns=True))
 
 
 def _infer_qlinear_matmul(app: Application) -> tuple[Type, ...]:
     return (TensorType(app.tensor(7).dtype, product_shape(app, app.shape(0), app.shape(3))),)
 
 
-def _qlinear_matmul(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines(
+    "QLinearMatMul",
+    infer=_infer_qlinear_matmul,
+    kind=Kind.ANCHOR,
+    flops=matmul_flops,
+    traits=Traits(product=replace(_COLUMNS, weights=3), quantises=True),
+)
+def _qlinear_matmul(attributes: Attributes, *inputs: np.ndarray) -> Any:
     """``Y = saturate(round((A - a_zero) @ (B - b_zero) * (a_scale*b_scale/y_scale)) + y_zero)``"""
     from eqsat.ir.operators.quantization import requantize
 
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
     total = integer_matmul(shifted(a, a_zero, columns=False), shifted(b, b_zero, columns=True))
     row_scale = a_scale[:, None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
-    return (requantize(total, row_scale, b_scale, y_scale, y_zero),)
-
-
-def _gemm_axes(attributes: Attributes) -> ProductAxes:
-    columns = 0 if attributes.get("transB", 0) else 1
-    return ProductAxes(data=0 if attributes.get("transA", 0) else 1, inner=1 - columns, outer=columns, result=1)
-
-
-_columns = Product(axes=lambda attributes: ProductAxes(data=-1, inner=-2, outer=-1, result=-1))
-
-define(
-    "MatMul",
-    infer=_infer_matmul,
-    evaluate=_matmul,
-    kind=Kind.ANCHOR,
-    flops=matmul_flops,
-    traits=Traits(product=_columns, affine=(0, 1), homogeneous=True, keeps_whole=True),
-)
-define(
-    "Gemm",
-    infer=_infer_gemm,
-    evaluate=_gemm,
-    kind=Kind.ANCHOR,
-    flops=_gemm_flops,
-    traits=Traits(product=Product(bias=2, axes=_gemm_axes), affine=(0, 1, 2), keeps_whole=True),
-)
-define(
-    "MatMulInteger",
-    infer=_infer_matmul_integer,
-    evaluate=_matmul_integer,
-    kind=Kind.ANCHOR,
-    flops=matmul_flops,
-    bit_exact=True,
-    traits=Traits(product=_columns),
-)
-define(
-    "QLinearMatMul",
-    infer=_infer_qlinear_matmul,
-    evaluate=_qlinear_matmul,
-    kind=Kind.ANCHOR,
-    flops=matmul_flops,
-    traits=Traits(product=replace(_columns, weights=3), quantises=True),
-)
+    return requantize(total, row_scale, b_scale, y_scale, y_zero)

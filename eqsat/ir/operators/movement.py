@@ -1,6 +1,5 @@
 """Operators that rearrange or repeat elements: Transpose, Expand, Tile, Concat, DepthToSpace, SpaceToDepth."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from eqsat.ir.extents import multiply, quotient, total
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
-from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
+from eqsat.ir.operator import Application, InferRule, Kind, no_flops
 from eqsat.ir.operators.dims import (
     axis_of,
     broadcast,
@@ -20,15 +19,14 @@ from eqsat.ir.operators.dims import (
     same_dim,
     unknown_dims,
 )
+from eqsat.ir.operators.elementwise import Meaning, defines
 from eqsat.ir.traits import EVERY, Traits, moving
 from eqsat.ir.types import Shape, TensorType, Type
 
 
-def define_injective(name: str, infer: InferRule, evaluate: Evaluate, traits: Traits, **more: Any) -> None:
+def define_injective(name: str, infer: InferRule, compute: Meaning, traits: Traits, **more: Any) -> None:
     """Registers an operator each of whose output elements is a copy of one input element."""
-    define(
-        name, infer=infer, evaluate=evaluate, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True, traits=traits, **more
-    )
+    defines(name, infer=infer, kind=Kind.INJECTIVE, flops=no_flops, bit_exact=True, traits=traits, **more)(compute)
 
 
 def _infer_transpose(app: Application) -> tuple[Type, ...]:
@@ -43,9 +41,9 @@ def _infer_transpose(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, tuple([x.shape[p] for p in perm])),)
 
 
-def _transpose(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _transpose(attributes: Attributes, x: Any) -> Any:
     """``Y[i_perm] = X[i]``; the axes reversed without ``perm``."""
-    return (np.transpose(inputs[0], attributes.get("perm")),)  # type: ignore[arg-type]
+    return np.transpose(x, attributes.get("perm"))
 
 
 def _infer_expand(app: Application) -> tuple[Type, ...]:
@@ -53,10 +51,9 @@ def _infer_expand(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, broadcast(app, x.shape, listed(app, 1))),)
 
 
-def _expand(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _expand(attributes: Attributes, x: Any, target: Any) -> Any:
     """``X`` broadcast against ``shape``, so an extent of 1 in ``shape`` keeps that of ``X``."""
-    x, target = inputs
-    return (np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(target)))),)
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(target))))
 
 
 def _infer_tile(app: Application) -> tuple[Type, ...]:
@@ -71,8 +68,8 @@ def _infer_tile(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, tuple(map(multiply, x.shape, repeats))),)
 
 
-def _tile(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (np.tile(inputs[0], ints(inputs[1])),)
+def _tile(attributes: Attributes, x: Any, repeats: Any) -> Any:
+    return np.tile(x, ints(repeats))
 
 
 def _infer_concat(app: Application) -> tuple[Type, ...]:
@@ -100,9 +97,8 @@ def _infer_concat(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, tuple(result)),)
 
 
-def _concat(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    axis: Any = attributes["axis"]
-    return (np.concatenate(inputs, axis),)
+def _concat(attributes: Attributes, *parts: Any) -> Any:
+    return np.concatenate(parts, attributes["axis"])
 
 
 def _infer_depth_to_space(app: Application) -> tuple[Type, ...]:
@@ -124,16 +120,15 @@ def _nchw(app: Application, shape: Shape) -> Shape:
     return shape
 
 
-def _depth_to_space(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _depth_to_space(attributes: Attributes, x: Any) -> Any:
     """Channels to ``blocksize x blocksize`` squares; the channel is ``(row, column, depth)`` for DCR, depth first for CRD."""
-    x = inputs[0]
     b: Any = attributes["blocksize"]
     n, c, h, w = x.shape
     if attributes.get("mode", "DCR") == "CRD":
         moved = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
     else:
         moved = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
-    return (moved.reshape(n, c // (b * b), h * b, w * b),)
+    return moved.reshape(n, c // (b * b), h * b, w * b)
 
 
 def _infer_space_to_depth(app: Application) -> tuple[Type, ...]:
@@ -150,13 +145,12 @@ def _infer_space_to_depth(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (n, multiply(c, block * block), rows, columns)),)
 
 
-def _space_to_depth(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _space_to_depth(attributes: Attributes, x: Any) -> Any:
     """``blocksize x blocksize`` squares to channels, ordered ``(row, column, depth)``."""
-    x = inputs[0]
     b: Any = attributes["blocksize"]
     n, c, h, w = x.shape
     moved = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
-    return (moved.reshape(n, c * b * b, h // b, w // b),)
+    return moved.reshape(n, c * b * b, h // b, w // b)
 
 
 _permutes = moving(permutes=True)

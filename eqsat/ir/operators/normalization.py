@@ -1,20 +1,31 @@
 """Normalisations: layer, RMS, group, instance and batch."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axis_of, check_broadcasts_to, check_vector, unknown_dims
-from eqsat.ir.operators.elementwise import flops_per_element, narrow, wide
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.traits import Rows, Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 EPSILON = float(np.float32(1e-5))
 """Default of the attribute ``epsilon``: attributes are float32 whatever the data is."""
+
+
+def _rows(structure: str) -> Traits:
+    return Traits(rows=Rows.FROM, structure=structure)
+
+
+def _per_channel(structure: str, **more: Any) -> Traits:
+    return Traits(vectors=(1, 2), structure=structure, **more)
+
+
+def _by_channel(v: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A vector shaped to broadcast along axis 1 of ``x``, or along its only one."""
+    return wide(v).reshape((1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,))
 
 
 def _normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -37,17 +48,14 @@ def _infer_layer(app: Application) -> tuple[Type, ...]:
     return (x, statistics, statistics)[: max(app.outputs, 1)]
 
 
-def _layer(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+@defines("LayerNormalization", infer=_infer_layer, kind=Kind.REDUCTION, flops=8, traits=_rows("layer_norm"))
+def _layer(attributes: Attributes, x: Any, scale: Any, bias: Any = None) -> Any:
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over the axes from ``axis`` on."""
-    x = inputs[0]
-    start: Any = attributes.get("axis", -1)
-    axes = tuple(range(start % x.ndim, x.ndim))
-    epsilon: Any = attributes.get("epsilon", EPSILON)
-    data = wide(x)
-    normal, mean, inverse = _normalized(data, axes, epsilon)
-    result = narrow(normal, x) * inputs[1] if x.dtype.itemsize == 2 else normal * inputs[1]
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = result + inputs[2]
+    axes = tuple(range(attributes.get("axis", -1) % x.ndim, x.ndim))
+    normal, mean, inverse = _normalized(wide(x), axes, attributes.get("epsilon", EPSILON))
+    result = narrow(normal, x) * scale if x.dtype.itemsize == 2 else normal * scale
+    if bias is not None:
+        result = result + bias
     return narrow(result, x), mean, inverse
 
 
@@ -59,16 +67,14 @@ def _infer_rms(app: Application) -> tuple[Type, ...]:
     return (TensorType(app.tensor(1).dtype, x.shape),)
 
 
-def _rms(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines("RMSNormalization", infer=_infer_rms, kind=Kind.REDUCTION, flops=5, traits=_rows("rms_norm"))
+def _rms(attributes: Attributes, x: Any, scale: Any) -> Any:
     """``x / sqrt(mean(x^2) + epsilon) * scale`` over the axes from ``axis`` on."""
-    x = inputs[0]
-    start: Any = attributes.get("axis", -1)
-    axes = tuple(range(start % x.ndim, x.ndim))
-    epsilon: Any = attributes.get("epsilon", EPSILON)
+    axes = tuple(range(attributes.get("axis", -1) % x.ndim, x.ndim))
     data = wide(x)
     mean = (data * data).mean(axis=axes, keepdims=True, dtype=data.dtype)
-    normal = data / np.sqrt(mean + data.dtype.type(epsilon))
-    return (narrow(narrow(normal, x) * inputs[1], inputs[1]),)
+    normal = data / np.sqrt(mean + data.dtype.type(attributes.get("epsilon", EPSILON)))
+    return narrow(narrow(normal, x) * scale, scale)
 
 
 def _check_channels(app: Application, *names: str) -> TensorType:
@@ -92,25 +98,25 @@ def _infer_group(app: Application) -> tuple[Type, ...]:
     return (x,)
 
 
-def _group(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines("GroupNormalization", infer=_infer_group, kind=Kind.REDUCTION, flops=8, traits=_per_channel("group_norm"))
+def _group(attributes: Attributes, x: Any, scale: Any, bias: Any) -> Any:
     """Normalised over each group of channels and all positions, then ``scale`` and ``bias`` per channel."""
-    x = inputs[0]
-    groups: Any = attributes["num_groups"]
-    epsilon: Any = attributes.get("epsilon", EPSILON)
-    data = wide(x).reshape(x.shape[0], groups, -1)
-    normal = _normalized(data, (2,), epsilon)[0].reshape(x.shape)
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    return (narrow(normal * wide(inputs[1]).reshape(shape) + wide(inputs[2]).reshape(shape), x),)
+    data = wide(x).reshape(x.shape[0], attributes["num_groups"], -1)
+    normal = _normalized(data, (2,), attributes.get("epsilon", EPSILON))[0].reshape(x.shape)
+    return narrow(normal * _by_channel(scale, x) + _by_channel(bias, x), x)
 
 
-def _instance(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines(
+    "InstanceNormalization",
+    infer=_infer_instance,
+    kind=Kind.REDUCTION,
+    flops=8,
+    traits=_per_channel("instance_norm", spatial=True),
+)
+def _instance(attributes: Attributes, x: Any, scale: Any, bias: Any) -> Any:
     """Normalised over the positions of each channel, then ``scale`` and ``bias`` per channel."""
-    x = inputs[0]
-    epsilon: Any = attributes.get("epsilon", EPSILON)
-    data = wide(x)
-    normal = _normalized(data, tuple(range(2, x.ndim)), epsilon)[0]
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    return (narrow(normal * wide(inputs[1]).reshape(shape) + wide(inputs[2]).reshape(shape), x),)
+    normal = _normalized(wide(x), tuple(range(2, x.ndim)), attributes.get("epsilon", EPSILON))[0]
+    return narrow(normal * _by_channel(scale, x) + _by_channel(bias, x), x)
 
 
 def _infer_batch(app: Application) -> tuple[Type, ...]:
@@ -121,17 +127,20 @@ def _infer_batch(app: Application) -> tuple[Type, ...]:
     return (x, TensorType(app.tensor(3).dtype, channels), TensorType(app.tensor(4).dtype, channels))
 
 
-def _batch(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+@defines(
+    "BatchNormalization",
+    infer=_infer_batch,
+    kind=Kind.ELEMENTWISE,
+    flops=2,
+    traits=Traits(vectors=(1, 2, 3, 4), structure="batch_norm"),
+)
+def _batch(attributes: Attributes, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` per channel.
 
     Inference takes the given statistics. Training takes those of the batch, and returns the running ones as well:
     ``running * momentum + batch * (1 - momentum)``.
     """
-    x, scale, bias, mean, variance = inputs
-    epsilon: Any = attributes.get("epsilon", EPSILON)
-    momentum: Any = attributes.get("momentum", 0.9)
-    data = wide(x)
-    shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
+    momentum, data = attributes.get("momentum", 0.9), wide(x)
     extra: tuple[np.ndarray, ...] = ()
     if attributes.get("training_mode", 0):
         axes = (0, *range(2, x.ndim))
@@ -142,32 +151,6 @@ def _batch(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, .
             narrow(variance * momentum + batch_variance * (1 - momentum), variance),
         )
         mean, variance = batch_mean, batch_variance
-    factor = wide(scale) / np.sqrt(wide(variance) + data.dtype.type(epsilon))
-    result = (data - wide(mean).reshape(shape)) * factor.reshape(shape) + wide(bias).reshape(shape)
-    return (narrow(result, x), *extra)
-
-
-_per_channel = Traits(vectors=(1, 2))
-
-for _name, _infer, _evaluate, _kind, _flops, _traits in (
-    ("LayerNormalization", _infer_layer, _layer, Kind.REDUCTION, 8, Traits(rows=Rows.FROM, structure="layer_norm")),
-    ("RMSNormalization", _infer_rms, _rms, Kind.REDUCTION, 5, Traits(rows=Rows.FROM, structure="rms_norm")),
-    ("GroupNormalization", _infer_group, _group, Kind.REDUCTION, 8, replace(_per_channel, structure="group_norm")),
-    (
-        "InstanceNormalization",
-        _infer_instance,
-        _instance,
-        Kind.REDUCTION,
-        8,
-        replace(_per_channel, structure="instance_norm", spatial=True),
-    ),
-    (
-        "BatchNormalization",
-        _infer_batch,
-        _batch,
-        Kind.ELEMENTWISE,
-        2,
-        Traits(vectors=(1, 2, 3, 4), structure="batch_norm"),
-    ),
-):
-    define(_name, infer=_infer, evaluate=_evaluate, kind=_kind, flops=flops_per_element(_flops), traits=_traits)
+    factor = wide(scale) / np.sqrt(wide(variance) + data.dtype.type(attributes.get("epsilon", EPSILON)))
+    result = (data - _by_channel(mean, x)) * _by_channel(factor, x) + _by_channel(bias, x)
+    return narrow(result, x), *extra

@@ -1,6 +1,5 @@
 """Pad: borders of a constant, of the edge, of the reflected or of the wrapped tensor."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -44,10 +43,10 @@ def _infer_pad(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, tuple(result)),)
 
 
-def _pad(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _pad(attributes: Attributes, x: Any, pads: Any, fill: Any = None, axes: Any = None) -> Any:
     """``X`` with borders; a negative pad removes elements instead."""
-    x, pads = inputs[0], ints(inputs[1])
-    chosen = ints(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else list(range(x.ndim))
+    pads = ints(pads)
+    chosen = ints(axes) if axes is not None else list(range(x.ndim))
     widths = [(0, 0)] * x.ndim
     for i, axis in enumerate(chosen):
         widths[axis] = (pads[i], pads[i + len(chosen)])
@@ -55,11 +54,11 @@ def _pad(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     grow = [(max(a, 0), max(b, 0)) for a, b in widths]
     mode = str(attributes.get("mode", "constant"))
     if mode != "constant":
-        return (np.pad(x[crop], grow, _MODES[mode]),)
-    value = inputs[2].reshape(()) if len(inputs) > 2 and inputs[2] is not None else _nothing(x.dtype)
+        return np.pad(x[crop], grow, _MODES[mode])
+    value = fill.reshape(()) if fill is not None else _nothing(x.dtype)
     result = np.full([d + a + b for d, (a, b) in zip(x[crop].shape, grow, strict=True)], value, x.dtype)
     result[tuple(slice(a, a + d) for d, (a, _) in zip(x[crop].shape, grow, strict=True))] = x[crop]
-    return (result,)
+    return result
 
 
 def _nothing(dtype: np.dtype[Any]) -> Any:

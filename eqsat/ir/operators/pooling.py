@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count, format_shape
-from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.operators.windows import Window
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
+
+_WINDOWS = Traits(spatial=True, rising=True, homogeneous=True)
+_LARGEST, _AVERAGE = replace(_WINDOWS, sources=(0,)), replace(_WINDOWS, affine=(0,))
 
 
 def _infer_pool(app: Application) -> tuple[Type, ...]:
@@ -33,11 +36,10 @@ def _pool_flops(app: Application, outputs: Sequence[Type]) -> float:
     return count(outputs[0]) * float(np.prod(kernel)) if outputs else 0.0
 
 
-def _max_pool(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+@defines("MaxPool", infer=_infer_pool, flops=_pool_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
+def _max_pool(attributes: Attributes, x: Any) -> Any:
     """Largest element of each window; border elements never win. Indices count elements of the whole input."""
-    x = inputs[0]
-    kernel: Any = attributes["kernel_shape"]
-    window = Window.of(attributes, kernel)
+    window = Window.of(attributes, attributes["kernel_shape"])
     lowest: Any = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
     data, numbers = window.padded(x, lowest)
     where_from = np.arange(x.size, dtype=np.int64).reshape(x.shape)
@@ -63,11 +65,10 @@ def _max_pool(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray
     return best, found
 
 
-def _average_pool(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines("AveragePool", infer=_infer_pool, flops=_pool_flops, traits=_AVERAGE, kind=Kind.REDUCTION)
+def _average_pool(attributes: Attributes, x: Any) -> Any:
     """Mean of each window: over the elements inside the input, or with ``count_include_pad`` inside the padded input."""
-    x = inputs[0]
-    kernel: Any = attributes["kernel_shape"]
-    window = Window.of(attributes, kernel)
+    window = Window.of(attributes, attributes["kernel_shape"])
     data, numbers = window.padded(wide(x), 0)
     inside = np.ones((1, 1, *x.shape[2:]), np.float32)
     if attributes.get("count_include_pad", 0):
@@ -83,7 +84,7 @@ def _average_pool(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.nda
     for _, where in window.taps(numbers):
         total += data[where]
         number += inside[where]
-    return (narrow(total / number.astype(total.dtype), x),)
+    return narrow(total / number.astype(total.dtype), x)
 
 
 def _infer_global(app: Application) -> tuple[Type, ...]:
@@ -97,33 +98,13 @@ def _input_flops(app: Application, outputs: Sequence[Type]) -> float:
     return count(app.types[0])
 
 
-def _global_average(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines("GlobalAveragePool", infer=_infer_global, flops=_input_flops, traits=_AVERAGE, kind=Kind.REDUCTION)
+def _global_average(attributes: Attributes, x: Any) -> Any:
     """Mean over all positions of each channel."""
-    x = inputs[0]
-    return (narrow(wide(x).mean(axis=tuple(range(2, x.ndim)), keepdims=True), x),)
+    return narrow(wide(x).mean(axis=tuple(range(2, x.ndim)), keepdims=True), x)
 
 
-def _global_max(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+@defines("GlobalMaxPool", infer=_infer_global, flops=_input_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
+def _global_max(attributes: Attributes, x: Any) -> Any:
     """Largest element over all positions of each channel."""
-    x = inputs[0]
-    return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
-
-
-_WINDOWS = Traits(spatial=True, rising=True, homogeneous=True)
-_largest, _average = replace(_WINDOWS, sources=(0,)), replace(_WINDOWS, affine=(0,))
-
-for _name, _infer, _evaluate, _flops, _traits in (
-    ("MaxPool", _infer_pool, _max_pool, _pool_flops, _largest),
-    ("AveragePool", _infer_pool, _average_pool, _pool_flops, _average),
-    ("GlobalAveragePool", _infer_global, _global_average, _input_flops, _average),
-    ("GlobalMaxPool", _infer_global, _global_max, _input_flops, _largest),
-):
-    define(
-        _name,
-        infer=_infer,
-        evaluate=_evaluate,
-        kind=Kind.REDUCTION,
-        flops=_flops,
-        bit_exact=_traits is _largest,
-        traits=_traits,
-    )
+    return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)

@@ -4,15 +4,14 @@ Integers of 2 to 32 bits with one scale, one per slice of an axis or one per blo
 go to the ONNX reference evaluator.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axis_of, common_dtype, format_shape, same_dim
-from eqsat.ir.operators.elementwise import flops_per_element, function
+from eqsat.ir.operators.elementwise import defines, function
 from eqsat.ir.schema_operator import evaluate_by_reference
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
@@ -76,18 +75,23 @@ def _target(attributes: Attributes, zero: np.ndarray | None) -> np.dtype[Any]:
     return zero.dtype if zero is not None else DType(attributes.get("output_dtype", 0) or DType.UINT8).numpy
 
 
-def _quantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+@defines(
+    "QuantizeLinear",
+    infer=_infer_quantize,
+    kind=Kind.ELEMENTWISE,
+    flops=3,
+    bit_exact=True,
+    traits=function(vectors=(1, 2), rising=True, quantises=True),
+)
+def _quantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> Any:
     """``saturate(round_half_even(x / scale) + zero_point)``, the quotient in the precision of the scale."""
-    x, scale = inputs[0], inputs[1]
-    zero = inputs[2] if len(inputs) > 2 else None
     integer = _target(attributes, zero)
     if integer not in _BOUNDS:
-        return evaluate_by_reference("QuantizeLinear", attributes, inputs)
+        return evaluate_by_reference("QuantizeLinear", attributes, (x, scale, zero))
     precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
     quotient = np.asarray(x.astype(precision, copy=False) / _spread(scale, attributes, x.shape).astype(precision))
-    return (
-        _saturate(np.rint(quotient, out=quotient), 0 if zero is None else _spread(zero, attributes, x.shape), integer),
-    )
+    point = 0 if zero is None else _spread(zero, attributes, x.shape)
+    return _saturate(np.rint(quotient, out=quotient), point, integer)
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:
@@ -99,17 +103,24 @@ def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarra
     return np.clip(shifted, low, high, out=shifted).astype(np.int32 if small else np.int64).astype(integer)
 
 
-def _dequantize(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
+@defines(
+    "DequantizeLinear",
+    infer=_infer_dequantize,
+    kind=Kind.ELEMENTWISE,
+    flops=2,
+    bit_exact=True,
+    traits=function(vectors=(1, 2), widens=True),
+)
+def _dequantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> Any:
     """``(x - zero_point) * scale``"""
-    x, scale = inputs[0], inputs[1]
     if x.dtype not in _BOUNDS:
-        return evaluate_by_reference("DequantizeLinear", attributes, inputs)
+        return evaluate_by_reference("DequantizeLinear", attributes, (x, scale, zero))
     # ONNX Runtime subtracts in int32 and multiplies in float32: one rounding of the product (two beyond 24 bits).
     steps = x.astype(np.int32)
-    if len(inputs) > 2 and inputs[2] is not None:
-        steps = steps - _spread(inputs[2].astype(np.int32), attributes, x.shape)
+    if zero is not None:
+        steps = steps - _spread(zero.astype(np.int32), attributes, x.shape)
     product = steps.astype(np.float32) * _spread(scale, attributes, x.shape).astype(np.float32)
-    return (np.asarray(product).astype(DType(attributes.get("output_dtype", 0) or DType.of(scale.dtype)).numpy),)
+    return np.asarray(product).astype(DType(attributes.get("output_dtype", 0) or DType.of(scale.dtype)).numpy)
 
 
 def requantize(total: np.ndarray, a_scale: Any, b_scale: Any, y_scale: Any, y_zero: np.ndarray) -> np.ndarray:
@@ -123,9 +134,9 @@ def _infer_dynamic(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType.UINT8, x.shape), TensorType(DType.FLOAT, ()), TensorType(DType.UINT8, ()))
 
 
-def _dynamic(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+@defines("DynamicQuantizeLinear", infer=_infer_dynamic, kind=Kind.REDUCTION, flops=4, traits=Traits(quantises=True))
+def _dynamic(attributes: Attributes, x: Any) -> Any:
     """uint8 with scale ``(max(x, 0) - min(x, 0)) / 255`` and the zero point that makes 0 exact."""
-    x = inputs[0]
     high = np.maximum(np.float32(0), x.max(initial=0))
     low = np.minimum(np.float32(0), x.min(initial=0))
     scale = np.float32((high - low) / np.float32(255))
@@ -133,31 +144,3 @@ def _dynamic(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray,
         return np.zeros(x.shape, np.uint8), np.asarray(np.float32(1)), np.asarray(np.uint8(0))
     zero = np.clip(np.rint((0 - low) / scale), 0, 255).astype(np.uint8)
     return _saturate(np.rint(x / scale), zero, np.dtype(np.uint8)), np.asarray(scale), np.asarray(zero)
-
-
-define(
-    "QuantizeLinear",
-    infer=_infer_quantize,
-    evaluate=_quantize,
-    kind=Kind.ELEMENTWISE,
-    flops=flops_per_element(3),
-    bit_exact=True,
-    traits=function(vectors=(1, 2), rising=True, quantises=True),
-)
-define(
-    "DequantizeLinear",
-    infer=_infer_dequantize,
-    evaluate=_dequantize,
-    kind=Kind.ELEMENTWISE,
-    flops=flops_per_element(2),
-    bit_exact=True,
-    traits=function(vectors=(1, 2), widens=True),
-)
-define(
-    "DynamicQuantizeLinear",
-    infer=_infer_dynamic,
-    evaluate=_dynamic,
-    kind=Kind.REDUCTION,
-    flops=flops_per_element(4),
-    traits=Traits(quantises=True),
-)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axis_of, count, ints, length, unknown_dims
-from eqsat.ir.operators.elementwise import wide
+from eqsat.ir.operators.elementwise import defines, wide
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -49,28 +49,24 @@ def _infer(app: Application) -> tuple[Type, ...]:
 def _define(name: str, reduce: Reduce, *, bit_exact: bool = False, step: Reduce | None = None, **traits: Any) -> None:
     """``reduce`` over the axes of input 1; ``step`` is what an empty list of axes with ``noop_with_empty_axes`` leaves."""
 
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-        x = inputs[0]
-        axes = inputs[1] if len(inputs) > 1 and inputs[1] is not None else np.zeros(0, np.int64)
-        chosen = tuple({a % max(x.ndim, 1) for a in ints(axes)})
-        if not chosen and attributes.get("noop_with_empty_axes", 0):
-            return (x if step is None else np.asarray(step(wide(x), ())).astype(x.dtype),)
-        if not chosen or x.ndim == 0:
-            chosen = tuple(range(x.ndim))
-        result = np.asarray(reduce(wide(x), chosen))
-        if attributes.get("keepdims", 1):
-            result = result.reshape(tuple(1 if i in chosen else d for i, d in enumerate(x.shape)))
-        return (result.astype(x.dtype, copy=False),)
-
-    define(
+    @defines(
         name,
         infer=_infer,
-        evaluate=evaluate,
         kind=Kind.REDUCTION,
         flops=_input_flops,
         bit_exact=bit_exact,
         traits=Traits(reduces=True, counts=(1,), **traits),
     )
+    def evaluate(attributes: Attributes, x: Any, axes: Any = None) -> Any:
+        chosen = () if axes is None else tuple({a % max(x.ndim, 1) for a in ints(axes)})
+        if not chosen and attributes.get("noop_with_empty_axes", 0):
+            return x if step is None else np.asarray(step(wide(x), ())).astype(x.dtype)
+        if not chosen or x.ndim == 0:
+            chosen = tuple(range(x.ndim))
+        result = np.asarray(reduce(wide(x), chosen))
+        if attributes.get("keepdims", 1):
+            result = result.reshape(tuple(1 if i in chosen else d for i, d in enumerate(x.shape)))
+        return result.astype(x.dtype, copy=False)
 
 
 def _mean(x: np.ndarray, axes: tuple[int, ...]) -> Any:
@@ -145,10 +141,10 @@ def _infer_arg(app: Application) -> tuple[Type, ...]:
     return (TensorType(DType.INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
 
 
-def _arg(of: Callable[..., Any]) -> Callable[[Attributes, Sequence[Any]], tuple[np.ndarray]]:
-    def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _define_arg(name: str, of: Callable[..., Any]) -> None:
+    @defines(name, infer=_infer_arg, kind=Kind.REDUCTION, flops=_input_flops, bit_exact=True, traits=Traits(folds=True))
+    def evaluate(attributes: Attributes, x: Any) -> Any:
         """Index of the extremum along the axis; of equal ones the first, or the last with ``select_last_index``."""
-        x = inputs[0]
         axis: Any = attributes.get("axis", 0)
         if attributes.get("select_last_index", 0):
             result = x.shape[axis] - 1 - of(np.flip(x, axis), axis=axis)
@@ -156,18 +152,8 @@ def _arg(of: Callable[..., Any]) -> Callable[[Attributes, Sequence[Any]], tuple[
             result = of(x, axis=axis)
         if attributes.get("keepdims", 1):
             result = np.expand_dims(result, axis)
-        return (np.asarray(result).astype(np.int64),)
-
-    return evaluate
+        return np.asarray(result).astype(np.int64)
 
 
-for _name, _of in (("ArgMax", np.argmax), ("ArgMin", np.argmin)):
-    define(
-        _name,
-        infer=_infer_arg,
-        evaluate=_arg(_of),
-        kind=Kind.REDUCTION,
-        flops=_input_flops,
-        bit_exact=True,
-        traits=Traits(folds=True),
-    )
+_define_arg("ArgMax", np.argmax)
+_define_arg("ArgMin", np.argmin)

@@ -1,6 +1,5 @@
 """Slice and Split: contiguous or strided parts of a tensor."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,17 +87,17 @@ def _position(d: Dim, bound: Dim) -> Dim | None:
     return minimum(bound, d) if at_least(bound, 0) else None
 
 
-def _slice(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _slice(attributes: Attributes, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     """``Y = X[start:end:step]`` along each listed axis, with bounds clamped to the axis."""
-    x, starts, ends = inputs[0], ints(inputs[1]), ints(inputs[2])
-    axes = ints(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else list(range(len(starts)))
-    steps = ints(inputs[4]) if len(inputs) > 4 and inputs[4] is not None else [1] * len(starts)
+    first, last = ints(starts), ints(ends)
+    chosen = ints(axes) if axes is not None else list(range(len(first)))
+    strides = ints(steps) if steps is not None else [1] * len(first)
     where: list[slice] = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    for start, end, axis, step in zip(first, last, chosen, strides, strict=True):
         picked = elements(x.shape[axis], start, end, step)
-        last = picked.stop if picked.stop >= 0 else None  # -1 would count from the end
-        where[axis] = slice(picked.start, last, step) if picked else slice(0)
-    return (x[tuple(where)],)
+        stop = picked.stop if picked.stop >= 0 else None  # -1 would count from the end
+        where[axis] = slice(picked.start, stop, step) if picked else slice(0)
+    return x[tuple(where)]
 
 
 def _infer_split(app: Application) -> tuple[Type, ...]:
@@ -132,15 +131,10 @@ def equal_parts(extent: int, parts: int) -> list[int]:
     return [max(0, min(each, extent - i * each)) for i in range(parts)]
 
 
-def _split(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    x = inputs[0]
-    axis: Any = attributes.get("axis", 0)
-    if len(inputs) > 1 and inputs[1] is not None:
-        sizes = ints(inputs[1])
-    else:
-        parts: Any = attributes["num_outputs"]
-        sizes = equal_parts(x.shape[axis], parts)
-    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis))
+def _split(attributes: Attributes, x: Any, sizes: Any = None) -> Any:
+    axis = attributes.get("axis", 0)
+    parts = equal_parts(x.shape[axis], attributes["num_outputs"]) if sizes is None else ints(sizes)
+    return tuple(np.split(x, np.cumsum(parts)[:-1].tolist(), axis))
 
 
 define_injective("Slice", _infer_slice, _slice, moving(counts=(1, 2, 3, 4)))

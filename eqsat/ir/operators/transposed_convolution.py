@@ -8,9 +8,9 @@ import numpy as np
 from eqsat.ir.extents import add, multiply, subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
-from eqsat.ir.operator import Application, Kind, define
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import check_vector, common_dtype, count, format_shape, unknown_dims
-from eqsat.ir.operators.elementwise import narrow, wide
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.operators.windows import Window
 from eqsat.ir.traits import Product, ProductAxes, Traits
 from eqsat.ir.types import Dim, TensorType, Type
@@ -83,9 +83,34 @@ def _infer(app: Application) -> tuple[Type, ...]:
     return (TensorType(dtype, (x.shape[0], channels, *extents)),)
 
 
-def _evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _flops(app: Application, outputs: Sequence[Type]) -> float:
+    """A multiply-add for each input element and element of its window."""
+    w = app.types[1]
+    if not isinstance(w, TensorType) or w.shape is None:
+        return 2.0 * count(outputs[0])
+    return 2.0 * count(app.types[0]) * count(TensorType(w.dtype, w.shape[1:]))
+
+
+def _axes(attributes: Attributes) -> ProductAxes:
+    groups: Any = attributes.get("group", 1)
+    return ProductAxes(data=1, inner=0, outer=1, result=1, groups=groups, grouped_inside=False)
+
+
+@defines(
+    "ConvTranspose",
+    infer=_infer,
+    kind=Kind.ANCHOR,
+    flops=_flops,
+    traits=Traits(
+        product=Product(bias=2, slides=True, scatters=True, axes=_axes),
+        affine=(0, 1, 2),
+        vectors=(2,),
+        keeps_whole=True,
+    ),
+)
+def _evaluate(attributes: Attributes, image: Any, w: Any, bias: Any = None) -> Any:
     """``Y[n, m, o*stride + k*dilation - pad..] += X[n, c, o..] * W[c,m,k..]``, plus the bias"""
-    x, w = wide(inputs[0]), wide(inputs[1])
+    x, w = wide(image), wide(w)
     window = Window.of(attributes, w.shape[2:])
     group: Any = attributes.get("group", 1)
     batch, spatial = x.shape[0], x.shape[2:]
@@ -102,34 +127,6 @@ def _evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray
         inner[where] += spread.reshape(batch, channels, *spatial)
     kept = (slice(max(a, 0), max(a, 0) + n - a - b) for n, (a, b) in zip(full, cuts, strict=True))
     result = result[(slice(None), slice(None), *kept)]
-    if len(inputs) > 2 and inputs[2] is not None:
-        result = result + wide(inputs[2]).reshape(1, -1, *(1,) * len(spatial))
-    return (narrow(result, inputs[0]),)
-
-
-def _flops(app: Application, outputs: Sequence[Type]) -> float:
-    """A multiply-add for each input element and element of its window."""
-    w = app.types[1]
-    if not isinstance(w, TensorType) or w.shape is None:
-        return 2.0 * count(outputs[0])
-    return 2.0 * count(app.types[0]) * count(TensorType(w.dtype, w.shape[1:]))
-
-
-def _axes(attributes: Attributes) -> ProductAxes:
-    groups: Any = attributes.get("group", 1)
-    return ProductAxes(data=1, inner=0, outer=1, result=1, groups=groups, grouped_inside=False)
-
-
-define(
-    "ConvTranspose",
-    infer=_infer,
-    evaluate=_evaluate,
-    kind=Kind.ANCHOR,
-    flops=_flops,
-    traits=Traits(
-        product=Product(bias=2, slides=True, scatters=True, axes=_axes),
-        affine=(0, 1, 2),
-        vectors=(2,),
-        keeps_whole=True,
-    ),
-)
+    if bias is not None:
+        result = result + wide(bias).reshape(1, -1, *(1,) * len(spatial))
+    return narrow(result, image)

@@ -1,6 +1,5 @@
 """Operators that relabel elements without moving them: the same elements in the same order under another shape."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +7,9 @@ import numpy as np
 from eqsat.ir.extents import differ, floor_divide, product, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
-from eqsat.ir.operator import Application, Evaluate, InferRule, Kind, define, no_flops
+from eqsat.ir.operator import Application, InferRule, Kind, no_flops
 from eqsat.ir.operators.dims import axes_of, axis_of, format_shape, ints, length, unknown_dims
+from eqsat.ir.operators.elementwise import Meaning, defines
 from eqsat.ir.traits import moving
 from eqsat.ir.types import Dim, Shape, TensorType, Type
 
@@ -72,14 +72,14 @@ def _check_size(app: Application, shape: Shape, result: list[Dim], target: list[
     raise app.fail(f"cannot reshape {format_shape(shape)} to {format_shape(target)} ({above} != {below} elements)")
 
 
-def _reshape(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    x, target = inputs[0], ints(inputs[1])
+def _reshape(attributes: Attributes, x: Any, shape: Any) -> Any:
+    target = ints(shape)
     if not attributes.get("allowzero", 0):
         target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
     if -1 in target and x.size == 0:  # numpy cannot divide 0 elements by 0
         known = int(np.prod([d for d in target if d != -1]))
         target = [(0 if known else 1) if d == -1 else d for d in target]
-    return (x.reshape(target),)
+    return x.reshape(target)
 
 
 def squeezed(app: Application, shape: Shape | None, axes: list[int] | None, known: bool) -> Shape | None:
@@ -112,11 +112,8 @@ def _infer_squeeze(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, squeezed(app, x.shape, axes, value is not None or not app.has(1))),)
 
 
-def _squeeze(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    axes = None if len(inputs) < 2 or inputs[1] is None else tuple(ints(inputs[1]))
-    if axes is not None:
-        axes = tuple({axis % inputs[0].ndim for axis in axes})
-    return (np.squeeze(inputs[0], axes),)
+def _squeeze(attributes: Attributes, x: Any, axes: Any = None) -> Any:
+    return np.squeeze(x, None if axes is None else tuple({axis % x.ndim for axis in ints(axes)}))
 
 
 def _infer_unsqueeze(app: Application) -> tuple[Type, ...]:
@@ -133,8 +130,8 @@ def _infer_unsqueeze(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, tuple(1 if i in axes else next(rest) for i in range(rank))),)
 
 
-def _unsqueeze(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
-    return (np.expand_dims(inputs[0], tuple(ints(inputs[1]))),)
+def _unsqueeze(attributes: Attributes, x: Any, axes: Any) -> Any:
+    return np.expand_dims(x, tuple(ints(axes)))
 
 
 def _infer_flatten(app: Application) -> tuple[Type, ...]:
@@ -149,13 +146,12 @@ def _infer_flatten(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (product(x.shape[:axis]), product(x.shape[axis:]))),)
 
 
-def _flatten(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
+def _flatten(attributes: Attributes, x: Any) -> Any:
     """All axes before ``axis`` as one, all others as one."""
-    x = inputs[0]
     axis: Any = attributes.get("axis", 1)
     axis += x.ndim if axis < 0 else 0
     rows = int(np.prod(x.shape[:axis]))
-    return (x.reshape(rows, int(np.prod(x.shape[axis:]))),)
+    return x.reshape(rows, int(np.prod(x.shape[axis:])))
 
 
 def _infer_identity(app: Application) -> tuple[Type, ...]:
@@ -163,13 +159,13 @@ def _infer_identity(app: Application) -> tuple[Type, ...]:
     return (app.tensor(0) if found is None else found,)
 
 
-def _identity(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any]:
-    return (inputs[0],)
+def _identity(attributes: Attributes, x: Any) -> Any:
+    return x
 
 
-def define_view(name: str, infer: InferRule, evaluate: Evaluate, **traits: Any) -> None:
+def define_view(name: str, infer: InferRule, compute: Meaning, **traits: Any) -> None:
     kept = moving(permutes=True, **traits)
-    define(name, infer=infer, evaluate=evaluate, kind=Kind.VIEW, flops=no_flops, bit_exact=True, traits=kept)
+    defines(name, infer=infer, kind=Kind.VIEW, flops=no_flops, bit_exact=True, traits=kept)(compute)
 
 
 define_view("Reshape", _infer_reshape, _reshape, counts=(1,), extents=1)
