@@ -184,16 +184,6 @@ def _viewed(d: Sampler, *, clipped: bool) -> dict[str, Any]:
     return {**found, "shape": fixed(target, "int64"), "view": {"allowzero": 1} if rows == 0 else {}}
 
 
-def _moved(d: Sampler, *, clipped: bool) -> dict[str, Any]:
-    extents = d.extents(3)
-    if d.chance(0.2):
-        extents = (1, 1, extents[-1])
-    vector = extents[1:] if d.chance(0.8) else d.broadcast_of(extents)
-    if d.chance(0.1):  # the sum enlarges the bytes
-        vector = (2, *extents)
-    return {**_bias_sample(d, extents, vector, clipped), "moved": {"perm": d.permutation(max(3, len(vector)))}}
-
-
 equation = Equations(
     __name__,
     source=SOURCE,
@@ -229,5 +219,4 @@ for name, around, clipped in (("bias", "{}", False), ("clipped_bias", "Clip({}, 
         *WHOLE,
         "the sum has the axes of the bytes: q.rank == root.rank",
         worthwhile("the bias is no vector: c.rank >= 2"),
-        sample=partial(_moved, clipped=clipped),
     )
