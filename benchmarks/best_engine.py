@@ -22,9 +22,8 @@ from eqsat.cost.timings import this_machine
 from eqsat.errors import EqsatError
 from eqsat.options import Options
 from eqsat.speed.bench import OURS, RAW
-from eqsat.speed.contest import Contestant, Measured, Protocol
+from eqsat.speed.contest import Contestant, Measured, Protocol, geometric_mean
 from eqsat.speed.engines import INSTALLED_BY, engine_names, race
-from eqsat.speed.statistics import geometric_mean
 
 _HEAD = """# The best engine for each model
 

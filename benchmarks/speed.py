@@ -19,8 +19,7 @@ from benchmarks.kept import add_arguments, measure_all
 from eqsat.errors import EqsatError
 from eqsat.options import Options
 from eqsat.speed.bench import bench_model
-from eqsat.speed.contest import Protocol
-from eqsat.speed.statistics import geometric_mean
+from eqsat.speed.contest import Protocol, geometric_mean
 
 LEVELS = ("disable", "basic", "extended", "all")
 

@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Unpack
 
-from eqsat.comparison.measures import TIME_MODEL, Measures, finite, measure
 from eqsat.comparison.run import Growths, comparison_options
+from eqsat.comparison.table import TIME_MODEL, Measures, finite, measure
 from eqsat.cost.custom import LargeValueModel, WeightedModel
 from eqsat.cost.model import COST_MODELS, CostModel
 from eqsat.cost.target import Target, as_target

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Unpack
 
-from eqsat.comparison.agreement import agreement
-from eqsat.comparison.differences import difference
-from eqsat.comparison.measures import Measures, measure
-from eqsat.comparison.table import Comparison, Row
+from eqsat.comparison.differences import agreement, difference
+from eqsat.comparison.table import Comparison, Measures, Row, measure
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel, Rates
 from eqsat.cost.target import Target, as_target

@@ -1,7 +1,7 @@
 """The measured cost model: what kernels took on a machine, and what others like them will take.
 
 A kernel of one operator costs, in this order: the timing of the very same operator, element types, variant and shapes; the law of
-its family (`eqsat.cost.fit`) times a correction, the timings of the nearest kernels of the family over what the law says of
+its family (`eqsat.cost.families`) times a correction, the timings of the nearest kernels of the family over what the law says of
 them; the law of a coarser family (the operator with any element types, then all operators of its kind); the target's roofline
 and launch. The correction fades out where no kernel of about that size (a factor of four) was timed.
 
@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from eqsat.cost.families import ANY, Family, families_of, features
-from eqsat.cost.fit import MINIMUM, Law, fit_law
+from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law
 from eqsat.cost.model import COST_MODELS, Work, work_of
 from eqsat.cost.plain import plain
 from eqsat.cost.target import Target

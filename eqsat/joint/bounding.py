@@ -11,7 +11,7 @@ from eqsat.bounds.named_problem import ChosenGroup
 from eqsat.extract import Effort
 from eqsat.fusion.templates import Cone
 from eqsat.joint.candidates import Candidate, Candidates
-from eqsat.joint.enodes import needed
+from eqsat.joint.result import needed
 
 _WHOLE_OPERATIONS = 6_000
 """Larger graphs are bounded block by block only, where they can be."""

@@ -17,9 +17,8 @@ from eqsat.extract import DEFAULT_STEPS, Effort, WorkDone
 from eqsat.fusion.covering import Covering
 from eqsat.fusion.partition import launches
 from eqsat.joint.candidates import Candidates
-from eqsat.joint.enodes import choice_of_handles, groups_of, handles_of_choice, original_choice
 from eqsat.joint.improving import Improving
-from eqsat.joint.result import JointSelection
+from eqsat.joint.result import JointSelection, choice_of_handles, groups_of, handles_of_choice, original_choice
 from eqsat.joint.snapshot_graph import SnapshotGraph, graph_of_snapshot
 from eqsat.lower.selection import Selection, Writable, select
 

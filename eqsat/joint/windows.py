@@ -23,8 +23,8 @@ from eqsat.fusion.covering import Covering, repeated
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.merging import kernel_of, kernels_before
 from eqsat.fusion.templates import Cone, Matcher
-from eqsat.ir.order import dependency_order
-from eqsat.joint.enodes import needed
+from eqsat.ir.networks import dependency_order
+from eqsat.joint.result import needed
 
 _NEAR = 2
 """A border between windows is where no fewer values are alive at so many kernels before and behind it."""

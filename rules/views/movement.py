@@ -9,7 +9,7 @@ import numpy as np
 from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations
 from eqsat.ir.operator import Operator, traits_of
-from eqsat.ir.operators.cast import PLAIN
+from eqsat.ir.operators.quantization import PLAIN
 from eqsat.ir.schema_operator import further_inputs, has_one_output
 from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType

@@ -15,9 +15,8 @@ from eqsat.cli import app
 from eqsat.errors import ModelError
 from eqsat.options import Options
 from eqsat.speed.bench import Bench, bench_files, bench_model
-from eqsat.speed.contest import Contestant, Protocol, contest, levels_of
+from eqsat.speed.contest import Contestant, Protocol, contest, geometric_mean, levels_of, ratio_of_medians
 from eqsat.speed.profile import KernelTime, Profile, profiler_seconds
-from eqsat.speed.statistics import geometric_mean, ratio_of_medians
 
 SHORT = Protocol(runs=2, processes=1, threads=1)
 

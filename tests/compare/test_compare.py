@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import eqsat
 from eqsat.cli import app
-from eqsat.comparison.agreement import kendall_tau
+from eqsat.comparison.differences import kendall_tau
 from eqsat.comparison.pareto import non_dominated
 from eqsat.cost.model import Work
 from eqsat.cost.target import Target, load_target

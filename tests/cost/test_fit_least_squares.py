@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from eqsat.cost.fit import _least_squares
+from eqsat.cost.families import _least_squares
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.cost.families import families_of, variant_of
-from eqsat.cost.fit import fit_law
+from eqsat.cost.families import families_of, fit_law, variant_of
 from eqsat.cost.measured import Estimate, MeasuredModel, work_of_timing
 from eqsat.cost.model import Work, find_cost_model
 from eqsat.cost.target import Target, load_target

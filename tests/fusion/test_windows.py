@@ -24,11 +24,11 @@ from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
-from eqsat.ir.order import dependency_order
+from eqsat.ir.networks import dependency_order
 from eqsat.joint import program_of, select_joint
 from eqsat.joint.candidates import Candidates
-from eqsat.joint.enodes import original_choice
 from eqsat.joint.improving import Improving
+from eqsat.joint.result import original_choice
 from eqsat.joint.snapshot_graph import SnapshotGraph, graph_of_snapshot
 from eqsat.joint.windows import Window
 from eqsat.rewrite import select_rules

@@ -14,10 +14,17 @@ from eqsat.frontends.onnx.functions import inline_functions
 from eqsat.frontends.onnx.nodes import RawNode, in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx.reader import Reader, StaleTypes
 from eqsat.frontends.onnx.source import default_opset, read_source, text
-from eqsat.frontends.onnx.stored_types import fill_stored_types
 from eqsat.frontends.onnx.subgraphs import bodies_in, locals_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, read_sparse, read_tensor
-from eqsat.frontends.onnx.types import Symbols, check_dims, fix_dims, name_dims, read_type, symbols_of
+from eqsat.frontends.onnx.types import (
+    Symbols,
+    check_dims,
+    fill_stored_types,
+    fix_dims,
+    name_dims,
+    read_type,
+    symbols_of,
+)
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.devices import METADATA_KEY, spread_to_parts
 from eqsat.ir.graph import Graph

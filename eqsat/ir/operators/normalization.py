@@ -1,4 +1,4 @@
-"""Normalisations: layer, RMS, group, instance and batch."""
+"""Normalisations: layer, RMS, group, instance and batch; Softmax and LogSoftmax, the maximum of the axis taken out first."""
 
 from typing import Any
 
@@ -154,3 +154,37 @@ def _batch(attributes: Attributes, x: Any, scale: Any, bias: Any, mean: Any, var
     factor = wide(scale) / np.sqrt(wide(variance) + data.dtype.type(attributes.get("epsilon", EPSILON)))
     result = (data - _by_channel(mean, x)) * _by_channel(factor, x) + _by_channel(bias, x)
     return narrow(result, x), *extra
+
+
+# --- softmax ---------------------------------------------------------------------------------------------------------
+
+
+_CHANCES = Traits(rows=Rows.ALONG, bounds=(0.0, 1.0), structure="softmax")
+_LOGARITHMS = Traits(rows=Rows.ALONG, structure="log_softmax")
+
+
+def _infer_softmax(app: Application) -> tuple[Type, ...]:
+    x = app.tensor(0)
+    if x.shape is not None:
+        axis_of(app, app.attr("axis", -1), len(x.shape))
+    return (x,)
+
+
+@defines("Softmax", infer=_infer_softmax, kind=Kind.REDUCTION, flops=5, traits=_CHANCES)
+def _softmax(attributes: Attributes, x: Any) -> Any:
+    """``exp(x - max x) / sum exp(x - max x)`` along the axis."""
+    if x.size == 0:
+        return x
+    axis, data = attributes.get("axis", -1), wide(x)
+    e = np.exp(data - data.max(axis=axis, keepdims=True))
+    return narrow(e / e.sum(axis=axis, keepdims=True), x)
+
+
+@defines("LogSoftmax", infer=_infer_softmax, kind=Kind.REDUCTION, flops=6, traits=_LOGARITHMS)
+def _log_softmax(attributes: Attributes, x: Any) -> Any:
+    """``x - max x - log(sum exp(x - max x))`` along the axis."""
+    if x.size == 0:
+        return x
+    axis, data = attributes.get("axis", -1), wide(x)
+    shifted = data - data.max(axis=axis, keepdims=True)
+    return narrow(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)), x)
