@@ -18,11 +18,7 @@ _UNGROUPED = 1_000.0
 
 
 def covering_of(
-    graph: FusionGraph,
-    choice: Mapping[int, int],
-    groups: Sequence[ChosenGroup],
-    target: Target,
-    prices: ConePrices,
+    graph: FusionGraph, choice: Mapping[int, int], groups: Sequence[ChosenGroup], target: Target, prices: ConePrices
 ) -> Covering | None:
     """The program ``choice`` (class -> operation) in these kernels, views between them, and operations of no group as kernels
     of their own; ``None`` if one is no kernel of the target or they are no covering. It has no bound but 0."""

@@ -115,9 +115,7 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
 
     yield Kernels("MatMulInteger", sizes, lambda m, k, n: [data(a, m, k), weight(b, k, n), zero_a, _scale(b)[1]])
     yield Kernels(
-        "MatMulInteger",
-        batches,
-        lambda g, m, k, n: [data(a, 1, g, m, k), data(b, 1, g, k, n), zero_a, _scale(b)[1]],
+        "MatMulInteger", batches, lambda g, m, k, n: [data(a, 1, g, m, k), data(b, 1, g, k, n), zero_a, _scale(b)[1]]
     )
     yield Kernels(
         "QLinearMatMul", sizes, lambda m, k, n: [data(a, m, k), *_scale(a), weight(b, k, n), *_scale(b), *_scale(a)]

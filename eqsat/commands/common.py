@@ -91,8 +91,7 @@ CostName = Annotated[
     ),
 ]
 Numerics = Annotated[
-    str,
-    typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former."),
+    str, typer.Option(help="Weakest class of rewrite allowed: exact, rounding, lsb or lossy; each includes the former.")
 ]
 Form = Annotated[
     str | None,

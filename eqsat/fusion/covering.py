@@ -75,12 +75,7 @@ class Ban:
 
 
 def cover(
-    graph: FusionGraph,
-    pool: Pool,
-    target: Target,
-    *,
-    effort: Effort,
-    incumbents: Sequence[Mapping[int, Cone]] = (),
+    graph: FusionGraph, pool: Pool, target: Target, *, effort: Effort, incumbents: Sequence[Mapping[int, Cone]] = ()
 ) -> Covering:
     """The cheapest covering from the pool that computes no operator twice that the target does not recompute, and no class by
     two different operators.

@@ -14,14 +14,7 @@ from eqsat.ir.operator import Kind
 from eqsat.lower.program import Kernel, Program
 from eqsat.lower.selection import NO_KERNEL
 
-_RANK = {
-    Kind.VIEW: 0,
-    Kind.ELEMENTWISE: 1,
-    Kind.INJECTIVE: 2,
-    Kind.REDUCTION: 3,
-    Kind.ANCHOR: 4,
-    Kind.OPAQUE: 5,
-}
+_RANK = {Kind.VIEW: 0, Kind.ELEMENTWISE: 1, Kind.INJECTIVE: 2, Kind.REDUCTION: 3, Kind.ANCHOR: 4, Kind.OPAQUE: 5}
 
 
 def group_work(

@@ -18,17 +18,7 @@ from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
 from eqsat.ir.nominal import flops_of
-from eqsat.ir.operator import (
-    Application,
-    Evaluate,
-    Expand,
-    Flops,
-    InferRule,
-    Kind,
-    Operator,
-    define,
-    definition_of,
-)
+from eqsat.ir.operator import Application, Evaluate, Expand, Flops, InferRule, Kind, Operator, define, definition_of
 from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import DType, TensorType, Type, tensor_type
 

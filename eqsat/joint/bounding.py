@@ -77,12 +77,7 @@ class Bounding:
                 _MOST_SHARE if alone else how.share
             )  # a second attempt would be cut short, too
             relaxed = relaxed_bound(
-                *self._problem,
-                effort=part,
-                kernels=_kernels_of(best),
-                attempts=attempts,
-                cutoff=cost,
-                coarse=alone,
+                *self._problem, effort=part, kernels=_kernels_of(best), attempts=attempts, cutoff=cost, coarse=alone
             )
             if relaxed is not None:
                 self._take(relaxed.bound, relaxed.operations, relaxed.groups)

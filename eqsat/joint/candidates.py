@@ -33,14 +33,7 @@ class Candidate:
 class Candidates:
     """``best``: the cheapest program so far. ``effort``: for all of it."""
 
-    def __init__(
-        self,
-        graph: FusionGraph,
-        target: Target,
-        model: CostModel,
-        *,
-        effort: Effort,
-    ) -> None:
+    def __init__(self, graph: FusionGraph, target: Target, model: CostModel, *, effort: Effort) -> None:
         self.graph = graph
         self.target = target
         self.model = model

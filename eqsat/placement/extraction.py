@@ -41,12 +41,7 @@ def extract_placed(
 
 
 def _extract(
-    saturated: Saturated,
-    annotated: Annotated,
-    machine: Machine,
-    model: CostModel,
-    effort: Effort,
-    writable: Writable,
+    saturated: Saturated, annotated: Annotated, machine: Machine, model: CostModel, effort: Effort, writable: Writable
 ) -> Extraction:
     start = time.perf_counter()
     encoding, snapshot = saturated.encoding, saturated.snapshot

@@ -147,11 +147,7 @@ class Placing:
             handles = {c: self._enodes[n] for c, n in relaxed.choice.items()}
             candidates = [original, *(self._placed(handles, d) for d in self._machine.names)]
             cost, best = min(((_cost(problem, c), i) for i, c in enumerate(candidates)), default=(math.inf, 0))
-            result = extract(
-                problem,
-                effort=effort,
-                incumbent=candidates[best] if cost < math.inf else None,
-            )
+            result = extract(problem, effort=effort, incumbent=candidates[best] if cost < math.inf else None)
         except ExtractionError:
             raise OptionError(self._obstacle()) from None
         return self._placement(result, _cost(problem, original), relaxed.lower_bound)

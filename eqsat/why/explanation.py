@@ -84,12 +84,7 @@ class Explanation:
 
 @takes_options(AllOptions)
 def explain(
-    source: Any,
-    *,
-    rule: str = "",
-    near: str = "",
-    progress: Progress | None = None,
-    **options: Unpack[AllOptions],
+    source: Any, *, rule: str = "", near: str = "", progress: Progress | None = None, **options: Unpack[AllOptions]
 ) -> Explanation:
     """Optimises ``source`` without verification and explains what the rules did.
 

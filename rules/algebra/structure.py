@@ -65,7 +65,5 @@ dropout = Equations(
 dropout("remove_dropout", "Dropout(x, *r, *t, **n) == x", _inference)
 dropout("remove_dropout_with_mask", "Dropout(x, *r, *t, outputs=2, **n)[0] == x", _inference)
 dropout(
-    "replace_dropout_mask",
-    "Dropout(x, *r, *t, outputs=2, **n)[1] == ConstantOfShape(Shape(x), value=true)",
-    _inference,
+    "replace_dropout_mask", "Dropout(x, *r, *t, outputs=2, **n)[1] == ConstantOfShape(Shape(x), value=true)", _inference
 )

@@ -52,12 +52,7 @@ equation(
     *SUMMED,
     worthwhile("not the other way round: w.handle <= v.handle"),
 )
-equation(
-    "add_constant_factors_beside_bias",
-    "(x @ w + c) + x @ v == x @ (w + v) + c",
-    *SUMMED,
-    constant("c"),
-)
+equation("add_constant_factors_beside_bias", "(x @ w + c) + x @ v == x @ (w + v) + c", *SUMMED, constant("c"))
 equation("merge_adapter_into_weights", "x @ w + (x @ a) @ b == x @ (w + a @ b)", *ADAPTED)
 equation(
     "merge_adapter_into_weights_beside_bias",

@@ -16,15 +16,7 @@ from eqsat.equations import Equations, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
-from eqsat.rules.linear.alignment import (
-    finite_product,
-    finite_sum,
-    largest,
-    lies_along,
-    limit,
-    reshaped,
-    spread,
-)
+from eqsat.rules.linear.alignment import finite_product, finite_sum, largest, lies_along, limit, reshaped, spread
 from eqsat.rules.terms import add, int64s, matmul, mul
 from eqsat.samples import Drawing, Instance, Sampler
 

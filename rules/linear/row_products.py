@@ -23,12 +23,7 @@ def _flattened(d: Sampler) -> dict[str, Any]:
     if d.chance(0.1):
         w, result, c = w[:, 0], list(x.shape[:-1]), d.floats(())
     shapes = {"s": fixed([rows, inner], "int64"), "t": fixed(result, "int64")}
-    return {
-        "x": x,
-        "w": d.either(w),
-        "c": d.either(c),
-        **shapes,
-    }
+    return {"x": x, "w": d.either(w), "c": d.either(c), **shapes}
 
 
 equation = Equations(

@@ -163,12 +163,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
     )
 
 
-_state(
-    "multiply_integers_and_add",
-    "multiply_integers_and_rows_of_bias",
-    "(product := A(a) @ W(w)) + bias",
-    "0",
-)
+_state("multiply_integers_and_add", "multiply_integers_and_rows_of_bias", "(product := A(a) @ W(w)) + bias", "0")
 _state(
     "multiply_integers_with_bias",
     "multiply_integers_with_rows_of_bias",

@@ -65,11 +65,7 @@ equation = Equations(
     shorthands=shorthands,
     functions=integer_bounds.functions | named(terms, units, in_units, point_of, rescaled, biased),
 )
-_channels = (
-    *OPERANDS,
-    ONE_LEFT_SCALE,
-    "the scales are those of the channels: along(right, w, sw, None, 0)",
-)
+_channels = (*OPERANDS, ONE_LEFT_SCALE, "the scales are those of the channels: along(right, w, sw, None, 0)")
 _ONE_POINT = "one zero point of the weights: zw is None or zw.low == zw.high"
 equation(
     "convolve_integers",

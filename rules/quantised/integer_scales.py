@@ -22,11 +22,7 @@ def ordinary(low: float, high: float) -> bool:
 
 
 equation = Equations(
-    __name__,
-    source="(q - z) * s * c",
-    exactness=Exactness.ROUNDING,
-    shorthands=shorthands,
-    functions=pairs.functions,
+    __name__, source="(q - z) * s * c", exactness=Exactness.ROUNDING, shorthands=shorthands, functions=pairs.functions
 )
 equation(
     "fold_factor_into_dequantize",

@@ -246,10 +246,7 @@ _scales = (
     "the scale varies over one axis at most: len(varying(s)) <= 1",
 )
 equation(
-    "recognise_dequantize",
-    "Cast(q, **cast) * s == dequantized(q, s)",
-    worthwhile("bytes: q.dtype in BYTES"),
-    *_scales,
+    "recognise_dequantize", "Cast(q, **cast) * s == dequantized(q, s)", worthwhile("bytes: q.dtype in BYTES"), *_scales
 )
 equation(
     "dequantize_accumulator",

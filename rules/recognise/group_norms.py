@@ -60,9 +60,7 @@ def _images(d: Sampler) -> dict[str, Any]:
     found: dict[str, Any] = {"t": fixed(there, "int64"), "u": fixed(back, "int64")}
     found |= {SYMBOLIC: [n]} if d.chance(0.3) else {}
     ones = np.ones(grouped[2], np.float32)
-    found |= {
-        "one": fixed(ones if d.chance(0.85) else d.floats(ones.shape)),
-    }
+    found |= {"one": fixed(ones if d.chance(0.85) else d.floats(ones.shape))}
     epsilon = {"epsilon": d.choose((1e-5, 0.5))}
     found |= {
         "i": epsilon,

@@ -34,9 +34,7 @@ def column(x: Ref) -> Literal:
 
 
 equation = Equations(
-    __name__,
-    exactness=Exactness.ROUNDING,
-    functions={f.__name__: f for f in (int64s, last_axes, full, column)},
+    __name__, exactness=Exactness.ROUNDING, functions={f.__name__: f for f in (int64s, last_axes, full, column)}
 )
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 SHIFTED = "(x - ReduceMax(x, int64s([i]), keepdims=1))"
@@ -45,13 +43,7 @@ for op, name, right in (
     ("Softmax", "softmax", f"Exp({SHIFTED}) / {SUM}"),
     ("LogSoftmax", "log_softmax", f"{SHIFTED} - Log({SUM})"),
 ):
-    equation(
-        f"spell_out_{name}",
-        f"{op}(x, axis=i, **n) == {right}",
-        WIDE,
-        source=f"ONNX {op}",
-        legalizes=op,
-    )
+    equation(f"spell_out_{name}", f"{op}(x, axis=i, **n) == {right}", WIDE, source=f"ONNX {op}", legalizes=op)
 
 
 def over_root(value: str) -> str:

@@ -185,12 +185,7 @@ for name, left in (
     ("divide_product_before_gain", "(x * g) / Sqrt(y)"),
 ):
     equation(
-        name,
-        f"{left} == (x / Sqrt(y)) * g",
-        constant("g"),
-        varies("y"),
-        FLOAT32,
-        source="associativity over the reals",
+        name, f"{left} == (x / Sqrt(y)) * g", constant("g"), varies("y"), FLOAT32, source="associativity over the reals"
     )
 
 

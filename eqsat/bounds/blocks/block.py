@@ -166,12 +166,7 @@ def toll_of(block: Block, target: Target, rates: Rates) -> float:
 
 
 def _least_read(
-    block: Block,
-    target: Target,
-    rates: Rates,
-    light: Sequence[int],
-    toll: float,
-    accepts: frozenset[str] | None = None,
+    block: Block, target: Target, rates: Rates, light: Sequence[int], toll: float, accepts: frozenset[str] | None = None
 ) -> float:
     """Least bytes that a kernel reads for computing the target by one of ``light``, infinite if none can. ``accepts``: labels of
     the operators that it may hold, if given."""

@@ -48,10 +48,7 @@ class Separated:
 
 
 def separated(
-    graph: FusionGraph,
-    target: Target,
-    repeated: frozenset[int] = frozenset(),
-    undivided: frozenset[int] = frozenset(),
+    graph: FusionGraph, target: Target, repeated: frozenset[int] = frozenset(), undivided: frozenset[int] = frozenset()
 ) -> Separated | None:
     """The separators of a graph, ``None`` if it has none, all of them outside of ``undivided``.
 

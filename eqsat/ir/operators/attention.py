@@ -8,14 +8,7 @@ import numpy as np
 from eqsat.ir.extents import add, quotient
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.dims import (
-    broadcast,
-    common_dtype,
-    count,
-    format_shape,
-    same_dim,
-    unknown_dims,
-)
+from eqsat.ir.operators.dims import broadcast, common_dtype, count, format_shape, same_dim, unknown_dims
 from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, DType, Shape, TensorType, Type

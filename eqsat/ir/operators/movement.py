@@ -9,16 +9,7 @@ from eqsat.ir.extents import multiply, quotient, total
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, InferRule, Kind, no_flops
-from eqsat.ir.operators.dims import (
-    axis_of,
-    broadcast,
-    common_dtype,
-    format_shape,
-    ints,
-    listed,
-    same_dim,
-    unknown_dims,
-)
+from eqsat.ir.operators.dims import axis_of, broadcast, common_dtype, format_shape, ints, listed, same_dim, unknown_dims
 from eqsat.ir.operators.elementwise import Meaning, defines
 from eqsat.ir.traits import EVERY, Traits, moving
 from eqsat.ir.types import Shape, TensorType, Type
