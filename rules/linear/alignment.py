@@ -70,11 +70,6 @@ def regrouped_shape(
     return (*whole, *full[-2:]), (*found, *full[-2:])
 
 
-def along(vector: Ref, elements: int, rank: int, axis: int) -> Term:
-    """``vector`` of ``elements`` elements, shaped to broadcast along ``axis`` of a value of ``rank`` axes."""
-    return reshaped(vector, [elements if i == axis else 1 for i in range(rank)])
-
-
 def lined_up(value: Ref) -> Term:
     """The elements of ``value`` along one axis; a scalar stays one."""
     return value if value.rank <= 1 else reshaped(value, (math.prod(value.static_shape),))

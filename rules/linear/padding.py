@@ -13,7 +13,7 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, Hint, Match, Ref
+from eqsat.rewrite import Hint, Match, Ref
 
 
 def covers_data(attributes: Mapping[str, Any]) -> bool:
@@ -21,9 +21,6 @@ def covers_data(attributes: Mapping[str, Any]) -> bool:
     kernel = attributes["kernel_shape"]
     plain = all(d == 1 for d in attributes.get("dilations", ()))
     return plain and all(p < k for p, k in zip(attributes.get("pads", ()), (*kernel, *kernel), strict=False))
-
-
-narrow_border = Condition("every window covers data", lambda m: covers_data(m.window.attributes))
 
 
 def borders(pads: Ref, axes: Ref | None, rank: int) -> list[int]:

@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal, variables
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.parallel.products import split_last
 from eqsat.rules.quantised import integer_bounds
@@ -34,9 +34,6 @@ from eqsat.samples import Drawing, Sampler, fixed
 SOURCE = (
     "Jacob et al. 2017, Quantization and training of neural networks for efficient integer-arithmetic-only inference"
 )
-a, w, sa, sw, za, zw = variables("a w sa sw za? zw?")
-left = apply("DequantizeLinear", a, sa, za).named("left")
-right = apply("DequantizeLinear", w, sw, zw).named("right")
 
 
 def points(zw: Ref | None, w: Ref, sw: Ref) -> Term:
