@@ -16,7 +16,7 @@ from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
-from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
+from eqsat.extract import Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
 from eqsat.extract.problem import evaluate_choice
 from eqsat.ir.nominal import nominal
 from eqsat.ir.operator import split_key
@@ -80,25 +80,9 @@ class _Rows:
         return len(self.owner) - 1
 
 
-def place(
-    encoding: Encoding,
-    snapshot: Snapshot,
-    annotated: Annotated,
-    machine: Machine,
-    model: CostModel,
-    *,
-    effort: Effort | None = None,
-    writable: Writable = lambda op, types: True,
-) -> Placement:
-    """The cheapest choice of e-nodes and devices in the snapshot of ``annotated.graph``, never dearer than the original.
-
-    ``writable`` is as in `eqsat.lower.selection.select`. Raises `OptionError` if a value cannot be computed where it must be.
-    """
-    return Placing(encoding, snapshot, annotated, machine, model, writable).best(effort or Effort(DEFAULT_STEPS))
-
-
 class Placing:
-    """The extraction problem of one e-graph and machine: its best answer, and what certain answers cost."""
+    """The extraction problem of one e-graph and machine: its best answer, and what certain answers cost. ``writable`` is as in
+    `eqsat.lower.selection.select`."""
 
     def __init__(
         self,
@@ -139,7 +123,10 @@ class Placing:
         self._index()
 
     def best(self, effort: Effort) -> Placement:
-        """The cheapest placement, as `place`."""
+        """The cheapest choice of e-nodes and devices in the snapshot of the annotated graph, never dearer than the original.
+
+        Raises `OptionError` if a value cannot be computed where it must be.
+        """
         problem, roots = self._problem, self._roots
         original = self._placed(self._original(), self._machine.host)
         try:

@@ -14,10 +14,11 @@ from eqsat.cost.target import Target, load_target
 from eqsat.egraph.encode import encode
 from eqsat.egraph.snapshot import take_snapshot
 from eqsat.errors import OptionError
+from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.ir.build import GraphBuilder
 from eqsat.placement.annotate import annotate
 from eqsat.placement.machine import Link, Machine
-from eqsat.placement.problem import place
+from eqsat.placement.problem import Placing
 
 OPERATORS = {"Neg": 1, "Exp": 1, "Abs": 1, "Add": 2, "Sub": 2, "Mul": 2, "Div": 2}
 
@@ -124,7 +125,8 @@ def solved(instance: Instance) -> float:
         for other in names[1:]:
             encoding.egraph.union(encoding.handles[names[0]], encoding.handles[other], "same")
     snapshot = take_snapshot(encoding.egraph)
-    found = place(encoding, snapshot, annotated, instance.machine, instance.model)
+    placing = Placing(encoding, snapshot, annotated, instance.machine, instance.model, lambda op, types: True)
+    found = placing.best(Effort(DEFAULT_STEPS))
     assert found.cost == pytest.approx(found.lower_bound)
     assert found.cost <= found.cost_before + 1e-9
     return found.cost
