@@ -70,6 +70,7 @@ def test_one_query_over_stored_keys_is_one_attention_a_layer_by_time(
     for report in (fixed, eqsat.optimize(path, verify=False, assume=numbers).report):
         assert report.operators_after["Attention"] == 2
         assert "Softmax" not in report.operators_after
+        assert report.stop_reason == "saturated"
 
 
 def _session(model: bytes, level: ort.GraphOptimizationLevel) -> ort.InferenceSession:

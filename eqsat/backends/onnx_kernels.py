@@ -17,7 +17,7 @@ from eqsat.errors import OutputError
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.networks import dependency_order
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import UNKNOWN, DType, Type
 
 KERNEL_DOMAIN = "eqsat.kernel"

@@ -10,8 +10,8 @@ from eqsat.fusion.covering import Covering, repeated
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.merging import kernel_of, kernels_before
 from eqsat.fusion.templates import Cone, Matcher
-from eqsat.ir.networks import dependency_order
 from eqsat.ir.operators.recenter import RECENTER
+from eqsat.ir.order import dependency_order
 
 _UNGROUPED = 1_000.0
 """Cost of an operation that is in no group, where one in a group costs 1."""

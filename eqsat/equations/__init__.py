@@ -133,8 +133,9 @@ def _rule(
     if twice:
         raise text.error(left, f"{twice[0]!r} is a function, too: give one of the two another name")
     asked = [condition_in_words(text, side.bound, c) if isinstance(c, str) else c for c in where]
-    equation = f"{text.as_written(left)} == {text.as_written(right)}"
-    introduced = next(iter(sorted(domains_of(right) - domains_of(left))), "")
+    old, new = map(text.as_written, (left, right))
+    equation = f"{old} == {new}"
+    introduced = next(iter(sorted(domains_of(new) - domains_of(old))), "")
     stated = {**stated, "domain": stated["domain"] or introduced}
     return Rule(
         name=text.rule,

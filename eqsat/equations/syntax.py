@@ -1,9 +1,9 @@
 """What both sides of an equation are written with: operators, numbers, names, and errors that say where."""
 
 import ast
-import copy
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import CodeType
@@ -77,12 +77,12 @@ class Text:
         """The left (0) or right (1) side with its shorthands written out; attributes given to one are added to what it means."""
         if not self._shorthands:
             return e
-        forms = [(self.parsed(short), self.parsed(full[side])) for short, full in self._shorthands.items()]
-        return _InFull({_called(short): (short, full) for short, full in forms}).visit(copy.deepcopy(e))
+        meanings = {short.partition("(")[0]: (short, full[side]) for short, full in self._shorthands.items()}
+        return _InFull(self, meanings).visit(self.parsed(f"({self.as_written(e)})"))
 
     def as_written(self, side: ast.expr) -> str:
         """The part of the text that a side is."""
-        return ast.get_source_segment(self.text, side) or ast.unparse(side)
+        return self.text.encode()[side.col_offset : side.end_col_offset].decode()
 
     def application(self, e: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]]:
         """Key of the operator that an expression applies, operands, attributes."""
@@ -119,14 +119,13 @@ class Text:
         """The number that an expression without variables is; ``None`` for any other."""
         if self.is_about(e):
             e = e.args[0]
-        names = {n.id for n in ast.walk(e) if isinstance(n, ast.Name)}
-        if names - NUMBERS.keys() or isinstance(e, ast.Starred):
-            return None
-        found = self.value(e)
+        found = self.value(e) if _has_no_variables(e) else None
         return found if isinstance(found, (int, float)) else None
 
     def value(self, e: ast.expr) -> Any:
         """The value of an expression of numbers, strings and tuples."""
+        if isinstance(e, ast.Constant):
+            return e.value
         try:
             return eval(self.compiled(e), {"__builtins__": {}, **self.functions})
         except Exception as error:
@@ -144,39 +143,53 @@ def _called(e: ast.expr) -> str:
     return e.func.id if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) else ""
 
 
-_NOTHING: Mapping[str, ast.expr] = {}
+def _has_no_variables(e: ast.expr) -> bool:
+    """Whether an expression is one of numbers alone."""
+    match e:
+        case ast.Name(name):
+            return name in NUMBERS
+        case ast.Call(function, args):
+            return _has_no_variables(function) and all(map(_has_no_variables, args))
+        case ast.BinOp(left, _, right):
+            return _has_no_variables(left) and _has_no_variables(right)
+        case ast.UnaryOp(_, operand):
+            return _has_no_variables(operand)
+    return isinstance(e, ast.Constant)
 
 
 class _InFull(ast.NodeTransformer):
-    """Puts what shorthands mean in their place."""
+    """Puts what shorthands mean, each given as two texts, in their place."""
 
-    def __init__(
-        self, meanings: Mapping[str, tuple[ast.expr, ast.expr]], bound: Mapping[str, ast.expr] = _NOTHING
-    ) -> None:
-        self._meanings, self._bound = meanings, bound
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._bound.get(node.id, node)
+    def __init__(self, text: Text, meanings: Mapping[str, tuple[str, str]]) -> None:
+        self._text, self._meanings = text, meanings
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        short, meaning = self._meanings.get(_called(node), (node, node))
-        if meaning is node or not isinstance(short, ast.Call):
+        if _called(node) not in self._meanings:
             return node
+        short, meaning = map(self._text.parsed, self._meanings[_called(node)])
+        assert isinstance(short, ast.Call)
+        assert isinstance(meaning, ast.Call)
         bound = {p.id: a for p, a in zip(short.args, node.args, strict=True) if isinstance(p, ast.Name)}
-        found = _InFull({}, bound).visit(copy.deepcopy(meaning))
+        found = _Bound(bound).visit(meaning)
         found.keywords += node.keywords
         return found
 
 
-def domains_of(side: ast.expr) -> set[str]:
-    """Domains of the operators that one side names, but for our own and the default one."""
-    called = {
-        ast.unparse(c.func).rpartition(".")[0]
-        for c in ast.walk(side)
-        if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute)
-    }
-    return {d for d in called - {"", "eqsat"} if any(key.startswith(f"{d}::") for key in defined_operators())}
+class _Bound(ast.NodeTransformer):
+    """Puts expressions in the place of names."""
+
+    def __init__(self, bound: Mapping[str, ast.expr]) -> None:
+        self._bound = bound
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._bound.get(node.id, node)
+
+
+def domains_of(side: str) -> set[str]:
+    """Domains of the operators that the text of one side names, but for our own and the default one."""
+    called = set(re.findall(r"([\w.]+)\.\w+\(", side))
+    return {d for d in called - {"eqsat"} if any(key.startswith(f"{d}::") for key in defined_operators())}
 
 
 def stored(value: Any) -> Any:

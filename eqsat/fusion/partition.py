@@ -18,8 +18,8 @@ from eqsat.fusion.program_graph import ProgramGraph, graph_of_program
 from eqsat.fusion.slices import with_slices
 from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.networks import dependency_order
 from eqsat.ir.operator import Kind
+from eqsat.ir.order import dependency_order
 from eqsat.lower.program import Kernel, Program
 
 FUSION_METHODS = ("tvm", "optimal")

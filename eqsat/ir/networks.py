@@ -1,9 +1,8 @@
-"""Graphs as `networkx` sees them, for its algorithms and drawings; topological order with a preference."""
+"""Graphs as `networkx` sees them, for its algorithms and drawings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eqsat.ir.graph import Graph
@@ -69,22 +68,3 @@ def _add_edge(network: nx.MultiDiGraph[Any], graph: Graph, value: str, a: Hashab
     size = sized.bytes if isinstance(sized, TensorType) else None
     type = str(graph.type_of(value))
     network.add_edge(a, b, key=(value, position), value=value, position=position, type=type, bytes=size or 0)
-
-
-# --- order -----------------------------------------------------------------------------------------------------------
-
-
-def dependency_order(before: Mapping[int, Collection[int]], key: Callable[[int], Any] = int) -> list[int]:
-    """The keys of ``before``, each after those that it maps to; among those that are ready the one of least ``key`` first.
-
-    What is on a cycle, or behind one, is left out.
-    """
-    import networkx as nx  # takes a fifth of a second
-
-    graph = nx.DiGraph((other, item) for item, needed in before.items() for other in needed)
-    graph.add_nodes_from(before)
-    order: list[int] = []
-    with suppress(nx.NetworkXUnfeasible):  # raised behind the last that can be ordered
-        for item in nx.lexicographical_topological_sort(graph, lambda item: (key(item), item)):
-            order.append(item)
-    return order

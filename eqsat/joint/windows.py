@@ -23,7 +23,7 @@ from eqsat.fusion.covering import Covering, repeated
 from eqsat.fusion.graph import FusionGraph
 from eqsat.fusion.merging import kernel_of, kernels_before
 from eqsat.fusion.templates import Cone, Matcher
-from eqsat.ir.networks import dependency_order
+from eqsat.ir.order import dependency_order
 from eqsat.joint.result import needed
 
 _NEAR = 2

@@ -13,8 +13,8 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.networks import dependency_order
 from eqsat.ir.operator import Kind, kind_of
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import Type
 from eqsat.lower.materialize import Materializer
 from eqsat.lower.program import Kernel, Program

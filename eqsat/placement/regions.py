@@ -14,9 +14,9 @@ from eqsat.fusion import fuse_with_plan, method_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.networks import dependency_order
 from eqsat.ir.nominal import nominal
 from eqsat.ir.operators.devices import DEVICE_COPY
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Kernel, Program
 from eqsat.placement.machine import Machine, copy_price

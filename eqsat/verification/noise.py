@@ -18,7 +18,6 @@ import math
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from zlib import crc32
 
 import numpy as np
 
@@ -40,6 +39,8 @@ NOISE_RUNS = 2
 
 _POOL = 1 << 18
 _SLACK = 4096
+_STRETCHES = 16
+"""Different stretches of the pool that values of one shape get."""
 _BITS = {DType.DOUBLE: 52, DType.FLOAT: 23, DType.FLOAT16: 10, DType.BFLOAT16: 7}
 
 
@@ -70,6 +71,14 @@ class NoisyGraph:
             moved = np.where(draw < self.tie_rate / 2, -1.0, np.where(draw > 1 - self.tie_rate / 2, 1.0, 0.0))
             feeds[_TIES] = (quanta * moved).astype(np.float32)
         return feeds
+
+
+def rounded_again(array: np.ndarray, seed: int = 0) -> np.ndarray:
+    """A float array with the noise of its own rounding alone: what any run with noise does to it at least."""
+    dtype = DType.of(array.dtype)
+    unit = np.random.default_rng([seed, 0x6E6F6973]).uniform(-1.0, 1.0, min(array.size, _POOL))
+    with np.errstate(all="ignore"):
+        return array * np.resize(1.0 + MARGIN[dtype] * ulp(dtype) * unit, array.shape).astype(array.dtype)
 
 
 _TIES = "noise:ties"
@@ -164,6 +173,7 @@ class _Writer:
         self.nodes: list[Node] = []
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, Constant] = {}
+        self._sites = 0
 
     def scale(self, source: str, target: str, value: str) -> None:
         """``target = source * (1 + noise)``."""
@@ -188,19 +198,24 @@ class _Writer:
         self.nodes.append(Node("Cast", (clipped,), (target,), Attributes({"to": int(dtype)})))
 
     def _stretch(self, source: str, value: str, dtype: DType | None) -> str:
-        """The name of a noise tensor that fits ``source``: a different stretch of the pool for each value.
+        """The name of a noise tensor that fits ``source``: one of a few stretches of the pool, so that neighbours differ.
 
         It has the shape of the value, or that of its last dimensions if the value has more elements than the pool.
         """
         pool, kind = (_TIES, DType.FLOAT) if dtype is None else (_pool_name(dtype), dtype)
-        start = crc32(value.encode()) % _SLACK
+        start = self._sites % _STRETCHES * (_SLACK // _STRETCHES)
+        self._sites += 1
         first = self._constant(f"noise:{start}", np.array([start], np.int64))
         known = self._trailing_shape(value)
         if known is not None:
+            noise = f"{pool}:{start}:{known}"
+            if noise in self.types:
+                return noise
             size = math.prod(known)
             last = self._constant(f"noise:{start + size}", np.array([start + size], np.int64))
             shape = self._constant(f"noise:shape:{known}", np.array(known, np.int64))
         else:
+            noise = f"{value}:noise"
             shape = self._op("Shape", (source,), f"{value}:shape", DType.INT64)
             one = self._constant("noise:1", np.array([1], np.int64))
             size = self._op("Size", (source,), f"{value}:size", DType.INT64)
@@ -210,8 +225,8 @@ class _Writer:
             blocks = self._op("Div", (count, length), f"{value}:blocks", DType.INT64)
             repeats = self._op("Add", (blocks, one), f"{value}:repeats", DType.INT64)
             pool = self._op("Tile", (pool, repeats), f"{value}:tiled", kind)
-        cut = self._op("Slice", (pool, first, last), f"{value}:cut", kind)
-        return self._op("Reshape", (cut, shape), f"{value}:noise", kind, allowzero=1)  # an extent may be 0
+        cut = self._op("Slice", (pool, first, last), f"{noise}:cut", kind)
+        return self._op("Reshape", (cut, shape), noise, kind, allowzero=1)  # an extent may be 0
 
     def _trailing_shape(self, value: str) -> tuple[int, ...] | None:
         """The longest run of last dimensions that the pool covers; ``None`` if even the last one is not known to be."""

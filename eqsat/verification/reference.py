@@ -54,9 +54,9 @@ class Reference:
         if allowed > Exactness.EXACT and _refuses(judged) and not self._full:
             judged = self._judge_by_another(trial, found, exactness, allowed) or judged
         while allowed > Exactness.EXACT and _refuses(judged):
-            if not self._observe(allowed, trial):
-                break
             judged = _judge(self._of(allowed, trial), found, exactness)
+            if not _refuses(judged) or not self._observe(allowed, trial):
+                break
         return judged
 
     def _judge_by_another(

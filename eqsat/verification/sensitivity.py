@@ -7,6 +7,7 @@ quantised one amplifies a single flipped rounding through all its layers, and it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from eqsat.errors import EqsatError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.verification.compare import Yardstick
-from eqsat.verification.noise import NOISE_RUNS, NoisyGraph, add_noise
+from eqsat.verification.noise import NOISE_RUNS, NoisyGraph, add_noise, rounded_again
 from eqsat.verification.pieces import Run, in_interpreter_of, session_of
-from eqsat.verification.values import whole_numbers
+from eqsat.verification.values import copied, rounded_floats, whole_numbers
 
 
 class Sensitivity:
@@ -35,15 +36,32 @@ class Sensitivity:
         self.noise_runs = noise_runs
         self.notes: list[str] = []
         self._whole = whole_numbers(original)
-        self._noisy: NoisyGraph | None = None
-        self._run: Run | None = None
-        if exactness > Exactness.EXACT:
-            self._noisy = add_noise(original, exactness, self._whole)
-            if self._noisy.sites:
-                try:
-                    self._run = session_of(self._noisy.graph, round_halves=round_halves).run
-                except ModelError:
-                    self._run = in_interpreter_of(self._noisy.graph)
+        self._round_halves = round_halves
+
+    @cached_property
+    def _noisy(self) -> NoisyGraph | None:
+        return None if self.exactness is Exactness.EXACT else add_noise(self.original, self.exactness, self._whole)
+
+    @cached_property
+    def _run(self) -> Run | None:
+        if self._noisy is None or not self._noisy.sites:
+            return None
+        try:
+            return session_of(self._noisy.graph, round_halves=self._round_halves).run
+        except ModelError:
+            return in_interpreter_of(self._noisy.graph)
+
+    @cached_property
+    def _rounded(self) -> frozenset[str]:
+        """Outputs that are rounded, or copies of what is."""
+        if self.exactness is Exactness.EXACT:
+            return frozenset()
+        found = set(rounded_floats(self.original, self._whole))
+        for node in self.original.nodes:
+            sources = copied(node)
+            if sources and all(v in found for i, v in enumerate(node.inputs) if i in sources):
+                found.update(node.outputs)
+        return frozenset(found.intersection(self.original.outputs))
 
     def yardsticks(
         self, feeds: Mapping[str, np.ndarray], reference: Mapping[str, Any], seed: int = 0
@@ -55,11 +73,14 @@ class Sensitivity:
         return found
 
     def without_noise(self, reference: Mapping[str, Any]) -> dict[str, Yardstick]:
-        """The same before any run with noise."""
-        return {
+        """The same before any run with noise: with that of the outputs' own roundings alone."""
+        found = {
             name: Yardstick(value, whole=name in self._whole, quanta=self._quanta(value))
             for name, value in reference.items()
         }
+        for name in self._rounded & found.keys():
+            found[name].observe(rounded_again(reference[name]))
+        return found
 
     def observe(
         self, yardsticks: Mapping[str, Yardstick], feeds: Mapping[str, np.ndarray], seed: int, run: int

@@ -147,7 +147,8 @@ def _users_of_expanded(view: GroupView) -> Iterator[Match]:
         if x is None or x.is_constant or x.handle == expand.handle:
             continue
         for op, node, inputs in view.users(expand):
-            if op in operators_with(is_elementwise):
+            # Where the operator changes nothing, its result is the Expand: that would sink again and again, without end.
+            if op in operators_with(is_elementwise) and node.handle != expand.handle:
                 operands = tuple(x if i is not None and i.handle == expand.handle else i for i in inputs)
                 others = [i for i in inputs if i is None or i.handle != expand.handle]
                 bound = {"x": x, "shape": shape, "expand": expand, "op": op, "operands": operands, "others": others}

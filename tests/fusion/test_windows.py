@@ -24,7 +24,7 @@ from eqsat.fusion.templates import Cone, Matcher
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
-from eqsat.ir.networks import dependency_order
+from eqsat.ir.order import dependency_order
 from eqsat.joint import program_of, select_joint
 from eqsat.joint.candidates import Candidates
 from eqsat.joint.improving import Improving

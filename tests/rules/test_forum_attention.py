@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,17 @@ def forum_graph(sizes: Sizes, start: str) -> Graph:
     return b.finish({"y": b.op("Reshape", y, ints(rows, width))})
 
 
+@cache
+def optimized(sizes: Sizes, start: str) -> eqsat.Result:
+    return eqsat.optimize(forum_graph(sizes, start), target="tensorrt-like", verify=False)
+
+
 @pytest.mark.parametrize("sizes", [SMALL, POSTED], ids=["small", "posted"])
 @pytest.mark.parametrize("start", STARTS)
 def test_forum_graph_is_one_attention_kernel(start: str, sizes: Sizes) -> None:
     """Split, mask and all: the kernel before it is the product of the projections, or what dequantises their accumulators."""
-    graph = forum_graph(sizes, start)
-    result = eqsat.optimize(graph, target="tensorrt-like", verify=False)
-    assert len(graph.nodes) >= 50
+    result = optimized(sizes, start)
+    assert len(forum_graph(sizes, start).nodes) >= 50
     assert result.report.recognized == {"quantized_attention": 1}
     # Whether the product writes its parts, or the attention reads them out of the whole, costs the same.
     kernels = [k.template.removesuffix("-split") for k in result.program.kernels if k.template != "view"]
@@ -90,16 +95,15 @@ def test_forum_graph_is_one_attention_kernel(start: str, sizes: Sizes) -> None:
 
 def test_kernel_before_the_attention_dequantises_and_adds_the_bias() -> None:
     """An epilogue of the product, where that is in the graph; TensorRT documents none of it in front of its attention."""
-    result = eqsat.optimize(forum_graph(SMALL, "accumulators"), target="tensorrt-like", verify=False)
+    result = optimized(SMALL, "accumulators")
     first = next(k for k in result.program.kernels if k.template == "pointwise")
     nodes = result.program.graph.nodes
     assert [nodes[i].op for i in first.nodes] == ["DequantizeLinear", "Add"]
 
 
-@pytest.mark.parametrize("sizes", [SMALL, POSTED], ids=["small", "posted"])
-def test_all_that_was_posted_is_one_kernel_where_queries_keys_and_values_have_a_prologue(sizes: Sizes) -> None:
+def test_all_that_was_posted_is_one_kernel_where_queries_keys_and_values_have_a_prologue() -> None:
     """All 51 operators, from the cast of the accumulators to the result in rows: dequantisation and bias are in the kernel."""
-    graph = forum_graph(sizes, "accumulators")
+    graph = forum_graph(POSTED, "accumulators")
     result = eqsat.optimize(graph, target="tensorrt-like-rownorm", verify=False)
     assert len(graph.nodes) >= 51
     assert [k.template for k in result.program.kernels if k.template != "view"] == ["attention-operator-prologue"]
@@ -115,8 +119,7 @@ def test_forum_graph_without_templates() -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_integers_of_the_forum_graph_are_the_same(start: str) -> None:
-    graph = forum_graph(SMALL, start)
-    result = eqsat.optimize(graph, target="tensorrt-like", verify=False)
+    graph, result = forum_graph(SMALL, start), optimized(SMALL, start)
     rng = np.random.default_rng(5)
     feeds: dict[str, Any] = {"input_mask": np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]], np.int32)}
     if start == "product":

@@ -9,7 +9,7 @@ from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
-from eqsat.ir.networks import dependency_order
+from eqsat.ir.order import dependency_order
 from eqsat.ir.types import DType
 
 FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, TENSORS, GRAPHS, SPARSE = range(1, 12)
