@@ -101,7 +101,8 @@ class GroupRule:
     ``find`` finds matches in the e-graph, ``build`` makes the right side of one for which the conditions hold. Without ``find``,
     ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions. ``forms``: terms of which
     random instances are drawn where there is no ``sample`` (`eqsat.equations.form`). ``structure``: what users ask for that the
-    matches look like; reports say why one is none.
+    matches look like; reports say why one is none. ``raises``: where the two sides have different extents the left one has no
+    value, the operator refuses its operands.
     """
 
     name: str
@@ -120,6 +121,7 @@ class GroupRule:
     find: Finder | None = None
     forms: tuple[Rule, ...] = ()
     structure: str = ""
+    raises: bool = False
 
     def merges(
         self,
@@ -205,6 +207,7 @@ def group_rule(
     forms: Sequence[Rule] = (),
     domain: str = "",
     structure: str = "",
+    raises: bool = False,
 ) -> Callable[[Callable[[Any], Any]], GroupRule]:
     """Registers a rule over groups of nodes (N-way merging).
 
@@ -216,7 +219,8 @@ def group_rule(
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
         stated = (exactness, family or family_of(build.__module__), source, equation, doc, tuple(where), sample, domain)
-        return register(GroupRule(name, build, *stated, find=find, forms=tuple(forms), structure=structure))
+        more = {"forms": tuple(forms), "structure": structure, "raises": raises}
+        return register(GroupRule(name, build, *stated, find=find, **more))
 
     return decorate
 

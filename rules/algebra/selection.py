@@ -17,7 +17,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
-from eqsat.rules.views.extents import listed
+from eqsat.rules.views.extents import repeated
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
@@ -55,7 +55,7 @@ equation(
 
 def expanded(x: Ref, like: Ref) -> Term:
     """``x`` in the shape that broadcasting gives."""
-    return x if x.shape == like.shape else apply("Expand", x, listed(like.shape, x))
+    return repeated(x, x.shape, like.shape, x)
 
 
 def _mostly_true(d: Sampler) -> Instance:
