@@ -186,11 +186,10 @@ def _scaled_places(view: GroupView) -> Iterator[Match]:
     counted = _counted_floats(view) if expanded else {}
     truths = [node for node, _ in complete_nodes(view, "Cast") if node.type.dtype is DType.BOOL] if counted else []
     for node, x in expanded if truths else ():
-        for op, inputs in view.spellings(x):
-            for a, c in permutations(inputs) if op == "Mul" else ():
-                for places in counted.get(a.handle, ()) if a is not None and c is not None else ():
-                    for b in truths:
-                        yield Match({"a": a, "c": c, "b": b, "places": places}, node)
+        products = (inputs for op, inputs in view.spellings(x) if op == "Mul" and None not in inputs)
+        for a, c in (pair for inputs in products for pair in permutations(inputs)):
+            for places in counted.get(a.handle, ()) if a is not None else ():
+                yield from (Match({"a": a, "c": c, "b": b, "places": places}, node) for b in truths)
 
 
 def counted_shape(a: Ref, c: Ref, result: Ref) -> tuple[Dim, ...] | None:
