@@ -30,7 +30,8 @@ class Rule:
     that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
     spells out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the
     rule only runs where programs may not use them. ``unverified``: registered without the check by random instantiation;
-    reports say so. ``attributes``: those of matched nodes that have names of their own in a match.
+    reports say so. ``attributes``: those of matched nodes that have names of their own in a match. ``structure``: what users ask
+    for that the left side is; reports say why one is none.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Rule:
     outside: str = ""
     unverified: bool = False
     attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf])
+    structure: str = ""
 
 
 class GroupView(Protocol):

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Unpack
 
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.nearest import Miss, NearestMiss
 from eqsat.errors import OptionError
 from eqsat.growth import Progress
 from eqsat.options import AllOptions, takes_options
 from eqsat.pipeline import Result, optimize
 from eqsat.rewrite import AnyRule, GroupRule, find_rule
 from eqsat.why.groups import group_at
-from eqsat.why.nearest import Miss, NearestMiss
 from eqsat.why.places import Places
 
 _NEAREST = 5

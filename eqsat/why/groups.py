@@ -6,9 +6,9 @@ from collections import Counter
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import view_of
+from eqsat.egraph.nearest import Miss
 from eqsat.egraph.unfused import Recorder, attempts
 from eqsat.rewrite import GroupRule, Unmet
-from eqsat.why.nearest import Miss
 from eqsat.why.places import Places
 
 

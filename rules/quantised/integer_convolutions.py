@@ -95,4 +95,5 @@ equation(
     _ONE_POINT,
     *sums("terms(w)"),
     exactness=Exactness.ROUNDING,
+    structure="product on integers",
 )
