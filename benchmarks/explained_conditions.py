@@ -33,6 +33,7 @@ UNDEFINED: frozenset[tuple[str, str]] = frozenset(
         ("transpose_heads_before_bias", "no blocks"),
         ("transpose_heads_before_clipped_bias", "no blocks"),
         ("view_instead_of_gathering_flat", "the view is one axis of all elements"),
+        ("cut_instead_of_gathering_first", "were there too few, that would show"),
     }
 )
 """Where the condition fails the operator is not defined: the reference evaluator has one answer, kernels have others."""

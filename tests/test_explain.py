@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from eqsat.backends.onnx_file import save_onnx
 from eqsat.cli import app
+from eqsat.egraph.nearest import Miss
 from eqsat.errors import OptionError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.why import Explanation, explain
-from eqsat.why.nearest import Miss
 
 RNG = np.random.default_rng(0)
 

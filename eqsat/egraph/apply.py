@@ -116,7 +116,7 @@ class RuleApplier:
         view.refresh()
         looks = {rule.name: Look(view, rule.conditions, partial(self._count, rule.name)) for rule in rules}
         found = [
-            (rule.name, ref, term, look)
+            (rule, ref, term, look)
             for rule, look in zip(rules, looks.values(), strict=True)
             for ref, term in rule.merges(
                 look, partial(self._count, rule.name), self._found.setdefault(rule.name, set())
@@ -125,11 +125,12 @@ class RuleApplier:
         self.work["built"] += len(found)
         self._looks.update(looks)
         changed = False
-        for name, ref, term, look in found:
+        for rule, ref, term, look in found:
+            name = rule.name
             handle = egraph.add_term(term, name)
             if egraph.find(handle) == egraph.find(ref.handle):
                 continue
-            if not self._may_merge(name, ref.handle, handle):
+            if not self._may_merge(name, ref.handle, handle, raises=rule.raises):
                 continue
             left = ref.handle if ref.enode < 0 else ref.enode
             if egraph.union(left, handle, name, premises_of(egraph, look, left, term)):
@@ -138,8 +139,8 @@ class RuleApplier:
                 changed = True
         return changed
 
-    def _may_merge(self, name: str, left: int, right: int) -> bool:
-        """Whether the right side provably has the extents of the left, for all values of the symbols.
+    def _may_merge(self, name: str, left: int, right: int, *, raises: bool = False) -> bool:
+        """Whether the right side provably has the extents of the left, for all values of the symbols for which that has a value.
 
         Raises `RuleError` where all are known and differ: the rule is wrong.
         """
@@ -148,7 +149,7 @@ class RuleApplier:
             return True
         if a.is_static and b.is_static:
             raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
-        if may_differ(a, b):
+        if not raises and may_differ(a, b):
             self._count(name, Unmet("an extent may differ: a symbol may be 1"))
             return False
         return True

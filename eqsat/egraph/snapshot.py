@@ -109,4 +109,33 @@ def take_snapshot(egraph: EGraph) -> Snapshot:
                 distinct.append(SnapshotNode(handle, kept, node))
         classes[cls] = tuple(distinct)
     constants = frozenset(egraph.find(c) for c in egraph.known.constant_classes())
-    return Snapshot(egraph, classes, constants)
+    return Snapshot(egraph, _extents_read_early(egraph, classes, constants), constants)
+
+
+_EARLY = 2
+"""Operators between the inputs and a value that is computed before others."""
+
+
+def _extents_read_early(
+    egraph: EGraph, classes: dict[int, tuple[SnapshotNode, ...]], constants: frozenset[int]
+) -> dict[int, tuple[SnapshotNode, ...]]:
+    """Lists of extents without the spellings that read them of values in the middle, where others read them of inputs, or of
+    what is computed first. A list that all layers read would else make one circle of them. The oldest spelling stays: it is that
+    of the original program."""
+    lists = {cls for cls in classes if cls not in constants and egraph.list_of(cls) is not None}
+    early = {*constants, *map(egraph.find, egraph.inputs())}
+    for _ in range(_EARLY if lists else 0):
+        early |= {
+            cls for cls, items in classes.items() if any(i.children and early.issuperset(i.children) for i in items)
+        }
+    known = set(constants)
+
+    def reads_early(item: SnapshotNode) -> bool:
+        return (early if item.node.op in ("Shape", "Size") else known).issuperset(item.children)
+
+    waiting = sorted(lists)
+    while found := [cls for cls in waiting if any(map(reads_early, classes[cls]))]:
+        known.update(found)
+        waiting = [cls for cls in waiting if cls not in known]
+    chosen = {cls: (classes[cls][0], *filter(reads_early, classes[cls][1:])) for cls in lists & known}
+    return {cls: chosen.get(cls, items) for cls, items in classes.items()}

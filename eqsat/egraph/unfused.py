@@ -1,19 +1,24 @@
-"""Why what a program still computes step by step is no structure: what group rules found in the saturated e-graph, and which of
-their conditions failed there."""
+"""Why what a program still computes step by step is no structure: what rules found in the saturated e-graph, and which of their
+conditions failed there."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import Inputs, view_of
+from eqsat.egraph.nearest import NearestMiss, terms_of
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import AnyRule, Condition, GroupRule, GroupView, Match, Ref, Unmet
+from eqsat.rewrite import AnyRule, Condition, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable
 
 T = TypeVar("T")
+
+NORM, INTEGERS = "norm", "product on integers"
+"""What rules with a pattern say that their left side is (`eqsat.rewrite.Rule.structure`)."""
 
 _DEPTH = 6
 """Operators between a softmax and the product that reads what it gives, at most."""
@@ -80,22 +85,78 @@ def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, int, str
 
 
 def why_unfused(egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int]) -> dict[str, dict[str, int]]:
-    """Structure -> why a softmax of the program is none -> how many of them.
+    """Structure -> why what is left of one in the program is none -> how many of them. ``chosen``: e-nodes of the program.
 
-    ``chosen``: e-nodes of the program. Only attention begins with something that is left behind where it is not recognised.
+    A softmax is what is left of attention, a root of a norm, and a product that reads dequantised values of one on integers.
     """
-    left = [h for h in sorted(chosen) if egraph.nodes[h].key == "Softmax"]
+    left = [h for h in sorted(chosen) if not egraph.is_constant(h)]
+    products = [h for h in left if any(_is_dequantised(egraph, cls) for cls in _factors(egraph, h).values())]
+    found = {
+        "attention": _why_no_attention(egraph, rules, [h for h in left if egraph.nodes[h].key == "Softmax"]),
+        NORM: _conditions_failed(egraph, rules, NORM, [h for h in left if egraph.nodes[h].key == "Sqrt"]),
+        INTEGERS: [*_conditions_failed(egraph, rules, INTEGERS, products), *_half_quantised(egraph, products)],
+    }
+    counts = {structure: dict(Counter(reasons)) for structure, reasons in found.items()}
+    return {structure: reasons for structure, reasons in counts.items() if reasons}
+
+
+def _why_no_attention(egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int]) -> list[str]:
     structures = [r for r in rules if isinstance(r, GroupRule) and r.structure == "attention" and r.find is not None]
-    if not left or not structures:
-        return {}
+    if not softmaxes or not structures:
+        return []
     told: dict[int, str] = {}
     for rule in structures:
         told |= _reasons(egraph, rule)
-    counts: dict[str, int] = {}
-    for handle in left:
-        reason = _reason_of(egraph, handle, told)
-        counts[reason] = counts.get(reason, 0) + 1
-    return {"attention": counts}
+    return [_reason_of(egraph, handle, told) for handle in softmaxes]
+
+
+class _Types:
+    """E-classes by their types alone: equal reasons of several layers are one."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self._egraph = egraph
+
+    def describe(self, handle: int) -> str:
+        return str(self._egraph.full_type_of(handle))
+
+    def operators(self, handle: int) -> str:
+        return self._egraph.nodes[self._egraph.members(handle)[0]].key
+
+    def facts(self, ref: Ref | None) -> str:
+        """Nothing of single numbers."""
+        return "" if ref is None or ref.type.size == 1 else self.describe(ref.handle)
+
+
+def _conditions_failed(
+    egraph: EGraph, rules: Sequence[AnyRule], structure: str, handles: Sequence[int]
+) -> Iterator[str]:
+    """Where the left side of a rule for the structure is there with one of ``handles`` in it: the condition that fails."""
+    named = [r for r in rules if isinstance(r, Rule) and r.structure == structure] if handles else []
+    variables = {term.name for rule in named for term in terms_of(rule.pattern) if isinstance(term, Variable)}
+    search = NearestMiss(egraph, _Types(egraph))
+    for handle in handles if named else ():
+        miss = max((search.at(rule, handle) for rule in named), key=lambda m: m.rank)
+        if miss.outcome == "condition":
+            values = ", ".join(f"{name} {text}" for name, text in miss.values.items() if text and name in variables)
+            yield f"{miss.reason.removeprefix('condition ')} ({values})"
+
+
+def _half_quantised(egraph: EGraph, products: Sequence[int]) -> Iterator[str]:
+    """Of products with one operand that is dequantised: which one is not."""
+    for handle in products:
+        key = egraph.nodes[handle].key
+        missing = [(what, cls) for what, cls in _factors(egraph, handle).items() if not _is_dequantised(egraph, cls)]
+        yield from (f"{what} {egraph.full_type_of(cls)} of {key} are not quantised" for what, cls in missing)
+
+
+def _factors(egraph: EGraph, handle: int) -> dict[str, int]:
+    product = traits_of(egraph.nodes[handle].key).product
+    children = egraph.canonical_children(handle)
+    return {} if product is None else {"data": children[product.data], "weights": children[product.weights]}
+
+
+def _is_dequantised(egraph: EGraph, cls: int) -> bool:
+    return any(egraph.nodes[h].key == "DequantizeLinear" for h in egraph.members(cls))
 
 
 def _reasons(egraph: EGraph, rule: GroupRule) -> dict[int, str]:

@@ -54,6 +54,7 @@ def equation(
     domain: str = "",
     legalizes: str = "",
     outside: str = "",
+    structure: str = "",
     functions: Functions | None = None,
     shorthands: Shorthands | None = None,
     read_by: str = "",
@@ -74,6 +75,7 @@ def equation(
         "sample": sample,
         "domain": domain,
         "outside": outside,
+        "structure": structure,
     }
     shipped = family != "user"
     there = Text(name, text, functions or {}, shorthands, is_shipped=shipped)

@@ -30,7 +30,8 @@ class Rule:
     that the right side introduces; the rule only runs where programs may use them. ``legalizes``: the operator that the rule
     spells out; it only runs where the target has no kernel for that. ``outside``: a domain with operators that do better; the
     rule only runs where programs may not use them. ``unverified``: registered without the check by random instantiation;
-    reports say so. ``attributes``: those of matched nodes that have names of their own in a match.
+    reports say so. ``attributes``: those of matched nodes that have names of their own in a match. ``structure``: what users ask
+    for that the left side is; reports say why one is none.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Rule:
     outside: str = ""
     unverified: bool = False
     attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf])
+    structure: str = ""
 
 
 class GroupView(Protocol):
@@ -101,7 +103,8 @@ class GroupRule:
     ``find`` finds matches in the e-graph, ``build`` makes the right side of one for which the conditions hold. Without ``find``,
     ``build`` yields pairs (existing value, term that equals it) itself, and there are no conditions. ``forms``: terms of which
     random instances are drawn where there is no ``sample`` (`eqsat.equations.form`). ``structure``: what users ask for that the
-    matches look like; reports say why one is none.
+    matches look like; reports say why one is none. ``raises``: where the two sides have different extents the left one has no
+    value, the operator refuses its operands.
     """
 
     name: str
@@ -120,6 +123,7 @@ class GroupRule:
     find: Finder | None = None
     forms: tuple[Rule, ...] = ()
     structure: str = ""
+    raises: bool = False
 
     def merges(
         self,
@@ -205,6 +209,7 @@ def group_rule(
     forms: Sequence[Rule] = (),
     domain: str = "",
     structure: str = "",
+    raises: bool = False,
 ) -> Callable[[Callable[[Any], Any]], GroupRule]:
     """Registers a rule over groups of nodes (N-way merging).
 
@@ -216,7 +221,8 @@ def group_rule(
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
         stated = (exactness, family or family_of(build.__module__), source, equation, doc, tuple(where), sample, domain)
-        return register(GroupRule(name, build, *stated, find=find, forms=tuple(forms), structure=structure))
+        more = {"forms": tuple(forms), "structure": structure, "raises": raises}
+        return register(GroupRule(name, build, *stated, find=find, **more))
 
     return decorate
 

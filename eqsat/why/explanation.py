@@ -8,13 +8,13 @@ from typing import Any, Unpack
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.group_view import view_of
+from eqsat.egraph.nearest import Miss, NearestMiss
 from eqsat.egraph.unfused import Recorder, attempts
 from eqsat.errors import OptionError
 from eqsat.growth import Progress
 from eqsat.options import AllOptions, takes_options
 from eqsat.pipeline import Result, optimize
 from eqsat.rewrite import AnyRule, GroupRule, Unmet, find_rule
-from eqsat.why.nearest import Miss, NearestMiss
 from eqsat.why.places import Places
 
 _NEAREST = 5

@@ -15,7 +15,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
-from eqsat.rules.views.extents import listed
+from eqsat.rules.views.extents import repeated
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
@@ -53,7 +53,7 @@ equation(
 
 def expanded(x: Ref, like: Ref) -> Term:
     """``x`` in the shape that broadcasting gives."""
-    return x if x.shape == like.shape else apply("Expand", x, listed(like.shape, x))
+    return repeated(x, x.shape, like.shape, x)
 
 
 def _mostly_true(d: Sampler) -> Instance:

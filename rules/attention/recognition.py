@@ -17,7 +17,7 @@ from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask, ad
 from eqsat.rules.attention.reading import Probabilities, Reader, Scores, Step
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
 from eqsat.rules.terms import complete_nodes, int64s
-from eqsat.rules.views.extents import listed, viewed
+from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples.attention import draw_attention
 
 FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
@@ -118,9 +118,7 @@ def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim, know
     full = (1,) * (4 - len(shape)) + shape
     if len(shape) != 4:
         term = apply("Unsqueeze", term, int64s(range(4 - len(shape))))
-    if full[-2:] != (queries, keys):
-        term = apply("Expand", term, listed((*full[:-2], queries, keys), known))
-    return term
+    return repeated(term, full, (*full[:-2], queries, keys), known)
 
 
 class _Factors:

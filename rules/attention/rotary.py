@@ -26,7 +26,7 @@ from eqsat.rules.attention.rotary_reading import (
     whole_features,
 )
 from eqsat.rules.terms import by_class, complete_nodes, int64s
-from eqsat.rules.views.extents import listed, viewed
+from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
@@ -176,7 +176,7 @@ def _table(half: Term, factor: Ref, x: Ref, axis: int) -> Term:
     places = (full[0], full[axis], int(x.shape[3]) // 2)
     term = viewed(half, _halved(factor.shape), places, factor)
     whole = (x.shape[0], x.shape[axis], places[2])
-    return term if places == whole else apply("Expand", term, listed(whole, factor))
+    return repeated(term, places, whole, factor)
 
 
 @group_rule(

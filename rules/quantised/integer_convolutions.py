@@ -89,4 +89,5 @@ equation(
     _ONE_POINT,
     *sums("terms(w)"),
     exactness=Exactness.ROUNDING,
+    structure="product on integers",
 )

@@ -86,6 +86,7 @@ equation(
     "the left scales are those of the rows: along(left, a, sa, None, -2)",
     "one zero point on the left: za is None or za.low == za.high",
     exactness=Exactness.ROUNDING,
+    structure="product on integers",
 )
 
 # --- several products of one input

@@ -138,6 +138,7 @@ equation(
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
     sample=spelled,
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
+    structure="norm",
 )
 equation(
     "scale_rms_normalization",

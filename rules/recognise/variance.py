@@ -48,4 +48,5 @@ equation(
     "the means are taken over the last axes: reduces_last(r, a, x) > 0",
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
     sample=spelled,
+    structure="norm",
 )

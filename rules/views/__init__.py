@@ -1,8 +1,9 @@
-"""What moves elements and computes nothing. All of it is exact.
+"""What moves elements and computes nothing. All of it is exact, but places counted in floats.
 
     Reshape(Reshape(x, a), b) == Reshape(x, b)                    one normal form              `reshapes`
     Shape(f(x)) == Shape(input)                                    extents by their symbols      `extents`
     GatherND(x, all places in order) == x                         look-ups that move nothing   `indices`
+    And(place <= place, m) == Trilu(m)                            what is compared by place    `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
     f(Transpose(x, p)) == Transpose(f(x), p)                      f elementwise                `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`

@@ -5,6 +5,7 @@ equal (`eqsat.ir.extents`), so each is spelled once, in terms of what the progra
 what computed them from elsewhere is dead.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from eqsat.conditions import worthwhile
@@ -14,9 +15,9 @@ from eqsat.ir import extents
 from eqsat.ir.extents import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, shared
 from eqsat.rules.terms import add, int64s, mul
-from eqsat.samples import Drawing, Instance, Sampler
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def listed(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> Term:
@@ -42,14 +43,21 @@ def _longest_run(dims: Sequence[Dim], known: Ref, more: Sequence[Ref] = ()) -> t
     """How many of the first extents some input, or one of ``more``, has side by side, and these."""
     best, found = 0, None
     for value in (*(Ref(handle, known.values) for handle in known.values.inputs()), *more):
-        shape = _shape_of(value)
-        for start in range(len(shape)):
-            run = 0
-            while start + run < len(shape) and run < len(dims) and shape[start + run] == dims[run]:
-                run += 1
-            if run > best:
-                best, found = run, apply("Shape", value, start=start, end=start + run)
+        run, start = _run_of(dims, value)
+        if run > best:
+            best, found = run, apply("Shape", value, start=start, end=start + run)
     return best, found
+
+
+def _run_of(dims: Sequence[Dim], value: Ref) -> tuple[int, int]:
+    """How many of the first extents a value has side by side, and from which axis on."""
+    shape = _shape_of(value)
+    runs = [0] * len(shape)
+    for start in range(len(shape)):
+        pairs = zip(shape[start:], dims, strict=False)
+        runs[start] = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    longest = max(runs, default=0)
+    return longest, runs.index(longest) if longest else 0
 
 
 def _shape_of(value: Ref) -> tuple[Dim, ...]:
@@ -110,6 +118,19 @@ def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) 
     return apply("Reshape", term, listed(target, known), allowzero=1)
 
 
+def repeated(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) -> Term:
+    """``term``, which has ``shape``, repeated along the axes where that is 1 and ``target`` is not; ``known`` as in `viewed`.
+
+    The other extents are listed as 1, which is known, and where only leading axes stay they are not listed.
+    """
+    if tuple(shape) == tuple(target):
+        return term
+    added = len(target) - len(shape)
+    wanted = [d if d != g else 1 for d, g in zip(target, (1,) * added + tuple(shape), strict=True)]
+    kept = 0 if added else next(i for i, d in enumerate(wanted) if d != 1)
+    return apply("Expand", term, listed(wanted[kept:], known))
+
+
 def _ones_between(few: Sequence[Dim], many: Sequence[Dim]) -> list[int] | None:
     """The axes of ``many`` that are 1 and not in ``few``, which has all others."""
     axes: list[int] = []
@@ -150,9 +171,9 @@ def _takes_windows(op: Operator) -> bool:
     return op.traits.spatial or (op.traits.product is not None and op.traits.product.slides)
 
 
-def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
-    """What tells an operator extents, each value once; and with the values whose extents windows leave of those of the inputs."""
-    windows = tuple(node for op in operators_with(_takes_windows) for node, _ in view.nodes(op))
+@shared
+def _lists(view: GroupView) -> tuple[Ref, ...]:
+    """What tells an operator extents, each value once."""
     read = (
         inputs[i]
         for op in operators_with(_reads_extents)
@@ -160,7 +181,13 @@ def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
         for i in traits_of(op).counts
         if i < len(inputs)
     )
-    for x in {x.handle: x for x in read if x is not None}.values():
+    return tuple({x.handle: x for x in read if x is not None}.values())
+
+
+def _lists_that_are_read(view: GroupView) -> Iterator[Match]:
+    """What tells an operator extents; and with the values whose extents windows leave of those of the inputs."""
+    windows = tuple(node for op in operators_with(_takes_windows) for node, _ in view.nodes(op))
+    for x in _lists(view):
         yield Match({"x": x, "windows": ()}, x)
         if windows:
             yield Match({"x": x, "windows": windows}, x)
@@ -192,3 +219,74 @@ def read_extents_from_inputs(m: Match) -> Term:
     """
     term = listed(m.x.dims, m.x, m.windows)
     return term if m.x.rank else apply("Squeeze", term)
+
+
+def _draw_near(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, columns, depth = d.extents(3, ones=0)
+    at = drawing.value(d.integers((rows, columns), "int64", 0, 3), {rows, columns})
+    near = drawing.op("Gather", drawing.value(fixed(d.floats((4, depth)))), at)
+    start = d.integer(0, 1)
+    known = drawing.op("Shape", drawing.op("Relu", near) if d.chance() else at, start=start, end=2)
+    numbers = drawing.builder.constant([depth if d.chance(0.8) else 1], "int64")
+    whole = drawing.op("Concat", known, numbers, axis=0)
+    return drawing.finish(whole, drawing.op("Expand", drawing.value(d.floats((1,))), whole), near)
+
+
+_NEAR = 2
+"""Operators between an input and a value that is at hand before anything else is computed."""
+
+
+def _near(view: GroupView, inputs: Sequence[Ref]) -> list[Ref]:
+    """Values that a few operators on their way make of inputs of the program, and of constants."""
+    found = {x.handle: x for x in inputs}
+    level = list(inputs)
+    for _ in range(_NEAR):
+        users = [user for x in level for user in view.users(x)]
+        level = [
+            node
+            for _, node, operands in users
+            if node.handle not in found
+            and len(_shape_of(node)) > 1
+            and all(y is None or y.is_constant or y.handle in found for y in operands)
+        ]
+        found |= {x.handle: x for x in level}
+    return list(found.values())[len(inputs) :]
+
+
+def _lists_of_near_values(view: GroupView) -> Iterator[Match]:
+    lists = [x for x in _lists(view) if not x.is_constant and _symbolic(x)]
+    near = _near(view, [Ref(h, lists[0].values) for h in lists[0].values.inputs()]) if lists else ()
+    for x in lists:
+        for value in near:
+            yield Match({"x": x, "near": value}, x)
+
+
+def _symbolic(x: Ref) -> bool:
+    """Whether a list of several extents is known, though not all are numbers."""
+    try:
+        return x.rank == 1 and len(x.dims) > 1 and any(isinstance(d, str) for d in x.dims)
+    except Unmet:
+        return False
+
+
+def has_side_by_side(dims: Sequence[Dim], value: Ref, known: Ref) -> bool:
+    """Whether a value has all of the extents side by side, and no input has."""
+    return _longest_run(dims, known)[0] < len(dims) == _run_of(dims, value)[0]
+
+
+@group_rule(
+    find=_lists_of_near_values,
+    where=stated(
+        "x near",
+        "the extents are some of the value: has_side_by_side(x.dims, near, x)",
+        functions=named(has_side_by_side),
+    ),
+    exactness=Exactness.EXACT,
+    source="ONNX Shape",
+    sample=_draw_near,
+)
+def read_extents_from_near_value(m: Match) -> Term:
+    """``Concat(Shape(input), numbers) == Shape(x)`` for a value at hand before others: rows that are looked up."""
+    _, start = _run_of(m.x.dims, m.near)
+    return apply("Shape", m.near, start=start, end=start + len(m.x.dims))

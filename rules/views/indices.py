@@ -18,7 +18,7 @@ from eqsat.ir.extents import Dim, add, at_least, multiply, product
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import complete_nodes, int64s
-from eqsat.rules.views.extents import listed, viewed
+from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "ONNX Gather, GatherND and Range"
@@ -109,12 +109,12 @@ class Indices:
             y = self.of(inputs[1], depth)
             if x is None or y is None:
                 return None
-            a, b = (p.moved(_aligned(v.shape, value.shape)) for p, v in ((x, inputs[0]), (y, inputs[1])))
+            a, b = (p.moved(aligned(v.shape, value.shape)) for p, v in ((x, inputs[0]), (y, inputs[1])))
             return _sum(a, b) if op == "Add" else _multiple(a, b)
         if x is None:
             return None
         if op == "Expand":
-            return x.moved(_aligned(inputs[0].shape, value.shape))
+            return x.moved(aligned(inputs[0].shape, value.shape))
         if op == "Cast":
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
         kept = _kept(inputs[0].shape, value.shape) if op in operators_with(_views) else None
@@ -147,7 +147,7 @@ def _multiple(a: Places, b: Places) -> Places | None:
     return None
 
 
-def _aligned(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
+def aligned(shape: Sequence[Dim], result: Sequence[Dim]) -> dict[int, int]:
     """Where the axes of an operand are in what it broadcasts to; an axis of one place has only place 0."""
     shift = len(result) - len(shape)
     return {i: i + shift for i, d in enumerate(shape) if d != 1 and d == result[i + shift]}
@@ -180,7 +180,7 @@ def _placed(x: Ref, axes: Sequence[int], shape: Sequence[Dim], counts: Mapping[D
         term = apply("Reshape", first, listed(target, x), allowzero=1)
     else:
         term = viewed(x, x.shape, target, x)
-    return term if target == list(shape) else apply("Expand", term, listed(shape, x))
+    return repeated(term, target, shape, x)
 
 
 def axes_walked(x: Ref, places: Sequence[Places | None], result: Ref) -> list[int]:

@@ -2,15 +2,25 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.operator import operator
 from eqsat.rewrite import PROJECTION, Apply, Match, Ref, Rule, Term, Unmet, Variable
-from eqsat.why.places import Places
 
 _STEPS = 20_000
 """E-nodes that one search looks at before it is content with what it has."""
+
+
+class Names(Protocol):
+    """What e-classes are called."""
+
+    def describe(self, handle: int) -> str: ...
+
+    def operators(self, handle: int) -> str: ...
+
+    def facts(self, ref: Ref | None) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class _State:
 class NearestMiss:
     """Searches one saturated e-graph for the nearest miss of a rule."""
 
-    def __init__(self, egraph: EGraph, places: Places) -> None:
+    def __init__(self, egraph: EGraph, places: Names) -> None:
         self._egraph = egraph
         self._places = places
 
@@ -137,7 +147,7 @@ class NearestMiss:
             for term, handle in state.nodes
             if term.name
         }
-        for term in _terms(rule.pattern):
+        for term in terms_of(rule.pattern):
             if isinstance(term, Variable) and term.name in state.variables:
                 cls = state.variables[term.name]
                 refs[term.name] = None if cls is None else self._egraph.ref(cls)
@@ -150,7 +160,7 @@ class NearestMiss:
 class _Search:
     """All matches of a pattern at one e-class, and the deepest partial one on the way."""
 
-    def __init__(self, egraph: EGraph, places: Places, through: int) -> None:
+    def __init__(self, egraph: EGraph, places: Names, through: int) -> None:
         self._egraph = egraph
         self._places = places
         self._through = through
@@ -238,14 +248,15 @@ class _Search:
             self.matched, self.reason, self.state = matched, reason, state
 
 
-def _terms(term: Term) -> Iterator[Term]:
+def terms_of(term: Term) -> Iterator[Term]:
+    """A term and all that it is made of."""
     yield term
     for arg in term.args if isinstance(term, Apply) else ():
-        yield from _terms(arg)
+        yield from terms_of(arg)
 
 
 def _size(pattern: Apply) -> int:
-    return sum(isinstance(t, Apply) and t.op != PROJECTION for t in _terms(pattern))
+    return sum(isinstance(t, Apply) and t.op != PROJECTION for t in terms_of(pattern))
 
 
 def _depth(term: Term) -> int:

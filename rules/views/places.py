@@ -1,0 +1,232 @@
+"""Places along an axis: causal masks, the first elements of a value, and positions as numbers.
+
+Exporters compare the place of each key with that of each query. Such a grid is a triangle, and what is masked by it, too, is the
+triangle of that. Neither that nor the first elements of a value have to be told by counting, which with symbolic extents is done
+at run time; and where places are numbers to compute with, for every row of a batch, adding up ones counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+import numpy as np
+
+from eqsat.conditions import worthwhile
+from eqsat.equations import named, stated
+from eqsat.exactness import Exactness
+from eqsat.ir.extents import Dim, multiply, subtract
+from eqsat.ir.graph import NO_ATTRIBUTES
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.types import DType
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.terms import by_class, complete_nodes, int64s, mul
+from eqsat.rules.views.extents import listed, repeated, viewed
+from eqsat.rules.views.indices import Indices, Places, aligned
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+
+def _orders(op: Operator) -> bool:
+    return op.traits.orders
+
+
+def triangle(op: str, a: Places, b: Places, rank: int) -> tuple[bool, Dim] | None:
+    """Whether two values that count compare as an upper triangle, and its diagonal; ``None`` where it is no triangle."""
+    if rank < 2:
+        return None
+    strides = [subtract(a.strides.get(i, 0), b.strides.get(i, 0)) for i in range(rank)]
+    if any(strides[:-2]) or strides[-2:] not in ([-1, 1], [1, -1]):
+        return None
+    less, equal = (bool(evaluate_operator(op, NO_ATTRIBUTES, [np.int64(0), np.int64(n)])[0]) for n in (1, 0))
+    bound = 0 if equal else -1 if less else 1  # of the difference between them
+    forward = strides[-1] == 1
+    return less != forward, multiply(subtract(bound, subtract(a.start, b.start)), 1 if forward else -1)
+
+
+def _draw_mask(d: Sampler) -> Instance:
+    drawing = Drawing()
+    batch, queries, keys = d.extents(3, ones=0.1)
+    shape = (batch, 1, queries if d.chance(0.3) else 1, keys)
+    m = drawing.value(d.booleans(shape if d.chance(0.8) else shape[2:]), {batch, keys})
+    x = drawing.value(d.floats((queries, 2)), {queries})
+    numbers = drawing.builder.constant
+    shapes = [drawing.op("Gather", drawing.op("Shape", v), numbers([i], "int64")) for v, i in ((m, -1), (x, 0))]
+    extents = [drawing.op("Squeeze", v) for v in shapes]
+    start = numbers(np.int64(d.choose((0, 0, 2, -1))))
+    counted = [drawing.op("Range", numbers(np.int64(0)), extents[0], numbers(np.int64(1)))]
+    counted.append(drawing.op("Range", start, drawing.op("Add", extents[1], start), numbers(np.int64(1))))
+    across = d.choose((1, 1, 1, 0))
+    counted[across] = drawing.op("Unsqueeze", counted[across], numbers([1], "int64"))
+    if d.chance():
+        counted.reverse()
+    grid = drawing.op(d.choose(("Less", "LessOrEqual", "Greater", "GreaterOrEqual")), *counted)
+    return drawing.finish(drawing.op("And", *((grid, m) if d.chance() else (m, grid))))
+
+
+def _grids(view: GroupView) -> Iterator[tuple[Ref, tuple[bool, Dim]]]:
+    """Triangles of truth values: whether it is the upper one, and its diagonal."""
+    indices = Indices(view)
+    for op in operators_with(_orders):
+        for node, inputs in complete_nodes(view, op):
+            counted = [] if node.type.shape is None else [(x, indices.of(x)) for x in inputs]
+            places = [p.moved(aligned(x.shape, node.shape)) for x, p in counted if p is not None]
+            found = triangle(op, *places, rank=node.rank) if len(places) == 2 else None
+            if found is not None:
+                yield node, found
+
+
+def _masked_by_grids(view: GroupView) -> Iterator[Match]:
+    grids = by_class(_grids(view))
+    for node, pair in complete_nodes(view, "And") if grids else ():
+        for grid, m in (pair, pair[::-1]):
+            for upper, diagonal in grids.get(grid.handle, ()):
+                yield Match({"m": m, "grid": grid, "upper": upper, "diagonal": diagonal}, node)
+
+
+@group_rule(
+    find=_masked_by_grids,
+    where=stated(
+        "m grid root",
+        worthwhile("not constant: not m.is_constant and not grid.is_constant"),
+        "the triangle is that of the whole: grid.shape[-2:] == root.shape[-2:]",
+    ),
+    exactness=Exactness.EXACT,
+    source="ONNX Trilu",
+    sample=_draw_mask,
+)
+def mask_by_triangle(m: Match) -> Term:
+    """``And(place of the key <= place of the query, m) == Trilu(Expand(m), k, upper=0)``"""
+    whole = repeated(m.m, m.m.shape, m.root.shape, m.m)
+    if m.diagonal == 0:
+        return apply("Trilu", whole, upper=int(m.upper))
+    if isinstance(m.diagonal, int):
+        return apply("Trilu", whole, literal(np.int64(m.diagonal)), upper=int(m.upper))
+    return apply("Trilu", whole, apply("Squeeze", listed([m.diagonal], m.m)), upper=int(m.upper))
+
+
+def _draw_first(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, columns = d.extents(2, ones=0)
+    axis = d.integer(0, 1)
+    x = drawing.value(d.floats((rows, columns)), {rows, columns} if d.chance() else ())
+    n = d.integer(1, (rows, columns)[axis])
+    given = drawing.value(d.floats((n, 2)), {n})
+    numbers = drawing.builder.constant
+    extent = drawing.op("Squeeze", drawing.op("Shape", given, start=0, end=1))
+    step = np.int64(1 if d.chance(0.9) else 2)
+    at = drawing.op("Range", numbers(np.int64(0 if d.chance(0.9) else 1)), extent, numbers(step))
+    if d.chance(0.3):
+        at = drawing.op("Unsqueeze", at, numbers([0], "int64"))
+    return drawing.finish(drawing.op("Gather", x, at, axis=axis))
+
+
+def _first_looked_up(view: GroupView) -> Iterator[Match]:
+    indices = Indices(view)
+    for node, (x, at) in complete_nodes(view, "Gather"):
+        places = indices.of(at)
+        along = None if places is None else first_along(places, at.shape)
+        if along is not None and x.type.shape is not None:
+            yield Match({"x": x, "n": at.shape[along], "axis": int(node.attr("axis", 0)) % x.rank}, node)
+
+
+def first_along(places: Places, shape: Sequence[Dim]) -> int | None:
+    """The axis along which indices count from 0, all others being one place; ``None`` if there is none."""
+    axis = next(iter(places.strides), -1)
+    counts = places == Places(0, {axis: 1}) and all(d == 1 for i, d in enumerate(shape) if i != axis)
+    return axis if counts else None
+
+
+@group_rule(
+    find=_first_looked_up,
+    where=stated(
+        "x n axis",
+        "were there too few, that would show: x.shape[axis] != 1",
+        worthwhile("how many are read is a symbol: not isinstance(n, int)"),
+    ),
+    exactness=Exactness.EXACT,
+    source="ONNX Gather and Slice",
+    sample=_draw_first,
+    raises=True,
+)
+def cut_instead_of_gathering_first(m: Match) -> Term:
+    """``Gather(x, Range(0, n)) == x[:n]``, which has fewer elements where the look-up has no value: an index is out of range."""
+    first = apply("Slice", m.x, int64s((0,)), listed([m.n], m.x), int64s((m.axis,)))
+    cut = (*m.x.shape[: m.axis], m.n, *m.x.shape[m.axis + 1 :])
+    return viewed(first, cut, m.root.shape, m.x)
+
+
+def _draw_angles(d: Sampler) -> Instance:
+    drawing = Drawing()
+    batch, length, size = d.extents(3, ones=0)
+    ids = drawing.value(d.integers((batch, length), "int64", 0, 2), {batch, length})
+    others = drawing.value(d.integers((batch, length, 2), "int64", 0, 2), {batch, length})
+    given = drawing.op("Cast", ids if d.chance(0.8) else others, to=int(DType.BOOL if d.chance(0.9) else DType.FLOAT))
+    numbers = drawing.builder.constant
+    extents = [drawing.op("Shape", given, start=i, end=i + 1) for i in (0, 1)]
+    start = numbers(np.int64(0 if d.chance(0.9) else 2))
+    end = drawing.op("Add", drawing.op("Squeeze", extents[1]), start)
+    at = drawing.op("Range", start, end, numbers(np.int64(1)))
+    at = drawing.op("Cast", drawing.op("Unsqueeze", at, numbers([0, 2], "int64")), to=int(DType.FLOAT))
+    angles = drawing.op("Mul", at, drawing.value(fixed(d.floats((1, size) if d.chance() else (size,)))))
+    whole = drawing.op("Concat", *extents, numbers([size], "int64"), axis=0)
+    return drawing.finish(drawing.op("Expand", angles, whole), given)
+
+
+def _counted_floats(view: GroupView) -> dict[int, list[Places]]:
+    """What counts places in single precision, by class."""
+    indices = Indices(view)
+    casts = ((node, indices.of(x)) for node, (x,) in complete_nodes(view, "Cast") if node.type.dtype is DType.FLOAT)
+    return by_class((node, places) for node, places in casts if places is not None)
+
+
+def _scaled_places(view: GroupView) -> Iterator[Match]:
+    """Places times constants, repeated along other axes, and truth values that are at hand."""
+    expanded = [(node, x) for node, (x, _) in complete_nodes(view, "Expand") if node.type.dtype is DType.FLOAT]
+    counted = _counted_floats(view) if expanded else {}
+    truths = [node for node, _ in complete_nodes(view, "Cast") if node.type.dtype is DType.BOOL] if counted else []
+    for node, x in expanded if truths else ():
+        products = (inputs for op, inputs in view.spellings(x) if op == "Mul" and None not in inputs)
+        for a, c in (pair for inputs in products for pair in permutations(inputs)):
+            for places in counted.get(a.handle, ()) if a is not None else ():
+                yield from (Match({"a": a, "c": c, "b": b, "places": places}, node) for b in truths)
+
+
+def counted_shape(a: Ref, c: Ref, result: Ref) -> tuple[Dim, ...] | None:
+    """The extents of places ``a`` repeated so that times ``c`` they are all of the result; ``None`` if both have one axis."""
+    whole = result.shape
+    scaled, own = ((1,) * (len(whole) - v.rank) + v.shape for v in (c, a))
+    if any(x != 1 != y for x, y in zip(scaled, own, strict=True)):
+        return None
+    return tuple(1 if x != 1 else d for x, d in zip(scaled, whole, strict=True))
+
+
+def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(d for d in shape if d != 1)
+
+
+@group_rule(
+    find=_scaled_places,
+    where=stated(
+        "a c b places root",
+        "places are counted from 0: first_along(places, a.shape) is not None",
+        worthwhile("the factors are constant: c.is_constant"),
+        "factors and places have different axes: counted_shape(a, c, root) is not None",
+        "a truth value for each place: without_ones(counted_shape(a, c, root)) == b.shape",
+        functions=named(first_along, counted_shape, without_ones),
+    ),
+    exactness=Exactness.ROUNDING,
+    source="ONNX CumSum: of ones, which is exact up to 2**24",
+    sample=_draw_angles,
+)
+def count_by_adding_ones(m: Match) -> Term:
+    """``Expand(Cast(Range(0, n)) * c) == CumSum(Where(b, 1, 1), exclusive=1) * c`` for any truth values, of the right extents.
+
+    What they are does not matter: they spare computing a list of extents and the conversion of the places to floats.
+    """
+    shape = counted_shape(m.a, m.c, m.root)
+    assert shape is not None
+    axis = next(iter(m.places.strides)) + len(shape) - m.a.rank
+    one = literal(np.float32(1))
+    ones = apply("Where", viewed(m.b, m.b.shape, shape, m.b), one, one)
+    return mul(apply("CumSum", ones, literal(np.int64(axis)), exclusive=1), m.c)

@@ -1,0 +1,107 @@
+"""What a report says of norms and of products on integers that a program does not have, though it nearly has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.ir.build import GraphBuilder
+
+FLAT: dict[str, Any] = {"form": "flat", "cost": "kernels", "verify": False}
+
+
+def _norm(
+    shape: tuple[int | str, ...] = (2, 16, 64),
+    axis: int = -1,
+    dtype: str = "float32",
+    *,
+    eps: bool = True,
+    own: bool = True,
+) -> eqsat.Graph:
+    """Twice ``x / Sqrt(mean of squares + epsilon)``, but for what is asked for: an epsilon that is known, what is squared."""
+    b = GraphBuilder()
+    found: list[str] = []
+    for i in range(2):
+        x = b.input(f"x{i}", dtype, shape)
+        mean = b.op("ReduceMean", b.op("Mul", x, x), b.constant([axis], "int64"), keepdims=1)
+        epsilon = b.constant(1e-5, dtype) if eps else b.input(f"e{i}", dtype, (1,))
+        divided = x if own else b.input(f"z{i}", dtype, shape)
+        found.append(b.op("Div", divided, b.op("Sqrt", b.op("Add", mean, epsilon))))
+    return b.finish(found)
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (_norm(axis=1), "'the mean is taken over the last axes' does not hold (x float32[2, 16, 64])"),
+        (_norm(eps=False), "'eps constant' does not hold (x float32[2, 16, 64])"),
+        (_norm(("b", 16, "h")), "'normalised extents known' does not hold (x float32[b, 16, h])"),
+        (_norm(dtype="float16"), "'kernels for x: float32' does not hold (x float16[2, 16, 64])"),
+    ],
+    ids=["axis", "epsilon", "extents", "type"],
+)
+def test_a_norm_that_stays_in_steps_is_listed_with_the_condition_that_failed(graph: eqsat.Graph, reason: str) -> None:
+    report = eqsat.optimize(graph, verify=False).report
+    assert report.missed == {"norm": {reason: 2}}
+    assert f"not fused  2 x no norm: {reason}" in str(report)
+
+
+def test_roots_that_belong_to_no_norm_are_not_listed() -> None:
+    assert not eqsat.optimize(_norm(own=False), verify=False).report.missed
+    assert not eqsat.optimize(_norm(), verify=False).report.missed
+
+
+def _product(
+    op: str = "MatMul", dtype: str = "uint8", axis: int | None = None, *, data: bool = True, weights: bool = True
+) -> eqsat.Graph:
+    """A product of dequantised data and weights, or of floats; the weights with one scale or several along ``axis``."""
+    b, rng = GraphBuilder(), np.random.default_rng(0)
+    rows, columns = ((2, 8, 6, 6), (5, 8, 3, 3)) if op == "Conv" else ((4, 16), (16, 8))
+    x = b.input("x", dtype if data else "float32", rows)
+    if data:
+        x = b.op("DequantizeLinear", x, b.constant(0.05, "float32"), b.constant(3, dtype))
+    if weights:
+        scales = np.float32(0.1) if axis is None else rng.random(columns[axis], np.float32) + np.float32(0.1)
+        kept: dict[str, Any] = {} if axis is None else {"axis": axis}
+        integers = b.constant(rng.integers(-100, 100, columns), "int8")
+        w = b.op("DequantizeLinear", integers, b.constant(scales), b.constant(np.zeros(scales.shape), "int8"), **kept)
+    else:
+        w = b.constant(rng.random(columns, np.float32))
+    return b.finish({"y": b.op(op, x, w)})
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (_product(weights=False), "weights float32[16, 8] of MatMul are not quantised"),
+        (_product(data=False), "data float32[4, 16] of MatMul are not quantised"),
+        (
+            _product(axis=0),
+            "'the right scales are those of the columns' does not hold "
+            "(a uint8[4, 16], w int8[16, 8], sw float32[16], zw int8[16])",
+        ),
+        (
+            _product("Conv", axis=1),
+            "'the scales are those of the channels' does not hold "
+            "(a uint8[2, 8, 6, 6], w int8[5, 8, 3, 3], sw float32[8], zw int8[8])",
+        ),
+        (_product(dtype="int16"), "'kernels for a: uint8' does not hold (a int16[4, 16], w int8[16, 8])"),
+    ],
+    ids=["weights", "data", "rows", "channels", "type"],
+)
+def test_a_product_in_floats_of_what_was_quantised_is_listed_with_what_is_missing(
+    graph: eqsat.Graph, reason: str
+) -> None:
+    report = eqsat.optimize(graph, **FLAT).report
+    assert report.missed == {"product on integers": {reason: 1}}
+    assert f"1 x no product on integers: {reason}" in report.details()
+
+
+def test_products_that_are_cheaper_in_floats_or_were_never_quantised_are_not_listed() -> None:
+    for graph in (_product(), _product(data=False, weights=False)):
+        report = eqsat.optimize(graph, **FLAT).report
+        assert "MatMul" in report.operators_after
+        assert not report.missed
