@@ -4,6 +4,7 @@
     Gelu(x + b) == BiasGelu(x, b)                                 activations                  `activations`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms                        `norms`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads in rows                `attention`
+    RotaryEmbedding(x, c, s) == RotaryEmbedding(x, 0, c, s)       positions                    `rotary`
     LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `norms`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`

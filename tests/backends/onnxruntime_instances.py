@@ -190,6 +190,17 @@ def _group_attention(d: Sampler) -> Instance:
     return found, attributes | ({"scale": 0.25} if d.chance() else {})
 
 
+def _rotary(d: Sampler) -> Instance:
+    """Heads apart or in rows, a part of the features at times; a place for each element, or where all sequences begin."""
+    batch, heads, length, half = d.extents(4)
+    part, rows = d.integer(1, half), batch * length
+    x = _floats(d, d.choose(((batch, heads, length, 2 * half), (batch, length, 2 * half * heads))))
+    places = d.choose((d.integers((batch, length), "int64", 0, rows - 1), d.integers((1,), "int64", 0, rows - length)))
+    attributes = {"num_heads": heads, "interleaved": d.integer(0, 1)}
+    attributes |= {"rotary_embedding_dim": 2 * part} if part < half else {}
+    return [x, places, _floats(d, (rows, part)), _floats(d, (rows, part))], attributes
+
+
 def _four_bits(d: Sampler) -> Instance:
     rows, columns, count = d.extents(3)
     block = d.choose((16, 32, 128))
@@ -237,6 +248,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "QGemm": _qgemm,
     "MultiHeadAttention": _attention,
     "GroupQueryAttention": _group_attention,
+    "RotaryEmbedding": _rotary,
     "MatMulNBits": _four_bits,
     "EmbedLayerNormalization": _embedding,
 }

@@ -1,4 +1,4 @@
-"""Attention of ONNX Runtime: MultiHeadAttention on values of three axes, heads side by side in the last."""
+"""Attention of ONNX Runtime: MultiHeadAttention on values of three axes, heads side by side in the last, and RotaryEmbedding."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Kind
+from eqsat.ir.operator import Application, Kind
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType, TensorType, Type
 
 
 def _width(b: GraphBuilder, value: str | None) -> int:
@@ -65,3 +65,44 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
 define_composite(
     "com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR, traits=Traits(structure="attention")
 )
+
+
+def _rank(b: GraphBuilder, value: str | None) -> int:
+    found = b.type_of(value) if value else None
+    return len(found.shape) if isinstance(found, TensorType) and found.shape is not None else -1
+
+
+def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    """The operator of ONNX, which has positions last; a single one is that of the first element of every sequence."""
+    only_attributes(
+        ROTARY, attributes, "interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"
+    )
+    x, places, cosines, sines = inputs
+    rank, more = (
+        _rank(b, x),
+        {k: attributes[k] for k in ("interleaved", "rotary_embedding_dim") if attributes.get(k, 0)},
+    )
+    if rank not in (3, 4) or _rank(b, cosines) != 2 or attributes.get("scale", 1.0) != 1.0:
+        raise ShapeError(
+            f"{ROTARY}: other than three or four axes, tables of two, or scaled, are not covered by the definition"
+        )
+    if attributes.get("is_packed_batching", 0) or not (rank == 4 or attributes.get("num_heads", 0)):
+        raise ShapeError(f"{ROTARY}: packed sequences, or rows of unknown heads, are not covered by the definition")
+    if _rank(b, places) != 2:
+        zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
+        axis = rank - 2
+        length = b.op("Squeeze", b.op("Shape", x, start=axis, end=axis + 1))
+        counted = b.op("Add", b.op("Range", zero, length, one), places)
+        batch = b.op("Shape", x, start=0, end=1)
+        shape = b.op("Concat", batch, b.op("Shape", x, start=axis, end=axis + 1), axis=0)
+        places = b.op("Expand", counted, shape)
+    more |= {"num_heads": attributes["num_heads"]} if rank == 3 else {}
+    return [b.op("RotaryEmbedding", x, cosines, sines, places, **more)]
+
+
+def _like_first(app: Application) -> tuple[Type, ...]:
+    return (app.tensor(0),)
+
+
+ROTARY = "com.microsoft::RotaryEmbedding"
+define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, infer=_like_first)
