@@ -68,6 +68,11 @@ def _skip_norm(simplified: bool) -> Callable[[Sampler], Instance]:
     return draw
 
 
+def _simplified_norm(d: Sampler) -> Instance:
+    x, axis = _floats(d, d.shape(2, 4, ones=0)), d.choose((-1, -2))
+    return [x, _floats(d, x.shape[axis:])], {"axis": axis, "epsilon": 1e-5}
+
+
 def _parameters(d: Sampler, dtype: str) -> list[Any]:
     info = np.iinfo(dtype)
     return [d.positive(()) / np.float32(8), d.integers((), dtype, int(info.min) // 2, int(info.max) // 2)]
@@ -232,6 +237,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "BiasGelu": _activation(True),
     "FastGelu": _activation(True),
     "QuickGelu": _activation(False, alpha=1.702),
+    "SimplifiedLayerNormalization": _simplified_norm,
     "SkipLayerNormalization": _skip_norm(False),
     "SkipSimplifiedLayerNormalization": _skip_norm(True),
     "QLinearAdd": _quantised(2),
