@@ -173,10 +173,12 @@ def _attention(d: Sampler) -> Instance:
     batch, queries, keys, heads, size, other = d.extents(6)
     width, out = heads * size, heads * (other if d.chance() else size)
     found = [_floats(d, (batch, queries, width)), _floats(d, (batch, keys, width)), _floats(d, (batch, keys, out))]
-    bias = _floats(d, (2 * width + out,)) if d.chance() else None
-    mask = (d.choose((1, batch)), d.choose((1, heads)), queries, keys)
+    before = d.choose((0, 0, d.integer(1, 3)))
+    bias = _floats(d, (2 * width + out,)) if d.chance() and not before else None
+    mask = (d.choose((1, batch)), d.choose((1, heads)), queries, before + keys)
     scores = _floats(d, mask) if d.chance() else None
-    return [*found, bias, None, scores], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
+    stored = [_floats(d, (batch, heads, before, n // heads)) for n in (width, out)] if before else []
+    return [*found, bias, None, scores, *stored], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
 
 
 def _group_attention(d: Sampler) -> Instance:

@@ -29,6 +29,7 @@ OUTPUTS = {
     "SkipLayerNormalization": ("y", "", "", "sum"),
     "SkipSimplifiedLayerNormalization": ("y", "", "", "sum"),
     "EmbedLayerNormalization": ("y", "counts", "sum"),
+    "MultiHeadAttention": ("y", "keys", "values"),
     "GroupQueryAttention": ("y", "keys", "values"),
 }
 """Outputs of an operator that has several, by name; one that is not looked at has none."""

@@ -33,13 +33,14 @@ def _heads(b: GraphBuilder, value: str, heads: int, width: int) -> str:
 
 
 def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V."""
+    """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V, and
+    putting what is stored before K and V; also the two, heads apart."""
     only_attributes("MultiHeadAttention", attributes, "num_heads", "scale", "unidirectional")
-    given: list[str | None] = [*inputs, *([None] * 6)][:6]
-    if any(inputs[6:]) or given[4] or not (given[1] and given[2]) or attributes.get("unidirectional", 0):
-        raise ShapeError(
-            "MultiHeadAttention: packed, cached, padded or causal values are not covered by the definition"
-        )
+    given: list[str | None] = [*inputs, *([None] * 8)][:8]
+    stored = given[6:]
+    unpacked = given[1] and given[2] and bool(stored[0]) == bool(stored[1]) and not (given[3] and stored[0])
+    if any(inputs[8:]) or given[4] or not unpacked or attributes.get("unidirectional", 0):
+        raise ShapeError("MultiHeadAttention: packed, padded or causal values are not covered by the definition")
     heads: Any = attributes["num_heads"]
     widths = [_width(b, v) for v in given[:3]]
     if widths[0] != widths[1] or any(w % heads for w in widths):
@@ -52,6 +53,8 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
             value = b.op("Add", value, b.op("Slice", given[3], *bounds))
             start += width
         operands.append(_heads(b, value or "", heads, width))
+    if stored[0]:
+        operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
     scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     scores = b.op("MatMul", operands[0], b.op("Transpose", operands[1], perm=(0, 1, 3, 2)))
     scores = b.op("Mul", scores, b.constant(np.float32(scale), DType.FLOAT))
@@ -59,7 +62,7 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
         scores = b.op("Add", scores, given[5])
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), operands[2])
     joined = b.op("Transpose", found, perm=(0, 2, 1, 3))
-    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64"))]
+    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64")), *operands[1:]]
 
 
 define_composite(
