@@ -12,6 +12,7 @@ from eqsat.frontends.onnx.subgraphs import rename_captures
 from eqsat.ir.constants import Constant
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import AttributeValue, Graph, Node, RawAttribute, Subgraph, bodies_of
+from eqsat.ir.operator import domain_in_files
 from eqsat.ir.schemas import schema_of
 from eqsat.ir.types import DType, OpaqueType, TensorType, Type
 
@@ -24,8 +25,9 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
     Trailing inputs that only tell what the bodies capture become names inside the bodies again.
     """
     proto = onnx.NodeProto(op_type=node.op)
-    if node.domain:
-        proto.domain = node.domain
+    domain = domain_in_files(node.op, node.domain)
+    if domain:
+        proto.domain = domain
     if node.name:
         proto.name = node.name
     proto.output.extend(node.outputs)

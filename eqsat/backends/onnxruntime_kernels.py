@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from eqsat.ir.operator import split_key
+from eqsat.ir.operator import domain_in_files, split_key
 from eqsat.ir.types import TensorType, Type
 
 DOMAIN = "com.microsoft"
@@ -37,7 +37,7 @@ def has_kernel(op: str, types: Sequence[Type | None]) -> bool:
 
     ``False`` where ONNX Runtime is not installed or cannot say, and for inputs of unknown element types.
     """
-    return _has_kernel(DOMAIN, op, _type_strings(types))
+    return _has_kernel(domain_in_files(op, DOMAIN), op, _type_strings(types))
 
 
 def takes_bytes(op: str, types: Sequence[Type | None]) -> bool:
@@ -55,7 +55,8 @@ def may_run(key: str, types: Sequence[Type | None], *, computed_ahead: bool = Fa
 
     ``True`` where ONNX Runtime does not know the operator; one without kernels is judged by its schema, for it is spelled out.
     """
-    operator = split_key(key)
+    domain, op = split_key(key)
+    operator = domain_in_files(op, domain), op
     signature = _signatures().get(operator)
     if signature is None:
         return True

@@ -68,7 +68,8 @@ def _elementwise() -> Iterator[Kernels]:
 def _rows_reduced() -> Iterator[Kernels]:
     yield Kernels("Softmax", _SCORES, lambda h, s: [data(F, 1, h, s, s)], {"axis": -1})
     yield Kernels("Softmax", ((1, 1000), (128, 2048), (16384, 77)), lambda r, c: [data(F, r, c)], {"axis": -1})
-    for name, scale in (("LayerNormalization", 2), ("RMSNormalization", 1)):
+    simplified = "com.microsoft::SimplifiedLayerNormalization"
+    for name, scale in (("LayerNormalization", 2), ("RMSNormalization", 1), (simplified, 1)):
         yield Kernels(
             name, _ROWS, lambda r, c, n=scale: [data(F, 1, r, c), *[weight(F, c)] * n], {"axis": -1, "epsilon": 1e-5}
         )

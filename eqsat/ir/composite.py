@@ -38,6 +38,7 @@ def define_composite(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     traits: Traits = NO_TRAITS,
     outline: InferRule | None = None,
+    written_in: str | None = None,
 ) -> Operator:
     """Registers an operator that means what ``expand`` builds.
 
@@ -74,6 +75,7 @@ def define_composite(
         traits=traits,
         counts_parts=flops is None,
         outline=outline,
+        written_in=written_in,
     )
 
 

@@ -110,6 +110,7 @@ class Operator:
     no schema states: a value, or a function of the rank of the result. ``traits``: what else is true of it. ``counts_parts``:
     ``flops`` builds the parts, so it gets the types as they are: numbers in place of symbols may contradict one another
     inside. ``outline``: the types of results of uses that are not covered otherwise, and so opaque: other widths, other formats.
+    ``written_in``: the domain that files have it in, where that is another one than its own.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Operator:
     traits: Traits = NO_TRAITS
     counts_parts: bool = False
     outline: InferRule | None = None
+    written_in: str | None = None
 
     def folds_exactly(self, attributes: Attributes) -> bool:
         """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
@@ -161,6 +163,7 @@ def define(
     traits: Traits = NO_TRAITS,
     counts_parts: bool = False,
     outline: InferRule | None = None,
+    written_in: str | None = None,
 ) -> Operator:
     """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
@@ -179,10 +182,30 @@ def define(
         traits,
         counts_parts,
         outline,
+        written_in,
     )
     _REGISTRY[name] = made
     operators_with.cache_clear()
     return made
+
+
+def domain_in_files(name: str, domain: str) -> str:
+    """The domain in which files have an operator, by name and domain."""
+    found = _REGISTRY.get(f"{domain}::{name}") if domain else None
+    return domain if found is None or found.written_in is None else found.written_in
+
+
+def _written_elsewhere(op: Operator) -> bool:
+    return op.written_in is not None
+
+
+def domain_of_file(name: str, domain: str) -> str:
+    """The domain of an operator that files have in ``domain``."""
+    for key in operators_with(_written_elsewhere, domains=True):
+        own, op = split_key(key)
+        if op == name and domain_in_files(name, own) == domain:
+            return own
+    return domain
 
 
 def undefine(name: str) -> None:

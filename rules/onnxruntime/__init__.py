@@ -2,8 +2,10 @@
 
     act(Gemm(a, b, c)) == FusedGemm(a, b, c)                      and MatMul, Conv             `products`
     Gelu(x + b) == BiasGelu(x, b)                                 activations                  `activations`
-    LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms                        `norms`
+    RMSNorm(x) == SimplifiedLayerNormalization(x)                 norms                        `norms`
+    LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
     Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads in rows                `attention`
+    RotaryEmbedding(x, c, s) == RotaryEmbedding(x, 0, c, s)       positions                    `rotary`
     LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `norms`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`

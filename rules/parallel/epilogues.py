@@ -35,7 +35,7 @@ class Cut(NamedTuple):
 
 
 @shared
-def _cuts(view: GroupView) -> Sequence[Cut]:
+def cuts(view: GroupView) -> Sequence[Cut]:
     """Every Split whose sizes are known and whose parts all exist."""
     found: list[Cut] = []
     for split, inputs in view.nodes("Split"):
@@ -79,7 +79,7 @@ FUNCTIONS = "a function of single elements does not see its neighbours"
 
 
 def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
-    for cut in _cuts(view):
+    for cut in cuts(view):
         readers = [_functions(view, part) for part in cut.parts]
         for op, attributes in readers[0]:
             found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
@@ -139,7 +139,7 @@ _of_constants("merge_scales_of_one_split", "Mul", "*")
 
 
 def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
-    for cut in _cuts(view):
+    for cut in cuts(view):
         pairs = [_with_constant(view, op, part) for part in cut.parts] if view.meets(LAST, cut=cut) else []
         found = [pair for pair in pairs if pair is not None]
         if pairs and len(found) == len(pairs):
@@ -195,7 +195,7 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
     Both values have the same shape and are cut alike, so no part is broadcast.
     """
     beginning: dict[int, list[Cut]] = {}
-    for cut in _cuts(view):
+    for cut in cuts(view):
         beginning.setdefault(cut.parts[0].handle, []).append(cut)
     for cut in (c for cuts in beginning.values() for c in cuts):
         for op, _, inputs in view.users(cut.parts[0]):

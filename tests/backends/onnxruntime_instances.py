@@ -68,6 +68,11 @@ def _skip_norm(simplified: bool) -> Callable[[Sampler], Instance]:
     return draw
 
 
+def _simplified_norm(d: Sampler) -> Instance:
+    x, axis = _floats(d, d.shape(2, 4, ones=0)), d.choose((-1, -2))
+    return [x, _floats(d, x.shape[axis:])], {"axis": axis, "epsilon": 1e-5}
+
+
 def _parameters(d: Sampler, dtype: str) -> list[Any]:
     info = np.iinfo(dtype)
     return [d.positive(()) / np.float32(8), d.integers((), dtype, int(info.min) // 2, int(info.max) // 2)]
@@ -168,10 +173,12 @@ def _attention(d: Sampler) -> Instance:
     batch, queries, keys, heads, size, other = d.extents(6)
     width, out = heads * size, heads * (other if d.chance() else size)
     found = [_floats(d, (batch, queries, width)), _floats(d, (batch, keys, width)), _floats(d, (batch, keys, out))]
-    bias = _floats(d, (2 * width + out,)) if d.chance() else None
-    mask = (d.choose((1, batch)), d.choose((1, heads)), queries, keys)
+    before = d.choose((0, 0, d.integer(1, 3)))
+    bias = _floats(d, (2 * width + out,)) if d.chance() and not before else None
+    mask = (d.choose((1, batch)), d.choose((1, heads)), queries, before + keys)
     scores = _floats(d, mask) if d.chance() else None
-    return [*found, bias, None, scores], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
+    stored = [_floats(d, (batch, heads, before, n // heads)) for n in (width, out)] if before else []
+    return [*found, bias, None, scores, *stored], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
 
 
 def _group_attention(d: Sampler) -> Instance:
@@ -188,6 +195,17 @@ def _group_attention(d: Sampler) -> Instance:
     found.append(_floats(d, mask) if d.chance() else None)
     attributes = {"num_heads": heads, "kv_num_heads": groups, "causal": causal, "do_rotary": 0}
     return found, attributes | ({"scale": 0.25} if d.chance() else {})
+
+
+def _rotary(d: Sampler) -> Instance:
+    """Heads apart or in rows, a part of the features at times; a place for each element, or where all sequences begin."""
+    batch, heads, length, half = d.extents(4)
+    part, rows = d.integer(1, half), batch * length
+    x = _floats(d, d.choose(((batch, heads, length, 2 * half), (batch, length, 2 * half * heads))))
+    places = d.choose((d.integers((batch, length), "int64", 0, rows - 1), d.integers((1,), "int64", 0, rows - length)))
+    attributes = {"num_heads": heads, "interleaved": d.integer(0, 1)}
+    attributes |= {"rotary_embedding_dim": 2 * part} if part < half else {}
+    return [x, places, _floats(d, (rows, part)), _floats(d, (rows, part))], attributes
 
 
 def _four_bits(d: Sampler) -> Instance:
@@ -221,6 +239,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "BiasGelu": _activation(True),
     "FastGelu": _activation(True),
     "QuickGelu": _activation(False, alpha=1.702),
+    "SimplifiedLayerNormalization": _simplified_norm,
     "SkipLayerNormalization": _skip_norm(False),
     "SkipSimplifiedLayerNormalization": _skip_norm(True),
     "QLinearAdd": _quantised(2),
@@ -237,6 +256,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "QGemm": _qgemm,
     "MultiHeadAttention": _attention,
     "GroupQueryAttention": _group_attention,
+    "RotaryEmbedding": _rotary,
     "MatMulNBits": _four_bits,
     "EmbedLayerNormalization": _embedding,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnxruntime_instances import INSTANCES
 from onnxruntime_programs import PROGRAMS, random_inputs
@@ -28,6 +29,7 @@ OUTPUTS = {
     "SkipLayerNormalization": ("y", "", "", "sum"),
     "SkipSimplifiedLayerNormalization": ("y", "", "", "sum"),
     "EmbedLayerNormalization": ("y", "counts", "sum"),
+    "MultiHeadAttention": ("y", "keys", "values"),
     "GroupQueryAttention": ("y", "keys", "values"),
 }
 """Outputs of an operator that has several, by name; one that is not looked at has none."""
@@ -143,3 +145,15 @@ def test_a_use_that_the_definition_does_not_cover_stays_opaque(tmp_path: Path) -
     model.graph.node[0].attribute.add(name="unidirectional", i=1, type=2)
     node = load_onnx(model).nodes[0]
     assert "not covered" in node.opaque
+
+
+def test_an_operator_that_files_have_in_the_default_domain_is_written_and_read_there(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 8))
+    gain = b.constant(np.arange(8, dtype=np.float32))
+    graph = b.finish({"y": b.op("SimplifiedLayerNormalization", x, gain, domain=DOMAIN)})
+    save_onnx(graph, tmp_path / "norm.onnx", form="onnxruntime")
+    (node,) = onnx.load(tmp_path / "norm.onnx").graph.node
+    assert (node.op_type, node.domain) == ("SimplifiedLayerNormalization", "")
+    assert load_onnx(tmp_path / "norm.onnx").nodes[0].key == f"{DOMAIN}::SimplifiedLayerNormalization"
+    assert [n.op_type for n in to_model(graph, form="flat").graph.node] == ["RMSNormalization"]

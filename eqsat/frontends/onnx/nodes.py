@@ -9,6 +9,7 @@ from eqsat.frontends.onnx.subgraphs import captures_of, graphs_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, constant_of_strings, read_sparse, read_tensor
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import Attributes, AttributeValue, RawAttribute, Subgraph
+from eqsat.ir.operator import domain_of_file
 from eqsat.ir.order import dependency_order
 from eqsat.ir.types import DType
 
@@ -47,7 +48,7 @@ def read_raw_node(proto: Any) -> RawNode:
     return RawNode(
         proto,
         proto.op_type,
-        "" if domain == "ai.onnx" else domain,
+        domain_of_file(proto.op_type, "" if domain == "ai.onnx" else domain),
         tuple(proto.input),
         tuple(proto.output),
         tuple(captures),

@@ -1,4 +1,5 @@
-"""Attention of ONNX Runtime: MultiHeadAttention on values of three axes, heads side by side in the last; GroupQueryAttention."""
+"""Attention of ONNX Runtime: MultiHeadAttention on values of three axes, heads side by side in the last; RotaryEmbedding;
+GroupQueryAttention."""
 
 import math
 from collections.abc import Sequence
@@ -32,13 +33,14 @@ def _heads(b: GraphBuilder, value: str, heads: int, width: int) -> str:
 
 
 def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V."""
+    """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V, and
+    putting what is stored before K and V; also the two, heads apart."""
     only_attributes("MultiHeadAttention", attributes, "num_heads", "scale", "unidirectional")
-    given: list[str | None] = [*inputs, *([None] * 6)][:6]
-    if any(inputs[6:]) or given[4] or not (given[1] and given[2]) or attributes.get("unidirectional", 0):
-        raise ShapeError(
-            "MultiHeadAttention: packed, cached, padded or causal values are not covered by the definition"
-        )
+    given: list[str | None] = [*inputs, *([None] * 8)][:8]
+    stored = given[6:]
+    unpacked = given[1] and given[2] and bool(stored[0]) == bool(stored[1]) and not (given[3] and stored[0])
+    if any(inputs[8:]) or given[4] or not unpacked or attributes.get("unidirectional", 0):
+        raise ShapeError("MultiHeadAttention: packed, padded or causal values are not covered by the definition")
     heads: Any = attributes["num_heads"]
     widths = [_width(b, v) for v in given[:3]]
     if widths[0] != widths[1] or any(w % heads for w in widths):
@@ -51,6 +53,8 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
             value = b.op("Add", value, b.op("Slice", given[3], *bounds))
             start += width
         operands.append(_heads(b, value or "", heads, width))
+    if stored[0]:
+        operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
     scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     scores = b.op("MatMul", operands[0], b.op("Transpose", operands[1], perm=(0, 1, 3, 2)))
     scores = b.op("Mul", scores, b.constant(np.float32(scale), DType.FLOAT))
@@ -58,12 +62,53 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
         scores = b.op("Add", scores, given[5])
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), operands[2])
     joined = b.op("Transpose", found, perm=(0, 2, 1, 3))
-    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64"))]
+    return [b.op("Reshape", joined, b.constant([0, 0, widths[2]], "int64")), *operands[1:]]
 
 
 define_composite(
     "com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR, traits=Traits(structure="attention")
 )
+
+
+def _rank(b: GraphBuilder, value: str | None) -> int:
+    found = b.type_of(value) if value else None
+    return len(found.shape) if isinstance(found, TensorType) and found.shape is not None else -1
+
+
+def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    """The operator of ONNX, which has positions last; a single one is that of the first element of every sequence."""
+    only_attributes(
+        ROTARY, attributes, "interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"
+    )
+    x, places, cosines, sines = inputs
+    rank, more = (
+        _rank(b, x),
+        {k: attributes[k] for k in ("interleaved", "rotary_embedding_dim") if attributes.get(k, 0)},
+    )
+    if rank not in (3, 4) or _rank(b, cosines) != 2 or attributes.get("scale", 1.0) != 1.0:
+        raise ShapeError(
+            f"{ROTARY}: other than three or four axes, tables of two, or scaled, are not covered by the definition"
+        )
+    if attributes.get("is_packed_batching", 0) or not (rank == 4 or attributes.get("num_heads", 0)):
+        raise ShapeError(f"{ROTARY}: packed sequences, or rows of unknown heads, are not covered by the definition")
+    if _rank(b, places) != 2:
+        zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
+        axis = rank - 2
+        length = b.op("Squeeze", b.op("Shape", x, start=axis, end=axis + 1))
+        counted = b.op("Add", b.op("Range", zero, length, one), places)
+        batch = b.op("Shape", x, start=0, end=1)
+        shape = b.op("Concat", batch, b.op("Shape", x, start=axis, end=axis + 1), axis=0)
+        places = b.op("Expand", counted, shape)
+    more |= {"num_heads": attributes["num_heads"]} if rank == 3 else {}
+    return [b.op("RotaryEmbedding", x, cosines, sines, places, **more)]
+
+
+def _like_first(app: Application) -> tuple[Type, ...]:
+    return (app.tensor(0),)
+
+
+ROTARY = "com.microsoft::RotaryEmbedding"
+define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, infer=_like_first)
 
 
 # --- heads that share keys and values, and a cache -------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Norms of a sum in ONNX Runtime: SkipLayerNormalization, SkipSimplifiedLayerNormalization, EmbedLayerNormalization."""
+"""Norms in ONNX Runtime: SimplifiedLayerNormalization, which it has in the default domain long before ONNX had RMSNormalization,
+and of a sum, SkipLayerNormalization, SkipSimplifiedLayerNormalization, EmbedLayerNormalization.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +31,11 @@ def _sum(b: GraphBuilder, inputs: Sequence[str | None], bias: int) -> str:
     return b.op("Add", total, inputs[1])
 
 
+def _simplified(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    only_attributes("SimplifiedLayerNormalization", attributes, "axis", "epsilon", "stash_type")
+    return [b.op("RMSNormalization", *inputs, **attributes)]
+
+
 def _skip_layer_norm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     only_attributes("SkipLayerNormalization", attributes, "epsilon")
     total = _sum(b, inputs, 4)
@@ -50,6 +57,13 @@ def _skip_simplified(b: Any, attributes: Attributes, inputs: Sequence[str | None
     return [found, mean, b.op("Reciprocal", b.op("Sqrt", shifted)), total]
 
 
+define_composite(
+    "com.microsoft::SimplifiedLayerNormalization",
+    _simplified,
+    Kind.REDUCTION,
+    traits=Traits(structure="rms_norm"),
+    written_in="",
+)
 define_composite(
     "com.microsoft::SkipLayerNormalization", _skip_layer_norm, Kind.REDUCTION, traits=Traits(structure="layer_norm")
 )
