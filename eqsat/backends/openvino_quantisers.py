@@ -56,11 +56,18 @@ class _Pairs:
             self.nodes.append(node)
             return
         floats, before = self._origin(quantiser.inputs[0], views=True)
+        clip = self._producers.get(floats)
+        if not before and clip is not None and clip.key == "Clip" and self._reads[floats] == 1:
+            floats, before = self._origin(clip.inputs[0], views=True)  # a narrower range belongs to the quantiser
+        else:
+            clip = None
         if not behind and not before:
             self.nodes.append(node)
             return
-        value = self._applied(quantiser, floats, self._graph.type_of(floats), integers)
-        value = self._applied(node, value, self._graph.type_of(floats), node.outputs[0])
+        shape = self._graph.type_of(floats)
+        value = floats if clip is None else self._applied(clip, floats, shape, floats)
+        value = self._applied(quantiser, value, shape, integers)
+        value = self._applied(node, value, shape, node.outputs[0])
         *moves, last = reversed([*behind, *before])
         for move in moves:
             value = self._applied(move, value, self._graph.type_of(move.outputs[0]), node.outputs[0])
@@ -98,32 +105,62 @@ class _Pairs:
 
 
 def without_infinite_levels(graph: Graph) -> Graph:
-    """``graph`` with the arithmetic of quantisers in their place whose lowest or highest level is infinite."""
-    if not any(_levels(graph, node) for node in graph.nodes):
+    """``graph`` with the arithmetic of quantisers in their place whose lowest or highest level is infinite.
+
+    Where only their integers are read that is floats throughout: a Cast, or a Clip, would end a kernel of attention.
+    """
+    levels = {node.outputs[0]: found for node in graph.nodes if (found := _levels(graph, node)) is not None}
+    if not levels:
         return graph
-    types, constants = dict(graph.types), dict(graph.constants)
-    taken = {*types, *constants, *graph.inputs}
-    nodes: list[Node] = []
+    arithmetic = _Arithmetic(graph)
+    zeros = {node.outputs[0]: node.inputs[2:] for node in graph.nodes if node.outputs[0] in levels}
+    in_pair = [n for n in graph.nodes if n.key == "DequantizeLinear" and zeros.get(n.inputs[0]) == n.inputs[2:]]
+    reads = Counter([*(v for n in graph.nodes for v in n.inputs), *graph.outputs])
+    reads.subtract(n.inputs[0] for n in in_pair)
+    whole: dict[str, str] = {}
     for node in graph.nodes:
-        levels = _levels(graph, node)
-        if levels is None:
-            nodes.append(node)
-            continue
-        value, (y,) = node.inputs[0], node.outputs
-        zero, lowest, highest = levels
-        for op, *operands in (("Div", node.inputs[1]), ("Round",), ("Add", zero), ("Clip", lowest, highest)):
+        if (found := levels.get(node.outputs[0])) is not None:
+            zero, lowest, highest = found
+            steps = [("Div", node.inputs[1]), ("Round",), ("Max", lowest - zero), ("Min", highest - zero)]
+            whole[node.outputs[0]] = arithmetic.chain(node.inputs[0], *steps)
+            if reads[node.outputs[0]]:
+                sums = arithmetic.chain(whole[node.outputs[0]], ("Add", zero))
+                to = Attributes({"to": int(_dtype(graph, node.outputs[0]))})
+                arithmetic.nodes.append(Node("Cast", (sums,), node.outputs, to))
+        elif node in in_pair:
+            arithmetic.nodes.append(Node("Mul", (whole[node.inputs[0]], node.inputs[1]), node.outputs))
+        else:
+            arithmetic.nodes.append(node)
+    return arithmetic.graph()
+
+
+class _Arithmetic:
+    """Nodes on floats, added to those of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self._graph, self._types, self._constants = graph, dict(graph.types), dict(graph.constants)
+        self._taken = {*graph.types, *graph.constants, *graph.inputs}
+
+    def chain(self, value: str, *steps: tuple[str, str | float] | tuple[str]) -> str:
+        """Operators of a value, one after the other, with a value or a number beside it each."""
+        type = self._types.get(value)
+        for op, *operands in steps:
             names = [value]
             for operand in operands:
+                name = operand if isinstance(operand, str) else fresh_name(f"{value}_{op}_number", self._taken)
                 if not isinstance(operand, str):
-                    names.append(fresh_name(f"{y}_{op}", taken))
-                    constants[names[-1]] = Constant.of(np.float32(operand))
-                else:
-                    names.append(operand)
-            value = fresh_name(f"{y}_{op}", taken)
-            types[value] = graph.type_of(node.inputs[0])
-            nodes.append(Node(op, tuple(names), (value,)))
-        nodes.append(Node("Cast", (value,), (y,), Attributes({"to": int(_dtype(graph, y))})))
-    return replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
+                    self._constants[name] = Constant.of(np.float32(operand))
+                names.append(name)
+            value = fresh_name(f"{value}_{op}", self._taken)
+            if type is not None:
+                self._types[value] = type
+            self.nodes.append(Node(op, tuple(names), (value,)))
+        return value
+
+    def graph(self) -> Graph:
+        types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)
+        return replace(self._graph, nodes=tuple(self.nodes), types=types, constants=constants)
 
 
 def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:
