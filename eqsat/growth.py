@@ -76,6 +76,7 @@ def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, mac
         disabled=options.rules_left_out,
         domains=scope.domains,
         unsupported=scope.unsupported,
+        also=options.rules_added,
     )
     seconds: dict[str, float] = {}
     with timed(seconds, "encode"):

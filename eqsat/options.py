@@ -138,6 +138,11 @@ class Options:
         return (*self.disabled_rules, *(self.reader.without_rules if self.reader is not None else ()))
 
     @property
+    def rules_added(self) -> tuple[str, ...]:
+        """Names of rules that are used though they are meant for others."""
+        return self.reader.with_rules if self.reader is not None else ()
+
+    @property
     def limits_file(self) -> bool:
         """Whether something was said about the opset of the file."""
         return self.opset is not None or self.reader is not None

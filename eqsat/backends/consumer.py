@@ -29,7 +29,8 @@ class Consumer:
     ``refuses`` those that it does not. ``bytes``: what it computes on 8-bit integers, beside moving them, if that is little.
     ``avoids``: operators that it reads, and runs slower than what they are made of. ``lacks``: operator, or
     operator and number of the input, to the element types that it has no kernel for.
-    ``without_rules``: rules that make what it computes no faster.
+    ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
+    domain they are written for, or has some kernel of the operator that they spell out.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Consumer:
     bytes: frozenset[str] | None = None
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
     without_rules: tuple[str, ...] = ()
+    with_rules: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -114,7 +116,8 @@ def _release(name: str, data: Mapping[str, Any]) -> Consumer:
         if key in values:
             values[key] = frozenset(values[key])
     values["lacks"] = {key: frozenset(types) for key, types in values.get("lacks", {}).items()}
-    values["without_rules"] = tuple(values.get("without_rules", ()))
+    for key in ("without_rules", "with_rules"):
+        values[key] = tuple(values.get(key, ()))
     return Consumer(name, **values)
 
 

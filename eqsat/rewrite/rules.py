@@ -290,8 +290,10 @@ def select_rules(
     disabled: Sequence[str] = (),
     domains: Collection[str] = (),
     unsupported: Collection[str] = (),
+    also: Collection[str] = (),
 ) -> tuple[AnyRule, ...]:
-    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only.
+    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only, or are
+    among ``also``.
 
     ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
     """
@@ -303,7 +305,12 @@ def select_rules(
         if r.exactness <= numerics
         and r.name not in disabled
         and (only is None or r.name in only)
-        and (not r.domain or r.domain in domains)
-        and (not r.legalizes or r.legalizes in unsupported)
-        and (not r.outside or r.outside not in domains)
+        and (
+            r.name in also
+            or (
+                (not r.domain or r.domain in domains)
+                and (not r.legalizes or r.legalizes in unsupported)
+                and (not r.outside or r.outside not in domains)
+            )
+        )
     )

@@ -179,7 +179,7 @@ equation(
 )
 equation(
     "drop_bytes_beside_mask",
-    f"{SUM} == expanded(Where(c, number(alone({VALUES})[0]), number(alone({VALUES})[1])), c, root)",
+    f"{SUM} == expanded(QuantizeLinear(Where(c, k, l), sy, *zy, **q), c, root)",
     *CHOSEN,
     f"sums that do not depend on the bytes: None not in alone({VALUES})",
     source="a function of a byte has 256 values",

@@ -1,4 +1,4 @@
-"""Quantisers whose lowest or highest level is infinite are arithmetic in files for OpenVINO."""
+"""Quantisers in files for OpenVINO: in pairs, before what moves elements; arithmetic where a level is infinite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnx_form import in_form
+from eqsat.backends.openvino import OpenVino
 from eqsat.ir.interpret import run
 
 LOWEST = np.float32(np.finfo(np.float32).min)
@@ -42,10 +44,84 @@ def test_others_stay_as_they_are(scale: float) -> None:
     assert in_form(graph, "openvino") is graph
 
 
-@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+
+
+@needs_openvino
 @pytest.mark.parametrize(("scale", "zero"), PAIRS)
 def test_openvino_computes_them_right(scale: float, zero: np.integer) -> None:
     graph = pair(scale, zero)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = run(graph, X)["y"]
     np.testing.assert_allclose(eqsat.run(graph, X, engine="openvino")["y"], expected, rtol=1e-5, atol=1e-6 * scale)
+
+
+def moved_heads(read_again: bool = False) -> eqsat.Graph:
+    """Heads of two quantised products, quantised behind the movement, dequantised behind more of it; and their product."""
+    draw = np.random.default_rng(3)
+    b = eqsat.GraphBuilder()
+    scale, zero = b.constant(np.float32(0.02)), b.constant(np.int8(0))
+    x = b.op("DequantizeLinear", b.op("QuantizeLinear", b.input("x", "float32", (2, 16, 64)), scale, zero), scale, zero)
+    outputs, heads = {}, []
+    for name, perm in (("a", (0, 2, 1, 3)), ("b", (0, 2, 3, 1))):
+        weight = b.constant(draw.integers(-127, 128, (64, 64)).astype(np.int8))
+        y = b.op("MatMul", x, b.op("DequantizeLinear", weight, b.constant(np.float32(0.003)), zero))
+        y = b.op("Reshape", y, b.constant(np.array([2, 16, 4, 16])))
+        q = b.op("QuantizeLinear", y, b.constant(np.float32(0.05)), zero, axis=3)
+        q = b.op("Transpose", q, perm=perm)
+        heads.append(b.op("DequantizeLinear", q, b.constant(np.float32(0.06)), zero, axis=2))
+        if read_again:
+            outputs[name] = b.op("Neg", y)
+            outputs[f"{name} transposed"] = b.op("Transpose", q, perm=(3, 1, 0, 2))
+    return b.finish({"y": b.op("MatMul", *heads), **outputs})
+
+
+FEEDS = {"x": np.random.default_rng(4).uniform(-3, 3, (2, 16, 64)).astype(np.float32)}
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_quantisers_before_movement_compute_the_same(read_again: bool) -> None:
+    graph = moved_heads(read_again)
+    written = in_form(graph, "openvino")
+    written.check()
+    expected = run(graph, FEEDS)
+    for name, value in run(written, FEEDS).items():
+        np.testing.assert_array_equal(value, expected[name])
+        assert written.type_of(name) == graph.type_of(name)
+    assert in_form(graph, "flat") is graph
+
+
+def test_products_are_quantised_before_their_results_are_moved() -> None:
+    written = in_form(moved_heads(), "openvino")
+    made = written.producers()
+    quantised = [n for n in written.nodes if n.op == "QuantizeLinear"]
+    assert sorted(made[n.inputs[0]].op for n in quantised if n.inputs[0] in made) == ["MatMul", "MatMul"]
+    readers = [n.op for n in written.nodes for q in quantised if q.outputs[0] in n.inputs]
+    assert readers == ["DequantizeLinear"] * 3
+
+
+def test_floats_that_others_read_are_not_transposed_twice() -> None:
+    b = eqsat.GraphBuilder()
+    scale, zero = b.constant(np.float32(0.02)), b.constant(np.int8(0))
+    x = b.op("Transpose", b.input("x", "float32", (4, 5)), perm=(1, 0))
+    y = b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
+    graph = b.finish({"y": y, "z": b.op("Relu", x)})
+    assert in_form(graph, "openvino") is graph
+
+
+def test_a_scale_for_each_slice_stays_where_it_is() -> None:
+    b = eqsat.GraphBuilder()
+    scales, zeros = b.constant(np.array([0.1, 0.2, 0.3], np.float32)), b.constant(np.zeros(3, np.int8))
+    x = b.op("Transpose", b.input("x", "float32", (3, 4)), perm=(1, 0))
+    q = b.op("QuantizeLinear", x, scales, zeros, axis=1)
+    graph = b.finish({"y": b.op("DequantizeLinear", b.op("Transpose", q, perm=(1, 0)), scales, zeros, axis=0)})
+    assert in_form(graph, "openvino") is graph
+
+
+@needs_openvino
+def test_openvino_keeps_moved_integers_in_bytes() -> None:
+    counts = OpenVino(to_model(moved_heads(), form="openvino").SerializeToString(), 1).node_counts()
+    floats = {kind for kind in counts if kind.endswith("f32")}
+    apart = OpenVino(to_model(moved_heads(), form="flat").SerializeToString(), 1).node_counts()
+    assert floats <= {"Subgraph f32"} < {kind for kind in apart if kind.endswith("f32")}
+    assert counts.total() < apart.total()
