@@ -30,8 +30,16 @@ class Cut(NamedTuple):
 
     def parts_of(self, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
         """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
+        if self.has_parts(readers):
+            yield self.value, whole
+            return
         split = self.again(whole)
         yield from ((reader, split.output(index)) for index, reader in enumerate(readers))
+
+    def has_parts(self, readers: Sequence[Ref]) -> bool:
+        """Whether nothing becomes of the parts: then nothing becomes of the value. Otherwise there would be no end of values with
+        these parts."""
+        return all(reader.handle == part.handle for reader, part in zip(readers, self.parts, strict=True))
 
 
 @shared
@@ -83,8 +91,12 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
         readers = [_functions(view, part) for part in cut.parts]
         for op, attributes in readers[0]:
             found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
-            for index, reader in enumerate(found if len(found) == len(readers) else ()):
-                yield Match({"cut": cut, "f": op, "attributes": attributes, "index": index}, reader)
+            if len(found) == len(readers):
+                bound = {"cut": cut, "f": op, "attributes": attributes}
+                if cut.has_parts(found):
+                    yield Match(bound | {"index": None}, cut.value)
+                else:
+                    yield from (Match(bound | {"index": i}, reader) for i, reader in enumerate(found))
 
 
 @group_rule(
@@ -94,8 +106,10 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
 )
 def merge_activations_of_one_split(m: Match) -> Term:
-    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements."""
-    return m.cut.again(Apply(m.f, (m.cut.value,), m.attributes)).output(m.index)
+    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements; ``v == f(v)``
+    where it leaves all parts as they are."""
+    whole = Apply(m.f, (m.cut.value,), m.attributes)
+    return whole if m.index is None else m.cut.again(whole).output(m.index)
 
 
 def _functions(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
