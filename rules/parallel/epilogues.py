@@ -106,8 +106,10 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
 )
 def merge_activations_of_one_split(m: Match) -> Term:
-    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements; ``v == f(v)``
-    where it leaves all parts as they are."""
+    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements.
+
+    Where it leaves all parts as they are, ``v == f(v)``.
+    """
     whole = Apply(m.f, (m.cut.value,), m.attributes)
     return whole if m.index is None else m.cut.again(whole).output(m.index)
 
