@@ -13,6 +13,8 @@ import pytest
 
 import eqsat
 from benchmarks.dynamic_shapes import feeds_of
+from eqsat.egraph.snapshot import take_snapshot
+from eqsat.extract.components import strong_components
 from eqsat.ir.build import GraphBuilder
 
 MODELS = [f"dynamic/{name}.{by}" for name in ("bert", "gpt2", "llama", "llama_decode") for by in ("dynamo", "legacy")]
@@ -56,6 +58,19 @@ def test_symbols_cost_no_fusion(name: str, form: int, real_model: Models) -> Non
     assert _products(found) == _products(fixed)
     extra = sum(found.operators_after.values()) - sum(fixed.operators_after.values())
     assert extra <= EXTRA[name.split("/")[1].split(".", maxsplit=1)[0]]
+
+
+@pytest.mark.parametrize("name", ["dynamic/gpt2.dynamo", "dynamic/llama.legacy", "dynamic/llama_decode.legacy"])
+def test_lists_of_extents_do_not_make_layers_one_circle(name: str, real_model: Models) -> None:
+    found = eqsat.optimize(real_model(name), verify=False, keep_egraph=True, **FORMS[0])  # type: ignore[arg-type]
+    assert found.encoding is not None
+    snapshot = take_snapshot(found.encoding.egraph)
+    numbers = {cls: i for i, cls in enumerate(snapshot.classes)}
+    read = [
+        [] if cls in snapshot.constants else [numbers[c] for item in items for c in item.children]
+        for cls, items in snapshot.classes.items()
+    ]
+    assert max(map(len, strong_components(read))) < 20  # one layer has 80
 
 
 @pytest.mark.parametrize("by", ["dynamo", "legacy"])
