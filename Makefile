@@ -21,7 +21,7 @@ demo: $(STAMP)  ## optimise a shipped INT8 BERT and print the report
 	$(BIN)/eqsat optimize out/bert_int8_trivial.onnx -o out/bert_int8_trivial.eqsat.onnx
 
 test: $(STAMP)  ## run the tests that take minutes, not hours
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
 
 test-all: $(STAMP)  ## run every test
 	$(BIN)/python -m pytest

@@ -181,9 +181,12 @@ class Engine:
         return name
 
     def _compile_ready(self) -> list[str]:
-        known = self._constructors
-        ready = [(key, q) for key, q in self._waiting if all(c in known for c in q.constructors)]
-        self._waiting = [(key, q) for key, q in self._waiting if not all(c in known for c in q.constructors)]
+        ready: list[tuple[int, Query]] = []
+        waiting: list[tuple[int, Query]] = []
+        known = self._constructors.keys()
+        for key, query in self._waiting:
+            (ready if known >= query.constructors else waiting).append((key, query))
+        self._waiting = waiting
         commands: list[str] = []
         for key, query in ready:
             classes = [c for c in query.columns if not is_attribute_column(c)]

@@ -32,7 +32,7 @@ class Query:
     bindings: tuple[tuple[str, int], ...]
     nodes: tuple[tuple[str, int, int], ...]
     absent: tuple[str, ...]
-    constructors: tuple[str, ...]
+    constructors: frozenset[str]
     enodes: tuple[Spot, ...]
     root: int
     root_column: int
@@ -121,7 +121,7 @@ class _Compiler:
             tuple(self._bindings.items()),
             tuple(self._nodes),
             self._absent,
-            tuple(dict.fromkeys(self._constructors)),
+            frozenset(self._constructors),
             tuple(self._spot(*spot) for spot in self._spots),
             root,
             self._columns.index(f"e{root}"),

@@ -119,9 +119,9 @@ _EARLY = 2
 def _extents_read_early(
     egraph: EGraph, classes: dict[int, tuple[SnapshotNode, ...]], constants: frozenset[int]
 ) -> dict[int, tuple[SnapshotNode, ...]]:
-    """Lists of extents without the spellings that read them of values in the middle, where others read them of inputs, or of
-    what is computed first. A list that all layers read would else make one circle of them. The oldest spelling stays: it is that
-    of the original program."""
+    """Lists of extents without the spellings of the program that read them of values in the middle, where others read them of
+    inputs, or of what is computed first. A list that all layers read would else make one circle of them. The oldest spelling
+    stays, so that the original program is there."""
     lists = {cls for cls in classes if cls not in constants and egraph.list_of(cls) is not None}
     early = {*constants, *map(egraph.find, egraph.inputs())}
     for _ in range(_EARLY if lists else 0):
@@ -137,5 +137,8 @@ def _extents_read_early(
     while found := [cls for cls in waiting if any(map(reads_early, classes[cls]))]:
         known.update(found)
         waiting = [cls for cls in waiting if cls not in known]
-    chosen = {cls: (classes[cls][0], *filter(reads_early, classes[cls][1:])) for cls in lists & known}
+    chosen = {
+        cls: (classes[cls][0], *(item for item in classes[cls][1:] if item.node.rule or reads_early(item)))
+        for cls in lists & known
+    }
     return {cls: chosen.get(cls, items) for cls, items in classes.items()}

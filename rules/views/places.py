@@ -210,7 +210,7 @@ def without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     where=stated(
         "a c b places root",
         "places are counted from 0: first_along(places, a.shape) is not None",
-        worthwhile("the factors are constant: c.is_constant"),
+        worthwhile("only the factors are constant: c.is_constant and not a.is_constant"),
         "factors and places have different axes: counted_shape(a, c, root) is not None",
         "a truth value for each place: without_ones(counted_shape(a, c, root)) == b.shape",
         functions=named(first_along, counted_shape, without_ones),

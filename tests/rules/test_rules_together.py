@@ -19,15 +19,25 @@ RULES = registered_rules()
 LIMITS = Limits(time_s=20.0, nodes=5_000)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[r.name for r in RULES])
-def test_left_side_under_all_rules(rule: AnyRule) -> None:
-    for seed in range(3):
+def check(rule: AnyRule, *seeds: int) -> None:
+    for seed in seeds:
         instance = instance_of(rule, Sampler(50_000 + seed))
         encoding = encode(instance.graph)
         result = saturate(encoding.egraph, RULES, LIMITS)
         assert result.stop_reason is StopReason.SATURATED, f"{result.matches}\n{instance.graph}"
         violations = check_egraph(encoding, instance.feeds)
         assert not violations, "\n".join(map(str, violations)) + f"\n{instance.graph}"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[r.name for r in RULES])
+def test_left_side_under_all_rules(rule: AnyRule) -> None:
+    check(rule, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=[r.name for r in RULES])
+def test_more_left_sides_under_all_rules(rule: AnyRule) -> None:
+    check(rule, 1, 2)
 
 
 def _chain(length: int) -> Graph:

@@ -33,12 +33,14 @@ def drop(rule: AnyRule, condition: Condition) -> Trial:
         return Trial(failures=[repr(error)])
 
 
-def _params(listed: bool) -> list[object]:
+def _params(listed: bool, every: int) -> list[object]:
+    """``every`` so many of the conditions that are on the list, or not, is tried; the others are slow."""
     chosen = [case for case in CASES if (_name(case) in UNDETECTED) is listed]
-    return [pytest.param(*case, id=":".join(_name(case))) for case in chosen]
+    slow = [() if i % every == 0 else pytest.mark.slow for i in range(len(chosen))]
+    return [pytest.param(*case, id=":".join(_name(case)), marks=m) for case, m in zip(chosen, slow, strict=True)]
 
 
-@pytest.mark.parametrize(("rule", "condition"), _params(listed=False))
+@pytest.mark.parametrize(("rule", "condition"), _params(listed=False, every=3))
 def test_dropped_condition_is_noticed(rule: AnyRule, condition: Condition) -> None:
     assert drop(rule, condition).failures, (
         f"{rule.name} looks as sound without the condition {condition.name!r}: "
@@ -47,7 +49,7 @@ def test_dropped_condition_is_noticed(rule: AnyRule, condition: Condition) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rule", "condition"), _params(listed=True))
+@pytest.mark.parametrize(("rule", "condition"), _params(listed=True, every=1))
 def test_listed_condition_is_still_unnoticed(rule: AnyRule, condition: Condition) -> None:
     assert not drop(rule, condition).failures, "the sample now shows why the condition is needed: take it off the list"
 
