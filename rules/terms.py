@@ -6,7 +6,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from eqsat.conditions import about, condition, constant, every_element, finite, is_known, nonzero, same_type, signed
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
 
 T = TypeVar("T")
@@ -115,30 +114,3 @@ class Functions(Generic[T]):
     def _identity(self, value: Ref) -> T | None:
         """The function that a value is of itself, if it may be the one farthest away."""
         raise NotImplementedError
-
-
-__all__ = [
-    "Functions",
-    "Ref",
-    "Unmet",
-    "about",
-    "add",
-    "by_class",
-    "complete_nodes",
-    "condition",
-    "constant",
-    "div",
-    "every_element",
-    "finite",
-    "int64s",
-    "is_known",
-    "matmul",
-    "mul",
-    "nonzero",
-    "outputs_of",
-    "permutation_of",
-    "same_type",
-    "signed",
-    "sub",
-    "transpose",
-]

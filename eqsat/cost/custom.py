@@ -129,6 +129,3 @@ class LargeValueModel:
         if work.kind.value in target.free_kinds:
             return price
         return price + self.weight * (work.bytes_written / self.scale_bytes) ** 2
-
-
-__all__ = ["CheckedModel", "CostFunction", "LargeValueModel", "WeightedModel", "as_cost_model"]

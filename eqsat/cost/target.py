@@ -146,27 +146,16 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
             )
         data = {**tomllib.loads((_FOLDER / f"{base}.toml").read_text()), **data}
     check_target(name, data)
-    return Target(
-        name,
-        data["description"],
-        data["source"],
-        float(data["launch_s"]),
-        float(data["bandwidth_bytes_per_s"]),
-        MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()}),
-        frozenset(data["free_kinds"]),
-        tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ()))),
-        data.get("fusion", "cones"),
-        frozenset(data.get("recompute", ())),
-        frozenset(data.get("free_operators", ())),
-        frozenset(data.get("unsupported", ())),
-        frozenset(data.get("expanded", ())),
-        frozenset(data.get("domains", ())),
-        bool(data.get("slices", False)),
-        frozenset(data.get("kept_at_load", ())),
-        float(data.get("on_chip_bytes", "inf")),
-        int(data.get("argument_limit", 64)),
-        data.get("cost", "kernels"),
-    )
+    read: dict[str, Any] = {
+        k: frozenset(v) if isinstance(v, list) else v for k, v in data.items() if k not in _READ_APART
+    }
+    numbers = {k: float(read[k]) for k in ("launch_s", "bandwidth_bytes_per_s", "on_chip_bytes") if k in read}
+    peaks = MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()})
+    templates = tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ())))
+    return Target(name, **{**read, **numbers, "peak_ops": peaks, "templates": templates})
+
+
+_READ_APART = ("extends", "templates", "more_templates")
 
 
 def _template(data: Mapping[str, Any]) -> Template:

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat.dpl.context import PatternContext
 from eqsat.dpl.expr import Call, Expr, Item, Tuple, const, lift, lower, same, topological
-from eqsat.dpl.matching import Bindings, Matcher
+from eqsat.dpl.matching import Matcher
 from eqsat.dpl.pattern import CallPattern, Pattern
 from eqsat.errors import RuleError, VerificationError
 from eqsat.ir.graph import Graph
@@ -268,6 +268,3 @@ def _verdict(before: Graph, after: Graph) -> str:
     if found.verdict == "failed":
         raise VerificationError(f"the rewritten graph computes something else: {'; '.join(found.failures)}")
     return found.verdict
-
-
-__all__ = ["Bindings", "RewriteReport", "RewrittenGraph", "rewrite_bindings", "rewrite_call", "to_fixpoint"]

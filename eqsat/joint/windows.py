@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -55,56 +55,46 @@ Solve = Callable[[Window], Covering | None]
 """The best kernels for a window, ``None`` if none were found."""
 
 
+@dataclass
 class Windows:
     """Moves windows over the kernels of a program: ``choice`` (class -> operation) in the kernels of ``plan``.
 
     ``inputs``: leaves that are no constants. ``fixed``: whether the program stays as it is, and only its kernels change.
     """
 
-    def __init__(
-        self,
-        graph: FusionGraph,
-        prices: ConePrices,
-        matcher: Matcher,
-        inputs: frozenset[int],
-        solve: Solve,
-        effort: Effort,
-        *,
-        fixed: bool = False,
-    ) -> None:
-        self._graph = graph
-        self._prices = prices
-        self._matcher = matcher
-        self._inputs = inputs
-        self._solve = solve
-        self._effort = effort
-        self._fixed = fixed
-        self._descriptions = Descriptions()
-        self._known: dict[object, list[Placed]] = {}
+    graph: FusionGraph
+    prices: ConePrices
+    matcher: Matcher
+    inputs: frozenset[int]
+    solve: Solve
+    effort: Effort
+    fixed: bool = False
+    _descriptions: Descriptions = field(default_factory=Descriptions)
+    _known: dict[object, list[Placed]] = field(default_factory=dict)
 
     def improved(
         self, choice: Mapping[int, int], plan: Covering, start: int, length: int
     ) -> tuple[dict[int, int], Covering]:
         """The program and its kernels after a look at windows of ``length`` kernels, or a few more, the first of ``start``."""
-        program = _Program(self._graph, choice, plan.kernels)
-        order = _depth_first(plan.kernels, self._graph.roots)
+        program = _Program(self.graph, choice, plan.kernels)
+        order = _depth_first(plan.kernels, self.graph.roots)
         for roots in _windows(plan.kernels, order, start, length):
             window = None
-            if not self._effort.over():
+            if not self.effort.over():
                 window = self._window(program, [program.kernels[root] for root in roots])
             if window is None:
                 continue
-            self._effort.spend(_STEPS_TO_SEE * len(window.operations))
+            self.effort.spend(_STEPS_TO_SEE * len(window.operations))
             found = self._kernels(window)
             if found and sum(k.price for k in found) < sum(program.kernels[r].price for r in roots) * (1 - 1e-12):
                 program.exchange(roots, found)
         kernels = program.read()
-        if repeated(self._graph, kernels.values(), self._matcher.target) or len(
+        if repeated(self.graph, kernels.values(), self.matcher.target) or len(
             dependency_order(kernels_before(kernels))
         ) < len(kernels):
             return dict(choice), plan
         cost = sum(cone.price for cone in kernels.values())
-        return needed(self._graph, program.choice), replace(plan, kernels=kernels, cost=cost, lower_bound=0.0)
+        return needed(self.graph, program.choice), replace(plan, kernels=kernels, cost=cost, lower_bound=0.0)
 
     def _kernels(self, window: Window) -> list[Cone]:
         """The kernels for a window, those of an equal one if there was one before; none if none were found."""
@@ -112,7 +102,7 @@ class Windows:
         key, places = canonical(core)
         order = operations_in(core, places)
         if key not in self._known:
-            plan = self._solve(window)
+            plan = self.solve(window)
             place = {index: k for k, index in enumerate(order)}
             self._known[key] = [
                 Placed(
@@ -124,11 +114,11 @@ class Windows:
         whole = [window.operations[i] for i in order]
         found = [
             kernel_of(
-                self._graph,
-                self._matcher,
-                self._prices,
+                self.graph,
+                self.matcher,
+                self.prices,
                 frozenset(whole[k] for k in placed.operations),
-                [self._graph.owner[whole[k]] for k in placed.outputs],
+                [self.graph.owner[whole[k]] for k in placed.outputs],
             )
             for placed in self._known[key]
         ]
@@ -136,7 +126,7 @@ class Windows:
 
     def _window(self, program: _Program, kernels: Sequence[Cone]) -> Window | None:
         """The problem of some kernels; ``None`` if nobody reads what they write."""
-        graph = self._graph
+        graph = self.graph
         inner = frozenset[int]().union(*(k.inside for k in kernels))
         written = {c for k in kernels for c in k.outputs}
         read = {c for k in kernels for c in k.inputs} - written
@@ -176,12 +166,12 @@ class Windows:
     ) -> dict[int, list[int]] | None:
         """The classes between ``read`` and ``roots`` with their operations: what can be computed from ``read`` and constants, and
         not from what others compute. Of what others compute, too, the operation stays."""
-        graph = self._graph
+        graph = self.graph
 
         def members_of(cls: int) -> list[int]:
             if cls in read:
                 return []
-            if self._fixed or program.computes_beside(cls, kernels):
+            if self.fixed or program.computes_beside(cls, kernels):
                 return [program.choice[cls]] if cls in inner else []
             return graph.members[cls]
 
@@ -192,7 +182,7 @@ class Windows:
             if cls not in below:
                 below[cls] = members_of(cls)
                 stack.extend(c for i in below[cls] for c in graph.operations[i].inputs if c not in below)
-        leaves = [c for c in below if c in read or not (graph.members[c] or c in self._inputs)]
+        leaves = [c for c in below if c in read or not (graph.members[c] or c in self.inputs)]
         nodes = [(i, c) for c, found in below.items() for i in found]
         number = {cls: n for n, cls in enumerate(below)}
         owner = [number[c] for _, c in nodes] + [number[c] for c in leaves]

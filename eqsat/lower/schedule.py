@@ -146,6 +146,3 @@ def _reordered(program: Program, order: Sequence[int]) -> Program:
         nodes.extend(program.graph.nodes[i] for i in kernel.nodes)
         kernels.append(replace(kernel, nodes=placed))
     return replace(program, graph=program.graph.with_nodes(nodes), kernels=tuple(kernels))
-
-
-__all__ = ["BEAM", "least_memory_order", "with_least_memory"]

@@ -10,7 +10,7 @@ from eqsat.egraph.egraph import LEAVES, EGraph, TupleType
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import Effort, ExtractionProblem, ExtractionResult, WorkDone, extract
+from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract
 from eqsat.ir.at_load import foldable
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Type
@@ -60,6 +60,7 @@ NO_KERNEL = 1e9
 finite, for a graph that nobody can spell out is not lost."""
 
 
+@dataclass
 class Prices:
     """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
 
@@ -68,27 +69,19 @@ class Prices:
     price, which is computed once: repeated layers are free.
     """
 
-    def __init__(
-        self,
-        egraph: EGraph,
-        model: CostModel,
-        target: Target,
-        writable: Writable,
-        known_at_load: Collection[int] = frozenset(),
-    ) -> None:
-        self._egraph = egraph
-        self._known_at_load = known_at_load
-        self._writable = writable
-        self._model = model
-        self._target = target
-        self._known: dict[tuple[object, ...], float] = {}
+    egraph: EGraph
+    model: CostModel
+    target: Target
+    writable: Writable
+    known_at_load: Collection[int] = frozenset()
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def __call__(self, handle: int) -> float:
-        egraph = self._egraph
+        egraph = self.egraph
         node = egraph.nodes[handle]
         if node.op == PROJECTION or (node.op in LEAVES and not node.domain):
             return 0.0
-        if node.key in self._target.unsupported:
+        if node.key in self.target.unsupported:
             return math.inf if node.rule else NO_KERNEL
         types = input_types(egraph, handle)
         loaded = self._is_computed_at_load(handle)
@@ -103,20 +96,20 @@ class Prices:
         )
         price = self._known.get(key)
         if price is None:
-            if node.rule and not self._writable(node.key, types):
+            if node.rule and not self.writable(node.key, types):
                 price = self._known[key] = math.inf
                 return price
             work = work_of_enode(egraph, handle)
-            price = self._known[key] = self._model.kernel_cost(at_load(work) if loaded else work, self._target)
+            price = self._known[key] = self.model.kernel_cost(at_load(work) if loaded else work, self.target)
         return price
 
     def _is_computed_at_load(self, handle: int) -> bool:
-        children = [c for c in self._egraph.canonical_children(handle) if c != ABSENT_INPUT]
+        children = [c for c in self.egraph.canonical_children(handle) if c != ABSENT_INPUT]
         return (
             bool(children)
-            and all(c in self._known_at_load for c in children)
-            and self._egraph.nodes[handle].key not in self._target.kept_at_load
-            and foldable(self._egraph.definition(handle))
+            and all(c in self.known_at_load for c in children)
+            and self.egraph.nodes[handle].key not in self.target.kept_at_load
+            and foldable(self.egraph.definition(handle))
         )
 
 
@@ -162,10 +155,6 @@ def select(
     result = extract(problem, effort=effort, incumbent=_original_choice(encoding, snapshot, number, by_handle))
     choice = {representatives[c]: node_handle[n] for c, n in result.choice.items() if node_handle[n] >= 0}
     before = sum(price(handle) for handle in encoding.node_handles)
-    return _selection(choice, result, before)
-
-
-def _selection(choice: dict[int, int], result: ExtractionResult, before: float) -> Selection:
     return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method, result.work)
 
 

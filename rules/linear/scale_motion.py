@@ -161,6 +161,3 @@ def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
         for a, b in sums.get(value.handle, ()):
             if view.meets(DISTRIBUTED, s=scale):
                 yield node, add(mul(a, scale), mul(b, scale))
-
-
-__all__ = ["absorbing", "distribute_scale_over_absorbing_sum", "factors", "is_passable", "pass_scales"]

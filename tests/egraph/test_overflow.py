@@ -10,6 +10,7 @@ import pytest
 from small_graphs import make_rule
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
+from eqsat.conditions import constant
 from eqsat.egraph.encode import encode
 from eqsat.egraph.overflow import overflowed
 from eqsat.egraph.saturate import saturate
@@ -18,7 +19,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.rewrite import Rule, registered_rules, variables
-from eqsat.rules.terms import constant, mul
+from eqsat.rules.terms import mul
 
 x, c, d = variables("x c d")
 HUGE = np.float32(3e38)

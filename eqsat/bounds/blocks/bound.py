@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
 from typing import NamedTuple
@@ -104,6 +104,7 @@ def blockwise_bound(
     )
 
 
+@dataclass
 class _Chain:
     """The blocks of a graph from the leaves up, and what is looked for in them: equal ones are looked at once.
 
@@ -111,25 +112,16 @@ class _Chain:
     of a block may stay below the best; ``exact``: whether that of its parts may not.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        rates: Rates,
-        blocks: Sequence[Block],
-        shared: frozenset[int],
-        known: Mapping[int, bool],
-        least: float,
-        *,
-        exact: bool,
-    ) -> None:
-        self._target = target
-        self._rates = rates
-        self._blocks = blocks
-        self._shared = shared
-        self._known = known
-        self._least = least
-        self._exact = exact
-        self._keys = equal_blocks(blocks, shared)
+    target: Target
+    rates: Rates
+    blocks: Sequence[Block]
+    shared: frozenset[int]
+    known: Mapping[int, bool]
+    least: float
+    exact: bool
+
+    def __post_init__(self) -> None:
+        self._keys = equal_blocks(self.blocks, self.shared)
         self._found: list[BlockSearch] = []
 
     def search(self, shares: Shares) -> bool:
@@ -139,7 +131,7 @@ class _Chain:
         searches: dict[object, BlockSearch] = {}
         toll = 0.0
         carried: Carried = {}
-        for block, (key, _) in zip(self._blocks, self._keys, strict=True):
+        for block, (key, _) in zip(self.blocks, self._keys, strict=True):
             whole = key, block.borders.target == NONE, toll, tuple(sorted(carried.items()))
             search = searches.get(whole)
             if search is None:
@@ -156,16 +148,16 @@ class _Chain:
 
     def _search_of(self, block: Block, toll: float, carried: Carried, weight: float) -> BlockSearch:
         block = replace(block, borders=replace(block.borders, carried=carried), toll=toll)
-        near = frozenset(n for c, n in block.classes.items() if c in self._shared)
-        heavy = {new: self._known[old] for old, new in block.operations.items() if old in self._known}
-        focus = Focus(heavy, near, shared_only=not self._exact)
-        return BlockSearch(block, self._target, self._rates, focus, self._least, self._exact, weight)
+        near = frozenset(n for c, n in block.classes.items() if c in self.shared)
+        heavy = {new: self.known[old] for old, new in block.operations.items() if old in self.known}
+        focus = Focus(heavy, near, shared_only=not self.exact)
+        return BlockSearch(block, self.target, self.rates, focus, self.least, self.exact, weight)
 
     def groups(self, graph: FusionGraph) -> list[ChosenGroup]:
         """The kernels of the blocks, glued together."""
-        gluing = Gluing(graph, self._target)
+        gluing = Gluing(graph, self.target)
         chosen: dict[BlockSearch, list[Placed]] = {}
-        for search, block, (_, order) in zip(self._found, self._blocks, self._keys, strict=True):
+        for search, block, (_, order) in zip(self._found, self.blocks, self._keys, strict=True):
             if search not in chosen:
                 chosen[search] = placed(block, order, search.groups)
             gluing.add(block, order, chosen[search])
@@ -174,7 +166,7 @@ class _Chain:
     def bound(self) -> float:
         """The bound of all blocks: the better one of two where anchored kernels may be charged for what is lost else."""
         total = _sum(self._found)
-        if self._exact and all(search.charges for search in self._found[1:]):
+        if self.exact and all(search.charges for search in self._found[1:]):
             total = max(total, _charged(self._found, self._shares))
         return total
 
