@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 from eqsat.backends.onnx_weights import external_tensor
 from eqsat.calibrate.case import Case, Operand
 from eqsat.ir.constants import Constant
-from eqsat.ir.operator import OPSET, split_key
+from eqsat.ir.operator import OPSET, domain_in_files, split_key
 from eqsat.ir.types import DType, TensorType
 
 _OPSET = min(OPSET, 23)
@@ -61,6 +61,7 @@ class Model:
 def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
     """A model of ``copies`` kernels. ``results``: types of a kernel's outputs; without them every copy stands by itself."""
     domain, op = split_key(case.key)
+    domain = domain_in_files(op, domain)
     chain = is_chain(case, results)
     buffers = math.ceil(copies / LONGEST_CHAIN) if chain else min(copies, turns_of(case))
     released = [j for j, result in enumerate(results) if (result.bytes or 0) >= _LEAST_RELEASED]

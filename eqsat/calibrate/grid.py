@@ -13,10 +13,11 @@ def grid_of(target: str) -> tuple[Case, ...]:
     """Every kernel to time for a target, each once. Raises `OptionError` for a target that does not run here."""
     if target not in TARGETS:
         raise OptionError(f"target {target!r} cannot be calibrated on this machine; choose one of {', '.join(TARGETS)}")
+    from eqsat.calibrate.grid_attention import ATTENTION
     from eqsat.calibrate.grid_others import OTHERS
     from eqsat.calibrate.grid_products import PRODUCTS
 
-    cases = cases_of((*PRODUCTS, *OTHERS))
+    cases = cases_of((*PRODUCTS, *ATTENTION, *OTHERS))
     if target == "openvino-cpu":
         reader = find_consumer("openvino")
         return tuple(c for c in cases if not split_key(c.key)[0] and reader.takes(c.key, c.types))

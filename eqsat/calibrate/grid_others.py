@@ -16,6 +16,8 @@ _ROWS = (
     (12 * 128, 128),
     (64, 512),
 )
+_TOKENS = ((16, 64), (32, 64), (1, 4096))
+"""Rows of language models, for norms that these have."""
 _ELEMENTS = ((1, 512), (1, 4096), (32, 512), (128, 320), (128, 768), (1024, 256), (256, 3136), (384 * 8, 768))
 """For what looks at every element by itself: each size about three times the one before it."""
 _IMAGES = ((64, 112), (256, 56), (512, 28), (1024, 14), (2048, 7), (32, 32), (336, 21), (168, 42), (672, 11))
@@ -69,9 +71,13 @@ def _rows_reduced() -> Iterator[Kernels]:
     yield Kernels("Softmax", _SCORES, lambda h, s: [data(F, 1, h, s, s)], {"axis": -1})
     yield Kernels("Softmax", ((1, 1000), (128, 2048), (16384, 77)), lambda r, c: [data(F, r, c)], {"axis": -1})
     simplified = "com.microsoft::SimplifiedLayerNormalization"
-    for name, scale in (("LayerNormalization", 2), ("RMSNormalization", 1), (simplified, 1)):
+    for name, rows, scale in (
+        ("LayerNormalization", _ROWS, 2),
+        ("RMSNormalization", _ROWS + _TOKENS, 1),
+        (simplified, _ROWS + _TOKENS, 1),
+    ):
         yield Kernels(
-            name, _ROWS, lambda r, c, n=scale: [data(F, 1, r, c), *[weight(F, c)] * n], {"axis": -1, "epsilon": 1e-5}
+            name, rows, lambda r, c, n=scale: [data(F, 1, r, c), *[weight(F, c)] * n], {"axis": -1, "epsilon": 1e-5}
         )
     yield Kernels("LayerNormalization", _ROWS, lambda r, c: [data(F, 1, r, c), weight(F, c)], {"axis": -1})
     yield Kernels(
@@ -88,7 +94,7 @@ def _rows_reduced() -> Iterator[Kernels]:
     )
     yield Kernels(
         "com.microsoft::SkipSimplifiedLayerNormalization",
-        _ROWS,
+        _ROWS + _TOKENS,
         lambda r, c: [data(F, 1, r, c), data(F, 1, r, c), weight(F, c)],
         {"epsilon": 1e-5},
     )

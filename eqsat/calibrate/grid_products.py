@@ -252,28 +252,6 @@ def _float_products() -> Iterator[Kernels]:
         lambda batch, c, size, o, kernel, stride, group: [_image(f, batch, c, size), weight(f, c, o, kernel, kernel)],
         {"kernel_shape": [2, 2], "strides": [2, 2]},
     )
-    attention = [(1, 12, 128, 64), (1, 12, 197, 64), (8, 12, 384, 64), (2, 8, 256, 8), (2, 8, 64, 16), (1, 8, 128, 64)]
-    yield Kernels(
-        "com.microsoft::MultiHeadAttention",
-        attention,
-        lambda b, h, s, d: [data(f, b, s, h * d) for _ in range(3)],
-        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
-    )
-    yield Kernels(
-        "com.microsoft::MultiHeadAttention",
-        attention,
-        lambda b, h, s, d: [*(data(f, b, s, h * d) for _ in range(3)), None, None, data(f, b, 1, s, s)],
-        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
-    )
-    yield Kernels(
-        "Attention",
-        attention,
-        lambda b, h, s, d: [data(f, b, h, s, d) for _ in range(3)],
-        lambda b, h, s, d: {"scale": d**-0.5},
-    )
-    for masked in (False, True):
-        yield from _attention_in_rows(masked)
-        yield from _attention_on_stored(masked)
 
 
 def _four_bits() -> Iterator[Kernels]:
@@ -300,69 +278,6 @@ def _four_bits() -> Iterator[Kernels]:
         lambda rows, k, n, block: [value("int4", np.arange(k * n).reshape(k, n) % 16 - 8), weight(f, k // block, n)],
         lambda rows, k, n, block: {"axis": 0, "block_size": block},
     )
-
-
-def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
-    """Attention with the heads side by side, of which several may share keys and values: by either operator that has it."""
-    f = "float32"
-    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
-             (1, 32, 8, 64, 128))  # fmt: skip
-
-    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
-        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
-
-    def mask(s: int) -> list[Operand]:
-        return [data(f, 1, 1, s, s)] if masked else []
-
-    yield Kernels(
-        "Attention",
-        sizes,
-        lambda b, h, g, s, d: [*operands(b, h, g, s, d), *mask(s)],
-        lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
-    )
-    yield Kernels(
-        "com.microsoft::GroupQueryAttention",
-        sizes,
-        lambda b, h, g, s, d: [
-            *operands(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
-            *([None] * 3 if masked else []), *mask(s),
-        ],
-        lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
-    )  # fmt: skip
-
-
-def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
-    """Attention on keys and values stored before and new ones, which are stored with them: by either operator that has it."""
-    f = "float32"
-    sizes = ((1, 8, 4, 1, 127, 64), (1, 8, 8, 1, 127, 64), (1, 32, 8, 1, 127, 128), (1, 32, 8, 1, 1023, 128),
-             (2, 4, 2, 1, 16, 16), (8, 12, 12, 1, 255, 64), (1, 8, 4, 32, 96, 64), (1, 8, 4, 128, 128, 64))  # fmt: skip
-
-    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
-        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
-
-    def stored(b: int, g: int, p: int, d: int) -> list[Operand]:
-        return [data(f, b, g, p, d)] * 2
-
-    def mask(s: int, p: int) -> Operand | None:
-        return data(f, 1, 1, s, p + s) if masked else None
-
-    yield Kernels(
-        "Attention",
-        sizes,
-        lambda b, h, g, s, p, d: [*operands(b, h, g, s, d), mask(s, p), *stored(b, g, p, d)],
-        lambda b, h, g, s, p, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
-        outputs=3,
-    )
-    yield Kernels(
-        "com.microsoft::GroupQueryAttention",
-        sizes,
-        lambda b, h, g, s, p, d: [
-            *operands(b, h, g, s, d), *stored(b, g, p, d), value("int32", [p + s - 1] * b), value("int32", p + s),
-            *([None] * 3 + [mask(s, p)] if masked else []),
-        ],
-        lambda b, h, g, s, p, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
-        outputs=3,
-    )  # fmt: skip
 
 
 PRODUCTS: tuple[Kernels, ...] = (

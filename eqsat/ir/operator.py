@@ -191,7 +191,7 @@ def define(
 
 def domain_in_files(name: str, domain: str) -> str:
     """The domain in which files have an operator, by name and domain."""
-    found = _REGISTRY.get(f"{domain}::{name}") if domain else None
+    found = operator(name, domain) if domain else None
     return domain if found is None or found.written_in is None else found.written_in
 
 

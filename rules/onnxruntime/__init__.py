@@ -4,7 +4,9 @@
     Gelu(x + b) == BiasGelu(x, b)                                 activations                  `activations`
     RMSNorm(x) == SimplifiedLayerNormalization(x)                 norms                        `norms`
     LayerNorm(x + y), x + y == SkipLayerNormalization(x, y)       norms of sums                `norms`
-    Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads in rows                `attention`
+    Attention(q, k, v) == MultiHeadAttention(q, k, v)             heads apart, biases          `attention`
+    Attention(q, k, v, m, pk, pv) == MultiHeadAttention(...)      shared or stored keys        `shared_heads`
+    H(x @ w) == x @ H(w)                                          the order of heads           `head_order`
     RotaryEmbedding(x, c, s) == RotaryEmbedding(x, 0, c, s)       positions                    `rotary`
     LayerNorm(table[i] + table[j]) == EmbedLayerNormalization     the first layer              `norms`
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`

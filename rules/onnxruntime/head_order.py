@@ -204,15 +204,12 @@ def order_heads_in_parts(view: GroupView) -> Iterator[Merge]:
     """``H(Split(x @ w + b)[i]) == Split(x @ w[:, p] + b[p])[i]`` for the order ``p`` that changes part ``i`` alone; the other
     parts are the same."""
     orders = _orders(view)
-    if not orders:
-        return
-    wholes = _Wholes(view)
-    for cut in cuts(view):
-        for i, part in enumerate(cut.parts if cut.axis == cut.value.rank - 1 else ()):
-            for t, y in orders.get(part.handle, ()):
-                if view.meets(EXCHANGED, t=t, p=permutation_of(t), x=part, y=y):
-                    start, indices = sum(cut.sizes[:i]), np.arange(sum(cut.sizes))
-                    indices[start : start + cut.sizes[i]] = start + order(t)
-                    whole = wholes.ordered(cut.value, indices)
-                    if whole is not None:
-                        yield from cut.parts_of(whole, [y if j == i else p for j, p in enumerate(cut.parts)])
+    wholes = _Wholes(view) if orders else None
+    for cut, i in ((c, i) for c in cuts(view) for i, part in enumerate(c.parts) if part.handle in orders):
+        for t, y in orders[cut.parts[i].handle] if cut.axis == cut.value.rank - 1 else ():
+            if wholes and view.meets(EXCHANGED, t=t, p=permutation_of(t), x=cut.parts[i], y=y):
+                start, indices = sum(cut.sizes[:i]), np.arange(sum(cut.sizes))
+                indices[start : start + cut.sizes[i]] = start + order(t)
+                whole = wholes.ordered(cut.value, indices)
+                if whole is not None:
+                    yield from cut.parts_of(whole, [y if j == i else p for j, p in enumerate(cut.parts)])

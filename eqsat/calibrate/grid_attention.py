@@ -1,0 +1,139 @@
+"""Attention, and the rotary embeddings before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat.calibrate.case import Kernels, Operand, data, value
+
+
+def _attention() -> Iterator[Kernels]:
+    """Heads apart, or side by side, each with keys and values of its own."""
+    f = "float32"
+    attention = [(1, 12, 128, 64), (1, 12, 197, 64), (8, 12, 384, 64), (2, 8, 256, 8), (2, 8, 64, 16), (1, 8, 128, 64)]
+    yield Kernels(
+        "com.microsoft::MultiHeadAttention",
+        attention,
+        lambda b, h, s, d: [data(f, b, s, h * d) for _ in range(3)],
+        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "com.microsoft::MultiHeadAttention",
+        attention,
+        lambda b, h, s, d: [*(data(f, b, s, h * d) for _ in range(3)), None, None, data(f, b, 1, s, s)],
+        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "Attention",
+        attention,
+        lambda b, h, s, d: [data(f, b, h, s, d) for _ in range(3)],
+        lambda b, h, s, d: {"scale": d**-0.5},
+    )
+
+
+def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
+    """Attention with the heads side by side, of which several may share keys and values: by either operator that has it, and by
+    the one to which those that share are rows of one head."""
+    f = "float32"
+    sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
+             (1, 32, 8, 64, 128))  # fmt: skip
+
+    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
+        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
+
+    def mask(s: int) -> list[Operand]:
+        return [data(f, 1, 1, s, s)] if masked else []
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, g, s, d: [*operands(b, h, g, s, d), *mask(s)],
+        lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, g, s, d: [
+            *operands(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
+            *([None] * 3 if masked else []), *mask(s),
+        ],
+        lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+    )  # fmt: skip
+    yield Kernels(
+        "com.microsoft::MultiHeadAttention",
+        [size for size in sizes if size[1] != size[2]],
+        lambda b, h, g, s, d: [
+            data(f, b, s * h // g, g * d), *[data(f, b, s, g * d)] * 2,
+            *([None, None, data(f, 1, 1, s * h // g, s)] if masked else []),
+        ],
+        lambda b, h, g, s, d: {"num_heads": g, "scale": d**-0.5},
+    )  # fmt: skip
+
+
+def _rotary() -> Iterator[Kernels]:
+    """Heads side by side that turn by their place, one table for all sequences: by either operator that has it."""
+    f = "float32"
+    sizes = ((1, 8, 1, 64), (1, 32, 1, 128), (2, 4, 16, 16), (1, 8, 128, 64), (1, 32, 128, 128), (8, 12, 384, 64))
+    yield Kernels(
+        "RotaryEmbedding",
+        sizes,
+        lambda b, h, s, d: [data(f, b, s, h * d), *[data(f, b, s, d // 2)] * 2],
+        lambda b, h, s, d: {"num_heads": h},
+    )
+    yield Kernels(
+        "com.microsoft::RotaryEmbedding",
+        sizes,
+        lambda b, h, s, d: [data(f, b, s, h * d), value("int64", [0]), *[data(f, s, d // 2)] * 2],
+        lambda b, h, s, d: {"num_heads": h},
+    )
+
+
+def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
+    """Attention on keys and values stored before and new ones, which are stored with them: by the operators that have it."""
+    f = "float32"
+    sizes = ((1, 8, 4, 1, 127, 64), (1, 8, 8, 1, 127, 64), (1, 32, 8, 1, 127, 128), (1, 32, 8, 1, 1023, 128),
+             (2, 4, 2, 1, 16, 16), (8, 12, 12, 1, 255, 64), (1, 8, 4, 32, 96, 64), (1, 8, 4, 128, 128, 64))  # fmt: skip
+
+    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
+        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
+
+    def stored(b: int, g: int, p: int, d: int) -> list[Operand]:
+        return [data(f, b, g, p, d)] * 2
+
+    def mask(s: int, p: int) -> Operand | None:
+        return data(f, 1, 1, s, p + s) if masked else None
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, g, s, p, d: [*operands(b, h, g, s, d), mask(s, p), *stored(b, g, p, d)],
+        lambda b, h, g, s, p, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
+        outputs=3,
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, g, s, p, d: [
+            *operands(b, h, g, s, d), *stored(b, g, p, d), value("int32", [p + s - 1] * b), value("int32", p + s),
+            *([None] * 3 + [mask(s, p)] if masked else []),
+        ],
+        lambda b, h, g, s, p, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+        outputs=3,
+    )  # fmt: skip
+    yield Kernels(
+        "com.microsoft::MultiHeadAttention",
+        sizes,
+        lambda b, h, g, s, p, d: [
+            data(f, b, s * h // g, g * d), *[data(f, b, s, g * d)] * 2, None, None,
+            data(f, 1, 1, s * h // g, p + s) if masked else None, *stored(b, g, p, d),
+        ],
+        lambda b, h, g, s, p, d: {"num_heads": g, "scale": d**-0.5},
+        outputs=3,
+    )  # fmt: skip
+
+
+ATTENTION: tuple[Kernels, ...] = (
+    *_attention(),
+    *(kernels for masked in (False, True) for kernels in (*_attention_in_rows(masked), *_attention_on_stored(masked))),
+    *_rotary(),
+)
