@@ -1,6 +1,4 @@
-"""Quantisers in files for OpenVINO: in pairs, before what moves elements; arithmetic where a level is infinite."""
-
-from __future__ import annotations
+"""Files for OpenVINO: quantisers in pairs before movement, arithmetic where a level is infinite, heads of four axes."""
 
 from importlib.util import find_spec
 
@@ -125,3 +123,58 @@ def test_openvino_keeps_moved_integers_in_bytes() -> None:
     apart = OpenVino(to_model(moved_heads(), form="flat").SerializeToString(), 1).node_counts()
     assert floats <= {"Subgraph f32"} < {kind for kind in apart if kind.endswith("f32")}
     assert counts.total() < apart.total()
+
+
+def split_heads(batch: int, read_again: bool) -> eqsat.Graph:
+    """Heads of one product, of five axes until they are transposed."""
+    b = eqsat.GraphBuilder()
+    x = b.op("Reshape", b.input("x", "float32", (batch, 7, 96)), b.constant(np.array([batch, 7, 3, 4, 8])))
+    parts = b.op("Split", x, b.constant(np.array([1, 1, 1])), axis=2, outputs=3)
+    turned = [b.op("Transpose", p, perm=(2, 0, 3, 1, 4)) for p in parts]
+    heads = [b.op("Squeeze", t, b.constant(np.array([0]))) for t in turned]
+    extra = {"again": b.op("Neg", turned[0])} if read_again else {}
+    return b.finish({"y": b.op("MatMul", heads[0], b.op("Transpose", heads[1], perm=(0, 1, 3, 2))), **extra})
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_axes_of_one_are_left_out_before_transposing(batch: int, read_again: bool) -> None:
+    graph = split_heads(batch, read_again)
+    written = in_form(graph, "openvino")
+    written.check()
+    perms = sorted(n.attributes["perm"] for n in written.nodes if n.op == "Transpose")
+    assert perms[:2] == [(0, 1, 3, 2), (0, 2, 1, 3)]
+    assert perms[2:] == ([(2, 0, 3, 1, 4)] if read_again else [(0, 2, 1, 3)])
+    feeds = {"x": np.random.default_rng(5).uniform(-1, 1, (batch, 7, 96)).astype(np.float32)}
+    for name, value in run(written, feeds).items():
+        np.testing.assert_array_equal(value, run(graph, feeds)[name])
+
+
+def test_pairs_with_an_infinite_level_are_floats_throughout() -> None:
+    assert "Cast" not in in_form(pair(2.6793886e36, np.int8(0)), "openvino").operator_counts()
+
+
+def narrow() -> eqsat.Graph:
+    """A product of quantised values, quantised to -127 to 127 in plain arithmetic."""
+    b = eqsat.GraphBuilder()
+    scale, zero = b.constant(np.float32(0.02)), b.constant(np.int8(0))
+    x = b.op("DequantizeLinear", b.op("QuantizeLinear", b.input("x", "float32", (16, 64)), scale, zero), scale, zero)
+    weight = b.constant(np.random.default_rng(3).integers(-127, 128, (64, 32)).astype(np.int8))
+    y = b.op("MatMul", x, b.op("DequantizeLinear", weight, b.constant(np.float32(0.003)), zero))
+    y = b.op("Reshape", y, b.constant(np.array([4, 128])))
+    y = b.op("Round", b.op("Mul", y, b.constant(np.float32(20))))
+    y = b.op("Cast", b.op("Clip", y, b.constant(np.float32(-127)), b.constant(np.float32(127))), to=3)
+    return b.finish({"y": b.op("Mul", b.op("Cast", y, to=1), b.constant(np.float32(0.05)))})
+
+
+def test_narrow_ranges_clip_what_the_product_quantises() -> None:
+    result = eqsat.optimize(narrow(), consumer="openvino")
+    written = in_form(result.program.graph, "openvino")
+    counts = written.operator_counts()
+    assert counts["QuantizeLinear"] == 2
+    assert counts["Clip"] == 1
+    assert "Round" not in counts
+    made = written.producers()
+    clip = next(n for n in written.nodes if n.op == "Clip")
+    assert made[clip.inputs[0]].op == "MatMul"
+    assert str(written.type_of(clip.outputs[0])) == "float32[16, 32]"

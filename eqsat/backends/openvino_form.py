@@ -1,0 +1,206 @@
+"""A graph as OpenVINO takes it.
+
+It makes one operator of QuantizeLinear and a DequantizeLinear directly behind it, and that part of the product that it reads.
+Apart from one another they are arithmetic, and what reads the second one is computed on floats: so quantisers stand before what
+only moves elements, in pairs. Its kernel of attention reads heads where they are, but only through transposes of four axes.
+
+The operator of a pair ranges from the lowest to the highest value that it has. Where one of these is infinite in float32, all
+results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the lowest number was added, times -128. Such
+quantisers are spelled out.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node, fresh_name
+from eqsat.ir.operator import Kind, kind_of, traits_of
+from eqsat.ir.types import DType, TensorType, Type
+
+
+def for_openvino(graph: Graph) -> Graph:
+    """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
+    for change in (_squeeze_before_transposing, _pair, _spell_out_infinite_levels):
+        written = _Written(graph)
+        change(written)
+        graph = written.graph() if written.changed else graph
+    return graph
+
+
+class _Written:
+    """A graph that is written again, node by node, with others in the place of some."""
+
+    def __init__(self, old: Graph) -> None:
+        self.old, self.producers = old, old.producers()
+        self.reads = Counter([*(v for node in old.nodes for v in node.inputs), *old.outputs])
+        self.nodes: list[Node] = []
+        self.changed = False
+        self._types, self._constants = dict(old.types), dict(old.constants)
+        self._taken = {*old.types, *old.constants, *old.inputs}
+        self._made: dict[tuple[object, ...], str] = {}
+
+    def value(
+        self, op: str, *inputs: str | float | np.ndarray, type: Type, attributes: Attributes = NO_ATTRIBUTES
+    ) -> str:
+        """What an operator of the default domain makes of values and of numbers; once for all that ask."""
+        key = (op, attributes, *(i.tobytes() if isinstance(i, np.ndarray) else i for i in inputs))
+        if key not in self._made:
+            names = [i if isinstance(i, str) else self._constant(i, f"{inputs[0]}_{op}_operand") for i in inputs]
+            self._made[key] = name = fresh_name(f"{inputs[0]}_{op}", self._taken)
+            self._types[name] = type
+            self.nodes.append(Node(op, tuple(names), (name,), attributes))
+        return self._made[key]
+
+    def _constant(self, value: float | np.ndarray, stem: str) -> str:
+        name = fresh_name(stem, self._taken)
+        self._constants[name] = Constant.of(value if isinstance(value, np.ndarray) else np.float32(value))
+        return name
+
+    def put(self, node: Node, like: Node, *inputs: str) -> None:
+        """In the place of ``node`` an operator like another one, of other inputs."""
+        self.nodes.append(replace(like, inputs=inputs, outputs=node.outputs, name=node.name))
+        self.changed = True
+
+    def graph(self) -> Graph:
+        types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)
+        return replace(self.old, nodes=tuple(self.nodes), types=types, constants=constants).pruned()
+
+
+def _squeeze_before_transposing(written: _Written) -> None:
+    """Views that only leave out axes of 1 come before transposes of five axes and more that they alone read."""
+    graph = written.old
+    for node in graph.nodes:
+        moved = written.producers.get(node.inputs[0]) if node.inputs and kind_of(node) is Kind.VIEW else None
+        alone = moved is not None and moved.key == "Transpose" and written.reads[moved.outputs[0]] == 1
+        source, view = graph.type_of(moved.inputs[0]) if moved and alone else None, graph.type_of(node.outputs[0])
+        if moved is None or not isinstance(source, TensorType) or not isinstance(view, TensorType):
+            written.nodes.append(node)
+            continue
+        perm = moved.attributes.get("perm", tuple(reversed(range(len(source.shape or ())))))
+        kept = _kept(source, perm, view)
+        if kept is None:
+            written.nodes.append(node)
+            continue
+        left = [a for a in range(len(perm)) if a not in kept]
+        smaller = replace(source, shape=tuple(d for a, d in enumerate(source.shape or ()) if a in kept))
+        value = written.value("Squeeze", moved.inputs[0], np.array(left), type=smaller)
+        order = tuple(sorted(kept).index(a) for a in kept)
+        written.put(node, replace(moved, attributes=Attributes({"perm": order})), value)
+
+
+def _kept(source: TensorType, perm: tuple[int, ...], view: TensorType) -> list[int] | None:
+    """The axes of a value, in the order of its transpose, that are left in a view of that; ``None`` where it does more than leave
+    out axes of 1, or the value has but four."""
+    if source.shape is None or view.shape is None or not 4 < len(perm) > len(view.shape):
+        return None
+    long = [axis for axis in perm if source.shape[axis] != 1]
+    if [source.shape[axis] for axis in long] != [extent for extent in view.shape if extent != 1]:
+        return None
+    ones = iter(sorted(set(perm) - set(long)))  # each is as good as another, and the first ones keep their places
+    rest = iter(long)
+    return [next(ones if extent == 1 else rest) for extent in view.shape]
+
+
+def _pair(written: _Written) -> None:
+    """Quantisers of one scale come before what only moves elements, and what dequantises their integers directly behind them.
+
+    Floats that others read as well stay where they are, unless moving them is a view: else they would be moved twice.
+    """
+    graph = written.old
+    for node in graph.nodes:
+        integers, behind = _origin(written, node.inputs[0]) if _scales(graph, node, "DequantizeLinear") else ("", [])
+        quantiser = written.producers.get(integers)
+        if quantiser is None or not _scales(graph, quantiser, "QuantizeLinear"):
+            written.nodes.append(node)
+            continue
+        floats, before = _origin(written, quantiser.inputs[0], views=True)
+        steps = [quantiser, node]
+        clip = written.producers.get(floats)
+        if not before and clip is not None and clip.key == "Clip" and written.reads[floats] == 1:
+            floats, before = _origin(written, clip.inputs[0], views=True)
+            steps = [clip, *steps]  # a narrower range belongs to the quantiser
+        if not before and not behind:
+            written.nodes.append(node)
+            continue
+        value, shape = floats, graph.type_of(floats)
+        *moves, last = reversed([*behind, *before])
+        for step in (*steps, *moves):
+            quantises = step in steps
+            at = shape if quantises else graph.type_of(step.outputs[0])
+            dtype = _dtype(graph, step.outputs[0] if quantises else node.outputs[0])
+            type = replace(at, dtype=dtype) if isinstance(at, TensorType) else at
+            attributes = step.attributes.updated(axis=None) if quantises else step.attributes
+            value = written.value(step.op, value, *step.inputs[1:], type=type, attributes=attributes)
+        written.put(node, last, value, *last.inputs[1:])
+
+
+def _origin(written: _Written, value: str, views: bool = False) -> tuple[str, list[Node]]:
+    """What a value is moved from, and the nodes that move it, last first. ``views``: those that others read, too, if they are
+    views only."""
+    found: list[Node] = []
+    while (node := written.producers.get(value)) is not None and not node.opaque and not node.domain:
+        alone = not views or written.reads[value] == 1 or kind_of(node) is Kind.VIEW
+        if not alone or not traits_of(node.key, node.attributes).permutes:
+            break
+        found.append(node)
+        value = node.inputs[0]
+    return value, found
+
+
+def _scales(graph: Graph, node: Node, op: str) -> bool:
+    """Whether a node is one of an operator with a single scale."""
+    types = [graph.type_of(v) for v in node.inputs[1:]]
+    single = all(isinstance(t, TensorType) and t.shape in ((), (1,)) for t in types)
+    return node.key == op and single and not node.attributes.get("block_size", 0)
+
+
+def _spell_out_infinite_levels(written: _Written) -> None:
+    """The arithmetic of quantisers comes in their place where the lowest or highest level is infinite.
+
+    Where only their integers are read that is floats throughout: a Cast, or a Clip, would end a kernel of attention.
+    """
+    graph = written.old
+    levels = {node.outputs[0]: found for node in graph.nodes if (found := _levels(graph, node)) is not None}
+    zeros = {node.outputs[0]: node.inputs[2:] for node in graph.nodes if node.outputs[0] in levels}
+    in_pair = [n for n in graph.nodes if n.key == "DequantizeLinear" and zeros.get(n.inputs[0]) == n.inputs[2:]]
+    whole: dict[str, str] = {}
+    for node in graph.nodes:
+        if (found := levels.get(node.outputs[0])) is not None:
+            zero, lowest, highest = found
+            type = graph.type_of(node.inputs[0])
+            steps = written.value("Round", written.value("Div", *node.inputs[:2], type=type), type=type)
+            above = written.value("Max", steps, lowest - zero, type=type)
+            whole[node.outputs[0]] = value = written.value("Min", above, highest - zero, type=type)
+            sums = written.value("Add", value, zero, type=type)
+            to = Attributes({"to": int(_dtype(graph, node.outputs[0]))})
+            written.put(node, Node("Cast", (), (), to), sums)
+        elif node in in_pair:
+            written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
+        else:
+            written.nodes.append(node)
+
+
+def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:
+    """Zero point, lowest and highest byte of a quantiser with one scale for all, if a level is infinite; else ``None``."""
+    if node.key != "QuantizeLinear" or _dtype(graph, node.inputs[0]) is not DType.FLOAT:
+        return None
+    operands = [graph.constants.get(v) for v in node.inputs[1:]]
+    if any(c is None or c.size != 1 for c in operands) or _dtype(graph, node.outputs[0]) not in (
+        DType.INT8,
+        DType.UINT8,
+    ):
+        return None
+    scale, zero = (float(c.numpy().reshape(())) for c in (*operands, Constant.of(np.float32(0)))[:2] if c is not None)
+    limits = np.iinfo(_dtype(graph, node.outputs[0]).numpy)
+    lowest, highest = float(limits.min), float(limits.max)
+    with np.errstate(over="ignore"):
+        levels = np.float32(scale) * np.array((lowest - zero, highest - zero), np.float32)
+    return None if np.isfinite(levels).all() else (zero, lowest, highest)
+
+
+def _dtype(graph: Graph, value: str) -> DType:
+    found = graph.type_of(value)
+    return found.dtype if isinstance(found, TensorType) else DType.UNDEFINED
