@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,20 @@ class Session:
 
     def _translated(self, error: Exception) -> ModelError:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return ModelError(f"{self.label}: ONNX Runtime: {lines[0]}")
+        return ModelError(f"{self.label}: ONNX Runtime: {_plainly(lines[0])}")
+
+
+def _plainly(said: str) -> str:
+    """What ONNX Runtime said, without the places in its source: the operator and what was wrong."""
+    said = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", said)
+    failed = re.match(
+        r"Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: (.*)", said
+    )
+    if failed is None:
+        return said
+    op, name, message = failed.groups()
+    message = re.sub(r"^/\S+:\d+ (.* was false\. )?", "", message)
+    return f"{op}{f' {name!r}' if name else ''}: {message}"
 
 
 class Bound:

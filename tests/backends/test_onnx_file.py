@@ -18,7 +18,7 @@ from eqsat.backends import onnx_file
 from eqsat.backends.consumer import newest_opset
 from eqsat.backends.onnx_file import save_onnx, to_model, to_model_and_weights
 from eqsat.backends.onnxruntime import Session
-from eqsat.errors import OutputError
+from eqsat.errors import ModelError, OutputError
 from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes, Graph, Node, with_bodies
@@ -298,3 +298,12 @@ def test_attributes_take_the_type_of_their_schema() -> None:
     written = to_model(b.finish({"y": b.op("Cast", y, to=1)}))
     onnx.checker.check_model(written, full_check=True)
     assert run(written, {"x": X})[0].tobytes() == np.ascontiguousarray(X.T).tobytes()
+
+
+def test_errors_of_the_runtime_name_the_operator_and_not_its_source() -> None:
+    b = GraphBuilder()
+    x, shape = b.input("x", "float32", ("n",)), b.input("shape", "int64", (2,))
+    session = Session(to_model(b.finish({"y": b.op("Reshape", x, shape)})).SerializeToString())
+    with pytest.raises(ModelError, match=r"ONNX Runtime: Reshape.*: The input tensor cannot be reshaped") as caught:
+        session.run({"x": np.ones(5, np.float32), "shape": np.array([2, 3])})
+    assert "/" not in str(caught.value) and "::" not in str(caught.value)
