@@ -4,7 +4,7 @@ A fused operator of a runtime (``com.microsoft::...``), or one of our own that n
 meaning once: how to build its outputs from operators of the default domain. Types and values follow from that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,29 +18,15 @@ from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
 from eqsat.ir.nominal import flops_of
-from eqsat.ir.operator import Application, Evaluate, Expand, Flops, InferRule, Kind, Operator, define, definition_of
-from eqsat.ir.traits import NO_TRAITS, Traits
+from eqsat.ir.operator import Application, Expand, Kind, Operator, define, definition_of
 from eqsat.ir.types import DType, TensorType, Type, tensor_type
 
 OWN_DOMAIN = "eqsat"
 """Domain of operators that no file format has: they are spelled out whenever a graph is written or run."""
 
 
-def define_composite(
-    key: str,
-    expand: Expand,
-    kind: Kind,
-    *,
-    infer: InferRule | None = None,
-    evaluate: Evaluate | None = None,
-    flops: Flops | None = None,
-    commutative: bool = False,
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    traits: Traits = NO_TRAITS,
-    outline: InferRule | None = None,
-    written_in: str | None = None,
-) -> Operator:
-    """Registers an operator that means what ``expand`` builds.
+def define_composite(key: str, expand: Expand, kind: Kind, **facts: Any) -> Operator:
+    """Registers an operator that means what ``expand`` builds. ``facts``: what else an `Operator` states, such as ``traits``.
 
     ``expand(builder, attributes, inputs)`` gets the names of its inputs (``None`` for an absent one) in a `GraphBuilder`,
     which knows their types, and returns the names of its outputs. Types, values and ``flops`` are those of the parts unless
@@ -63,20 +49,8 @@ def define_composite(
         found = run(_build(expand, attributes, types, small), feeds)
         return tuple(found.values())
 
-    return define(
-        key,
-        infer=infer or infer_parts,
-        evaluate=evaluate or evaluate_parts,
-        kind=kind,
-        flops=flops or work_of_parts,
-        commutative=commutative,
-        expand=expand,
-        defaults=defaults,
-        traits=traits,
-        counts_parts=flops is None,
-        outline=outline,
-        written_in=written_in,
-    )
+    of_parts = {"infer": infer_parts, "evaluate": evaluate_parts, "flops": work_of_parts}
+    return define(key, kind=kind, expand=expand, counts_parts="flops" not in facts, **{**of_parts, **facts})
 
 
 def only_attributes(key: str, attributes: Attributes, *known: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -97,6 +96,16 @@ Expand = Callable[[Any, Attributes, Sequence[str | None]], Sequence[str]]
 """Builds an operator from others: ``(GraphBuilder, attributes, inputs) -> outputs``."""
 
 
+def elementwise_flops(app: Application, outputs: Sequence[Type]) -> float:
+    """One operation for each output element."""
+    first = outputs[0] if outputs else None
+    return float((first.size or 0) if isinstance(first, TensorType) else 0)
+
+
+def no_flops(app: Application, outputs: Sequence[Type]) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One operator.
@@ -117,7 +126,7 @@ class Operator:
     infer: InferRule
     evaluate: Evaluate
     kind: Kind
-    flops: Flops
+    flops: Flops = elementwise_flops
     bit_exact: bool = False
     commutative: bool = False
     deterministic: bool = True
@@ -138,53 +147,11 @@ _BY_SCHEMA: dict[str, Operator | None] = {}
 _loaded = False
 
 
-def elementwise_flops(app: Application, outputs: Sequence[Type]) -> float:
-    """One operation for each output element."""
-    first = outputs[0] if outputs else None
-    return float((first.size or 0) if isinstance(first, TensorType) else 0)
-
-
-def no_flops(app: Application, outputs: Sequence[Type]) -> float:
-    return 0.0
-
-
-def define(
-    name: str,
-    *,
-    infer: InferRule,
-    evaluate: Evaluate,
-    kind: Kind,
-    flops: Flops = elementwise_flops,
-    bit_exact: bool = False,
-    commutative: bool = False,
-    deterministic: bool = True,
-    expand: Expand | None = None,
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    traits: Traits = NO_TRAITS,
-    counts_parts: bool = False,
-    outline: InferRule | None = None,
-    written_in: str | None = None,
-) -> Operator:
-    """Registers an operator by its key. Raises `RuleError` for a second definition of one key."""
+def define(name: str, **facts: Any) -> Operator:
+    """Registers an `Operator` with these facts by its key. Raises `RuleError` for a second definition of one key."""
     if name in _REGISTRY:
         raise RuleError(f"operator {name!r} is defined twice")
-    made = Operator(
-        name,
-        infer,
-        evaluate,
-        kind,
-        flops,
-        bit_exact,
-        commutative,
-        deterministic,
-        expand,
-        defaults,
-        traits,
-        counts_parts,
-        outline,
-        written_in,
-    )
-    _REGISTRY[name] = made
+    made = _REGISTRY[name] = Operator(name, **facts)
     operators_with.cache_clear()
     return made
 
