@@ -161,19 +161,10 @@ _REGISTRY: dict[str, AnyRule] = {}
 
 
 def rule(
-    pattern: Apply,
-    *,
-    where: Sequence[Condition] = (),
-    exactness: Exactness,
-    source: str,
-    family: str = "",
-    quanta: int = 0,
-    sample: Sample | None = None,
-    domain: str = "",
-    legalizes: str = "",
-    outside: str = "",
+    pattern: Apply, *, where: Sequence[Condition] = (), family: str = "", **facts: Any
 ) -> Callable[[RightSide], Rule]:
-    """Registers the decorated function as the right side of a rule. See the module's docstring.
+    """Registers the decorated function as the right side of a rule. See the module's docstring; ``facts``: exactness, source, and
+    what else a `Rule` states.
 
     Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern.
     """
@@ -181,37 +172,16 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        stated = (
-            exactness,
-            family or family_of(build.__module__),
-            source,
-            equation,
-            doc,
-            quanta,
-            sample,
-            domain,
-            legalizes,
-            outside,
-        )
-        return register(Rule(name, pattern, build, tuple(where), *stated))
+        stated = {**facts, "family": family or family_of(build.__module__), "equation": equation, "doc": doc}
+        return register(Rule(name, pattern, build, tuple(where), **stated))
 
     return decorate
 
 
 def group_rule(
-    *,
-    exactness: Exactness,
-    source: str,
-    find: Finder | None = None,
-    where: Sequence[Condition] = (),
-    family: str = "",
-    sample: Sample | None = None,
-    forms: Sequence[Rule] = (),
-    domain: str = "",
-    structure: str = "",
-    raises: bool = False,
+    *, where: Sequence[Condition] = (), forms: Sequence[Rule] = (), family: str = "", **facts: Any
 ) -> Callable[[Callable[[Any], Any]], GroupRule]:
-    """Registers a rule over groups of nodes (N-way merging).
+    """Registers a rule over groups of nodes (N-way merging). ``facts``: exactness, source, and what else a `GroupRule` states.
 
     What ``find`` finds takes the place of a pattern, and the decorated function makes the right side of a match; without
     ``find`` it is a generator of merges, which asks for the conditions ``where`` itself (`GroupView.meets`). ``sample`` draws a
@@ -220,9 +190,8 @@ def group_rule(
 
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
-        stated = (exactness, family or family_of(build.__module__), source, equation, doc, tuple(where), sample, domain)
-        more = {"forms": tuple(forms), "structure": structure, "raises": raises}
-        return register(GroupRule(name, build, *stated, find=find, **more))
+        stated = {**facts, "family": family or family_of(build.__module__), "equation": equation, "doc": doc}
+        return register(GroupRule(name, build, conditions=tuple(where), forms=tuple(forms), **stated))
 
     return decorate
 
