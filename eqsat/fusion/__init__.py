@@ -5,15 +5,13 @@ chosen together in `eqsat.joint`.
 """
 
 from eqsat.fusion.covering import NoKernelError
-from eqsat.fusion.partition import FUSION_METHODS, fuse_program, fuse_with_plan, method_of
-from eqsat.fusion.work import group_work, kernel_works, operator_works, price_works
+from eqsat.fusion.partition import fuse_program, fuse_with_plan, method_of
+from eqsat.fusion.work import kernel_works, operator_works, price_works
 
 __all__ = [
-    "FUSION_METHODS",
     "NoKernelError",
     "fuse_program",
     "fuse_with_plan",
-    "group_work",
     "kernel_works",
     "method_of",
     "operator_works",

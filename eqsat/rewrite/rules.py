@@ -92,7 +92,6 @@ def shared(find: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
 
 
 Merge = tuple[Ref, Term]
-GroupSide = Callable[[GroupView], Iterable[Merge]]
 Finder = Callable[[GroupView], Iterable[Match]]
 
 
