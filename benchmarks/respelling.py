@@ -90,11 +90,30 @@ class Writer:
         array = self._arrays.get(value)
         return float(array.reshape(())) if array is not None and array.size == 1 else None
 
-    def shape(self, value: str) -> tuple[int, ...]:
+    def shape(self, value: str) -> tuple[Any, ...]:
+        """Extents, those by symbols as text."""
         found = self.builder.type_of(value)
         assert isinstance(found, TensorType)
         assert found.shape is not None
-        return tuple(d for d in found.shape if isinstance(d, int))
+        return found.shape
+
+    def reshaped(self, x: str, *target: Any, like: str) -> str:
+        """``x`` under a shape whose extents by symbols are those of the same axes of ``like``, as exporters write that."""
+        if not any(isinstance(d, str) for d in target):
+            return str(self.op("Reshape", x, self.integers(*target)))
+        if self.shape(x)[: len(target) - 1] == target[:-1] and self.chance(0.3):
+            return str(self.op("Reshape", x, self.integers(*(0 for _ in target[:-1]), target[-1])))
+        listed = [self._extent(like, i) if isinstance(d, str) else self.integers(d) for i, d in enumerate(target)]
+        return str(self.op("Reshape", x, self.op("Concat", *listed, axis=0)))
+
+    def _extent(self, x: str, axis: int) -> str:
+        """One extent of ``x`` as a vector."""
+        if self.chance():
+            return str(self.op("Shape", x, start=axis, end=axis + 1))
+        if self.chance():
+            return str(self.op("Gather", self.op("Shape", x), self.integers(axis), axis=0))
+        number = self.op("Gather", self.op("Shape", x), self.constant(np.int64(axis)), axis=0)
+        return str(self.op("Unsqueeze", number, self.integers(0)))
 
     def dtype(self, value: str) -> np.dtype[Any]:
         found = self.builder.type_of(value)
@@ -129,7 +148,7 @@ class Writer:
 def respell(graph: Graph, seed: int, *, rounds: int = 3, probability: float = 0.45) -> Graph:
     """An equal graph in another spelling: in each round each node is spelled anew with ``probability``.
 
-    Types are static and all operators of the default domain. Equal seeds give equal graphs.
+    Ranks are known and all operators of the default domain. Equal seeds give equal graphs.
     """
     rng = np.random.default_rng(seed)
     for _ in range(rounds):

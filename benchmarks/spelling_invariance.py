@@ -1,6 +1,7 @@
 """How many spellings of a block each optimiser recognises: ours, ONNX Runtime's, onnxscript's and onnxsim.
 
-    python -m benchmarks.spelling_invariance [--variants 40] [--first-seed 0] [--blocks attention,norm] [--ours-only]
+    python -m benchmarks.spelling_invariance [--variants 40] [--first-seed 0] [--blocks attention,norm] [--symbols]
+        [--dtype float16] [--ours-only]
 
 One table: block by optimiser, recognised / variants. What counts is the same for all, read off the operators that are left:
 
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import eqsat
-from benchmarks.spelling_blocks import BLOCKS, variant
+from benchmarks.spelling_blocks import BLOCKS, Types, variant
 from eqsat.backends.onnx_file import to_model
 from eqsat.ir.graph import Graph
 
@@ -138,8 +139,8 @@ PEERS: dict[str, Callable[[Any], Counts]] = {
 class Tally:
     """What was found in the variants of one block."""
 
-    def __init__(self, block: str) -> None:
-        self.block = block
+    def __init__(self, block: str, types: Types) -> None:
+        self.block, self._types = block, types
         self.found: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.missing: set[str] = set()
@@ -149,7 +150,7 @@ class Tally:
     def add(self, seed: int, *, peers: bool) -> None:
         """Optimises one variant with everything."""
         kind = seed % BLOCKS[self.block][1]
-        plain, graph = variant(self.block, seed)
+        plain, graph = variant(self.block, seed, self._types)
         self._add_ours(seed, kind, plain, graph)
         for name, optimise in PEERS.items() if peers else ():
             try:
@@ -188,13 +189,15 @@ def main() -> None:
     parser.add_argument("--variants", type=int, default=40, help="of each block")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--blocks", default=",".join(BLOCKS))
+    parser.add_argument("--symbols", action="store_true", help="batch and rows by symbols")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16"))
     parser.add_argument("--ours-only", action="store_true")
     options = parser.parse_args()
     columns = ["ours", "no more kernels", "alike", "same operators", *([] if options.ours_only else PEERS)]
     print(f"| block | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
     misses: list[str] = []
     for block in options.blocks.split(","):
-        tally = Tally(block)
+        tally = Tally(block, Types(options.dtype, options.symbols))
         for seed in range(options.first_seed, options.first_seed + options.variants):
             tally.add(seed, peers=not options.ours_only)
         print(f"| {block} | {' | '.join(tally.cell(c, options.variants) for c in columns)} |", flush=True)

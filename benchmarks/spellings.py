@@ -200,7 +200,7 @@ def product_of_rows(w: Writer, n: Node) -> Values:
     if w.array(c) is None or len(w.shape(c)) != 2 or len(shape) < 3 or w.dtype(x).kind != "f":
         return None
     product = w.op("MatMul", w.op("Reshape", x, w.integers(-1, shape[-1])), c)
-    return w.op("Reshape", product, w.integers(*shape[:-1], w.shape(c)[1]))
+    return w.reshaped(product, *shape[:-1], w.shape(c)[1], like=x)
 
 
 @spelling("Add")
@@ -219,7 +219,7 @@ def gemm(w: Writer, n: Node) -> Values:
             found = w.op("Gemm", rows, w.constant(np.ascontiguousarray(weight.T)), b, transB=1)
         else:
             found = w.op("Gemm", rows, c, b)
-        return found if len(shape) == 2 else w.op("Reshape", found, w.integers(*shape[:-1], weight.shape[1]))
+        return found if len(shape) == 2 else w.reshaped(found, *shape[:-1], weight.shape[1], like=x)
     return None
 
 
@@ -320,7 +320,7 @@ def reshape_detour(w: Writer, n: Node) -> Values:
     if w.chance():
         axes = w.integers(w.choose(range(len(shape) + 1)))
         return w.op("Squeeze", w.op("Unsqueeze", x, axes), axes)
-    return w.op("Reshape", w.op("Reshape", x, w.integers(-1)), w.integers(*shape))
+    return w.reshaped(w.op("Reshape", x, w.integers(-1)), *shape, like=x)
 
 
 @spelling("*")

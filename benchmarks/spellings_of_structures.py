@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.respelling import Values, Writer, spelling
 from eqsat.ir.graph import Node
+from eqsat.ir.types import DType
 
 
 def _array(w: Writer, value: str) -> np.ndarray:
@@ -129,7 +130,7 @@ def spelled_batch_norm(w: Writer, n: Node) -> Values:
     x = n.inputs[0]
     shape = (-1, *[1] * (len(w.shape(x)) - 2))
     scale, shift, mean, variance = (_array(w, i).reshape(shape) for i in n.inputs[1:])
-    spread = np.sqrt(variance + np.float32(n.attributes.get("epsilon", 1e-5)))
+    spread = np.sqrt(variance + np.float32(n.attributes.get("epsilon", 1e-5))).astype(variance.dtype)
     kind = w.choose(("scale", "steps", "kept"))
     if kind == "kept":
         return w.op("BatchNormalization", *n.inputs, **dict(n.attributes))
@@ -184,8 +185,8 @@ def spelled_quantize(w: Writer, n: Node) -> Values:
         return None
     limits = np.iinfo(zero.dtype)
     divided = w.op("Div", x, s) if w.chance() else w.commuted("Mul", x, w.constant(1 / scale))
-    low = w.constant(np.float32(limits.min - int(zero)))
-    high = w.constant(np.float32(limits.max - int(zero)))
+    low = w.constant(scale.dtype.type(limits.min - int(zero)))
+    high = w.constant(scale.dtype.type(limits.max - int(zero)))
     kind = w.choose(("clip", "clip first", "bounds"))
     if kind == "clip first":
         rounded = w.op("Round", w.op("Clip", divided, low, high))
@@ -193,7 +194,7 @@ def spelled_quantize(w: Writer, n: Node) -> Values:
         rounded = w.op("Round", divided)
         rounded = w.op("Clip", rounded, low, high) if kind == "clip" else w.op("Max", w.op("Min", rounded, high), low)
     if int(zero):
-        rounded = w.commuted("Add", rounded, w.constant(np.float32(zero)))
+        rounded = w.commuted("Add", rounded, w.constant(scale.dtype.type(zero)))
     return w.op("Cast", rounded, to=3 if zero.dtype == np.int8 else 2)
 
 
@@ -204,7 +205,7 @@ def spelled_dequantize(w: Writer, n: Node) -> Values:
     zero = _array(w, z)
     if zero.ndim:
         return None
-    value = w.op("Cast", q, to=1)
+    value = w.op("Cast", q, to=int(DType.of(w.dtype(s))))
     if int(zero):
-        value = w.op("Sub", value, w.constant(np.float32(zero)))
+        value = w.op("Sub", value, w.constant(w.dtype(s).type(zero)))
     return w.commuted("Mul", value, s)

@@ -7,7 +7,7 @@ import pytest
 
 import eqsat
 from benchmarks.respelling import SPELLINGS, Writer, respell
-from benchmarks.spelling_blocks import BLOCKS, variant
+from benchmarks.spelling_blocks import BLOCKS, Types, variant
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.types import TensorType
@@ -26,6 +26,10 @@ SEEDS = [
 ]
 
 
+SYMBOLS = Types(symbols=True)
+SIZES = {"batch": 3, "rows": 5}
+
+
 def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     """Random inputs; those named mask hold zeros and ones."""
     rng = np.random.default_rng(seed)
@@ -33,7 +37,7 @@ def _feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     for name in graph.inputs:
         found = graph.type_of(name)
         assert isinstance(found, TensorType)
-        shape = tuple(d for d in found.shape or () if isinstance(d, int))
+        shape = tuple(d if isinstance(d, int) else SIZES[d] for d in found.shape or ())
         array = rng.integers(0, 2, shape) if name == "mask" else rng.normal(size=shape)
         feeds[name] = array.astype(found.dtype.numpy)
     return feeds
@@ -50,10 +54,11 @@ def _agree(a: Graph, b: Graph, seed: int, quantum: float = 0.0) -> None:
         np.testing.assert_allclose(got[name], value, rtol=2e-4, atol=2e-4 + quantum, err_msg=name)
 
 
+@pytest.mark.parametrize("types", [Types(), SYMBOLS], ids=["numbers", "symbols"])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_variants_equal_the_plain_spelling(block: str) -> None:
+def test_variants_equal_the_plain_spelling(block: str, types: Types) -> None:
     for seed in range(40):
-        plain, graph = variant(block, seed)
+        plain, graph = variant(block, seed, types)
         _agree(plain, graph, seed)
 
 
@@ -77,7 +82,7 @@ def test_every_spelling_is_used_and_equal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Writer, "copy", copy)
     for build, kinds in BLOCKS.values():
         for seed in range(50):
-            plain = build(seed % kinds)
+            plain = build(seed % kinds, Types())
             _agree(plain, respell(plain, 1000 + seed, rounds=2, probability=0.35), seed)
     assert written == {s.__name__ for spellings in SPELLINGS.values() for s in spellings}
 
@@ -87,9 +92,13 @@ def test_equal_seeds_give_equal_graphs() -> None:
     assert not variant("attention", 17)[1].same_as(variant("attention", 22)[1])
 
 
-@pytest.mark.parametrize(("block", "seed"), SEEDS)
-def test_every_spelling_ends_in_the_same_structures(block: str, seed: int) -> None:
-    plain, graph = variant(block, seed)
+@pytest.mark.parametrize(
+    ("block", "seed", "types"),
+    [*((*chosen, Types()) for chosen in SEEDS), *((*chosen, SYMBOLS) for chosen in SEEDS[::2])],
+    ids=lambda v: ("symbols" if v.symbols else "numbers") if isinstance(v, Types) else str(v),
+)
+def test_every_spelling_ends_in_the_same_structures(block: str, seed: int, types: Types) -> None:
+    plain, graph = variant(block, seed, types)
     best, result = (eqsat.optimize(g, verify=False, form="flat") for g in (plain, graph))
     assert result.report.recognized == best.report.recognized
     assert result.report.kernels_after <= best.report.kernels_after
