@@ -76,7 +76,6 @@ IMPLIED: frozenset[tuple[str, str]] = frozenset(
     {
         ("merge_matmuls_of_one_matrix", "the number of channels is known"),
         ("multiply_rows_in_place", "the view keeps the rows"),
-        ("use_multi_head_attention_of_split_heads", "four axes"),
         ("multiply_and_add_rows_in_place", "the view keeps the rows"),
         ("read_extents_from_inputs", "a list of integers, or one"),
         ("stack_matmuls_of_one_input", "its extents are known"),

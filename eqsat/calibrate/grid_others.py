@@ -38,6 +38,7 @@ def _elementwise() -> Iterator[Kernels]:
     for dtype, names in _UNARY.items():
         for name in names:
             yield Kernels(name, _ELEMENTS, lambda r, c, t=dtype: [data(t, r, c)])
+    yield Kernels("com.microsoft::QuickGelu", _ELEMENTS, lambda r, c: [data(F, r, c)], {"alpha": 1.0})
     for dtype, names in _BINARY.items():
         for name in names:
             wide = (*_ROWS, (32, 512), (256, 3136)) if name in ("Add", "Mul") else _ELEMENTS[::2]

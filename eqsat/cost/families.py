@@ -163,6 +163,7 @@ _VARIANTS: dict[str, Variant] = {
     "Split": _along(0),
     "QuantizeLinear": _per_axis,
     "DequantizeLinear": _per_axis,
+    "com.microsoft::QuickGelu": lambda attributes, inputs, outputs: "silu" if attributes.get("alpha") == 1.0 else "",
     "com.microsoft::QLinearAdd": lambda attributes, inputs, outputs: _broadcast(
         attributes, (inputs[0], inputs[3]), outputs
     ),

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import add, multiply
+from eqsat.ir.extents import add, multiply, quotient
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Term, apply, group_rule, literal
+from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
+from eqsat.rules.attention.layout import SWAP, heads_in_rows
 from eqsat.rules.onnxruntime.attention import (
     FLOAT32,
     LARGEST_TRIANGLE,
@@ -42,7 +42,7 @@ def _shared(d: Sampler) -> Instance:
     batch, groups, new, before = d.extents(4)
     batch = d.choose((1, 1, batch))
     heads, size = groups * d.choose((1, 2, 3)), d.choose((8, 8, 8, 8, 8, 16, 6))
-    defect = d.choose((*("",) * 6, "length", "width", "axes", "softcap", "scores"))
+    defect = d.choose((*("",) * 6, "length", "width", "axes", "axes", "softcap", "softcap", "scores"))
     keys, width = new + (defect == "length"), size * (1 + (defect == "width"))
     shapes = [(batch, new, heads * size), (batch, keys, groups * size), (batch, keys, groups * width)]
     attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": groups, "is_causal": d.integer(0, 1)}
@@ -95,12 +95,12 @@ USED = [
     FLOAT32,
     Condition("the result, keys or values", lambda m: m.part in (None, 0, 1, 2)),
     Condition("neither capped nor in windows, nor of several lengths", _plain),
-    Condition("heads side by side", lambda m: m.q.rank == 3),
 ]
 # --- as GroupQueryAttention
 
 SHARED = [
     *USED,
+    Condition("heads side by side", lambda m: m.q.rank == 3),
     Condition("as many queries as new keys", lambda m: m.k.shape[:2] == m.q.shape[:2]),
     Condition("heads in blocks of 8", lambda m: m.q.static_shape[2] // m.a.attr("q_num_heads") % 8 == 0),
     Condition("with a cache one sequence, or one query of each", lambda m: m.pk is None or 1 in m.q.shape[:2]),
@@ -143,29 +143,51 @@ def use_group_query_attention(m: Match) -> Apply:
 # --- heads that share keys and values as rows of one head
 
 
-def _single(m: Match) -> bool:
-    """One query, and one new key: nothing comes later."""
-    return m.q.shape[1] == m.k.shape[1] == 1
+class _Rows(NamedTuple):
+    """Queries, keys and values of a match as rows: batch, queries, new keys and stored ones; heads that share keys, how many
+    there are of these, and their widths."""
+
+    batch: Dim
+    queries: Dim
+    new: Dim
+    stored: Dim
+    times: int
+    groups: int
+    size: int
+    other: int
+
+    @property
+    def keys(self) -> Dim:
+        return add(self.stored, self.new)
+
+    @property
+    def single(self) -> bool:
+        """One query, and one new key: nothing comes later."""
+        return self.queries == self.new == 1
+
+    @property
+    def area(self) -> float:
+        """Elements of a causal mask, infinitely many where an extent is not known."""
+        return math.prod(d if isinstance(d, int) else math.inf for d in (self.queries, self.keys))
 
 
-def _stored(m: Match) -> Dim:
-    return 0 if m.pk is None else m.pk.shape[2]
-
-
-def _heads(m: Match) -> tuple[int, int]:
-    """Heads that share keys and values, and how many there are of these."""
-    groups = m.a.attr("kv_num_heads")
-    return m.a.attr("q_num_heads") // groups, groups
-
-
-def _area(m: Match) -> float:
-    """Elements of a causal mask, infinitely many where an extent is not known."""
-    extents = (m.q.shape[1], m.k.shape[1], _stored(m))
-    return extents[0] * (extents[1] + extents[2]) if are_known(*extents) else math.inf
+def _rows(m: Match) -> _Rows:
+    """Raises `Unmet` where the number or the size of heads is not known."""
+    stored = 0 if m.pk is None else m.pk.shape[2]
+    if m.q.rank == 4:
+        (batch, heads, queries, size), (_, groups, new, _), other = m.q.shape, m.k.shape, m.v.shape[3]
+    else:
+        (batch, queries, width), new = m.q.shape, m.k.shape[1]
+        heads, groups = m.a.attr("q_num_heads"), m.a.attr("kv_num_heads")
+        size, other = quotient(width, heads), quotient(m.v.shape[2], groups)
+    known = [d for d in (heads, groups, size, other) if isinstance(d, int)]
+    if len(known) < 4:
+        raise Unmet("heads of unknown number or size")
+    return _Rows(batch, queries, new, stored, known[0] // known[1], *known[1:])
 
 
 def _is_causal(m: Match) -> bool:
-    return bool(m.a.attr("is_causal", 0)) and not _single(m)
+    return bool(m.a.attr("is_causal", 0)) and not _rows(m).single
 
 
 def exchanged_heads(x: Term, outer: int, inner: int, size: int) -> Term:
@@ -176,58 +198,50 @@ def exchanged_heads(x: Term, outer: int, inner: int, size: int) -> Term:
     return apply("Reshape", apart, int64s((0, 0, outer * inner * size)))
 
 
-def _bias(m: Match) -> Term | None:
+def _bias(m: Match, r: _Rows) -> Term | None:
     """What is added to the scores."""
     if _is_causal(m):
-        rows, keys, before = m.q.static_shape[1], m.k.static_shape[1], int(_stored(m))
-        allowed = np.tri(rows, before + keys, before, dtype=np.bool_)
-        return literal(np.where(allowed, 0, -np.inf)[None, None], DType.FLOAT)
+        before, keys, queries = (int(d) for d in (r.stored, r.keys, r.queries))
+        return literal(np.where(np.tri(queries, keys, before, dtype=np.bool_), 0, -np.inf)[None, None], DType.FLOAT)
     if m.mask is None or m.mask.dtype is not DType.BOOL:
         return m.mask
     return apply("Where", m.mask, literal(np.float32(0)), literal(np.float32(-np.inf)))
 
 
-def _repeated(bias: Term | None, m: Match) -> Term | None:
+def _repeated(bias: Term | None, m: Match, r: _Rows) -> Term | None:
     """A row of the mask for each head of a group."""
-    times, queries = _heads(m)[0], m.q.shape[1]
-    if bias is None or times == 1:
+    if bias is None or r.times == 1:
         return bias
-    batch, keys = 1 if m.mask is None or _is_causal(m) else m.mask.shape[0], add(_stored(m), m.k.shape[1])
-    rows = apply("Unsqueeze", bias, int64s((3,)))
-    rows = apply("Expand", rows, int64s((1, 1, 1, times, 1)))
-    return viewed(rows, (batch, 1, queries, times, keys), (batch, 1, multiply(queries, times), keys), m.q)
+    batch = 1 if m.mask is None or _is_causal(m) else m.mask.shape[0]
+    rows = apply("Expand", apply("Unsqueeze", bias, int64s((3,))), int64s((1, 1, 1, r.times, 1)))
+    apart = (batch, 1, r.queries, r.times, r.keys)
+    return viewed(rows, apart, (batch, 1, multiply(r.queries, r.times), r.keys), m.q)
 
 
-def _closed(bias: Term, m: Match) -> Term:
+def _closed(bias: Term, mask: Ref) -> Term:
     """Whether a row of the mask forbids everything: (batch, queries, 1)."""
-    batch, _, queries, _ = m.mask.shape
+    batch, _, queries, _ = mask.shape
     largest = apply("ReduceMax", bias, int64s((-1,)), keepdims=1)
     closed = apply("Equal", largest, literal(np.float32(-np.inf)))
-    return viewed(closed, (batch, 1, queries, 1), (batch, queries, 1), m.mask)
+    return viewed(closed, (batch, 1, queries, 1), (batch, queries, 1), mask)
 
 
 ROWS = [
     *USED,
-    *stated(
-        "q k v mask pk pv a m",
-        worthwhile("kernels for one batch: q.shape[0] == k.shape[0]"),
-        "known widths: are_known(q.shape[2], k.shape[2], v.shape[2])",
-        functions=named(are_known),
-    ),
+    worthwhile(Condition("kernels for one batch", lambda m: m.q.shape[0] == m.k.shape[0])),
     Condition("a mask or causality", lambda m: m.mask is None or not _is_causal(m)),
-    worthwhile(Condition("a small causal mask", lambda m: not _is_causal(m) or _area(m) <= LARGEST_TRIANGLE)),
+    worthwhile(
+        Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE),
+    ),
     worthwhile(
         Condition(
             "kernels for masks with four axes, for each query and key",
-            lambda m: (
-                m.mask is None
-                or (m.mask.rank == 4 and m.mask.shape[2:] == (m.q.shape[1], add(_stored(m), m.k.shape[1])))
-            ),
+            lambda m: m.mask is None or (m.mask.rank == 4 and m.mask.shape[2:] == (_rows(m).queries, _rows(m).keys)),
         )
     ),
     Condition(
         "one mask for the heads of a group, and where no row may forbid everything",
-        lambda m: m.mask is None or m.mask.shape[1] == 1 or (_heads(m)[0] == 1 and leaves_rows_open(m.mask)),
+        lambda m: m.mask is None or m.mask.shape[1] == 1 or (_rows(m).times == 1 and leaves_rows_open(m.mask)),
     ),
 ]
 
@@ -237,22 +251,25 @@ def use_multi_head_attention(m: Match) -> Term:
     """``Attention(q, k, v, mask, pk, pv, q_num_heads=r*g, kv_num_heads=g) == MultiHeadAttention(rows(q), k, v, mask, pk, pv,
     num_heads=g)``, with its three outputs: heads of one group are rows side by side. A row that may look at nothing gives zeros.
     """
-    times, groups = _heads(m)
-    batch, queries, width = m.q.shape
-    size, other = int(width) // (times * groups), int(m.v.shape[2]) // groups
-    rows = multiply(queries, times)
-    q = viewed(exchanged_heads(m.q, groups, times, size), (batch, queries, width), (batch, rows, groups * size), m.q)
-    bias = _bias(m)
-    attributes = {"num_heads": groups, "scale": m.a.attr("scale")}
+    r = _rows(m)
+    rows, heads = multiply(r.queries, r.times), r.times * r.groups
+    q, k, v = (heads_in_rows(x) if x.rank == 4 else x for x in (m.q, m.k, m.v))
+    q = exchanged_heads(q, r.groups, r.times, r.size)
+    q = viewed(q, (r.batch, r.queries, heads * r.size), (r.batch, rows, r.groups * r.size), m.q)
+    bias = _bias(m, r)
     found = apply(
-        "com.microsoft::MultiHeadAttention", q, m.k, m.v, None, None, _repeated(bias, m), m.pk, m.pv,
-        outputs=1 if m.part is None else 3, **attributes,
+        "com.microsoft::MultiHeadAttention", q, k, v, None, None, _repeated(bias, m, r), m.pk, m.pv,
+        outputs=1 if m.part is None else 3, num_heads=r.groups, scale=m.a.attr("scale"),
     )  # fmt: skip
     if m.part is not None:
         found = found.output(m.part)
     if m.part:
         return found
-    y = viewed(found, (batch, rows, groups * other), (batch, queries, times * groups * other), m.q)
+    whole = (r.batch, r.queries, heads * r.other)
+    y = viewed(found, (r.batch, rows, r.groups * r.other), whole, m.q)
     if bias is not None and not _is_causal(m) and not leaves_rows_open(m.mask):
-        y = apply("Where", _closed(bias, m), literal(np.float32(0)), y)
-    return exchanged_heads(y, times, groups, other)
+        y = apply("Where", _closed(bias, m.mask), literal(np.float32(0)), y)
+    y = exchanged_heads(y, r.times, r.groups, r.other)
+    if m.q.rank == 3:
+        return y
+    return apply("Transpose", viewed(y, whole, (*whole[:2], heads, r.other), m.q), perm=SWAP)
