@@ -2,26 +2,31 @@
 
     python -m benchmarks.best_engine --models FOLDER [--names a,b] [--engines all] [--precision bf16] [--runs 7] [--processes 3]
         [--limit S] [--results benchmarks/results/best_engine.json] [--restart] [--page docs/engines_table.md]
+    python -m benchmarks.best_engine --models FOLDER [--names a,b] --nodes
 
 Each engine runs the original and the program made for it, in processes of its own that alternate (docs/engines.md); the others
 are ONNX Runtime at its highest level, OpenVINO and Inductor on the original. Figures are kept after every model; a run goes on
 with models that are not there. ``--limit``: seconds that a process may take, with compilation. Nothing else should run on the
-machine.
+machine. ``--nodes``: instead, how many nodes OpenVINO runs of the original and of ours, which says as much on a busy one.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kept import Row, add_arguments, measure_all
+from benchmarks.kept import Row, add_arguments, measure_all, names_of
+from eqsat.backends.openvino import OpenVino
 from eqsat.cost.timings import this_machine
 from eqsat.errors import EqsatError
+from eqsat.frontends import load
 from eqsat.options import Options
-from eqsat.speed.bench import OURS, RAW
+from eqsat.pipeline import optimize
+from eqsat.speed.bench import OURS, RAW, feeds_of
 from eqsat.speed.contest import Contestant, Measured, Protocol, geometric_mean
 from eqsat.speed.engines import INSTALLED_BY, engine_names, race
 
@@ -42,6 +47,21 @@ def run_model(path: Path, engines: str, precision: str, protocol: Protocol) -> R
     except EqsatError as error:
         return {"failed": str(error)}
     return found.bench.to_dict()
+
+
+def nodes_line(path: Path) -> str:
+    """How many nodes OpenVINO runs, and how many of them compute in float32, of the original and of ours."""
+    cells = [path.stem]
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Path(folder) / "ours.onnx"
+        optimize(path, consumer="openvino", verify=False).save(ours)
+        feeds = feeds_of(load(path), path, Options())
+        for file in (path, ours):
+            loaded = OpenVino(str(file), profile=True).feed(feeds)
+            loaded.run()
+            counts = loaded.node_counts()
+            cells += [str(counts.total()), str(counts["f32"])]
+    return f"| {' | '.join(cells)} |"
 
 
 def measured_of(row: Row, precision: str = "f32") -> dict[str, Measured]:
@@ -157,7 +177,13 @@ def main() -> None:
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--limit", type=int, default=1800)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--nodes", action="store_true")
     given = parser.parse_args()
+    if given.nodes:
+        print("| model | original: nodes | in float32 | ours: nodes | in float32 |\n|---|---|---|---|---|")
+        for name in names_of(given):
+            print(nodes_line(given.models / f"{name}.onnx"), flush=True)
+        return
     engines = engine_names(given.engines)
     versions = _versions(engines)
     protocol = Protocol(given.runs, given.processes, given.threads, given.limit)

@@ -2,7 +2,7 @@
 
 It makes one operator of QuantizeLinear and a DequantizeLinear directly behind it, and that part of the product that it reads.
 Apart from one another they are arithmetic, and what reads the second one is computed on floats: so quantisers stand before what
-only moves elements, in pairs. Its kernel of attention reads heads where they are, but only through transposes of four axes.
+only moves elements, in pairs.
 
 The operator of a pair ranges from the lowest to the highest value that it has. Where one of these is infinite in float32, all
 results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the lowest number was added, times -128. Such
@@ -23,7 +23,7 @@ from eqsat.ir.types import DType, TensorType, Type
 
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
-    for change in (_squeeze_before_transposing, _pair, _spell_out_infinite_levels):
+    for change in (_pair, _spell_out_infinite_levels):
         written = _Written(graph)
         change(written)
         graph = written.graph() if written.changed else graph
@@ -42,21 +42,19 @@ class _Written:
         self._taken = {*old.types, *old.constants, *old.inputs}
         self._made: dict[tuple[object, ...], str] = {}
 
-    def value(
-        self, op: str, *inputs: str | float | np.ndarray, type: Type, attributes: Attributes = NO_ATTRIBUTES
-    ) -> str:
+    def value(self, op: str, *inputs: str | float, type: Type, attributes: Attributes = NO_ATTRIBUTES) -> str:
         """What an operator of the default domain makes of values and of numbers; once for all that ask."""
-        key = (op, attributes, *(i.tobytes() if isinstance(i, np.ndarray) else i for i in inputs))
+        key = (op, attributes, *inputs)
         if key not in self._made:
-            names = [i if isinstance(i, str) else self._constant(i, f"{inputs[0]}_{op}_operand") for i in inputs]
+            names = [i if isinstance(i, str) else self._number(i, f"{inputs[0]}_{op}_operand") for i in inputs]
             self._made[key] = name = fresh_name(f"{inputs[0]}_{op}", self._taken)
             self._types[name] = type
             self.nodes.append(Node(op, tuple(names), (name,), attributes))
         return self._made[key]
 
-    def _constant(self, value: float | np.ndarray, stem: str) -> str:
+    def _number(self, value: float, stem: str) -> str:
         name = fresh_name(stem, self._taken)
-        self._constants[name] = Constant.of(value if isinstance(value, np.ndarray) else np.float32(value))
+        self._constants[name] = Constant.of(np.float32(value))
         return name
 
     def put(self, node: Node, like: Node, *inputs: str) -> None:
@@ -67,41 +65,6 @@ class _Written:
     def graph(self) -> Graph:
         types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)
         return replace(self.old, nodes=tuple(self.nodes), types=types, constants=constants).pruned()
-
-
-def _squeeze_before_transposing(written: _Written) -> None:
-    """Views that only leave out axes of 1 come before transposes of five axes and more that they alone read."""
-    graph = written.old
-    for node in graph.nodes:
-        moved = written.producers.get(node.inputs[0]) if node.inputs and kind_of(node) is Kind.VIEW else None
-        alone = moved is not None and moved.key == "Transpose" and written.reads[moved.outputs[0]] == 1
-        source, view = graph.type_of(moved.inputs[0]) if moved and alone else None, graph.type_of(node.outputs[0])
-        if moved is None or not isinstance(source, TensorType) or not isinstance(view, TensorType):
-            written.nodes.append(node)
-            continue
-        perm = moved.attributes.get("perm", tuple(reversed(range(len(source.shape or ())))))
-        kept = _kept(source, perm, view)
-        if kept is None:
-            written.nodes.append(node)
-            continue
-        left = [a for a in range(len(perm)) if a not in kept]
-        smaller = replace(source, shape=tuple(d for a, d in enumerate(source.shape or ()) if a in kept))
-        value = written.value("Squeeze", moved.inputs[0], np.array(left), type=smaller)
-        order = tuple(sorted(kept).index(a) for a in kept)
-        written.put(node, replace(moved, attributes=Attributes({"perm": order})), value)
-
-
-def _kept(source: TensorType, perm: tuple[int, ...], view: TensorType) -> list[int] | None:
-    """The axes of a value, in the order of its transpose, that are left in a view of that; ``None`` where it does more than leave
-    out axes of 1, or the value has but four."""
-    if source.shape is None or view.shape is None or not 4 < len(perm) > len(view.shape):
-        return None
-    long = [axis for axis in perm if source.shape[axis] != 1]
-    if [source.shape[axis] for axis in long] != [extent for extent in view.shape if extent != 1]:
-        return None
-    ones = iter(sorted(set(perm) - set(long)))  # each is as good as another, and the first ones keep their places
-    rest = iter(long)
-    return [next(ones if extent == 1 else rest) for extent in view.shape]
 
 
 def _pair(written: _Written) -> None:
