@@ -20,8 +20,8 @@ from eqsat.ir.build import GraphBuilder
 MODELS = [f"dynamic/{name}.{by}" for name in ("bert", "gpt2", "llama", "llama_decode") for by in ("dynamo", "legacy")]
 
 EXTRA = {"bert": (5, 5), "gpt2": (8, 8), "llama": (8, 12), "llama_decode": (7, 7)}
-"""Operators more than with numbers for all extents, in plain ONNX with the fewest kernels and in ONNX Runtime's form with the least
-time: positions, their angles and masks are computed at run time."""
+"""Operators more than with numbers for all extents, in plain ONNX with the fewest kernels and in ONNX Runtime's form with the
+least time: positions, their angles and masks are computed at run time."""
 
 FORMS: list[dict[str, str]] = [
     {"form": "flat", "cost": "kernels", "consumer": "onnxruntime"},
