@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,3 +201,15 @@ def test_a_bias_that_is_no_whole_number_of_units_stays_a_float() -> None:
         "QuantizeLinear": 1,
     }
     assert "Pad" in eqsat.optimize(graph, cost="kernels", form="flat").report.operators_after
+
+
+@pytest.mark.parametrize("name", ["dynamic/llama.dynamo", "dynamic/llama_decode.dynamo"])
+def test_language_models_with_symbols_need_no_new_opset(name: str, real_model: Callable[[str], Path]) -> None:
+    """Two layers, of which two heads share keys: rotary embeddings, norms and attention are operators of ONNX Runtime."""
+    result = eqsat.optimize(real_model(name), form="onnxruntime", opset=21)
+    counts = {k.removeprefix("com.microsoft::"): n for k, n in result.report.operators_after.items()}
+    assert (counts["MultiHeadAttention"], counts["RotaryEmbedding"], counts["QuickGelu"]) == (2, 4, 2)
+    assert counts["MatMul"] <= 13
+    assert result.report.recognized["rms_norm"] == 5
+    assert not counts.keys() & {"Softmax", "Neg", "ReduceMean", "Transpose"}
+    _assert_verified(result)
