@@ -30,7 +30,7 @@ class Consumer:
     ``avoids``: operators that it reads, and runs slower than what they are made of. ``lacks``: operator, or
     operator and number of the input, to the element types that it has no kernel for.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
-    domain they are written for, or has some kernel of the operator that they spell out.
+    domain they are written for.
     """
 
     name: str

@@ -80,18 +80,13 @@ def _pair(written: _Written) -> None:
             written.nodes.append(node)
             continue
         floats, before = _origin(written, quantiser.inputs[0], views=True)
-        steps = [quantiser, node]
-        clip = written.producers.get(floats)
-        if not before and clip is not None and clip.key == "Clip" and written.reads[floats] == 1:
-            floats, before = _origin(written, clip.inputs[0], views=True)
-            steps = [clip, *steps]  # a narrower range belongs to the quantiser
         if not before and not behind:
             written.nodes.append(node)
             continue
         value, shape = floats, graph.type_of(floats)
         *moves, last = reversed([*behind, *before])
-        for step in (*steps, *moves):
-            quantises = step in steps
+        for step in (quantiser, node, *moves):
+            quantises = step in (quantiser, node)
             at = shape if quantises else graph.type_of(step.outputs[0])
             dtype = _dtype(graph, step.outputs[0] if quantises else node.outputs[0])
             type = replace(at, dtype=dtype) if isinstance(at, TensorType) else at

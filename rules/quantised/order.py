@@ -67,15 +67,6 @@ def bounded(integers: Term, found: Bounds, x: Ref, n: Ref) -> Term:
     return integers
 
 
-def dequantised(bound: Ref | None, x: Ref, s: Ref, z: Ref | None) -> Term | None:
-    """What a bound on integers stands for; ``None`` for one that is not there."""
-    if bound is None:
-        return None
-    steps = int(bound.value.reshape(())) - pairs.zero_of(z, bound.dtype)
-    with np.errstate(over="ignore"):  # an infinite bound leaves what saturates
-        return literal(np.float32(steps) * s.value.reshape(()).astype(np.float32), x.dtype)
-
-
 def border(a: Ref, v: Ref | None, x: Ref, s: Ref, z: Ref | None, n: Ref) -> Term | None:
     """What a Pad writes, quantised; ``None`` where it copies elements."""
     if a.attr("mode", "constant") != "constant":
@@ -107,7 +98,7 @@ equation = Equations(
     __name__,
     source="monotone quantisation",
     shorthands=shorthands,
-    functions=pairs.functions | named(bounds, bind, bounded, dequantised, border, covers, within_scales, quantised),
+    functions=pairs.functions | named(bounds, bind, bounded, border, covers, within_scales, quantised),
 )
 _whole_axes = "no axis is empty: 0 not in q.static_shape"
 _windows = ("no window mixes scales: within_scales(s, z, n)", "no blocks: unblocked(n.attributes)")
@@ -242,35 +233,6 @@ equation(
     bytes_behind,
     worthwhile("a bound lies within the range: any(bind(bounds(low, high, x, s, z, n), root.dtype))"),
     sample=_bounds,
-)
-
-
-def _clipped(d: Sampler) -> dict[str, Any]:
-    """Floats around two bounds of the integers, one of which may be absent, or the end of the range."""
-    shape = d.shape()
-    drawn = parameters(d, shape, per_axis=0.1)
-    dtype = DType.of(drawn["dtype"])
-    least, greatest = integer_range(dtype)
-    found: dict[str, Any] = {"x": ties(d, shape, drawn), **values(drawn), "n": drawn["attributes"]}
-    if dtype.bits == 16 and d.chance(0.8):  # float16 does not tell these apart
-        least, greatest, carrier = -4000, 4000, DType.FLOAT16.numpy
-        found["s"] = fixed(np.full(drawn["scale"].shape, d.choose((0.7, 1.3)), carrier))
-        found["x"] = d.integers(shape, "int16", -6000, 6000).astype(carrier)
-    for name, bounds in (("low", (least, least + 1, least + 100)), ("high", (greatest, greatest - 1, greatest - 90))):
-        if d.chance(0.8):
-            found[name] = fixed(d.choose(bounds), dtype)
-    return found
-
-
-equation(  # the other way round, where bytes are not clipped but by what quantises them
-    "clip_floats_before_quantize",
-    "Clip(Q(x), *low, *high) == Q(Clip(x, dequantised(low, x, s, z), dequantised(high, x, s, z)))",
-    positive_scale,
-    one_scale,
-    constant("z", "low", "high"),
-    "floats that hold the integers: holds_integers(x.dtype, root.dtype)",
-    legalizes="Clip",
-    sample=_clipped,
 )
 
 # --- borders

@@ -129,29 +129,3 @@ def test_openvino_computes_on_moved_integers() -> None:
 
 def test_pairs_with_an_infinite_level_are_floats_throughout() -> None:
     assert "Cast" not in in_form(pair(2.6793886e36, np.int8(0)), "openvino").operator_counts()
-
-
-def narrow() -> eqsat.Graph:
-    """A product of quantised values, quantised to -127 to 127 in plain arithmetic."""
-    b = eqsat.GraphBuilder()
-    scale, zero = b.constant(np.float32(0.02)), b.constant(np.int8(0))
-    x = b.op("DequantizeLinear", b.op("QuantizeLinear", b.input("x", "float32", (16, 64)), scale, zero), scale, zero)
-    weight = b.constant(np.random.default_rng(3).integers(-127, 128, (64, 32)).astype(np.int8))
-    y = b.op("MatMul", x, b.op("DequantizeLinear", weight, b.constant(np.float32(0.003)), zero))
-    y = b.op("Reshape", y, b.constant(np.array([4, 128])))
-    y = b.op("Round", b.op("Mul", y, b.constant(np.float32(20))))
-    y = b.op("Cast", b.op("Clip", y, b.constant(np.float32(-127)), b.constant(np.float32(127))), to=3)
-    return b.finish({"y": b.op("Mul", b.op("Cast", y, to=1), b.constant(np.float32(0.05)))})
-
-
-def test_narrow_ranges_clip_what_the_product_quantises() -> None:
-    result = eqsat.optimize(narrow(), consumer="openvino")
-    written = in_form(result.program.graph, "openvino")
-    counts = written.operator_counts()
-    assert counts["QuantizeLinear"] == 2
-    assert counts["Clip"] == 1
-    assert "Round" not in counts
-    made = written.producers()
-    clip = next(n for n in written.nodes if n.op == "Clip")
-    assert made[clip.inputs[0]].op == "MatMul"
-    assert str(written.type_of(clip.outputs[0])) == "float32[16, 32]"
