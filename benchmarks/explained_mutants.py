@@ -8,7 +8,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ("a product with -1 is the quotient by it", "normalise_negation", "operator: Mul replaced by Div at root"),
     (
         "the operator takes a vector of one element for a number: the Reshape gives equal operands one spelling",
-        "quantise_(sigmoid|leakyrelu|concatenation)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
+        "quantise_(sigmoid|leakyrelu|concatenation|globalaveragepool)|fuse_.*integer_product.*|add_(row_by_product|mask_to_bytes)",
         "omission: Reshape left out at .*",
     ),
     (

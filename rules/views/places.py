@@ -47,6 +47,8 @@ def triangle(op: str, a: Places, b: Places, rank: int) -> tuple[bool, Dim] | Non
 def _draw_mask(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, queries, keys = d.extents(3, ones=0.1)
+    across = d.choose((1, 1, 1, 0))
+    queries = queries if across else keys
     shape = (batch, 1, queries if d.chance(0.3) else 1, keys)
     m = drawing.value(d.booleans(shape if d.chance(0.8) else shape[2:]), {batch, keys})
     x = drawing.value(d.floats((queries, 2)), {queries})
@@ -56,7 +58,6 @@ def _draw_mask(d: Sampler) -> Instance:
     start = numbers(np.int64(d.choose((0, 0, 2, -1))))
     counted = [drawing.op("Range", numbers(np.int64(0)), extents[0], numbers(np.int64(1)))]
     counted.append(drawing.op("Range", start, drawing.op("Add", extents[1], start), numbers(np.int64(1))))
-    across = d.choose((1, 1, 1, 0))
     counted[across] = drawing.op("Unsqueeze", counted[across], numbers([1], "int64"))
     if d.chance():
         counted.reverse()
