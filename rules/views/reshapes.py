@@ -28,7 +28,7 @@ def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
 
     Raises `Unmet` as `eqsat.rules.views.extents.viewed` does. A target with a -1 may stay one beside a copied extent.
     """
-    if result.type == x.type:
+    if result.shape == x.shape:  # both known, or there is nothing to say
         return x
     target = [
         d if isinstance(d, int) else 0 if i < x.rank and x.shape[i] == d else -1 for i, d in enumerate(result.shape)

@@ -82,3 +82,13 @@ def test_parts_that_are_their_own_negatives_end() -> None:
     parts = b.op("Split", b.op("Sub", x, x), b.constant([1, 1], "int64"), outputs=2, axis=1)
     encoding = encode(b.finish({f"y{i}": b.op("Neg", part) for i, part in enumerate(parts)}))
     assert saturate(encoding.egraph, RULES, LIMITS).stop_reason is StopReason.SATURATED
+
+
+def test_views_of_values_of_unknown_rank_stay_views() -> None:
+    """Two shapes that are not known are not the same one."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("a", "b", 4))
+    graph = b.finish({"y": b.op("Unsqueeze", b.op("Squeeze", x), b.constant([1], "int64"))})
+    encoding = encode(graph)
+    saturate(encoding.egraph, RULES, LIMITS)
+    assert not check_egraph(encoding, {"x": np.ones((3, 2, 4), np.float32)})
