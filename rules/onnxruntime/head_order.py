@@ -212,4 +212,4 @@ def order_heads_in_parts(view: GroupView) -> Iterator[Merge]:
                 indices[start : start + cut.sizes[i]] = start + order(t)
                 whole = wholes.ordered(cut.value, indices)
                 if whole is not None:
-                    yield from cut.parts_of(whole, [y if j == i else p for j, p in enumerate(cut.parts)])
+                    yield from cut.parts_of(view, whole, [y if j == i else p for j, p in enumerate(cut.parts)])

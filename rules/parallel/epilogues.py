@@ -1,6 +1,6 @@
 """What follows every part of a Split alike moves before the Split: biases, scales, functions of single elements."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -28,18 +28,26 @@ class Cut(NamedTuple):
         """Another value, cut likewise."""
         return apply("Split", whole, int64s(self.sizes), outputs=len(self.sizes), axis=self.axis)
 
-    def parts_of(self, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
+    def parts_of(self, view: GroupView, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
         """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
-        if self.has_parts(readers):
-            yield self.value, whole
-            return
+        known = self.value_of(view, readers)
         split = self.again(whole)
-        yield from ((reader, split.output(index)) for index, reader in enumerate(readers))
+        parts = ((reader, split.output(index)) for index, reader in enumerate(readers))
+        yield from parts if known is None else ((known, whole),)
 
-    def has_parts(self, readers: Sequence[Ref]) -> bool:
-        """Whether nothing becomes of the parts: then nothing becomes of the value. Otherwise there would be no end of values with
-        these parts."""
-        return all(reader.handle == part.handle for reader, part in zip(readers, self.parts, strict=True))
+    def value_of(self, view: GroupView, parts: Sequence[Ref]) -> Ref | None:
+        """The value that has these parts, cut likewise, if there is one. Were it not told that it is the whole, there would be no
+        end of values with parts that are each other's negatives."""
+        return _values(view).get((self.axis, tuple(part.handle for part in parts)))
+
+
+@shared
+def _values(view: GroupView) -> Mapping[tuple[int, tuple[int, ...]], Ref]:
+    """Values by the axis along which they are cut, and their parts."""
+    found: dict[tuple[int, tuple[int, ...]], Ref] = {}
+    for cut in cuts(view):
+        found.setdefault((cut.axis, tuple(part.handle for part in cut.parts)), cut.value)
+    return found
 
 
 @shared
@@ -93,8 +101,9 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
             found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
             if len(found) == len(readers):
                 bound = {"cut": cut, "f": op, "attributes": attributes}
-                if cut.has_parts(found):
-                    yield Match(bound | {"index": None}, cut.value)
+                known = cut.value_of(view, found)
+                if known is not None:
+                    yield Match(bound | {"index": None}, known)
                 else:
                     yield from (Match(bound | {"index": i}, reader) for i, reader in enumerate(found))
 
@@ -108,7 +117,7 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
 def merge_activations_of_one_split(m: Match) -> Term:
     """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements.
 
-    Where it leaves all parts as they are, ``v == f(v)``.
+    Where these are the parts of ``u``, ``u == f(v)``.
     """
     whole = Apply(m.f, (m.cut.value,), m.attributes)
     return whole if m.index is None else m.cut.again(whole).output(m.index)
@@ -161,7 +170,7 @@ def _merge_constants(view: GroupView, op: str) -> Iterator[Merge]:
         if pairs and len(found) == len(pairs):
             vectors = (spread(c, size) for (_, c), size in zip(found, cut.sizes, strict=True))
             whole = apply(op, cut.value, apply("Concat", *vectors, axis=0))
-            yield from cut.parts_of(whole, [reader for reader, _ in found])
+            yield from cut.parts_of(view, whole, [reader for reader, _ in found])
 
 
 def _with_constant(view: GroupView, op: str, part: Ref) -> tuple[Ref, Ref] | None:
@@ -223,7 +232,7 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
                 found = [_reader(view, op, p, q) for p, q in zip(cut.parts, other.parts, strict=True)]
                 readers = [reader for reader in found if reader is not None]
                 if len(readers) == len(found):
-                    yield from cut.parts_of(apply(op, cut.value, other.value), readers)
+                    yield from cut.parts_of(view, apply(op, cut.value, other.value), readers)
 
 
 def _reader(view: GroupView, op: str, left: Ref, right: Ref) -> Ref | None:

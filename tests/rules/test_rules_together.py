@@ -75,11 +75,12 @@ def test_factors_that_undo_each_other_end() -> None:
     assert saturate(encoding.egraph, RULES, LIMITS).stop_reason is StopReason.SATURATED
 
 
-def test_parts_that_are_their_own_negatives_end() -> None:
-    """What leaves all parts of a value as they are leaves the value as it is: else it had new multiples for ever."""
+@pytest.mark.parametrize("own", [True, False])
+def test_parts_that_are_negatives_of_one_another_end(own: bool) -> None:
+    """Values with the same parts are the same: else there would be new multiples of them for ever."""
     b = GraphBuilder()
     x = b.input("x", "float32", (7, 2))
-    parts = b.op("Split", b.op("Sub", x, x), b.constant([1, 1], "int64"), outputs=2, axis=1)
+    parts = b.op("Split", b.op("Sub", x, x) if own else b.op("Neg", x), b.constant([1, 1], "int64"), outputs=2, axis=1)
     encoding = encode(b.finish({f"y{i}": b.op("Neg", part) for i, part in enumerate(parts)}))
     assert saturate(encoding.egraph, RULES, LIMITS).stop_reason is StopReason.SATURATED
 
