@@ -36,8 +36,7 @@ _FOREIGN = ("openvino", "tensorrt")
 
 def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
-    imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
-    allowed = FORMS[form][1] | (set(imports) - {"com.microsoft"} if form in _FOREIGN else set(imports))
+    allowed = domains_in(graph, form)
     found = expanded(graph, lambda node: node.domain in allowed)
     found = for_openvino(found) if form == "openvino" else found
     if any(bodies_of(node.attributes) for node in found.nodes):
@@ -48,6 +47,12 @@ def in_form(graph: Graph, form: str) -> Graph:
         return found
     known = {v for node in graph.nodes for v in node.outputs}
     return replace(found, devices=spread_to_parts(found.nodes, graph.devices, known))
+
+
+def domains_in(graph: Graph, form: str) -> frozenset[str]:
+    """The domains beside the default one of which a file of that form may name operators: its own, and those of the source."""
+    imports = frozenset(graph.envelope.imports if isinstance(graph.envelope, Envelope) else ())
+    return FORMS[form][1] | (imports - {"com.microsoft"} if form in _FOREIGN else imports)
 
 
 def _body_in_form(body: Subgraph, form: str) -> Subgraph:

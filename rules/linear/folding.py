@@ -28,6 +28,7 @@ from eqsat.rules.linear.alignment import (
     spread,
 )
 from eqsat.rules.terms import add, int64s, mul
+from eqsat.samples.packed import packed_product_plus
 
 FLOAT = kernels("x", *sorted(FLOATS))
 
@@ -43,22 +44,25 @@ def is_linear(op: Operator) -> bool:
 
 def is_unbiased(op: Operator) -> bool:
     """Whether it is linear and has no bias of its own."""
-    return is_linear(op) and _product(op).bias is None
+    return is_linear(op) and product_of(op).bias is None
 
 
 def has_bias_by_channel(op: Operator) -> bool:
-    """Whether it is linear and its bias one number for each channel."""
-    return is_linear(op) and _product(op).bias in op.traits.vectors
+    """Whether its bias is one number for each channel, and it is affine in that, whatever it does with the data."""
+    product = op.traits.product
+    if product is None or product.axes is None or op.traits.holds is not whatever:
+        return False
+    return (product.data, product.weights) == (0, 1) and product.bias in op.traits.vectors and product.bias in op.traits.affine
 
 
 def slides(op: Operator) -> bool:
     """Whether it is a convolution."""
-    return is_linear(op) and _product(op).slides
+    return is_linear(op) and product_of(op).slides
 
 
 def takes_shifts(op: Operator) -> bool:
     """Whether each element of the result is a sum over all weights of its channel, borders aside."""
-    return is_linear(op) and not _product(op).scatters
+    return is_linear(op) and not product_of(op).scatters
 
 
 def is_of_matrices(op: Operator) -> bool:
@@ -73,14 +77,14 @@ def definition(key: str) -> Operator:
     return found
 
 
-def _product(op: Operator) -> Product:
+def product_of(op: Operator) -> Product:
     assert op.traits.product is not None
     return op.traits.product
 
 
 def axes_of(op: Operator) -> Callable[[Attributes], ProductAxes]:
     """Where its channels lie, by its attributes."""
-    found = _product(op).axes
+    found = product_of(op).axes
     assert found is not None
     return found
 
@@ -161,8 +165,9 @@ MATRIX = "the weights are no vector: w.rank >= 2"
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
-def state(op: Operator, name: str, text: str, *where: Condition | str) -> None:
-    """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias."""
+def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: Any) -> None:
+    """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias. ``facts``: what else
+    the equation states."""
     own: dict[str, Any] = {"axes": lambda node: axes_of(op)(node.attributes)}
     if is_unbiased(op):
         text, own["b"] = text.replace(", *b", ""), None
@@ -171,6 +176,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str) -> None:
         text.replace("L(", f"{spelled(op.name)}("),
         *where,
         functions=functions | own,
+        **facts,
     )
 
 
@@ -264,13 +270,17 @@ def move_shifts(key: str) -> None:
 def add_constants(key: str) -> None:
     """A constant along the channels enters the bias."""
     op = definition(key)
+    product = product_of(op)
+    others = [f"o{i}" for i in range(2, product.bias or 2)]
+    given, kept = ("".join(f"{mark}{o}, " for o in others) for mark in ("*", ""))
     state(
         op,
         "add_constant_to_bias_of",
-        "L(x, w, *b, **l) + c == L(x, w, plus(b, c, outputs(w, axes(l))), **l)",
+        f"L(x, w, {given}*b, **l) + c == L(x, w, {kept}plus(b, c, outputs(w, axes(l))), **l)",
         constant("b", "c"),
         FLOAT,
         finite_sum("c", "b"),
         ANOTHER,
         "it lies along what is put out: lies_along(c, l, axes(l).result)",
+        sample=packed_product_plus if product.packed else None,
     )
