@@ -27,22 +27,36 @@ class Packed:
         """Weight, scales, zero points, no order of rows, and a bias at times."""
         d = self._d
         bytes_of = lambda integers: -(-integers * self.bits // 8)  # noqa: E731
-        kinds = {"bytes": d.integers((columns, bytes_of(self.count)), "uint8"), "floats": d.floats((columns, self.count))}
+        kinds = {
+            "bytes": d.integers((columns, bytes_of(self.count)), "uint8"),
+            "floats": self._exact(columns, self.count),
+        }
         weight = d.integers((columns, self.count, bytes_of(_BLOCK)), "uint8")
-        scales = d.powers_of_two((columns, self.count)) / np.float32(64)
-        return [weight, scales, kinds.get(self.zeros), None, d.floats((columns,)) if d.chance() else None]
+        scales = np.float32(2.0) ** d.rng.integers(-4, 1, (columns, self.count)).astype(np.float32)
+        return [weight, scales, kinds.get(self.zeros), None, self._exact(columns) if d.chance() else None]
 
     def rows(self, *lead: int) -> np.ndarray:
-        return self._d.floats((*lead, self.inner))
+        return self._exact(*lead, self.inner)
+
+    def _exact(self, *shape: int) -> np.ndarray:
+        """Quarters: sums of their products are exact in any order, however long the rows."""
+        return self._d.rng.integers(-9, 10, shape).astype(np.float32) / np.float32(4)
 
 
 def packed_product_plus(d: Sampler) -> dict[str, Any]:
-    """What ``L(x, w, *o2, *o3, *o4, *b, **l) + c`` reads: ``c`` mostly a number for each column."""
+    """What ``L(x, w, *o2, *o3, *o4, *b, **l) + c`` reads: ``c`` mostly a number for each column. At times the two biases overflow
+    together, though the result does not."""
     packed, (rows, columns) = Packed(d), d.extents(2)
     drawn = dict(zip(("w", "o2", "o3", "o4", "b"), packed.operands(columns), strict=True))
-    found: dict[str, Any] = {name: fixed(a) for name, a in drawn.items() if a is not None}
     shape = d.choose(((columns,), (columns,), (1, columns), (), (rows, 1), (2, rows, columns)))
-    return {**found, "x": packed.rows(rows), "l": packed.attributes(columns), "c": d.either(d.floats(shape), 0.9)}
+    x, c = packed.rows(rows), d.floats(shape)
+    if d.chance(0.1):
+        least = np.float32(1 << (packed.bits - 1))  # the weight is its negative all over
+        drawn |= {"w": np.zeros_like(drawn["w"]), "o3": None, "b": np.full((columns,), 2.5e38, np.float32)}
+        drawn["o2"] = np.full((columns, packed.count), 1 / least, np.float32)
+        x, c = np.where(np.arange(packed.inner) == 0, np.float32(2.5e38), np.zeros_like(x)), np.full_like(c, 2.5e38)
+    found: dict[str, Any] = {name: fixed(a) for name, a in drawn.items() if a is not None}
+    return {**found, "x": x, "l": packed.attributes(columns), "c": d.either(c, 0.9)}
 
 
 def packed_products_of_one_value(d: Sampler, op: str) -> Instance:

@@ -52,7 +52,11 @@ def has_bias_by_channel(op: Operator) -> bool:
     product = op.traits.product
     if product is None or product.axes is None or op.traits.holds is not whatever:
         return False
-    return (product.data, product.weights) == (0, 1) and product.bias in op.traits.vectors and product.bias in op.traits.affine
+    return (
+        (product.data, product.weights) == (0, 1)
+        and product.bias in op.traits.vectors
+        and product.bias in op.traits.affine
+    )
 
 
 def slides(op: Operator) -> bool:

@@ -113,7 +113,7 @@ ALIKE = stated("axes", "channels in one group: axes.groups == 1")
 NO_VECTORS = stated("x w", "of no vectors: x.rank >= 2 and w.rank >= 2")
 READ_ONCE = stated(
     "packed inputs",
-    worthwhile("what kernels read when they are loaded is constant: not packed or all(not c or c.is_constant for c in inputs)"),
+    worthwhile("constants that kernels read once: not packed or all(c is None or c.is_constant for c in inputs)"),
 )
 
 
@@ -186,9 +186,10 @@ def _wide(op: str, group: Sequence[Branch], sizes: Sequence[int]) -> Apply:
     axes = axes_of(definition(op))(first.node.attributes)
     operands: list[Term | None] = [*first.inputs, *[None] * ((product.bias or 0) + 1 - len(first.inputs))]
     for index, axis in {product.weights: axes.outer, **product.columns}.items():
-        if operands[index] is not None:
-            along = axis % group[0].inputs[index].rank
-            operands[index] = apply("Concat", *(b.inputs[index] for b in group), axis=along)
+        parts = [b.inputs[index] for b in group if index < len(b.inputs)]
+        of_all = [part for part in parts if part is not None]
+        if of_all:
+            operands[index] = apply("Concat", *of_all, axis=axis % of_all[0].rank)
     if product.bias is not None:
         operands[product.bias] = next(iter(joined_biases(group, sizes)), None)
     counted = {product.counted: sum(sizes)} if product.counted else {}

@@ -39,7 +39,7 @@ class Packing:
         self.inner, self.columns, self.block = (int(number(name, 0)) for name in ("K", "N", "block_size"))
         self.bits, level = int(number("bits", 4)), int(number("accuracy_level", 0))
         if self.bits not in _BITS or level not in _LEVELS or number("weight_prepacked", 0):
-            raise ShapeError(f"{_NAME}: {self.bits} bits, level {level}, or weights in the order of a device are not covered")
+            raise ShapeError(f"{_NAME}: {self.bits} bits, level {level} or weights packed for a device are not covered")
         if min(self.inner, self.columns) < 1 or self.block < 16 or self.block & (self.block - 1):
             raise ShapeError(f"{_NAME}: blocks hold 16 or more rows, a power of 2; got {self.block} of {self.inner}")
         self.count = -(-self.inner // self.block)
@@ -83,8 +83,9 @@ def _check_by_block(app: Application, index: int, columns: int, each: int, dtype
 def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     p = Packing(attributes)
     x, packed, scales, zeros, _, bias = [*inputs, *[None] * 6][:6]
-    own = b.type_of(x).dtype  # half precision is computed in single precision, and rounded once
-    x, scales, bias = (v and _as(b, v, DType.FLOAT) for v in (x, scales, bias))
+    own = b.type_of(x).dtype
+    wide = own if own is DType.DOUBLE else DType.FLOAT  # halves are computed in single precision, and rounded once
+    x, scales, bias = (v and _as(b, v, wide) for v in (x, scales, bias))
     weight = b.op("Reshape", _weight(b, p, packed or "", scales or "", zeros), _extents(b, p.columns, -1))
     if p.inner % p.block:
         weight = _first(b, weight, p.inner, 1)
@@ -106,12 +107,12 @@ def _first(b: Any, value: str, count: int, axis: int) -> str:
 
 def _weight(b: Any, p: Packing, packed: str, scales: str, zeros: str | None) -> str:
     """The weight in floats, a block in each row."""
-    blocks = p.columns * p.count
+    blocks, dtype = p.columns * p.count, b.type_of(scales).dtype
     integers = _unpacked(b, p.bits, packed, blocks, p.block)
     flat = b.op("Reshape", scales, _extents(b, -1))
     if zeros and b.type_of(zeros).dtype is not DType.UINT8:
         column = _extents(b, -1, 1)
-        shifted = b.op("Sub", _as(b, integers, DType.FLOAT), b.op("Reshape", _as(b, zeros, DType.FLOAT), column))
+        shifted = b.op("Sub", _as(b, integers, dtype), b.op("Reshape", _as(b, zeros, dtype), column))
         return b.op("Mul", shifted, b.op("Reshape", scales, column))
     if zeros:
         stored = p.bytes_of(p.count) * 8 // p.bits

@@ -11,7 +11,7 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import TensorType
 
 GEMM = ("alpha", "beta", "transA", "transB")
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
