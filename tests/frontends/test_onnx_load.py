@@ -12,7 +12,7 @@ from onnx_models import assert_round_trip, assert_same, info, model, node, noise
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.errors import OptionError
 from eqsat.frontends.onnx.model import load_onnx
-from eqsat.ir.graph import Subgraph
+from eqsat.ir.graph import Graph, Subgraph
 from eqsat.ir.types import DType, OpaqueType, TensorType
 
 X = noise(2, 3)
