@@ -62,13 +62,12 @@ class Saturated:
         return self._writable[key]
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
-        from eqsat.backends.onnx_form import domains_in, may_hold
+        from eqsat.backends.onnx_form import may_hold, may_name
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 
         graph, reader = self.encoding.graph, self.reader or find_consumer("onnxruntime")
         holds = cache(lambda op: may_hold(graph, op))
-        kept = domains_in(graph, self.form)
-        used = {node.key for node in graph.nodes if node.domain in kept}
+        used = {node.key for node in graph.nodes if node.domain and may_name(node, graph, self.form)}
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
             if key in expanded or not reader.takes(key, types):
