@@ -10,7 +10,7 @@ compared: see `eqsat.egraph.undefined`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,10 +228,17 @@ class _Checker:
             value = self._values[cls]
             found = np.abs(value.astype(np.float64))
             self._magnitudes[key] = found
-            for handle in self._egraph.members(cls) if levels else ():
+            for handle in self._computing(cls) if levels else ():
                 found = np.fmax(found, magnitude_of(*self._operands(handle, levels - 1), value))
             self._magnitudes[key] = found
         return found
+
+    def _computing(self, cls: int) -> Iterator[int]:
+        """E-nodes of a class; instead of the result of one with several that one."""
+        egraph = self._egraph
+        for handle in egraph.members(cls):
+            projects = egraph.nodes[handle].op == PROJECTION
+            yield from egraph.members(egraph.nodes[handle].children[0]) if projects else (handle,)
 
     def _overflow(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray:
         """Which elements of ``value``, that an e-node computes, overflowed on the way, over some levels of operators."""

@@ -175,7 +175,7 @@ class KernelCheck:
         differing = self._differing(chunk, right, results)
         alone = [r for r in differing if r.exactness is Exactness.EXACT]
         if alone and len(alone) < len(chunk):
-            # Others may need a newer opset, at which ONNX Runtime has another kernel of the same operator: AveragePool from 19 on.
+            # Others may need a newer opset, at which ONNX Runtime has another kernel of an operator: of AveragePool from 19 on.
             results.update(self._results(alone, values))
             differing = self._differing(chunk, right, results)
         yardsticks = {

@@ -87,7 +87,7 @@ def compute_in_table(m: Match) -> Term:
     functions undo each other but for rounding.
     """
     rows = m.rows.handle
-    arguments = (x if x is None else m.t if x.handle == rows else in_row(x, m.behind) for x in m.inputs)
+    arguments: Any = (x if x is None else m.t if x.handle == rows else in_row(x, m.behind) for x in m.inputs)
     return apply("Gather", Apply(m.f, tuple(arguments), m.root.attributes), m.i, axis=m.axis)
 
 
