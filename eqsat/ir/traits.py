@@ -63,8 +63,9 @@ class Product:
     in each of them (`Traits.affine`); others quantise the result or apply a function.
 
     ``columns``: further inputs that hold something for each channel of the result, along that axis, and have to do with this
-    channel only. ``counted``: the attribute that says how many channels there are. ``packed``: the weights hold several elements
-    in a byte along what is summed over, and kernels read all that is constant when they are loaded.
+    channel only; ``scales``: that of them by which weights are multiplied. ``counted``: the attribute that says how many channels
+    there are. ``packed``: the weights hold several elements in a byte along what is summed over, and kernels read all that is
+    constant when they are loaded.
     """
 
     data: int = 0
@@ -74,6 +75,7 @@ class Product:
     scatters: bool = False
     axes: Callable[[Attributes], ProductAxes] | None = None
     columns: Mapping[int, int] = field(default_factory=dict[int, int])
+    scales: int | None = None
     counted: str = ""
     packed: bool = False
 

@@ -28,7 +28,7 @@ from eqsat.rules.linear.alignment import (
     spread,
 )
 from eqsat.rules.terms import add, int64s, mul
-from eqsat.samples.packed import packed_product_plus
+from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 FLOAT = kernels("x", *sorted(FLOATS))
 
@@ -57,6 +57,16 @@ def has_bias_by_channel(op: Operator) -> bool:
         and product.bias in op.traits.vectors
         and product.bias in op.traits.affine
     )
+
+
+def scales_weights(op: Operator) -> bool:
+    """Whether its weights have scales of their own, in which it is affine, and a bias that is one number for each channel."""
+    return has_bias_by_channel(op) and product_of(op).scales in op.traits.affine
+
+
+def others(op: Operator) -> range:
+    """The inputs between the weights and the bias."""
+    return range(2, product_of(op).bias or 2)
 
 
 def slides(op: Operator) -> bool:
@@ -114,6 +124,14 @@ def times(b: Ref | None, s: Ref) -> Term | None:
     return None if b is None else mul(b, reshaped(s, (math.prod(s.static_shape),)))
 
 
+def times_columns(scales: Ref, s: Ref, w: Ref, axes: ProductAxes) -> Term:
+    """Scales of the weights, as many for each channel, times a scale for each channel, or one for all."""
+    channels, size = w.static_shape[axes.outer], math.prod(s.static_shape)
+    matrix = (channels, math.prod(scales.static_shape) // channels)
+    found = mul(reshaped(scales, matrix), reshaped(s, (size, 1)))
+    return found if scales.static_shape == matrix else reshaped_term(found, scales.static_shape)
+
+
 def outputs(w: Ref, axes: ProductAxes) -> int:
     """The number of channels that are put out."""
     return w.static_shape[axes.outer] * (1 if axes.grouped_inside else axes.groups)
@@ -156,7 +174,8 @@ def padded(node: Ref) -> bool:
 
 
 functions: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (lies_along, scaled, times, outputs, plus, plus_all, patch, padded, bound, largest, limit)
+    f.__name__: f
+    for f in (lies_along, scaled, times, times_columns, outputs, plus, plus_all, patch, padded, bound, largest, limit)
 }
 
 # --- the equations -------------------------------------------------------------------------------------------------------
@@ -209,6 +228,27 @@ def fold_scales(key: str) -> None:
         finite_product("s", "w"),
         FOLDED,
         "it lies along what is summed over: lies_along(s, x, axes(l).data)",
+    )
+
+
+@for_each_operator(scales_weights)
+def fold_scale_into_scales(key: str) -> None:
+    """A scale behind weights that have scales of their own enters these."""
+    op = definition(key)
+    names = [f"o{i}" for i in others(op)]
+    scales = f"o{product_of(op).scales}"
+    kept = (f"times_columns({o}, s, w, axes(l))" if o == scales else o for o in names)
+    product = f"L(x, w, *{', *'.join(names)}, *b, **l)"
+    state(
+        op,
+        "fold_scale_into_scales_of",
+        f"{product} * s == L(x, w, {', '.join(kept)}, times(b, s), **l)",
+        constant("s", "b", scales),
+        FLOAT,
+        finite_product("s", "b", scales),
+        ANOTHER,
+        "it lies along what is put out: lies_along(s, l, axes(l).result)",
+        sample=packed_product_times,
     )
 
 
@@ -275,8 +315,7 @@ def add_constants(key: str) -> None:
     """A constant along the channels enters the bias."""
     op = definition(key)
     product = product_of(op)
-    others = [f"o{i}" for i in range(2, product.bias or 2)]
-    given, kept = ("".join(f"{mark}{o}, " for o in others) for mark in ("*", ""))
+    given, kept = ("".join(f"{mark}o{i}, " for i in others(op)) for mark in ("*", ""))
     state(
         op,
         "add_constant_to_bias_of",

@@ -94,6 +94,21 @@ def test_biases_behind_products_enter_the_wide_one() -> None:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "factor", [np.float32(0.22), np.linspace(0.5, 2, 40, dtype=np.float32)], ids=["one", "for each column"]
+)
+@pytest.mark.parametrize("level", [0, 4])
+def test_factors_behind_products_enter_the_scales_of_the_weights(level: int, factor: np.ndarray) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, WIDTH))
+    product = _Packed(b, level=level, zeros=True).bias(_Packed(b, level=level, zeros=True).product(x, 40), 40)
+    graph = load_onnx(to_model(b.finish({"y": b.op("Mul", product, b.constant(factor))})))
+    result = eqsat.optimize(graph, cost="kernels")
+    assert dict(result.report.operators_after) == {"com.microsoft::MatMulNBits": 1}
+    found, expected = _runs(result.program.graph, _feeds()), _runs(graph, _feeds())
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("other", [{"level": 0}, {"bits": 8}, {"zeros": True}])
 def test_products_of_different_precision_stay_apart(other: dict[str, Any]) -> None:
     b = GraphBuilder()

@@ -6,7 +6,7 @@ zero point: bytes ``[N, blocks, bytes of a block]``, first integers in the low b
 ``accuracy_level`` says how precise the kernel has to be at least. At 4 it may round ``x`` to 8 bits, each row in the same blocks;
 ONNX Runtime does so where the weight is constant, the zero points are integers and there is a kernel for blocks of that size. It
 rounds a row alike for all columns: products side by side are the same numbers. But the product is no linear function of ``x``
-then, to within the rounding of floats, so nothing of that kind is stated.
+then, to within the rounding of floats, so nothing of that kind is stated: it is linear in the scales, and in the bias.
 """
 
 import math
@@ -111,16 +111,18 @@ def _weight(b: Any, p: Packing, packed: str, scales: str, zeros: str | None) -> 
     integers = _unpacked(b, p.bits, packed, blocks, p.block)
     flat = b.op("Reshape", scales, _extents(b, -1))
     if zeros and b.type_of(zeros).dtype is not DType.UINT8:
-        column = _extents(b, -1, 1)
-        shifted = b.op("Sub", _as(b, integers, dtype), b.op("Reshape", _as(b, zeros, dtype), column))
-        return b.op("Mul", shifted, b.op("Reshape", scales, column))
-    if zeros:
+        points = zeros
+    elif zeros:
         stored = p.bytes_of(p.count) * 8 // p.bits
         rows = _unpacked(b, p.bits, b.op("Reshape", zeros, _extents(b, p.columns, -1)), p.columns, stored)
         points = b.op("Reshape", rows if stored == p.count else _first(b, rows, p.count, 1), _extents(b, -1))
     else:
         points = b.constant(np.full(blocks, 1 << (p.bits - 1), np.uint8))
-    return b.op("DequantizeLinear", integers, flat, points, axis=0)
+    if dtype is DType.FLOAT and b.type_of(points).dtype is DType.UINT8:
+        return b.op("DequantizeLinear", integers, flat, points, axis=0)
+    column = _extents(b, -1, 1)
+    shifted = b.op("Sub", _as(b, integers, dtype), b.op("Reshape", _as(b, points, dtype), column))
+    return b.op("Mul", shifted, b.op("Reshape", scales, column))
 
 
 def _unpacked(b: Any, bits: int, packed: str, rows: int, each: int) -> str:
@@ -151,7 +153,7 @@ def _outline(app: Application) -> tuple[Type, ...]:
 
 
 _AXES = ProductAxes(data=-1, inner=1, outer=0, result=-1)
-_PRODUCT = Product(axes=lambda attributes: _AXES, bias=5, columns={2: 0, 3: 0}, counted="N", packed=True)
+_PRODUCT = Product(axes=lambda attributes: _AXES, bias=5, columns={2: 0, 3: 0}, scales=2, counted="N", packed=True)
 
 define_composite(
     MATMUL_NBITS,
@@ -161,5 +163,5 @@ define_composite(
     flops=_flops,
     outline=_outline,
     defaults={"bits": 4, "accuracy_level": 0, "weight_prepacked": 0},
-    traits=Traits(product=_PRODUCT, affine=(5,), vectors=(5,)),
+    traits=Traits(product=_PRODUCT, affine=(2, 5), vectors=(5,)),
 )
