@@ -1,4 +1,4 @@
-"""Random products by weights packed in bytes: one plus a constant, and several of one value."""
+"""Random products by weights packed in bytes: one with a constant behind it, and several of one value."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ _BLOCK = 16
 
 
 class Packed:
-    """How the weights of some products are packed: ``inner`` rows of so many bits, and zero points or none."""
+    """How the weights of some products are packed: ``inner`` rows of so many bits, with zero points or without. Scales and zero
+    points lie in one row at times."""
 
     def __init__(self, d: Sampler) -> None:
         self._d = d
@@ -19,6 +20,7 @@ class Packed:
         self.inner = self.count * _BLOCK - d.choose((0, 0, 5))
         self.zeros = d.choose(("", "bytes", "floats"))
         self.level = d.choose((0, 4))
+        self._flat = d.chance(0.2)
 
     def attributes(self, columns: int) -> dict[str, Any]:
         return {"K": self.inner, "N": columns, "bits": self.bits, "block_size": _BLOCK, "accuracy_level": self.level}
@@ -26,14 +28,16 @@ class Packed:
     def operands(self, columns: int) -> list[np.ndarray | None]:
         """Weight, scales, zero points, no order of rows, and a bias at times."""
         d = self._d
-        bytes_of = lambda integers: -(-integers * self.bits // 8)  # noqa: E731
         kinds = {
-            "bytes": d.integers((columns, bytes_of(self.count)), "uint8"),
+            "bytes": d.integers((columns, -(-self.count * self.bits // 8)), "uint8"),
             "floats": self._exact(columns, self.count),
         }
-        weight = d.integers((columns, self.count, bytes_of(_BLOCK)), "uint8")
+        weight = d.integers((columns, self.count, _BLOCK * self.bits // 8), "uint8")
         scales = np.float32(2.0) ** d.rng.integers(-4, 1, (columns, self.count)).astype(np.float32)
-        return [weight, scales, kinds.get(self.zeros), None, self._exact(columns) if d.chance() else None]
+        zeros = kinds.get(self.zeros)
+        if self._flat:
+            scales, zeros = scales.reshape(-1), None if zeros is None else zeros.reshape(-1)
+        return [weight, scales, zeros, None, self._exact(columns) if d.chance() else None]
 
     def rows(self, *lead: int) -> np.ndarray:
         return self._exact(*lead, self.inner)
@@ -70,15 +74,12 @@ def packed_product_plus(d: Sampler) -> dict[str, Any]:
 
 
 def packed_product_times(d: Sampler) -> dict[str, Any]:
-    """What ``L(x, w, *o2, *o3, *o4, *b, **l) * s`` reads, scales at times in one row. At times they overflow with ``s``, though
-    the result does not."""
+    """What ``L(x, w, *o2, *o3, *o4, *b, **l) * s`` reads. At times the scales overflow with ``s``, though the result does not."""
     _, found, shape = _product_and_shape(d)
     s = np.float32(2.0) ** d.rng.integers(-3, 4, shape).astype(np.float32)
     if d.chance(0.1):
         found |= {"o2": np.full_like(found["o2"], 2.0**100), "x": found["x"] * np.float32(2.0**-120), "b": None}
         s = np.full_like(s, 2.0**30)
-    elif d.chance(0.2):
-        found |= {k: found[k].reshape(-1) for k in ("o2", "o3") if found[k] is not None}
     return _as_constants(found | {"s": d.either(s, 0.9)})
 
 
