@@ -85,10 +85,11 @@ def test_products_of_one_value_are_one_product(level: int, bits: int, zeros: boo
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def test_biases_behind_products_enter_the_wide_one() -> None:
+@pytest.mark.parametrize("cost", ["kernels", "measured"])
+def test_biases_behind_products_enter_the_wide_one(cost: str) -> None:
     graph = _layer(biased=True, zeros=True)
-    result = eqsat.optimize(graph, cost="kernels")
-    assert _counts(result.program.graph) == {"MatMulNBits": 1, "Split": 1, "Add": 0}
+    result = eqsat.optimize(graph, cost=cost)
+    assert _counts(result.program.graph)["Add"] == 0
     found, expected = _runs(result.program.graph, _feeds()), _runs(graph, _feeds())
     for name in "qkv":
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-6)
