@@ -165,9 +165,9 @@ def _reasons(egraph: EGraph, rule: GroupRule) -> dict[int, str]:
     best: dict[int, tuple[int, str]] = {}
     try:
         for match, held, reason in attempts(rule, recorder):
-            if reason:
-                place = egraph.find(match.root.handle)
-                best[place] = max(best.get(place, (-1, "")), (held, reason + _about(egraph, match)))
+            place = egraph.find(match.root.handle)
+            reason = reason + _about(egraph, match) if reason else "it was found, and its steps cost less"
+            best[place] = max(best.get(place, (-1, "")), (held, reason))
     except Unmet as unmet:
         recorder.misses[-1] = str(unmet)
     return recorder.misses | {place: reason for place, (_, reason) in best.items()}
@@ -215,7 +215,7 @@ def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
         others = f"only {', '.join(sorted(readers))}" if readers else "it is a result of the model"
         return f"no product with values reads the softmax: {others}"
     product = egraph.ref(readers["MatMul"])
-    operands = map(egraph.ref, egraph.canonical_children(product.handle))
+    operands = map(egraph.ref, egraph.canonical_children(readers["MatMul"]))  # of that spelling, not of the oldest one
     names: dict[str, Ref] = dict(zip(("probabilities", "values"), operands, strict=True))
     direct = ", ".join(sorted({egraph.nodes[u].key for u in egraph.uses(egraph.find(softmax))}))
     return f"queries and keys were not found above the softmax, which {direct} reads{_about(egraph, Match(names, product))}"

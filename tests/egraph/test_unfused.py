@@ -18,7 +18,7 @@ def _norm(
     axis: int = -1,
     dtype: str = "float32",
     *,
-    eps: bool = True,
+    eps: float | None = 1e-5,
     own: bool = True,
 ) -> eqsat.Graph:
     """Twice ``x / Sqrt(mean of squares + epsilon)``, but for what is asked for: an epsilon that is known, what is squared."""
@@ -27,7 +27,7 @@ def _norm(
     for i in range(2):
         x = b.input(f"x{i}", dtype, shape)
         mean = b.op("ReduceMean", b.op("Mul", x, x), b.constant([axis], "int64"), keepdims=1)
-        epsilon = b.constant(1e-5, dtype) if eps else b.input(f"e{i}", dtype, (1,))
+        epsilon = b.constant(eps, dtype) if eps else b.input(f"e{i}", dtype, (1,))
         divided = x if own else b.input(f"z{i}", dtype, shape)
         found.append(b.op("Div", divided, b.op("Sqrt", b.op("Add", mean, epsilon))))
     return b.finish(found)
@@ -37,16 +37,41 @@ def _norm(
     ("graph", "reason"),
     [
         (_norm(axis=1), "'the mean is taken over the last axes' does not hold (x float32[2, 16, 64])"),
-        (_norm(eps=False), "'eps constant' does not hold (x float32[2, 16, 64])"),
+        (_norm(eps=None), "'eps constant' does not hold (x float32[2, 16, 64])"),
         (_norm(("b", 16, "h")), "'normalised extents known' does not hold (x float32[b, 16, h])"),
-        (_norm(dtype="float16"), "'kernels for x: float32' does not hold (x float16[2, 16, 64])"),
+        (
+            _norm(dtype="float64"),
+            "'kernels for x: float32 or float16 or bfloat16' does not hold (x float64[2, 16, 64])",
+        ),
+        (
+            _norm(dtype="float16", eps=3e-7),
+            "'epsilon is larger than squares that underflow' does not hold (x float16[2, 16, 64])",
+        ),
     ],
-    ids=["axis", "epsilon", "extents", "type"],
+    ids=["axis", "epsilon", "extents", "type", "small epsilon"],
 )
 def test_a_norm_that_stays_in_steps_is_listed_with_the_condition_that_failed(graph: eqsat.Graph, reason: str) -> None:
     report = eqsat.optimize(graph, verify=False).report
     assert report.missed == {"norm": {reason: 2}}
     assert f"not fused  2 x no norm: {reason}" in str(report)
+
+
+def test_a_product_with_an_older_spelling_is_listed_by_its_own_operands() -> None:
+    """``(v' p')' == p v`` is found before the report asks what the product is of: the oldest spelling has one operand."""
+    b = GraphBuilder()
+    p = b.op("Reshape", b.op("Softmax", b.input("s", "float32", (6, 4))), b.constant([2, 3, 4], "int64"))
+    p, v = (b.op("Transpose", x, perm=(0, 2, 1)) for x in (p, b.input("v", "float32", (2, 4, 5))))
+    graph = b.finish([b.op("Transpose", b.op("MatMul", v, p), perm=(0, 2, 1))])
+    (reason,) = eqsat.optimize(graph, **FLAT).report.missed["attention"]
+    assert "probabilities float32[2, 3, 4], values float32[2, 4, 5]" in reason
+
+
+def test_attention_whose_probabilities_are_kept_costs_more_than_its_steps() -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (2, 3, 4, 4)) for name in "qkv")
+    p = b.op("Softmax", b.op("MatMul", q, k))
+    report = eqsat.optimize(b.finish([b.op("MatMul", p, v), p]), **FLAT).report
+    assert report.missed == {"attention": {"it was found, and its steps cost less": 1}}
 
 
 def test_roots_that_belong_to_no_norm_are_not_listed() -> None:
