@@ -76,6 +76,17 @@ def outputs_of(view: GroupView, node: Ref) -> dict[int, Ref]:
     return {int(user.attr("index")): user for op, user, _ in view.users(node) if op == PROJECTION}
 
 
+def sizes_of_parts(split: Ref, whole: Ref, sizes: Ref | None = None) -> tuple[int, ...]:
+    """The extents of the parts that a Split makes of ``whole``, whose number or ``sizes`` it is given; raises `Unmet`."""
+    if sizes is not None:
+        return tuple(int(n) for n in sizes.value.reshape(-1))
+    extent, count = whole.shape[split.attr("axis", 0)], split.attr("num_outputs")
+    if not isinstance(extent, int):
+        raise Unmet("the extent that is split is unknown")
+    each = -(-extent // count)
+    return tuple(max(min(each, extent - i * each), 0) for i in range(count))
+
+
 def by_class(found: Iterable[tuple[Ref, T]]) -> dict[int, list[T]]:
     """What was found of each e-class."""
     grouped: dict[int, list[T]] = {}

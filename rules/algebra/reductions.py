@@ -1,15 +1,17 @@
 """Reductions in one form: the reduced axes kept, a mean as a mean."""
 
 import math
+from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant, kernels, same_type, worthwhile
+from eqsat.conditions import constant, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Ref
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.samples import Sampler, fixed
@@ -31,13 +33,22 @@ def count(node: Ref, axes: Ref | None, x: Ref) -> float:
     return math.prod(d if isinstance(d, int) else math.nan for d in extents)
 
 
-def _kept(d: Sampler) -> dict[str, Any]:
-    """A reduction that drops its axes, and a view that has them again, or others."""
+def is_reciprocal(c: Ref, number: float) -> bool:
+    """Whether each element is the reciprocal of a number, rounded to its type once or twice."""
+    tolerance = 1.5 * float(ml_dtypes.finfo(c.dtype.numpy).eps)
+    return all(abs(bound * number - 1) <= tolerance for bound in c.interval)
+
+
+def _kept(d: Sampler, *, view: str) -> dict[str, Any]:
+    """A reduction that drops its axes, and the shape of a view that has them again, or others, or their numbers."""
     x = d.floats(d.shape(1, 4, ones=0.05))
     chosen = _axes(d, x.ndim)
     shape = [1 if i in chosen or i - x.ndim in chosen else n for i, n in enumerate(x.shape)]
     if d.chance(0.2):
         d.rng.shuffle(shape)
+    if view == "Unsqueeze":
+        shape = sorted({i % x.ndim for i in chosen})
+        shape = [int(i) for i in d.rng.permutation(x.ndim)[: len(shape)]] if d.chance(0.2) else shape
     return {"x": x, "a": fixed(chosen, "int64"), "s": fixed(shape, "int64"), "r": {"keepdims": 0}}
 
 
@@ -54,24 +65,25 @@ def _axes(d: Sampler, rank: int) -> list[int]:
     return chosen or [d.integer(-rank, rank - 1)]
 
 
-equation = Equations(__name__, functions={f.__name__: f for f in (axes_of, kept_shape, count)})
+equation = Equations(__name__, functions={f.__name__: f for f in (axes_of, kept_shape, count, is_reciprocal)})
 reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
 for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
-    equation(
-        f"keep_axes_of_{name}",
-        f"Reshape({clamp}({op}(x, *a, **r)), s, **view) == {clamp}({op}(x, a, keepdims=1, **r))",
-        worthwhile("the reduced axes are dropped: not r.attr('keepdims', 1)"),
-        "the shape has 1 for the reduced axes: root.shape == kept_shape(r, a, x)",
-        source="ONNX reductions",
-        sample=_kept,
-    )
+    for view, suffix in (("Reshape", ""), ("Unsqueeze", "_put_back")):
+        equation(
+            f"keep_axes_of_{name}{suffix}",
+            f"{view}({clamp}({op}(x, *a, **r)), s, **view) == {clamp}({op}(x, a, keepdims=1, **r))",
+            worthwhile("the reduced axes are dropped: not r.attr('keepdims', 1)"),
+            "the shape has 1 for the reduced axes: root.shape == kept_shape(r, a, x)",
+            source="ONNX reductions",
+            sample=partial(_kept, view=view),
+        )
 equation(
     "take_mean_instead_of_sum",
     "ReduceSum(x, *a, **r) * c == ReduceMean(x, a, keepdims=r.attr('keepdims', 1), **r)",
     constant("a", "c"),
     same_type("r"),
-    kernels("x", DType.FLOAT),
-    "c is one over the number of summands: all(abs(b * count(r, a, x) - 1) <= 2.4e-7 for b in (c.low, c.high))",
+    single_or_half("x"),
+    "c is one over the number of summands: is_reciprocal(c, count(r, a, x))",
     exactness=Exactness.ROUNDING,
     sample=_averaged,
     source="the mean is the sum divided by the number of elements",

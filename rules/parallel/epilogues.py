@@ -11,7 +11,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, shared
 from eqsat.rules.linear.alignment import lies_along, spread
-from eqsat.rules.terms import int64s, outputs_of
+from eqsat.rules.terms import int64s, outputs_of, sizes_of_parts
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.linear import shape_along
 
@@ -59,11 +59,11 @@ def cuts(view: GroupView) -> Sequence[Cut]:
     found: list[Cut] = []
     for split, inputs in view.nodes("Split"):
         value, sizes = (*inputs, None)[:2]
-        if value is None or sizes is None:
+        if value is None:
             continue
         parts = outputs_of(view, split)
         try:
-            extents = tuple(int(n) for n in sizes.value.reshape(-1))
+            extents = sizes_of_parts(split, value, sizes)
             if len(parts) == len(extents) > 1:
                 axis = split.attr("axis", 0) % value.rank
                 found.append(Cut(value, extents, tuple(parts[i] for i in range(len(parts))), axis))
@@ -124,7 +124,7 @@ def merge_activations_of_one_split(m: Match) -> Term:
 def _functions(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
     found: dict[tuple[str, Attributes], Ref] = {}
     for op, user, inputs in view.users(part):
-        if len(inputs) == 1 and traits_of(op).operands == 1 and not traits_of(op).converts:
+        if len(inputs) == 1 and traits_of(op).operands == 1:
             found.setdefault((op, user.attributes), user)
     return found
 

@@ -13,7 +13,7 @@ from eqsat.ir.operators.quantization import PLAIN
 from eqsat.ir.schema_operator import further_inputs, has_one_output
 from eqsat.ir.traits import whatever
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Term, apply, for_each_operator
+from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator
 from eqsat.rules.terms import int64s, transpose
 from eqsat.samples import Sampler, fixed
 
@@ -159,6 +159,14 @@ functions = {
         table_first,
     )
 }
+WIDE, HALVES = int(DType.FLOAT), (DType.FLOAT16, DType.BFLOAT16)
+TO_HALF = worthwhile(
+    Condition(
+        "to half precision",
+        lambda m: m.c.attr("to") in HALVES,
+        hints=(Hint("c", attribute=("to", int(DType.FLOAT16))),),
+    )
+)
 SMALL = 1 << 16
 """Elements of a table of which another copy is no harm."""
 
@@ -176,7 +184,6 @@ equation(
     "the second cast has one meaning: has_one_meaning(x.dtype, DType(a), DType(b))",
     source="inclusion of the value sets of element types",
 )
-WIDE, HALF = int(DType.FLOAT), int(DType.FLOAT16)
 
 
 @for_each_operator(moves_elements)
@@ -185,9 +192,9 @@ def _cast(op: str) -> None:
     others, name = further_inputs(op), op.lower()
     where = () if traits_of(op).holds is whatever else (f"elements only move: moves('{op}', a)",)
     text = f"Cast({op}(x{others}, **a), to={WIDE}, **c) == {op}(Cast(x, to={WIDE}, **c){others}, **a)"
-    equation(f"widen_before_{name}", text, kernels("x", DType.FLOAT16), *where, source=ELEMENTS)
-    text = f"{op}(Cast(x, to={HALF}, **c){others}, **a) == Cast({op}(x{others}, **a), to={HALF}, **c)"
-    equation(f"narrow_behind_{name}", text, kernels("x", DType.FLOAT), *where, source=ELEMENTS)
+    equation(f"widen_before_{name}", text, kernels("x", *HALVES), *where, source=ELEMENTS)
+    text = f"{op}(Cast(x, **c){others}, **a) == Cast({op}(x{others}, **a), **c)"
+    equation(f"narrow_behind_{name}", text, kernels("x", DType.FLOAT), TO_HALF, *where, source=ELEMENTS)
 
 
 equation(

@@ -18,11 +18,12 @@ from eqsat.rewrite import (
     Ref,
     RightSide,
     Term,
+    Unmet,
     apply,
     group_rule,
     shared,
 )
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, sizes_of_parts
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -59,15 +60,12 @@ def _split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
         node, (whole, *sizes) = splits[of.handle]
         if whole is None or whole.type.shape is None:
             continue
-        axis = node.attr("axis", 0) % whole.rank
-        index, offsets = output.attr("index"), []
-        if sizes and sizes[0] is not None:
-            offsets = [0, *itertools.accumulate(sizes[0].value.tolist())] if sizes[0].is_constant else []
-        elif isinstance(extent := whole.shape[axis], int):
-            each = -(-extent // node.attr("num_outputs"))
-            offsets = [min(i * each, extent) for i in range(node.attr("num_outputs") + 1)]
-        if offsets:
-            yield output, Part(whole, axis, offsets[index], offsets[index + 1])
+        axis, index = node.attr("axis", 0) % whole.rank, output.attr("index")
+        try:
+            offsets = [0, *itertools.accumulate(sizes_of_parts(node, whole, *sizes))]
+        except Unmet:
+            continue
+        yield output, Part(whole, axis, offsets[index], offsets[index + 1])
 
 
 @shared
