@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes, Graph, Node
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
 
 Values = str | tuple[str, ...] | None
 Spelling = Callable[["Writer", Node], Values]
@@ -102,7 +102,8 @@ class Writer:
         if not any(isinstance(d, str) for d in target):
             return str(self.op("Reshape", x, self.integers(*target)))
         if self.shape(x)[: len(target) - 1] == target[:-1] and self.chance(0.3):
-            return str(self.op("Reshape", x, self.integers(*(0 for _ in target[:-1]), target[-1])))
+            last = -1 if isinstance(target[-1], str) else target[-1]
+            return str(self.op("Reshape", x, self.integers(*(0 for _ in target[:-1]), last)))
         listed = [self._extent(like, i) if isinstance(d, str) else self.integers(d) for i, d in enumerate(target)]
         return str(self.op("Reshape", x, self.op("Concat", *listed, axis=0)))
 
@@ -119,6 +120,9 @@ class Writer:
         found = self.builder.type_of(value)
         assert isinstance(found, TensorType)
         return np.dtype(found.dtype.numpy)
+
+    def is_float(self, value: str) -> bool:
+        return DType.of(self.dtype(value)).is_float
 
     def producer(self, value: str, op: str) -> Node | None:
         """The node that computes ``value``, if it applies ``op``."""

@@ -18,8 +18,9 @@ from eqsat.ir.types import Dim, DType
 
 BATCH, ROWS, HEADS, SIZE = 2, 6, 3, 4
 WIDTH = HEADS * SIZE
-OPSET = 17
-"""Of the variants as files: one that the fusions of all the optimisers know. No variant needs a newer one."""
+OPSETS = {"float32": 17, "float16": 19, "bfloat16": 23}
+"""Of the variants as files, by element type: one that the fusions of all the optimisers know, and the least that has all of their
+operators on that type, QuantizeLinear among them."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,17 @@ class _Block:
 
     def finish(self, *outputs: str) -> Graph:
         graph = self.b.finish({f"y{i}": v for i, v in enumerate(outputs)})
-        return replace(graph, envelope=Envelope(opset=OPSET))
+        return replace(graph, envelope=Envelope(opset=OPSETS[self.dtype.name]))
 
 
 MASKS = ("none", "constant", "of an input", "of an input, as integers", "choice")
 
 
-def attention(kind: int, types: Types) -> Graph:
-    """(batch, rows, width) -> projections, heads, scaled product, mask, softmax, product, output projection."""
+def attention(kind: int, types: Types, low: float = -1e4) -> Graph:
+    """(batch, rows, width) -> projections, heads, scaled product, mask, softmax, product, output projection.
+
+    ``low``: what is added to scores that do not count.
+    """
     g = _Block("attention", 1, types)
     mask = MASKS[kind % len(MASKS)]
     rows = ROWS if mask == "constant" else types.rows
@@ -84,15 +88,15 @@ def attention(kind: int, types: Types) -> Graph:
     scores = g.op("MatMul", q, g.op("Transpose", k, perm=(0, 2, 3, 1)))
     scores = g.op("Mul", scores, g.number(1 / math.sqrt(SIZE)))
     if mask == "constant":
-        scores = g.op("Add", scores, g.b.constant(np.triu(np.full((ROWS, ROWS), -1e4, g.dtype), 1)))
+        scores = g.op("Add", scores, g.b.constant(np.triu(np.full((ROWS, ROWS), low, g.dtype), 1)))
     elif mask == "choice":
         kept = g.op("Unsqueeze", g.b.input("mask", "bool", (types.batch, rows)), g.integers(1, 2))
-        scores = g.op("Add", scores, g.op("Where", kept, g.number(0), g.number(-1e4)))
+        scores = g.op("Add", scores, g.op("Where", kept, g.number(0), g.number(low)))
     elif mask != "none":
         given = g.b.input("mask", types.dtype if mask == "of an input" else "int64", (types.batch, rows))
         kept = g.op("Unsqueeze", given, g.integers(1, 2))
         kept = kept if mask == "of an input" else g.op("Cast", kept, to=int(DType.of(types.dtype)))
-        scores = g.op("Add", scores, g.op("Mul", g.op("Sub", g.number(1), kept), g.number(-1e4)))
+        scores = g.op("Add", scores, g.op("Mul", g.op("Sub", g.number(1), kept), g.number(low)))
     found = g.op("MatMul", g.op("Softmax", scores, axis=-1), v)
     found = g.op("Reshape", g.op("Transpose", found, perm=(0, 2, 1, 3)), g.integers(*types.kept, WIDTH))
     return g.finish(g.projected(found, WIDTH))

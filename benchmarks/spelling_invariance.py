@@ -1,7 +1,7 @@
 """How many spellings of a block each optimiser recognises: ours, ONNX Runtime's, onnxscript's and onnxsim.
 
     python -m benchmarks.spelling_invariance [--variants 40] [--first-seed 0] [--blocks attention,norm] [--symbols]
-        [--dtype float16] [--ours-only]
+        [--dtype float16|bfloat16] [--ours-only]
 
 One table: block by optimiser, recognised / variants. What counts is the same for all, read off the operators that are left:
 
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--blocks", default=",".join(BLOCKS))
     parser.add_argument("--symbols", action="store_true", help="batch and rows by symbols")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float16"))
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
     parser.add_argument("--ours-only", action="store_true")
     options = parser.parse_args()
     columns = ["ours", "no more kernels", "alike", "same operators", *([] if options.ours_only else PEERS)]

@@ -27,7 +27,7 @@ def reassociate(w: Writer, n: Node) -> Values:
     """``(a op b) op c == a op (b op c)``."""
     a, c = n.inputs if w.chance() else n.inputs[::-1]
     inner = w.producer(a, n.op)
-    if inner is None or w.dtype(a).kind != "f":
+    if inner is None or not w.is_float(a):
         return None
     left, right = inner.inputs if w.chance() else inner.inputs[::-1]
     return w.op(n.op, left, w.op(n.op, right, c))
@@ -38,7 +38,7 @@ def divide_by_reciprocal(w: Writer, n: Node) -> Values:
     """``x * c == x / (1 / c)``."""
     for x, c in (n.inputs, n.inputs[::-1]):
         array = w.array(c)
-        if array is not None and w.array(x) is None and array.dtype.kind == "f" and array.all():
+        if array is not None and w.array(x) is None and w.is_float(c) and array.all():
             return w.op("Div", x, w.constant((1 / array).astype(array.dtype)))
     return None
 
@@ -47,7 +47,7 @@ def divide_by_reciprocal(w: Writer, n: Node) -> Values:
 def multiply_by_reciprocal(w: Writer, n: Node) -> Values:
     """``x / c == x * (1 / c)``."""
     array = w.array(n.inputs[1])
-    if array is None or array.dtype.kind != "f" or not array.all():
+    if array is None or not w.is_float(n.inputs[1]) or not array.all():
         return None
     return w.commuted("Mul", n.inputs[0], w.constant((1 / array).astype(array.dtype)))
 
@@ -69,7 +69,7 @@ def split_factor(w: Writer, n: Node) -> Values:
     """``x * c == (x * 2c) * 0.5``."""
     for x, c in (n.inputs, n.inputs[::-1]):
         number = w.number(c)
-        if number is not None and w.dtype(c).kind == "f" and w.array(x) is None:
+        if number is not None and w.is_float(c) and w.array(x) is None:
             return w.op("Mul", w.op("Mul", x, w.like(c, 2 * number)), w.like(c, 0.5))
     return None
 
@@ -79,7 +79,7 @@ def subtract_negated(w: Writer, n: Node) -> Values:
     """``x + c == x - (-c)``."""
     for x, c in (n.inputs, n.inputs[::-1]):
         array = w.array(c)
-        if array is not None and array.dtype.kind == "f" and w.array(x) is None:
+        if array is not None and w.is_float(c) and w.array(x) is None:
             return w.op("Sub", x, w.constant(-array))
     return None
 
@@ -89,7 +89,7 @@ def add_negated(w: Writer, n: Node) -> Values:
     """``a - b == a + -b``."""
     a, b = n.inputs
     array = w.array(b)
-    if w.dtype(a).kind != "f":
+    if not w.is_float(a):
         return None
     return w.commuted("Add", a, w.constant(-array) if array is not None else w.op("Neg", b))
 
@@ -174,7 +174,7 @@ def scale_an_operand(w: Writer, n: Node) -> Values:
 def transpose_product(w: Writer, n: Node) -> Values:
     """``a @ b == (b^T @ a^T)^T``."""
     a, b = n.inputs
-    if w.array(b) is not None or len(w.shape(a)) != len(w.shape(b)) or w.dtype(a).kind != "f":
+    if w.array(b) is not None or len(w.shape(a)) != len(w.shape(b)) or not w.is_float(a):
         return None
     perm = _swap(len(w.shape(a)))
     return w.op(
@@ -197,7 +197,7 @@ def product_of_rows(w: Writer, n: Node) -> Values:
     """``x @ c`` on the rows of ``x`` as one matrix."""
     x, c = n.inputs
     shape = w.shape(x)
-    if w.array(c) is None or len(w.shape(c)) != 2 or len(shape) < 3 or w.dtype(x).kind != "f":
+    if w.array(c) is None or len(w.shape(c)) != 2 or len(shape) < 3 or not w.is_float(x):
         return None
     product = w.op("MatMul", w.op("Reshape", x, w.integers(-1, shape[-1])), c)
     return w.reshaped(product, *shape[:-1], w.shape(c)[1], like=x)
@@ -212,7 +212,7 @@ def gemm(w: Writer, n: Node) -> Values:
             continue
         x, c = node.inputs
         weight, shape = w.array(c), w.shape(x)
-        if weight is None or weight.ndim != 2 or len(shape) < 2 or w.dtype(x).kind != "f":
+        if weight is None or weight.ndim != 2 or len(shape) < 2 or not w.is_float(x):
             continue
         rows = x if len(shape) == 2 else w.op("Reshape", x, w.integers(-1, shape[-1]))
         if w.chance():
