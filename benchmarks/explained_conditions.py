@@ -149,6 +149,7 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
         ("drop_clip_behind_quantize", "float32"),
+        ("normalise_half_precision_in_double", "float16, of which float32 holds the squares"),
         ("pass_factor_between_dequantized_values", "a scale of ordinary size"),
         ("recognise_attention", "a scale in range"),
         ("tabulate_function_of_bytes", "roundings on the way move no result by more than a quantum"),
@@ -168,7 +169,6 @@ SELDOM: frozenset[tuple[str, str]] = frozenset(
         ("merge_matmuls_of_one_matrix", "of no vectors"),
         ("multiply_and_add_rows_in_place", "the weights are a matrix"),
         ("multiply_rows_in_place", "the weights are a matrix"),
-        ("recognise_dequantize_with_zero_point", "the scale varies over one axis at most"),
         ("recognise_quantize_with_zero_point", "a range of the type"),
     }
 )

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 import ml_dtypes
-import numpy as np
 
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Hint, Match, Ref
@@ -100,14 +99,15 @@ def about(name: str, value: float) -> Condition:
 
 
 def finite(*names: str) -> Condition:
-    """No element of the values is infinite or NaN, and their product stays finite in float32."""
+    """No element of the values is infinite or NaN, and their product stays finite in their element type."""
 
     def holds(m: Match) -> bool:
         product = 1.0
         for name in names:
             low, high = m[name].interval
             product *= max(abs(low), abs(high), 1e-30)
-        return math.isfinite(product) and product < float(np.finfo(np.float32).max)
+        floats = (m[name].dtype.numpy for name in names if m[name].dtype.is_float)
+        return product < min((float(ml_dtypes.finfo(dtype).max) for dtype in floats), default=math.inf)
 
     return Condition(f"{' * '.join(names)} finite", holds, hints=tuple(Hint(n, constant=True) for n in names))
 
@@ -157,6 +157,11 @@ def dtype_in(name: str, *dtypes: DType) -> Condition:
 def kernels(name: str, *dtypes: DType) -> Condition:
     """Kernels of the operators of the right side exist for the element type of the value, one of ``dtypes``."""
     return worthwhile(replace(dtype_in(name, *dtypes), name=f"kernels for {name}: {_listed(dtypes)}"))
+
+
+def single_or_half(name: str) -> Condition:
+    """Kernels exist for the elements of the value, which they compute with in single precision inside."""
+    return kernels(name, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
 
 
 class WorthwhileWords(str):
@@ -222,6 +227,7 @@ __all__ = [
     "one_element",
     "same_type",
     "signed",
+    "single_or_half",
     "varies",
     "worthwhile",
 ]

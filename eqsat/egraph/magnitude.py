@@ -52,6 +52,8 @@ def _estimate(
     definition = operator(op)
     if definition is None:
         return None
+    if definition.traits.converts:
+        return sizes[0]
     # A sum of products has, of magnitudes, the magnitude of its result.
     if definition.traits.affine or op == "Abs" or definition.kind in (Kind.VIEW, Kind.INJECTIVE):
         try:

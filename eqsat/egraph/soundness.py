@@ -34,7 +34,10 @@ from eqsat.ir.types import TensorType, compatible, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, Rule, registered_rules
 
 _LEVELS = 4
-"""Operators above each other, at most, that a rule matches, and in which its rounding errors arise."""
+"""Operators above each other, mostly, that a rule matches, and in which its rounding errors arise."""
+
+_MOST_LEVELS = 7
+"""Operators above each other, at most, that a rule matches, and in which a float may overflow on the way."""
 
 Value = Any  # an array, or a tuple of arrays for an operator with several outputs
 
@@ -201,7 +204,9 @@ class _Checker:
         inside = None if open is None else ~open
         if exactness is Exactness.EXACT or expected.dtype.kind not in "fV":
             return difference(expected, value, exactness, quanta=quanta, inside=inside)
-        overflow = self._overflow(self._source[cls], _LEVELS, expected) | self._overflow(handle, _LEVELS, value)
+        overflow = self._overflow(self._source[cls], _MOST_LEVELS, expected) | self._overflow(
+            handle, _MOST_LEVELS, value
+        )
         inside = ~overflow if inside is None else inside & ~overflow
         quantum = self._quantum(cls) * quanta if exactness >= Exactness.LSB else 0.0
         return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside, quantum)

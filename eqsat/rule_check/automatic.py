@@ -131,7 +131,8 @@ class _Instantiation:
         quantises = any(traits_of(op).quantises for op in _operators(rule.pattern))  # bytes bound what is summed up
         beside = quantises or "DequantizeLinear" in _operators(rule.pattern)  # integers that are drawn beside floats
         asked = [h.dtypes for h in self._hints if h.dtypes and not (beside and _are_integers(h.dtypes))]
-        themes = [t for t in _THEMES if all(DType.of(t) in dtypes for dtypes in asked)]
+        known = (*_THEMES, "bfloat16") if asked else _THEMES
+        themes = [t for t in known if all(DType.of(t) in dtypes for dtypes in asked)]
         self._dtype = DType.of(sampler.choose(themes or _THEMES))
         self._special = sampler.chance(
             0.1 if stated else 0.3

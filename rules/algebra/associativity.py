@@ -36,16 +36,28 @@ def _extremes(c: Ref) -> tuple[float, float]:
     return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), max(abs(low), abs(high))
 
 
+def _largest_ordinary(c: Ref) -> float:
+    """The largest factor that is far from overflow, as its reciprocal is from underflow, even as a product of two: normal, in
+    float16, whose range is short."""
+    return max(float(ml_dtypes.finfo(c.dtype.numpy).max) ** 0.25, 2.0**7)
+
+
+def are_ordinary_factors(*factors: Ref) -> bool:
+    """Whether none is near zero, nor their product larger than that of two of ordinary size."""
+    extremes = [_extremes(c) for c in factors]
+    limit = min(map(_largest_ordinary, factors), default=math.inf)
+    return all(1 / limit <= least for least, _ in extremes) and math.prod(most for _, most in extremes) <= limit**2
+
+
 def is_ordinary_factor(c: Ref) -> bool:
-    """Far from overflow and underflow, even as a product of two."""
     least, greatest = _extremes(c)
-    limit = float(ml_dtypes.finfo(c.dtype.numpy).max) ** 0.25
-    return 1 / limit <= least and greatest <= limit
+    return 1 / _largest_ordinary(c) <= least and greatest <= _largest_ordinary(c)
 
 
-def is_ordinary_summand(c: Ref) -> bool:
-    """So small that it cannot have been chosen to round off what it is added to."""
-    return max(map(abs, c.interval)) * float(ml_dtypes.finfo(c.dtype.numpy).eps) < 1e-3
+def are_ordinary_summands(*summands: Ref) -> bool:
+    """So small that they cannot have been chosen to round off what they are added to: as biases are, in half precision."""
+    limits = [max(1e-3 / float(ml_dtypes.finfo(c.dtype.numpy).eps), 2.0**6) for c in summands]
+    return all(max(map(abs, c.interval)) < limit for c, limit in zip(summands, limits, strict=True))
 
 
 def chains(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
@@ -104,11 +116,11 @@ def _pairs(view: GroupView, op: str) -> Iterator[Match]:
                 yield Match({"x": x, "inner": inner, "outer": outer, "op": op}, node)
 
 
-def ordinary(size: Callable[[Ref], bool], *names: str) -> Condition:
+def ordinary(sizes: Callable[..., bool], *names: str) -> Condition:
     """The constants among the values are of ordinary size."""
     return Condition(
         f"constants among {', '.join(names)} of ordinary size",
-        lambda m: all(size(m[n]) for n in names if m[n].is_constant),
+        lambda m: sizes(*(m[n] for n in names if m[n].is_constant)),
     )
 
 
@@ -120,22 +132,22 @@ def _stays_small(m: Match) -> bool:
 SMALL = Condition("together no larger than the larger one, as a row and a column are", _stays_small, worthwhile=True)
 
 
-def _define(op: str, name: str, equation: str, size: Callable[[Ref], bool]) -> None:
+def _define(op: str, name: str, equation: str, sizes: Callable[..., bool]) -> None:
     def merged(m: Match) -> Term:
         return Apply(m.op, (m.x, apply(m.op, m.inner, m.outer)))
 
     merged.__name__, merged.__doc__ = name, f"``{equation}`` for constants of ordinary size."
     group_rule(
         find=partial(_pairs, op=op),
-        where=[ordinary(size, "inner", "outer"), SMALL],
+        where=[ordinary(sizes, "inner", "outer"), SMALL],
         exactness=Exactness.ROUNDING,
         source=_SOURCE,
         sample=partial(draw, op=op, kinds=("cxc", "ccx", "xcc")),
     )(merged)
 
 
-_define("Mul", "merge_constant_factors", "(x * c1) * c2 == x * (c1 * c2)", is_ordinary_factor)
-_define("Add", "merge_constant_summands", "(x + c1) + c2 == x + (c1 + c2)", is_ordinary_summand)
+_define("Mul", "merge_constant_factors", "(x * c1) * c2 == x * (c1 * c2)", are_ordinary_factors)
+_define("Add", "merge_constant_summands", "(x + c1) + c2 == x + (c1 + c2)", are_ordinary_summands)
 
 # --- a number in a product of variables
 

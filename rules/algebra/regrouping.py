@@ -10,7 +10,7 @@ from functools import partial
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.algebra.associativity import draw, is_ordinary_factor, is_ordinary_summand, ordinary
+from eqsat.rules.algebra.associativity import are_ordinary_factors, are_ordinary_summands, draw, ordinary
 from eqsat.rules.terms import mul
 
 SOURCE = "associativity over the reals"
@@ -66,7 +66,7 @@ NO_ONE = Condition(
 
 @group_rule(
     find=partial(_groupings, op="Add", inverse="Sub"),
-    where=[ONE_SUMMAND, NO_PART, ordinary(is_ordinary_summand, "a", "b", "c")],
+    where=[ONE_SUMMAND, NO_PART, ordinary(are_ordinary_summands, "a", "b", "c")],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     sample=partial(draw, op="Add", kinds=("xyz", "xyc", "xcy", "cxy", "cxc"), inverse="Sub"),
@@ -78,7 +78,7 @@ def regroup_sum_around_existing(m: Match) -> Term:
 
 @group_rule(
     find=partial(_groupings, op="Mul"),
-    where=[ONE_FACTOR, NO_PART, NO_ONE, ordinary(is_ordinary_factor, "a", "b", "c")],
+    where=[ONE_FACTOR, NO_PART, NO_ONE, ordinary(are_ordinary_factors, "a", "b", "c")],
     exactness=Exactness.ROUNDING,
     source=SOURCE,
     sample=partial(draw, op="Mul", kinds=("xyc", "xcy", "cxy", "xcc", "cxc")),

@@ -7,9 +7,9 @@ from `MASK_FLOOR` on, the lowest of which ONNX Runtime takes for minus infinity,
 what is added is then the same to the last bit as long as the scores stay below 1e30.
 
 Of other masks, those of which nothing is known among them, rows in which all is low are shifted, see `_shifted`: that takes three
-more operators and leaves ordinary rows as they are. In float16 there is no room for that: a mask is small there, or leaves every
-row open. Others are taken to float32, where `_MORE_DIGITS` times a number leaves of a score what the number leaves of it in
-float16: a row in which every key is forbidden is then the same mean.
+more operators and leaves ordinary rows as they are. In half precision there is no room to know more: a mask of known numbers is
+small there, or leaves every row open. Others are taken to float32, where `_MORE_DIGITS` times a number leaves of a score what the
+number leaves of it in half precision: a row in which every key is forbidden is then the same mean.
 
 Queries and keys are taken to be finite: zeros in place of NaN would hide NaN there, too.
 """
@@ -47,8 +47,8 @@ _ABSORBING = -1e30
 _ABSORBED = -1e22
 """Least number of which nothing is left beside `_ABSORBING`."""
 
-_LOW_ROW = float(np.float32(1e37))
-"""Rows are shifted whose greatest number is further from zero than this, and then that is about it."""
+_LOW_ROW = {DType.FLOAT: float(np.float32(1e37)), DType.FLOAT16: 2.0**14}
+"""Rows are shifted whose greatest number is further from zero than this, and then that is it, or about that."""
 
 _COARSE = 1 / 16
 """Numbers whose neighbours are this far from them leave of a score what a softmax notices to be gone."""
@@ -59,8 +59,8 @@ _PART_LOST = 8.0
 _SMALL = 64.0
 """Numbers of a float16 mask up to this size leave the scores as precise as they are."""
 
-_MORE_DIGITS = 2.0**13
-"""Neighbours of a float32 that is this much larger than a float16 are as far from it as those of the float16 are."""
+_MORE_DIGITS = {DType.FLOAT16: 2.0**13, DType.BFLOAT16: 2.0**16}
+"""Neighbours of a float32 that is this much larger than a number of these types are as far from it as those of the number are."""
 
 REPLACED = "a number that replaces scores leaves nothing of them"
 BESIDE = "a number that replaces scores leaves nothing of masks beside it"
@@ -133,18 +133,18 @@ class Mask:
         return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
 
     def widened(self) -> Mask:
-        """The mask of float16 scores for scores in float32, assuming that they lose the same there."""
+        """The mask of scores in half precision for scores in float32, assuming that they lose the same there."""
         wide = replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
-        if self.unknown or (max(abs(self.least), abs(self.high)) <= _SMALL and not self.replaces):
+        if self.unknown or (self._is_small() and not self.replaces):
             return wide
-        found, low = self._numbers(), _FORBIDDING[DType.FLOAT16]
+        found, low = self._numbers(), float(self.dtype.numpy.type(_FORBIDDING[DType.FLOAT16]))
+        factor = _ABSORBING / min(self.least, low) if self.replaces else _MORE_DIGITS.get(self.dtype, math.inf)
         if (
-            self.dtype is not DType.FLOAT16
-            or found is None
+            found is None
+            or -self.least * factor > -MASK_FLOOR
             or any(low < x < -_SMALL or x > _SMALL or (x and x > low and self.array is None) for x in found)
         ):
             return wide.assuming(False, WIDENED)
-        factor = _ABSORBING / self.least if self.replaces else _MORE_DIGITS
         if self.array is not None:
             array = np.where(self.array <= low, self.array * np.float32(factor), self.array)
             known = {"replaces": self.replaces, "doubts": self.doubts}
@@ -203,7 +203,7 @@ class Mask:
             yield None, {}
             return
         if self.unknown or (self.infinite and not (self.is_open or guarded)):
-            if dtype is DType.FLOAT:
+            if dtype is self.dtype and dtype in _LOW_ROW and (self.unknown or dtype is DType.FLOAT or self._is_small()):
                 yield self._shifted(), {}
             return
         if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
@@ -230,13 +230,17 @@ class Mask:
         floor = literal(MASK_FLOOR, self.dtype)
         return replace(self, term=apply("Max", self.term, floor) if self.raised is None else self.raised)
 
+    def _is_small(self) -> bool:
+        """Whether scores beside its finite numbers are as precise in float16 as without."""
+        return max(abs(self.least), abs(self.high)) <= _SMALL
+
     def _absorbs_all(self) -> bool:
         """Whether scores beside the numbers are whole, or nothing is left of them, in whatever precision."""
         found = self._numbers()
         return found is not None and all(x <= _ABSORBING or abs(x) <= _SMALL for x in found)
 
     def _finite_half(self, dtype: DType) -> Mask | None:
-        if max(abs(self.least), abs(self.high)) <= _SMALL:
+        if self._is_small():
             return self._cast(dtype)
         if self.array is None or not self.is_open:
             return None
@@ -246,7 +250,7 @@ class Mask:
 
     def _with_infinities(self, dtype: DType) -> Mask | None:
         if dtype is not DType.FLOAT:
-            return self._cast(dtype) if max(abs(self.least), abs(self.high)) <= _SMALL else None
+            return self._cast(dtype) if self._is_small() else None
         return self if self.least >= MASK_FLOOR or (self.is_open and self.array is not None) else None
 
     def _shifted(self) -> Mask:
@@ -258,7 +262,8 @@ class Mask:
         largest = self.term
         if self.shape and self.shape[-1] != 1:
             largest = apply("ReduceMax", largest, int64s((-1,)), keepdims=1)
-        return replace(self, term=sub(self.term, apply("Shrink", largest, lambd=_LOW_ROW, bias=_LOW_ROW)))
+        low = _LOW_ROW[self.dtype]
+        return replace(self, term=sub(self.term, apply("Shrink", largest, lambd=low, bias=low)))
 
     def _cast(self, dtype: DType) -> Mask:
         return self if self.dtype is dtype else replace(self, term=apply("Cast", self.term, to=int(dtype)), dtype=dtype)

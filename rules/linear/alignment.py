@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import asks
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, literal
 
-FLOATS = frozenset((DType.FLOAT16, DType.FLOAT, DType.DOUBLE))
+FLOATS = frozenset((DType.FLOAT16, DType.BFLOAT16, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
 
 
@@ -91,7 +92,7 @@ def largest(value: Ref) -> float:
 
 def limit(value: Ref) -> float:
     """The largest finite number of the element type."""
-    return float(np.finfo(value.dtype.numpy).max)
+    return float(ml_dtypes.finfo(value.dtype.numpy).max)
 
 
 def finite_product(scale: str, *names: str) -> Condition:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.conditions import constant, kernels, same_type, worthwhile
+from eqsat.conditions import constant, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import finite_product, finite_sum, largest, lies_along, limit, reshaped, spread
 from eqsat.rules.terms import add, int64s, matmul, mul
@@ -62,7 +62,7 @@ equation = Equations(
 )
 OVER = (
     same_type("x"),
-    kernels("x", DType.FLOAT),
+    single_or_half("x"),
     worthwhile("the result is another value: root.handle != n.handle"),
     worthwhile(
         "g lies over the normalised axes: lies_over(g, x.shape[a:])"

@@ -11,15 +11,19 @@ from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import add, div, mul, sub
 
 
+def precise(x: Ref) -> DType:
+    """The type in which scale and shift are computed: in half precision epsilon would be lost."""
+    return DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT
+
+
 def wide(x: Ref, value: Ref) -> Term:
-    """A vector in the type in which scale and shift are computed: in half precision epsilon would be lost."""
-    dtype = DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT
-    return value if value.dtype is dtype else apply("Cast", value, to=int(dtype))
+    """A vector in that type."""
+    return value if value.dtype is precise(x) else apply("Cast", value, to=int(precise(x)))
 
 
 def gain(x: Ref, gamma: Ref, var: Ref, epsilon: float) -> Term:
     """``gamma / Sqrt(var + epsilon)``"""
-    number = literal(np.float32(epsilon), DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT)
+    number = literal(np.float32(epsilon), precise(x))
     return div(wide(x, gamma), apply("Sqrt", add(wide(x, var), number)))
 
 
@@ -30,8 +34,8 @@ def shift(x: Ref, beta: Ref, mean: Ref, scale: Term) -> Term:
 
 def channels(x: Ref, vector: Term) -> Term:
     """A vector in the element type of ``x``, shaped to broadcast along its axis 1."""
-    if x.dtype is DType.FLOAT16:
-        vector = apply("Cast", vector, to=int(DType.FLOAT16))
+    if x.dtype is not precise(x):
+        vector = apply("Cast", vector, to=int(x.dtype))
     return vector if x.rank == 2 else apply("Reshape", vector, literal([-1, *(1,) * (x.rank - 2)], DType.INT64))
 
 

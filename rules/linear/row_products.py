@@ -7,10 +7,9 @@ have in common.
 import math
 from typing import Any
 
-from eqsat.conditions import kernels, worthwhile
+from eqsat.conditions import single_or_half, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
 from eqsat.samples import Sampler, fixed
 
 
@@ -30,7 +29,7 @@ equation = Equations(
     __name__, exactness=Exactness.ROUNDING, source="the product and the sum act on each row", sample=_flattened
 )
 ROWS = (
-    kernels("x", DType.FLOAT),
+    single_or_half("x"),
     worthwhile("there are leading axes: x.rank >= 3"),
     "the weights are a matrix: w.rank == 2",
     "the view keeps the rows: x.shape[-1] == w.shape[0]",

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
@@ -40,7 +41,11 @@ def _quotient(d: Sampler) -> dict[str, Any]:
 
 
 FUNCTIONS = {"lies_along": lies_along, "largest": largest, "FLOATS": FLOATS, "inf": math.inf, "traits_of": traits_of}
-FUNCTIONS |= {"smallest": smallest, "limit": limit, "normal": lambda s: float(np.finfo(s.dtype.numpy).smallest_normal)}
+FUNCTIONS |= {
+    "smallest": smallest,
+    "limit": limit,
+    "normal": lambda s: float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal),
+}
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(

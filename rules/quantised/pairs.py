@@ -45,7 +45,7 @@ def width(dtype: DType) -> int:
 
 
 def largest_float(dtype: DType) -> float:
-    return float(np.finfo(dtype.numpy).max)
+    return float(ml_dtypes.finfo(dtype.numpy).max)
 
 
 def same_value(a: Ref, b: Ref) -> bool:

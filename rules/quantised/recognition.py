@@ -7,6 +7,7 @@ a Clip of the integers, until the bounds of the quantised value show that nothin
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, every_element, kernels, one_element, worthwhile
@@ -26,6 +27,9 @@ from eqsat.rules.quantised.pairs import (
     zero_of,
 )
 from eqsat.samples import Applied, Sampler, fixed
+
+CARRIERS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+"""Types that quantisers take, in which bytes are exact, and sums of whole numbers that are bytes."""
 
 
 def whole(*values: Ref) -> bool:
@@ -53,7 +57,7 @@ def narrowed(value: Term, dtype: DType, low: Ref, high: Ref) -> Term:
 
 
 def shifted(bound: Ref, c: Ref) -> Literal:
-    return literal(np.float32(number_of(bound) + number_of(c)))
+    return literal(number_of(bound) + number_of(c), bound.dtype)
 
 
 def quantised_bound(bound: float, s: Ref, z: Ref | None, dtype: DType, outward: int) -> int:
@@ -66,7 +70,13 @@ def quantised_bound(bound: float, s: Ref, z: Ref | None, dtype: DType, outward: 
 
 
 def reciprocal(c: Ref) -> Literal:
-    return literal(np.float32(1) / np.float32(c.value.reshape(())), DType.FLOAT)
+    return literal(1 / c.value.reshape(()), c.dtype)
+
+
+def is_ordinary(c: Ref) -> bool:
+    """Whether a number and its reciprocal are positive, and normal with room to spare."""
+    least = 2 * float(ml_dtypes.finfo(c.dtype.numpy).smallest_normal)
+    return least <= c.low <= c.high <= 1 / least
 
 
 def power_of_two(c: Ref) -> bool:
@@ -95,7 +105,17 @@ equation = Equations(
     functions=pairs.functions
     | {"BYTES": BYTES}
     | named(
-        whole, number_of, within, narrowed, shifted, quantised_bound, reciprocal, power_of_two, varying, dequantized
+        whole,
+        number_of,
+        within,
+        narrowed,
+        shifted,
+        quantised_bound,
+        reciprocal,
+        is_ordinary,
+        power_of_two,
+        varying,
+        dequantized,
     ),
 )
 _SAME_SHAPE = "constants enlarge nothing: root.shape == x.shape"
@@ -124,7 +144,7 @@ def _range(d: Sampler) -> dict[str, Any]:
 
 _of_the_type = (
     constant("low", "high"),
-    kernels("x", DType.FLOAT),
+    kernels("x", *CARRIERS),
     bytes_behind,
     "whole bounds: whole(low, high)",
     "a range of the type: within(root.dtype, number_of(low), number_of(high))",
@@ -132,14 +152,14 @@ _of_the_type = (
 equation(
     "recognise_quantize",
     """Cast(Clip(Round(x), low, high), **cast)
-       == narrowed(QuantizeLinear(x, number(1, float32), number(0, root.dtype)), root.dtype, low, high)""",
+       == narrowed(QuantizeLinear(x, number(1, x.dtype), number(0, root.dtype)), root.dtype, low, high)""",
     *_of_the_type,
     sample=_range,
 )
 equation(
     "recognise_quantize_with_zero_point",
     """Cast(Clip(Round(x) + c, low, high), **cast)
-       == narrowed(QuantizeLinear(x, number(1, float32), number(number_of(c), root.dtype)), root.dtype, low, high)""",
+       == narrowed(QuantizeLinear(x, number(1, x.dtype), number(number_of(c), root.dtype)), root.dtype, low, high)""",
     constant("c"),
     *_of_the_type,
     _SAME_SHAPE,
@@ -150,7 +170,7 @@ equation(
     "add_zero_point_before_clip",
     "Clip(Round(x), low, high) + c == Clip(Round(x) + c, shifted(low, c), shifted(high, c))",
     constant("low", "high", "c"),
-    "x float32: x.dtype is float32",
+    kernels("x", *CARRIERS),
     "whole numbers: whole(low, high, c)",
     source="rounding of sums is monotone",
     sample=_range,
@@ -211,16 +231,16 @@ _QUOTIENT = "QuantizeLinear(x * c, e, *z, **n) == QuantizeLinear(x, reciprocal(c
 _one_factor = (
     constant("c", "e"),
     every_element("e", 1),
-    kernels("x", DType.FLOAT),
     _SAME_SHAPE,
     worthwhile("kernels for a scalar: e.rank == 0"),
     one_element("c"),
-    "the factor is positive and ordinary: 1e-37 < c.low and c.high < 1e37",
+    "the factor is positive and ordinary: is_ordinary(c)",
 )
 equation(
     "divide_by_power_of_two_in_quantize",
     _QUOTIENT,
     *_one_factor,
+    kernels("x", *CARRIERS),
     "a power of two: power_of_two(c)",
     source="the reciprocal of a power of two is exact",
     sample=lambda d: _scaled(d, 0.9),
@@ -229,6 +249,7 @@ equation(
     "divide_in_quantize_instead_of_multiplying",
     _QUOTIENT,
     *_one_factor,
+    kernels("x", DType.FLOAT),
     worthwhile("no power of two: not power_of_two(c)"),
     exactness=Exactness.LSB,
     quanta=1,
@@ -241,17 +262,21 @@ equation(
 
 _scales = (
     constant("s"),
-    kernels("s", DType.FLOAT),
     "the scale enlarges nothing: root.shape == q.shape",
     "the scale varies over one axis at most: len(varying(s)) <= 1",
 )
 equation(
-    "recognise_dequantize", "Cast(q, **cast) * s == dequantized(q, s)", worthwhile("bytes: q.dtype in BYTES"), *_scales
+    "recognise_dequantize",
+    "Cast(q, **cast) * s == dequantized(q, s)",
+    worthwhile("bytes: q.dtype in BYTES"),
+    kernels("s", *CARRIERS),
+    *_scales,
 )
 equation(
     "dequantize_accumulator",
     "Cast(q, **cast) * s == dequantized(q, s)",
     "sums of integers: q.dtype is int32",
+    kernels("s", DType.FLOAT),
     *_scales,
     source="ONNX DequantizeLinear of int32 has no zero point",
 )
@@ -260,6 +285,7 @@ equation(
     "(Cast(q, **cast) + c) * s == dequantized(q, s, -number_of(c))",
     constant("c"),
     "bytes: q.dtype in BYTES",
+    kernels("s", *CARRIERS),
     *_scales,
     "a zero point of the type: whole(c) and within(q.dtype, -number_of(c))",
 )

@@ -7,14 +7,14 @@ is another function (`eqsat.rules.recognise.gates`). In the approximate Gelu, 0.
 
 import math
 
-from eqsat.conditions import about, between, constant, kernels, number, same_type, varies, worthwhile
+from eqsat.conditions import about, between, constant, kernels, number, same_type, single_or_half, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rules.linear.alignment import FLOATS
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING)
-NARROW = kernels("x", DType.FLOAT, DType.FLOAT16)
+NARROW = single_or_half("x")
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 GELU = "ONNX Gelu; Hendrycks and Gimpel 2016"
 

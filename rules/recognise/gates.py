@@ -7,7 +7,7 @@ which the spelling would not.
 
 import math
 
-from eqsat.conditions import constant, kernels, same_type, varies
+from eqsat.conditions import constant, kernels, same_type, single_or_half, varies
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
@@ -17,17 +17,17 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     functions={"finite": math.isfinite, "one_number": lambda c: c.value.size == 1},
 )
-FLOAT32 = kernels("x", DType.FLOAT)
+NARROW = single_or_half("x")
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 
 SWISH = "ONNX Swish; Ramachandran et al. 2017; Hendrycks and Gimpel 2016 for 1.702"
-equation("recognise_silu", "x * Sigmoid(x) == Swish(x, alpha=1.0)", FLOAT32, source=SWISH)
+equation("recognise_silu", "x * Sigmoid(x) == Swish(x, alpha=1.0)", NARROW, source=SWISH)
 equation(
     "recognise_swish",
     "x * Sigmoid(x * c) == Swish(x, alpha=float(c.value.reshape(-1)[0]))",
     constant("c"),
     same_type("x"),
-    FLOAT32,
+    NARROW,
     "c is one finite number: one_number(c) and finite(c.low)",
     source=SWISH,
 )
@@ -41,7 +41,7 @@ equation(
 equation(
     "recognise_mish",
     "x * Tanh(Softplus(x)) == Mish(x)",
-    forward=[FLOAT32],
+    forward=[NARROW],
     backward=[WIDE],
     reverse="spell_out_mish",
     source="ONNX Mish; Misra 2019",
@@ -49,7 +49,7 @@ equation(
 equation(
     "recognise_hard_swish",
     "x * HardSigmoid(x, alpha=1/6, beta=1/2) == HardSwish(x)",
-    forward=[FLOAT32],
+    forward=[NARROW],
     backward=[WIDE],
     reverse="spell_out_hard_swish",
     source="ONNX HardSwish; Howard et al. 2019",
@@ -58,11 +58,11 @@ equation(
     "recognise_sigmoid",
     "Reciprocal(Exp(x * -1) + 1) == Sigmoid(x)",  # where the exponential overflows, both are 0
     same_type("x"),
-    FLOAT32,
+    NARROW,
     source="ONNX Sigmoid",
 )
 
-RAMP = (same_type("x"), FLOAT32)
+RAMP = (same_type("x"), NARROW)
 equation(
     "recognise_hard_sigmoid",
     "Clip(x + 3, 0, 6) * about(1/6) == HardSigmoid(x, alpha=1/6, beta=1/2)",

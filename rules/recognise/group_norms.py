@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import another_value, constant, finite, kernels, number, same_type
+from eqsat.conditions import another_value, constant, finite, number, same_type, single_or_half
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import Dim
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import lined_up, reshaped, reshaped_term
 from eqsat.rules.terms import int64s
@@ -32,8 +32,8 @@ def repeated(value: Ref, groups: int, channels: int) -> Term:
     return reshaped_term(each, (channels,))
 
 
-def full(count: int, value: float) -> Term:
-    return literal(np.full(count, value, np.float32))
+def full(count: int, value: float, x: Ref) -> Term:
+    return literal(np.full(count, value, x.dtype.numpy))
 
 
 def lies_along_channels(w: Ref, x: Ref) -> bool:
@@ -88,7 +88,7 @@ equation = Equations(
 )
 GROUPED = (
     same_type("x"),
-    kernels("x", DType.FLOAT),
+    single_or_half("x"),
     "channels and positions: x.rank >= 3",
     "each image by itself: y.shape[0] == x.shape[0]",
     "groups of whole channels: cuts_into(y.shape[1], x.shape[1])",
@@ -105,7 +105,7 @@ equation(
 equation(
     "recognise_group_normalization_of_rows",
     """Reshape(LayerNormalization(Reshape(x, t, **y), one, axis=a, epsilon=e, **l), u, **z)
-       == GroupNormalization(x, full(x.shape[1], 1), full(x.shape[1], 0), num_groups=y.shape[1], epsilon=e)""",
+       == GroupNormalization(x, full(x.shape[1], 1, x), full(x.shape[1], 0, x), num_groups=y.shape[1], epsilon=e)""",
     number("one", 1),
     *GROUPED,
     "rows of one axis: y.rank == 3 and a % 3 == 2",

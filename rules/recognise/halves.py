@@ -1,15 +1,21 @@
 """Half precision around what computes inside in single precision anyway: the casts before and behind it do nothing.
 
-The statistics of a normalisation are in float32 (``stash_type``), whatever the type of what is normalised.
+The statistics of a normalisation are in float32 (``stash_type``), whatever the type of what is normalised: squares of float16
+neither overflow nor underflow there. So what was computed in float64 between two casts, as by PyTorch's older exporter, is the
+same, but what is in float64 altogether is no such normalisation.
 """
 
+import math
 from typing import Any
+
+import numpy as np
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
+from eqsat.rules.recognise.norms import EPSILON, axes_of, known, ones, reduces_last
 from eqsat.samples import Sampler, fixed
 
 LARGEST = 65504
@@ -51,3 +57,40 @@ for op, parameters, shift, back in (
         f"gain and shift are finite in half precision: fit({parameters.replace('*', '')})",
         back,
     )
+
+
+def _between_casts(d: Sampler) -> dict[str, Any]:
+    """A root of the mean of squares, in float64 mostly, of what is float16 or has squares beyond float32, over the last axes or
+    any, beside one epsilon, several, or one with an axis more."""
+    shape = (3, 3) if d.chance(0.3) else d.shape(1, 4, ones=0.05)
+    x = d.floats(shape, "float16") * np.float16(d.choose((1, 1, 1e-5, 300)))
+    x = x if d.chance(0.7) else x.astype(np.float32) * np.float32(1e22)
+    wide = DType.DOUBLE if d.chance(0.9) else DType.FLOAT
+    form = d.choose(((), (), (1,), (1,) * (x.ndim + 1), x.shape[-1:]))
+    epsilon = d.rng.permutation(np.resize((1e-12, 1e-5, 0.5), max(form, default=1)))[: math.prod(form)].reshape(form)
+    found: dict[str, Any] = {"x": x, "eps": fixed(epsilon, wide), "p": {"to": int(wide)}}
+    axes = list(range(d.integer(-x.ndim, -1), 0)) if d.chance(0.7) else [d.integer(-x.ndim, -1)]
+    narrow = DType.of(x.dtype.name) if d.chance(0.85) else DType.FLOAT
+    return found | {
+        "a": fixed(axes, "int64"),
+        "r": {"keepdims": d.choose((0, 1)) if shape == (3, 3) else 1},
+        "q": {"to": int(narrow)},
+    }
+
+
+equation(
+    "normalise_half_precision_in_double",
+    """Cast(Cast(x, **p) / Sqrt(ReduceMean(Cast(x, **p) * Cast(x, **p), *a, keepdims=1, **r) + eps), to=to, **q)
+       == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
+    constant("a"),
+    *EPSILON,
+    "float16, of which float32 holds the squares: x.dtype is float16",
+    worthwhile("in float64, else it is a normalisation between casts: p.attr('to') == float64"),
+    BACK,
+    "epsilon enlarges nothing: root.shape == x.shape",
+    "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
+    "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
+    functions={f.__name__: f for f in (axes_of, known, ones, reduces_last)},
+    sample=_between_casts,
+    source="PyTorch's export of layer_norm on float16",
+)

@@ -8,9 +8,10 @@ each by itself, as Keras folds its normalisation, the mean is subtracted first.
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import another_value, between, constant, kernels, number, same_type, varies, worthwhile
+from eqsat.conditions import another_value, between, constant, number, same_type, single_or_half, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
@@ -61,28 +62,48 @@ def spread_out(value: Ref, extents: Sequence[Any]) -> Term:
     return found if shape == tuple(extents) else apply("Expand", found, int64s(extents))
 
 
-functions = {f.__name__: f for f in (axes_of, reduces_last, first_axis, known, ones, beside, spread_out)}
+def outlives_underflow(eps: Ref) -> bool:
+    """Whether squares that round to zero, or to the least number there is, leave the sum with epsilon as it is.
+
+    In float16 they do so below 2.4e-4; from an epsilon of 2**-20 on they move a quotient by the root by 32 roundings at most.
+    """
+    info = ml_dtypes.finfo(eps.dtype.numpy)
+    return eps.low >= float(info.smallest_subnormal) / (64 * float(info.eps))
+
+
+functions = {
+    f.__name__: f for f in (axes_of, reduces_last, first_axis, known, ones, beside, spread_out, outlives_underflow)
+}
 equation = Equations(__name__, exactness=Exactness.ROUNDING, functions=functions)
-FLOAT32 = kernels("x", DType.FLOAT)
+NARROW = single_or_half("x")
 
 # --- as one operator
 
 
+_FAULTS = ("", "", "", "keepdims", "keepdims", "axis", "axis", "noop", "noop", "epsilon", "range")
+
+
 def spelled(d: Sampler, *, kept: int = 1) -> dict[str, Any]:
-    """Means that keep the reduced axes or not, and at times one of another kind, where a square has a shape for both."""
-    shape = (3, 3) if d.chance(0.4) else d.shape(1, 4, ones=0.05)
-    x = d.floats(shape, d.choose(("float32", "float32", "float32", "float16")))
-    x = (x + d.choose((0, 0, 1))).astype(x.dtype)
+    """Means over the last axes, mostly. Else one of another kind, where a square has a shape for both; over any axis or, without
+    axes, over none; beside several epsilons; or of float16 squares that underflow, beside an epsilon that is larger or not, or
+    overflow.
+    """
+    fault = d.choose(_FAULTS)
+    shape = (3, 3) if fault == "keepdims" else d.shape(1, 4, ones=0.05)
     means: dict[str, Any] = {"r": {"keepdims": kept}, "mean": {"keepdims": kept}}
-    if shape == (3, 3):
-        means[d.choose(("r", "mean"))]["keepdims"] = 1 - kept
+    if fault in ("keepdims", "noop"):
+        means[d.choose(("r", "mean"))] |= {"keepdims": 1 - kept} if fault == "keepdims" else {"noop_with_empty_axes": 1}
+    dtype = "float16" if fault == "range" else d.choose(("float32", "float32", "float32", "float16", "bfloat16"))
+    x = d.floats(shape) + d.choose((0, 0, 1))
+    x = (x * (d.choose((1e-5, 1e-5, 300)) if fault == "range" else 1)).astype(DType.of(dtype).numpy)
     epsilon = np.full(d.choose(((), (1,), (1,) * x.ndim, (1,) * (x.ndim + 1))), d.choose((1e-2, 0.5, 0.1)))
-    found = {"x": x, "eps": fixed((epsilon if d.chance(0.8) else d.positive(shape[-1:])).astype(x.dtype)), **means}
-    if d.chance(0.15):
-        means[d.choose(("r", "mean"))]["noop_with_empty_axes"] = 1
+    if fault in ("epsilon", "range"):
+        epsilon = d.positive(shape[-1:]) if fault == "epsilon" else np.float32(d.choose((1e-6, 0.0, 0.0)))
+    found = {"x": x, "eps": fixed(epsilon.astype(x.dtype)), **means}
+    if fault == "noop":
         return found
     first = d.integer(max(x.ndim - 2, 0), x.ndim - 1)
-    chosen = list(range(first, x.ndim)) if d.chance(0.7) else [d.integer(0, x.ndim - 1)]
+    chosen = [d.integer(0, x.ndim - 1)] if fault == "axis" else list(range(first, x.ndim))
     return found | {"a": fixed([a - x.ndim if d.chance() else a for a in chosen], "int64")}
 
 
@@ -91,6 +112,7 @@ EPSILON = (
     "epsilon is one number: eps.low == eps.high",
     worthwhile(between("eps", 0, float(np.finfo(np.float32).max)), "epsilon at least 0 and finite"),
 )
+UNDERFLOW = "epsilon is larger than squares that underflow: outlives_underflow(eps)"
 
 
 def _normalised(d: Sampler) -> dict[str, Any]:
@@ -118,7 +140,7 @@ def _centred(d: Sampler) -> dict[str, Any]:
 
 ALONG = (
     same_type("x"),
-    FLOAT32,
+    NARROW,
     another_value("n"),
     "g varies over normalised axes only: all(d == 1 for d in g.shape[:first_axis(i, x)])",
     "normalised extents known: known(x.shape[first_axis(i, x):])",
@@ -132,8 +154,9 @@ equation(
        == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
     constant("a"),
     *EPSILON,
+    UNDERFLOW,
     same_type("x"),
-    FLOAT32,
+    NARROW,
     "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
     sample=spelled,
@@ -153,7 +176,7 @@ equation(
     "RMSNormalization(x - ReduceMean(x, *a, keepdims=1, **r), s, axis=i, **n) == LayerNormalization(x, s, **n)",
     constant("a"),
     same_type("x"),
-    FLOAT32,
+    NARROW,
     "the mean is taken over the normalised axes: reduces_last(r, a, x) == -first_axis(i, x)",
     sample=_centred,
     source="ONNX LayerNormalization; Ba, Kiros and Hinton 2016",
@@ -177,7 +200,7 @@ for name, exponent, right in (
         f"(m := ReduceMean(x * x, *a, **r) + eps) ** {exponent} == {right}",
         constant("a", "eps"),
         same_type("m"),
-        FLOAT32,
+        NARROW,
         worthwhile(between("eps", low=0)),
         source="pow is within one unit in the last place; a mean of squares is not negative",
     )
@@ -186,7 +209,7 @@ for name, left in (
     ("divide_product_before_gain", "(x * g) / Sqrt(y)"),
 ):
     equation(
-        name, f"{left} == (x / Sqrt(y)) * g", constant("g"), varies("y"), FLOAT32, source="associativity over the reals"
+        name, f"{left} == (x / Sqrt(y)) * g", constant("g"), varies("y"), NARROW, source="associativity over the reals"
     )
 
 
@@ -214,7 +237,7 @@ equation(
     """(x / s) * g + ((ReduceMean(x, *a, **mean) / s) * h + c)
        == ((x - mean) / s) * g + c""",
     constant("a", "g", "h"),
-    FLOAT32,
+    NARROW,
     "h is g negated: opposite(g, h)",
     functions=functions | {"opposite": opposite},
     sample=_scaled_each,
@@ -233,7 +256,7 @@ for factor, scaled in (("factor", "{0} * y"), ("quotient", "({0} / s) * g")):
             f"subtract_mean_before_{factor}{place}",
             f"{left} == {both}{shift}",
             constant("a"),
-            FLOAT32,
+            NARROW,
             sample=_scaled_each,
             source="distributivity; Keras folds its normalisation so",
         )

@@ -9,12 +9,12 @@ from typing import Any
 from eqsat.conditions import constant, kernels
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
+from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.samples import Sampler, fixed
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"along": axes_of})
-KERNELS = kernels("x", DType.FLOAT, DType.DOUBLE)
+KERNELS = kernels("x", *sorted(FLOATS))
 
 
 def _shifted(d: Sampler) -> dict[str, Any]:

@@ -7,19 +7,27 @@ were it equal to the variance, the variance without its clamp could be chosen in
 
 from functools import partial
 
-from eqsat.conditions import constant, kernels, same_type
+from eqsat.conditions import constant, same_type, single_or_half
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
-from eqsat.rules.recognise.norms import EPSILON, axes_of, known, ones, reduces_last, spelled
+from eqsat.rules.recognise.norms import (
+    EPSILON,
+    UNDERFLOW,
+    axes_of,
+    known,
+    ones,
+    outlives_underflow,
+    reduces_last,
+    spelled,
+)
 
 equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="definition of the variance; Flax takes it in one pass",
-    functions={f.__name__: f for f in (axes_of, known, ones, reduces_last)},
+    functions={f.__name__: f for f in (axes_of, known, ones, outlives_underflow, reduces_last)},
 )
-FLOAT32 = kernels("x", DType.FLOAT)
+NARROW = single_or_half("x")
 SAME_AXES = "both means over the same axes: axes_of(r, a, x) == axes_of(mean, a, x)"
 MEAN = "ReduceMean(x, *a, keepdims={0}, **mean)"
 VARIANCE = f"ReduceMean(x * x, *a, keepdims={{0}}, **r) - {MEAN} * {MEAN}"
@@ -32,7 +40,7 @@ for name, kept, mean in (
         name,
         f"{VARIANCE.format(kept)} == ReduceMean((x - {mean}) * (x - {mean}), *a, **r)",
         constant("a"),
-        FLOAT32,
+        NARROW,
         SAME_AXES,
         sample=partial(spelled, kept=kept),
     )
@@ -42,8 +50,9 @@ equation(
         == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
     constant("a"),
     *EPSILON,
+    UNDERFLOW,
     same_type("x"),
-    FLOAT32,
+    NARROW,
     "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
     sample=spelled,

@@ -6,10 +6,9 @@ Attention may be computed the other way up: keys by queries, softmax along the r
 from functools import partial
 from typing import Any
 
-from eqsat.conditions import kernels, varies, worthwhile
+from eqsat.conditions import single_or_half, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
 from eqsat.rules.terms import last_axes_exchanged, transpose
 from eqsat.samples import Sampler
 
@@ -61,7 +60,7 @@ for name, text, side in (
         name,
         text,
         varies("x", "y"),
-        kernels("x", DType.FLOAT),
+        single_or_half("x"),
         worthwhile("stacks of matrices: x.rank >= 3"),
         "of one rank: x.rank == y.rank",
         "the last two axes are exchanged: p.attr('perm') == turned(p.rank)",

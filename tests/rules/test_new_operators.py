@@ -51,7 +51,7 @@ def _infer(app: Application) -> tuple[Type, ...]:
 
 def _dense(attributes: Attributes, inputs: Sequence[Any]) -> tuple[np.ndarray]:
     result = inputs[0] @ inputs[1].T
-    return (result + inputs[2] if len(inputs) > 2 else result,)
+    return ((result + inputs[2] if len(inputs) > 2 else result).astype(inputs[0].dtype),)
 
 
 def define_dense(key: str, *, outer: int) -> None:

@@ -1,0 +1,151 @@
+"""Structures computed wholly in half precision: what is recognised, what is not, and what ONNX Runtime makes of either."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes  # noqa: F401  # names bfloat16
+import numpy as np
+import pytest
+
+import eqsat
+from benchmarks.spelling_blocks import Types, attention
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+
+WIDTH = 16
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
+
+
+def layer_norm(dtype: str, epsilon: float = 1e-5, inside: int = 0) -> Graph:
+    """A layer normalisation spelled out; ``inside``: the element type of its second half, between casts."""
+    b = GraphBuilder()
+    x = b.input("x", dtype, (3, 5, WIDTH))
+    axes, random = b.constant([-1], "int64"), np.random.default_rng(1)
+    d = b.op("Sub", x, b.op("ReduceMean", x, axes))
+    wide = b.op("Cast", d, to=inside) if inside else d
+    variance = b.op("ReduceMean", b.op("Mul", wide, wide), axes)
+    number = np.asarray(epsilon, {0: dtype, 1: "float32", 11: "float64"}[inside])
+    y = b.op("Div", wide, b.op("Sqrt", b.op("Add", variance, b.constant(number))))
+    y = b.op("Cast", y, to=10) if inside else y
+    gain, shift = (b.constant(random.normal(size=WIDTH).astype(dtype)) for _ in range(2))
+    return b.finish({"y": b.op("Add", b.op("Mul", y, gain), shift)})
+
+
+def rows(size: float, dtype: str) -> dict[str, np.ndarray]:
+    return {"x": (np.random.default_rng(2).normal(size=(3, 5, WIDTH)) * size).astype(dtype)}
+
+
+def optimised(graph: Graph, **options: Any) -> eqsat.Result:
+    return eqsat.optimize(graph, form="flat", **options)
+
+
+@pytest.mark.parametrize("inside", [0, 1, 11], ids=["half", "float32", "float64"])
+def test_a_norm_in_float16_is_one_operator_whose_statistics_are_in_float32(inside: int) -> None:
+    graph = layer_norm("float16", inside=inside)
+    result = optimised(graph)
+    assert result.report.operators_after == {"LayerNormalization": 1}
+    assert result.report.exactness == "rounding"
+    assert result.report.verification["verdict"] == "within tolerance"
+    for size in (0.01, 1.0, 30.0):
+        feeds = rows(size, "float16")
+        ours, original = (Session(to_model(g)).run(feeds)["y"] for g in (result.program.graph, graph))
+        for expected in (run(graph, feeds)["y"], original):
+            np.testing.assert_allclose(ours, expected, rtol=TOLERANCE["float16"], atol=TOLERANCE["float16"])
+
+
+def test_a_norm_in_bfloat16_is_one_operator() -> None:
+    graph = layer_norm("bfloat16", 1e-12)
+    result = optimised(graph)
+    assert result.report.operators_after == {"LayerNormalization": 1}
+    found, expected = (run(g, rows(1.0, "bfloat16"))["y"].astype(np.float32) for g in (result.program.graph, graph))
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE["bfloat16"], atol=TOLERANCE["bfloat16"])
+
+
+def test_where_squares_overflow_the_norm_is_what_the_program_means() -> None:
+    """The steps make zeros of such rows; of class rounding, which leaves out what overflows on the way."""
+    graph, feeds = layer_norm("float16"), rows(3e3, "float16")
+    with np.errstate(over="ignore"):
+        steps = run(graph, feeds)["y"]
+    exact = run(layer_norm("float16", inside=11), feeds)["y"]
+    assert np.abs(exact - steps).max() > 1
+    np.testing.assert_allclose(run(optimised(graph).program.graph, feeds)["y"], exact, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 5e-7], ids=["zero in float16", "smaller than squares that vanish"])
+def test_a_norm_in_float16_beside_a_small_epsilon_stays(epsilon: float) -> None:
+    """Rows whose squares vanish are divided by the root of epsilon alone, or by zero: the operator would find their squares."""
+    graph = layer_norm("float16", epsilon)
+    assert "LayerNormalization" not in optimised(graph, verify=False).report.operators_after
+    assert optimised(layer_norm("float16", epsilon, 11)).report.operators_after == {"LayerNormalization": 1}
+
+
+def test_a_group_norm_in_float16_is_one_operator() -> None:
+    b = GraphBuilder()
+    x, random = b.input("x", "float16", (2, 6, 3, 4)), np.random.default_rng(4)
+    grouped, back = b.constant([0, 2, -1], "int64"), b.constant([2, 6, 3, 4], "int64")
+    ones, zeros = (b.constant(np.full(2, value, np.float16)) for value in (1, 0))
+    normal = b.op("InstanceNormalization", b.op("Reshape", x, grouped), ones, zeros)
+    gain, shift = (b.constant(random.normal(size=(6, 1, 1)).astype(np.float16)) for _ in range(2))
+    graph = b.finish({"y": b.op("Add", b.op("Mul", b.op("Reshape", normal, back), gain), shift)})
+    result = optimised(graph, target="launch-count")  # ONNX Runtime has no such kernel
+    assert result.report.operators_after == {"GroupNormalization": 1}
+    assert result.report.verification["verdict"] == "within tolerance"
+
+
+MASKS = {
+    "open": [0, -65504, 0, 0, -np.inf, 0],
+    "ordinary": [-3, 2, 0, 11, -60, 0],
+    "the lowest in all places": [-65504] * 6,
+    "low or minus infinity": [-65504, -np.inf, -65504, -65504, -np.inf, -65504],
+    "low": [-2e4, -3e4, -2e4, -2e4, -6e4, -2e4],
+    "minus infinity in all places": [-np.inf] * 6,
+}
+
+
+@pytest.mark.parametrize("row", MASKS)
+def test_any_mask_of_float16_leaves_of_attention_what_it_left(row: str) -> None:
+    """The kernel of ONNX Runtime takes the lowest number for minus infinity, and makes zeros of rows of that: never NaN."""
+    b = GraphBuilder()
+    x, mask = b.input("x", "float16", (2, 6, 12)), b.input("m", "float16", (2, 1, 1, 6))
+    heads, back = b.constant([0, 0, 3, 4], "int64"), b.constant([0, 0, 12], "int64")
+    q, k, v = (
+        b.op("Transpose", b.op("Reshape", b.op(op, x), heads), perm=(0, 2, 1, 3)) for op in ("Tanh", "Neg", "Abs")
+    )
+    scores = b.op("Add", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), mask)
+    y = b.op("MatMul", b.op("Softmax", scores), v)
+    graph = b.finish({"y": b.op("Reshape", b.op("Transpose", y, perm=(0, 2, 1, 3)), back)})
+    made = optimised(graph, verify=False, cost="kernels").program.graph
+    counts = made.operator_counts()
+    assert counts["Attention"] == 1
+    assert "Cast" not in counts
+    feeds = {"x": rows(1.0, "float16")["x"].reshape(-1)[:144].reshape(2, 6, 12)}
+    feeds["m"] = np.broadcast_to(np.asarray(MASKS[row], np.float16), (2, 1, 1, 6)).copy()
+    feeds["m"][0] = 0
+    with np.errstate(all="ignore"):
+        (expected,) = run(graph, feeds).values()
+    (found,) = Session(to_model(made)).run(feeds).values()
+    assert np.isnan(expected).any() == ("minus infinity in" in row)
+    far = row in ("the lowest in all places", "low or minus infinity", "low")
+    atol = (
+        4e-3 if not far else np.abs(feeds["x"]).max()
+    )  # a mean of values, whichever steps of 16 or 32 are left of scores
+    np.testing.assert_allclose(found, expected, rtol=4e-3, atol=atol)
+
+
+@pytest.mark.parametrize(("dtype", "low"), [("float16", -1e4), ("bfloat16", -1e4), ("bfloat16", -1e9)])
+def test_computed_masks_leave_of_a_row_without_keys_what_they_left(dtype: str, low: float) -> None:
+    """In float32 so much lower that as many digits of the scores are lost."""
+    graph = attention(4, Types(dtype), low)
+    made = optimised(graph, verify=False).program.graph
+    assert made.operator_counts()["Attention"] == 1
+    x = (np.random.default_rng(3).normal(size=(2, 6, 12)) * 3).astype(dtype)
+    feeds = {"x": x, "mask": np.arange(12).reshape(2, 6) < 5}
+    (expected,), (found,) = (run(g, feeds).values() for g in (graph, made))
+    size = np.abs(expected.astype(np.float32)).max()
+    np.testing.assert_allclose(
+        found.astype(np.float32), expected.astype(np.float32), rtol=0, atol=2 * TOLERANCE[dtype] * size
+    )
