@@ -142,8 +142,10 @@ def _before(op: str) -> None:
 
 @for_each_operator(takes_extremes)
 def _of_two(op: str) -> None:
+    # ``y == Min(D(c), y)`` where ``D(c)`` is infinite, although ``c`` bounds integers: there is always one more Min to move
     text = f"{op}(D(q), DequantizeLinear(p, s, *z, **n2)) == D({op}(q, p))"
-    equation(f"move_dequantize_behind_{op.lower()}", text, positive_scale, one_scale, bytes_before, _one_type)
+    where = (positive_scale, one_scale, bytes_before, _one_type, worthwhile(_finite_range))
+    equation(f"move_dequantize_behind_{op.lower()}", text, *where)
     text = f"Q({op}(x, y)) == {op}(Q(x), Q(y))"
     equation(f"move_{op.lower()}_behind_quantize", text, positive_scale, one_scale, bytes_behind)
 
