@@ -103,6 +103,7 @@ equation(
     f"{HEADS.format('MatMul(x, w)')} == MatMul(x, columns(w, t))",
     constant("w"),
     "heads are exchanged: exchanges_heads(t, p, x, y)",
+    exactness=Exactness.ROUNDING,
     sample=_product,
 )
 equation(

@@ -127,19 +127,3 @@ def test_scales_lie_along_their_axis(axis: int) -> None:
         "QuantizeLinear", NO_ATTRIBUTES.updated(axis=axis), [(values, None), (scales, None)], np.zeros((2, 2), np.uint8)
     )
     np.testing.assert_array_equal(found, [[False, True]] * 2 if axis else [[False] * 2, [True] * 2])
-
-
-# --- what always had one more operator to move
-
-
-@pytest.mark.parametrize(("op", "scale"), [("Min", 3e36), ("Max", 3e36), ("Min", 0.5)])
-def test_extremes_of_what_overflows_end(op: str, scale: float) -> None:
-    """``y == Min(D(c), y)`` where ``D(c)`` is infinite, and ``c`` bounds the integers all the same."""
-    b = GraphBuilder()
-    parameters = b.constant(np.float32(scale)), b.constant(np.uint8(0 if op == "Min" else 255))
-    bound = b.constant(np.array([127, 126, 124], np.uint8))
-    values = [b.op("DequantizeLinear", v, *parameters) for v in (bound, b.input("x", "uint8", (4, 3)))]
-    encoding = encode(b.finish({"y": b.op(op, *values)}))
-    result = saturate(encoding.egraph, registered_rules())
-    assert result.stop_reason.value == "saturated"
-    assert bool(result.matches[f"move_dequantize_behind_{op.lower()}"]) is (scale < 1)
