@@ -39,6 +39,8 @@ class RuleApplier:
             return False  # the query in which that variable is absent matches, too
         nodes = [(find(row[column]), row[attributes]) for _, column, attributes in query.nodes]
         root = find(row[query.root_column])
+        if egraph.value_of(root) is not None:
+            return False  # a literal costs nothing, and infinities and zeros would have ever more spellings
         seen = self._seen[rule.name, query.absent]
         key = (root, *bound, *nodes)
         if key in seen:
