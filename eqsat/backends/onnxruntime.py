@@ -10,6 +10,7 @@ import ctypes
 import platform
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,24 @@ class Bound:
         return dict(zip(self._owner.outputs, map(_to_numpy, self._binding.get_outputs()), strict=True))
 
 
+@cache
+def sums_saturate() -> bool:
+    """Whether the runtime's kernels for unsigned by signed bytes cut off sums of two products at 16 bits, as they do on x86
+    processors without VNNI."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    left, right = np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["left", "right"], ["sums"])],
+        "saturates",
+        [helper.make_tensor_value_info("left", TensorProto.UINT8, left.shape)],
+        [helper.make_tensor_value_info("sums", TensorProto.INT32, None)],
+        [numpy_helper.from_array(right, "right")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return bool((Session(model).run({"left": left})["sums"] != 64 * 255 * 127).any())
+
+
 def _options(level: str, threads: int | None, precision: str) -> onnxruntime.SessionOptions:
     """Those of every session. Raises `OptionError` for a level that does not exist, or a precision that it does not have here."""
     import onnxruntime as ort
@@ -178,6 +197,8 @@ def _options(level: str, threads: int | None, precision: str) -> onnxruntime.Ses
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    # Constant signed weights are made unsigned, from EXTENDED on, where kernels saturate otherwise (`sums_saturate`).
+    options.add_session_config_entry("session.x64quantprecision", "1")
     if precision == "bf16":
         _check_bfloat16()
         options.add_session_config_entry(_BFLOAT16_OPTION, "1")

@@ -31,6 +31,11 @@ def _attention() -> Iterator[Kernels]:
     )
 
 
+def _in_rows(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
+    """Queries of ``h`` heads, keys and values of ``g``, each head of ``d`` columns."""
+    return [data("float32", b, s, h * d), data("float32", b, s, g * d), data("float32", b, s, g * d)]
+
+
 def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
     """Attention with the heads side by side, of which several may share keys and values: by either operator that has it, and by
     the one to which those that share are rows of one head."""
@@ -38,23 +43,20 @@ def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
     sizes = ((1, 12, 12, 128, 64), (8, 12, 12, 384, 64), (2, 8, 8, 256, 8), (1, 8, 2, 128, 64), (1, 16, 16, 64, 64),
              (1, 32, 8, 64, 128))  # fmt: skip
 
-    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
-        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
-
     def mask(s: int) -> list[Operand]:
         return [data(f, 1, 1, s, s)] if masked else []
 
     yield Kernels(
         "Attention",
         sizes,
-        lambda b, h, g, s, d: [*operands(b, h, g, s, d), *mask(s)],
+        lambda b, h, g, s, d: [*_in_rows(b, h, g, s, d), *mask(s)],
         lambda b, h, g, s, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
     )
     yield Kernels(
         "com.microsoft::GroupQueryAttention",
         sizes,
         lambda b, h, g, s, d: [
-            *operands(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
+            *_in_rows(b, h, g, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
             *([None] * 3 if masked else []), *mask(s),
         ],
         lambda b, h, g, s, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
@@ -94,9 +96,6 @@ def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
     sizes = ((1, 8, 4, 1, 127, 64), (1, 8, 8, 1, 127, 64), (1, 32, 8, 1, 127, 128), (1, 32, 8, 1, 1023, 128),
              (2, 4, 2, 1, 16, 16), (8, 12, 12, 1, 255, 64), (1, 8, 4, 32, 96, 64), (1, 8, 4, 128, 128, 64))  # fmt: skip
 
-    def operands(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
-        return [data(f, b, s, h * d), data(f, b, s, g * d), data(f, b, s, g * d)]
-
     def stored(b: int, g: int, p: int, d: int) -> list[Operand]:
         return [data(f, b, g, p, d)] * 2
 
@@ -106,7 +105,7 @@ def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
     yield Kernels(
         "Attention",
         sizes,
-        lambda b, h, g, s, p, d: [*operands(b, h, g, s, d), mask(s, p), *stored(b, g, p, d)],
+        lambda b, h, g, s, p, d: [*_in_rows(b, h, g, s, d), mask(s, p), *stored(b, g, p, d)],
         lambda b, h, g, s, p, d: {"q_num_heads": h, "kv_num_heads": g, "scale": d**-0.5},
         outputs=3,
     )
@@ -114,7 +113,7 @@ def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
         "com.microsoft::GroupQueryAttention",
         sizes,
         lambda b, h, g, s, p, d: [
-            *operands(b, h, g, s, d), *stored(b, g, p, d), value("int32", [p + s - 1] * b), value("int32", p + s),
+            *_in_rows(b, h, g, s, d), *stored(b, g, p, d), value("int32", [p + s - 1] * b), value("int32", p + s),
             *([None] * 3 + [mask(s, p)] if masked else []),
         ],
         lambda b, h, g, s, p, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 0},

@@ -129,8 +129,7 @@ class Fitted:
 
 
 def _kind_of(key: str) -> str:
-    domain, op = split_key(key)
-    definition = operator(op, domain)
+    definition = operator(key)
     return (definition.kind if definition is not None else Kind.OPAQUE).value
 
 

@@ -205,9 +205,8 @@ class Engine:
 
     def _input(self, relation: str, rows: Sequence[tuple[int, ...]]) -> str:
         name = f"{relation}.tsv"
-        (self._folder / name).unlink(
-            missing_ok=True
-        )  # a file that is written over goes to the disk at once, for milliseconds
+        # a file that is written over goes to the disk at once, for milliseconds
+        (self._folder / name).unlink(missing_ok=True)
         with (self._folder / name).open("w") as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
         return f'(input {relation} "{name}")'

@@ -212,7 +212,8 @@ def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
         level = [c for u, c in users if c not in seen and (c in told or traits_of(egraph.nodes[u].key).product is None)]
         seen.update(level)
     if "MatMul" not in readers:
-        return f"no product with values reads the softmax, but {', '.join(sorted(readers)) or 'nothing'}"
+        others = f"only {', '.join(sorted(readers))}" if readers else "it is a result of the model"
+        return f"no product with values reads the softmax: {others}"
     product = egraph.ref(readers["MatMul"])
     operands = map(egraph.ref, egraph.canonical_children(product.handle))
     names: dict[str, Ref] = dict(zip(("probabilities", "values"), operands, strict=True))

@@ -106,6 +106,7 @@ class Traits:
     - ``idempotent``: ``f(f(x)) == f(x)``.
     - ``neutral``: of two operands, the second that leaves the first as it is.
     - ``affine``: inputs in each of which it is affine, the others fixed.
+    - ``differences``: of two inputs, integers and their zero point, only the difference counts.
 
     What the inputs are for: ``counts`` (sizes, axes, bounds, numbers of repetitions), ``extents`` (the one that lists the extents
     of the result), ``indices`` (what to look up along the attribute ``axis`` or ``batch_dims`` of the first input), ``truths``
@@ -141,6 +142,7 @@ class Traits:
     idempotent: bool = False
     neutral: Any = None
     affine: Sequence[int] = ()
+    differences: Sequence[tuple[int, int]] = ()
 
     counts: Sequence[int] = ()
     extents: int | None = None

@@ -14,7 +14,8 @@ from eqsat.verification.pieces import subgraph
 class Counterpart:
     """Nodes of the original that compute ``outputs`` from ``inputs`` (and constants).
 
-    An output that does not depend on the region's inputs is left out.
+    An output that does not depend on the region's inputs is computed from the values that both depend on; without any, it is
+    left out.
     """
 
     nodes: tuple[Node, ...]
@@ -65,19 +66,40 @@ class CounterpartFinder:
         an input of the part as well."""
         boundary = set(inputs)
         wanted = [v for v in dict.fromkeys(outputs) if v in self._producer]
-        affected = self._affected(boundary, wanted)
-        chosen = sorted(
-            {
-                self._producer[v]
-                for v, hit in affected.items()
-                if hit and v in self._producer and (v not in boundary or v in wanted)
-            }
-        )
-        nodes = tuple(self.graph.nodes[i] for i in chosen)
+        between, beside = self._between(boundary, wanted)
+        if beside:  # as a variance in two passes, computed from differences that the one in one pass does not need
+            shared = self._shared(boundary, beside)
+            between |= self._between(shared, beside)[0]
+            boundary |= shared
+        nodes = tuple(self.graph.nodes[i] for i in sorted(between))
         computed = {v for node in nodes for v in node.outputs if v}
         read = dict.fromkeys(v for node in nodes for v in node.inputs if v)
         fed = tuple(v for v in read if v in boundary or (v not in computed and v not in self.graph.constants))
         return Counterpart(nodes, fed, tuple(v for v in wanted if v in computed))
+
+    def _between(self, boundary: set[str], wanted: Sequence[str]) -> tuple[set[int], list[str]]:
+        """The nodes that compute values on the way from ``boundary`` to ``wanted``, and those of ``wanted`` that do not depend
+        on it."""
+        affected = self._affected(boundary, wanted)
+        hit = {v for v, depends in affected.items() if depends and v in self._producer}
+        return {self._producer[v] for v in hit if v not in boundary or v in wanted}, [v for v in wanted if v not in hit]
+
+    def _shared(self, values: set[str], outputs: Sequence[str]) -> set[str]:
+        """The last values that both ``values`` and ``outputs`` depend on."""
+        needed = self._sources(outputs, frozenset())
+        return (self._sources(values, needed) & needed) - self.graph.constants.keys()
+
+    def _sources(self, values: Iterable[str], known: Set[str]) -> set[str]:
+        """``values`` and what they are computed from, back to values in ``known``."""
+        found: set[str] = set()
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            if value not in found:
+                found.add(value)
+                if value not in known and value in self._producer:
+                    stack.extend(v for v in self.graph.nodes[self._producer[value]].inputs if v)
+        return found
 
     def _affected(self, boundary: set[str], outputs: Sequence[str]) -> dict[str, bool]:
         """For each value on the way back from ``outputs``: whether it depends on a value of ``boundary``."""

@@ -28,6 +28,7 @@ from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source
 from eqsat.verification.pieces import session_of
 from eqsat.verification.reference import Reference, Yardsticks
+from eqsat.verification.unsigned import saturates
 
 Open = Callable[[str], Session]
 """From a level to the model, loaded at that level. Raises `ModelError`."""
@@ -184,6 +185,6 @@ def check_levels(
 
 
 def _open(graph: Graph, source: Source, level: str) -> Session:
-    if source is None:
+    if source is None or saturates(graph):
         return session_of(graph, level, prepack=True, round_halves=False)
     return Session(source, level, prepack=True, arena=False)

@@ -15,6 +15,7 @@ from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.pieces import run_in_interpreter, session_of
+from eqsat.verification.unsigned import saturates
 
 Source = str | Path | onnx.ModelProto | None
 
@@ -27,7 +28,8 @@ def runnable(source: Any) -> Source:
 class Original:
     """Runs ``graph``, from ``source`` if that is given, without optimisation.
 
-    Half precision is rounded after every operator, which takes the graph (`eqsat.verification.halves`). ``extra``: intermediate
+    Half precision is rounded after every operator, which takes the graph (`eqsat.verification.halves`), as do products of
+    bytes where the processor's kernels saturate (`eqsat.verification.unsigned`). ``extra``: intermediate
     values that will be asked for. ``notes`` says so where the reference interpreter stands in, if ``stand_in`` lets it.
     ``interpreted``: it does from the start, as it does for the model to be compared with. Raises `ModelError`
     if nothing can run it.
@@ -43,7 +45,7 @@ class Original:
         interpreted: bool = False,
     ) -> None:
         self.graph = graph
-        self.source = None if computes_in_half(graph) else source
+        self.source = None if computes_in_half(graph) or saturates(graph) else source
         self.notes: list[str] = []
         self._extra = tuple(extra)
         self._session: Session | None = None

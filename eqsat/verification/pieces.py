@@ -17,6 +17,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import DType, Type
 from eqsat.verification.halves import in_single
+from eqsat.verification.unsigned import in_unsigned
 
 Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From inputs to outputs, both by name. Raises `EqsatError`."""
@@ -57,8 +58,9 @@ def session_of(
     round_halves: bool = True,
 ) -> Session:
     """``graph`` loaded, without optimisation unless ``level`` says so. Half precision is rounded after every operator
-    (`eqsat.verification.halves`) unless ``round_halves`` is false. Raises `ModelError` when ONNX Runtime cannot run it."""
-    model, weights = detached(in_single(graph) if round_halves else graph)
+    (`eqsat.verification.halves`) unless ``round_halves`` is false; products of bytes are exact (`eqsat.verification.unsigned`).
+    Raises `ModelError` when ONNX Runtime cannot run it."""
+    model, weights = detached(in_unsigned(in_single(graph) if round_halves else graph))
     return Session(model, level, weights=weights, prepack=prepack, threads=threads, arena=False)
 
 

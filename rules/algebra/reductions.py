@@ -55,10 +55,11 @@ def _axes(d: Sampler, rank: int) -> list[int]:
 
 
 equation = Equations(__name__, functions={f.__name__: f for f in (axes_of, kept_shape, count)})
-for op in operators_with(reduces):
+reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
+for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
     equation(
-        f"keep_axes_of_{op.lower()}",
-        f"Reshape({op}(x, *a, **r), s, **view) == {op}(x, a, keepdims=1, **r)",
+        f"keep_axes_of_{name}",
+        f"Reshape({clamp}({op}(x, *a, **r)), s, **view) == {clamp}({op}(x, a, keepdims=1, **r))",
         worthwhile("the reduced axes are dropped: not r.attr('keepdims', 1)"),
         "the shape has 1 for the reduced axes: root.shape == kept_shape(r, a, x)",
         source="ONNX reductions",

@@ -9,7 +9,6 @@ with which all 256 results of the column are what they were in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -59,15 +58,8 @@ class _Kernels:
         return np.zeros_like(self.weights)
 
 
-def _joined(found: Sequence[_Kernels]) -> _Kernels:
-    """Side by side, with signed weights where all fit."""
-    weights, scales, biases = (np.concatenate([getattr(k, f.name) for k in found]) for f in fields(_Kernels))
-    fits = int(weights.max(initial=0)) <= np.iinfo(np.int8).max
-    return _Kernels(weights.astype(np.int8) if fits else weights, scales, biases)
-
-
 @lru_cache(1 << 14)
-def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | None:
+def _of_columns(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | None:
     """Those of a convolution with the results of dequantising bytes, adding a bias and quantising; ``None`` if a column has
     none."""
     sa, za, sy, zy, bias = map(np.asarray, (sa, za, sy, zy, np.frombuffer(elements, np.float32)))
@@ -112,17 +104,25 @@ def _multiplier(total: np.ndarray, wanted: np.ndarray, zero: int) -> np.ndarray:
         return np.where(least <= most, (least + most) / 2, np.nan)
 
 
-def kernels_of(c: Ref, *parameters: Ref) -> _Kernels | None:
-    """Those for a bias ``c`` for each column and the parameters ``sa``, ``za``, ``sy``, ``zy``."""
-    numbers: list[Any] = [p.value.reshape(())[()] for p in parameters]
-    columns = c.value.astype(np.float32).reshape(-1)
+@lru_cache(1 << 10)
+def _kernels(sa: Any, za: Any, sy: Any, zy: Any, elements: bytes) -> _Kernels | None:
+    """Those of all columns side by side, with signed weights where all fit."""
+    columns = np.frombuffer(elements, np.float32)
     found: list[_Kernels] = []
     for start in range(0, columns.size, _TOGETHER):
-        some = _kernels(*numbers, columns[start : start + _TOGETHER].tobytes())
+        some = _of_columns(sa, za, sy, zy, columns[start : start + _TOGETHER].tobytes())
         if some is None:  # most biases without kernels show that in the first columns
             return None
         found.append(some)
-    return _joined(found)
+    weights, scales, biases = (np.concatenate([getattr(k, f.name) for k in found]) for f in fields(_Kernels))
+    fits = int(weights.max(initial=0)) <= np.iinfo(np.int8).max
+    return _Kernels(weights.astype(np.int8) if fits else weights, scales, biases)
+
+
+def kernels_of(c: Ref, *parameters: Ref) -> _Kernels | None:
+    """Those for a bias ``c`` for each column and the parameters ``sa``, ``za``, ``sy``, ``zy``."""
+    numbers: list[Any] = [p.value.reshape(())[()] for p in parameters]
+    return _kernels(*numbers, c.value.astype(np.float32).tobytes())
 
 
 def image(x: Ref) -> Term:

@@ -30,15 +30,18 @@ class Cut(NamedTuple):
 
     def parts_of(self, view: GroupView, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
         """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
-        known = self.value_of(view, readers)
-        split = self.again(whole)
-        parts = ((reader, split.output(index)) for index, reader in enumerate(readers))
-        yield from parts if known is None else ((known, whole),)
+        yield from ((known, self.result(whole, index)) for known, index in self.results(view, readers))
 
-    def value_of(self, view: GroupView, parts: Sequence[Ref]) -> Ref | None:
-        """The value that has these parts, cut likewise, if there is one. Were it not told that it is the whole, there would be no
-        end of values with parts that are each other's negatives."""
-        return _values(view).get((self.axis, tuple(part.handle for part in parts)))
+    def results(self, view: GroupView, readers: Sequence[Ref]) -> Iterator[tuple[Ref, int | None]]:
+        """What a whole that is cut into ``readers`` shows: the value that has these parts, cut likewise, and no number; else each
+        reader and its number. Were that value not told that it is the whole, there would be no end of values with parts that are
+        each other's negatives."""
+        known = _values(view).get((self.axis, tuple(reader.handle for reader in readers)))
+        yield from ((reader, index) for index, reader in enumerate(readers)) if known is None else ((known, None),)
+
+    def result(self, whole: Term, index: int | None) -> Term:
+        """``whole``, or its part with that number."""
+        return whole if index is None else self.again(whole).output(index)
 
 
 @shared
@@ -101,11 +104,7 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
             found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
             if len(found) == len(readers):
                 bound = {"cut": cut, "f": op, "attributes": attributes}
-                known = cut.value_of(view, found)
-                if known is not None:
-                    yield Match(bound | {"index": None}, known)
-                else:
-                    yield from (Match(bound | {"index": i}, reader) for i, reader in enumerate(found))
+                yield from (Match(bound | {"index": i}, known) for known, i in cut.results(view, found))
 
 
 @group_rule(
@@ -119,8 +118,7 @@ def merge_activations_of_one_split(m: Match) -> Term:
 
     Where these are the parts of ``u``, ``u == f(v)``.
     """
-    whole = Apply(m.f, (m.cut.value,), m.attributes)
-    return whole if m.index is None else m.cut.again(whole).output(m.index)
+    return m.cut.result(Apply(m.f, (m.cut.value,), m.attributes), m.index)
 
 
 def _functions(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:

@@ -37,15 +37,14 @@ for name, kept, mean in (
         sample=partial(spelled, kept=kept),
     )
 equation(
-    "recognise_layer_normalization_in_one_pass",
-    f"""(x - {MEAN.format(1)}) / Sqrt(Relu({VARIANCE.format(1)}) + eps)
-        == LayerNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
+    "recognise_clamped_rms_normalization",
+    """x / Sqrt(Relu(ReduceMean(x * x, *a, keepdims=1, **r)) + eps)
+        == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
     constant("a"),
     *EPSILON,
     same_type("x"),
     FLOAT32,
-    SAME_AXES,
-    "the means are taken over the last axes: reduces_last(r, a, x) > 0",
+    "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
     sample=spelled,
     structure="norm",

@@ -12,6 +12,7 @@
     Transpose(A) @ Transpose(B) == Transpose(B @ A)               stacks of products           `transposed_stacks`
     f(Split(x)[i]) == Split(f(x))[i]                              one view for all parts       `splits`
     rows(Reshape(x)) == Reshape(rows(x))                          functions of whole rows      `rows`
+    f(Gather(t, i)) == Gather(f(t), i)                            t constant                   `tables`
 
 Moving a view past an operator makes no program cheaper by itself, so nothing moves unless it meets what cancels it: each equation
 does both steps at once.

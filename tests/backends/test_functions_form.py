@@ -16,6 +16,7 @@ from onnxruntime_programs import integer_layer
 import eqsat
 from eqsat.backends.onnx_file import save_onnx
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN
+from eqsat.backends.onnxruntime import sums_saturate
 from eqsat.errors import OutputError
 from eqsat.ir.graph import Graph
 from eqsat.verification.feeds import random_feeds
@@ -92,6 +93,8 @@ def run_at(path: Path, level: str, feeds: dict[str, np.ndarray]) -> list[np.ndar
 @pytest.mark.parametrize("target", ["launch-count", "tensorrt-like"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_one_node_per_kernel_and_the_same_outputs_everywhere(name: str, target: str, tmp_path: Path) -> None:
+    if name == "int8 layer" and sums_saturate():
+        pytest.skip("what ONNX Runtime makes of pairs of quantisation at ALL cuts off sums on this processor")
     result = eqsat.optimize(GRAPHS[name](), target=target, form="functions", verify=False)
     result.save(tmp_path / "functions.onnx")
     result.save(tmp_path / "flat.onnx", form="flat")

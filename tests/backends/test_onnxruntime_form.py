@@ -23,6 +23,7 @@ from eqsat.ir.interpret import run
 from eqsat.ir.operator import defined_operators
 from eqsat.ir.types import DType, tensor_type
 from eqsat.samples import Fixed, Sampler
+from eqsat.verification.unsigned import in_unsigned
 
 DRAWS = 6
 OUTPUTS = {
@@ -85,7 +86,7 @@ def test_kernel_computes_what_the_definition_says_at_every_level(op: str) -> Non
         assert has_kernel(op, [graph.type_of(v) if v else None for v in node.inputs])
         expected = run(graph, feeds)
         for level in LEVELS:
-            found = Session(to_model(graph), level).run(feeds)
+            found = Session(to_model(in_unsigned(graph)), level).run(feeds)
             for name in graph.outputs:
                 _assert_close(found[name], expected[name])
 
@@ -122,7 +123,7 @@ def test_a_written_file_means_the_same_at_every_level(name: str, tmp_path: Path)
     expected = run(graph, feeds)["y"]
     for path in (fused, flat):
         for level in LEVELS:
-            _assert_close(Session(path, level).run(feeds)["y"], expected)
+            _assert_close(Session(to_model(in_unsigned(load_onnx(path))), level).run(feeds)["y"], expected)
 
 
 def test_the_command_line_writes_the_form_and_reports_the_operators(tmp_path: Path) -> None:

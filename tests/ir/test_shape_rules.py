@@ -78,6 +78,7 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Slice", ("n", 8), [1], [BIG], [1]), "float32[n, 7]"),
     (_apply("Slice", ("n", 8), [0], [BIG], [0]), "float32[n, 8]"),
     (_apply("Slice", ("n", 8), [0], [2**31 - 1], [0]), "float32[n, 8]"),
+    (_apply("Slice", ("n", 8), [0], [10**9], [0]), "float32[n, 8]"),
     (_apply("Slice", ("n", 8), [-1], [-BIG], [0], [-1]), "float32[n, 8]"),
     (_apply("Slice", ("n", 8), [1], [BIG], [0]), "float32[max(0, n - 1), 8]"),
     (_apply("Slice", ("n", 8), [-1], [BIG], [0]), "float32[min(1, n), 8]"),

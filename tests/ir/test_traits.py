@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,33 @@ BY_SCHEMA: dict[str, Callable[[Rng], Instance]] = {
     "Trilu": lambda rng: Instance("Trilu", [_plain(rng), i64(1).reshape(())], {"upper": pick(rng, 0, 1)}),
 }
 
+
+def _integer_product(op: str, rng: Rng) -> Instance:
+    spatial = (1, 1) if op.endswith("Conv") else ()
+    shapes = ((2, 3, *spatial), (4, 3, *spatial)) if spatial else ((2, 3), (3, 4))
+    a, b = (rng.integers(0, 255, s).astype(t) for s, t in zip(shapes, (np.uint8, np.int8), strict=True))
+    za, zb, zy = (np.array(n, t) for n, t in ((7, np.uint8), (-3, np.int8), (128, np.uint8)))
+    scale, sy = np.array(0.5, np.float32), np.array(400, np.float32)
+    if op.endswith("ToFloat"):
+        return Instance(op, [a, b, scale, scale, za, zb], {})
+    return Instance(op, [a, scale, za, b, scale, zb, *((sy, zy) if spatial else (None, sy, zy))], {})
+
+
+def _dynamic_product(rng: Rng) -> Instance:
+    weights, zero = rng.integers(-128, 128, (3, 4)).astype(np.int8), np.array([5], np.int8)
+    inputs = [rng.normal(size=(2, 3)).astype(np.float32), weights, np.array([0.5], np.float32), zero]
+    return Instance("com.microsoft::DynamicQuantizeMatMul", inputs, {})
+
+
 BY_PARTS: dict[str, Callable[[Rng], Instance]] = {
     "com.microsoft::Gelu": lambda rng: Instance("com.microsoft::Gelu", [_plain(rng)], {}),
     "com.microsoft::FastGelu": lambda rng: Instance("com.microsoft::FastGelu", [_plain(rng)], {}),
     "com.microsoft::BiasGelu": lambda rng: Instance("com.microsoft::BiasGelu", [*rng.normal(size=(2, 5))], {}),
+    **{
+        f"com.microsoft::{op}": partial(_integer_product, f"com.microsoft::{op}")
+        for op in ("MatMulIntegerToFloat", "QGemm", "QLinearConv")
+    },
+    "com.microsoft::DynamicQuantizeMatMul": _dynamic_product,
     "eqsat::Recenter": lambda rng: Instance("eqsat::Recenter", [numbers(rng, extents(rng, 1), np.int8)], {}),
 }
 """Of the operators of other domains, those of which more is stated than that they quantise and what they are called."""

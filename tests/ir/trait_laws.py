@@ -468,3 +468,20 @@ def _quantises(traits: Traits, instance: Instance, rng: np.random.Generator) -> 
 def _structure(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
     definition = operator(instance.op)
     return definition is not None and traits.structure.replace("_", "").isalpha() and traits.structure.islower()
+
+
+@law
+def _differences(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    before = results(instance)[0]
+    pairs = [(i, zero) for i, zero in traits.differences if _present(instance, (i,)) and _present(instance, (zero,))]
+    for pair in pairs:
+        other = {f"i{k}": _of_other_sign(instance.inputs[k]) for k in pair}
+        np.testing.assert_array_equal(_result(instance, **other), before)
+    return bool(pairs)
+
+
+def _of_other_sign(x: np.ndarray | None) -> np.ndarray:
+    assert x is not None
+    return (x.astype(np.int16) + (128 if x.dtype == np.int8 else -128)).astype(
+        {"b": "uint8", "B": "int8"}[x.dtype.char]
+    )

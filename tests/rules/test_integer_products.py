@@ -17,6 +17,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.pipeline import Result
+from eqsat.verification.unsigned import in_unsigned
 
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
 RNG = np.random.default_rng(0)
@@ -69,7 +70,7 @@ def within_one_quantum(graph: Graph, quantum: float = 0.05, **options: Any) -> R
     """The optimised graph; its results, in our interpreter and in ONNX Runtime, are within one quantum of the original's."""
     chosen: dict[str, Any] = {"cost": "roofline"} | options
     result = eqsat.optimize(graph, verify=False, **dict[str, Any](form="flat") | chosen)
-    session = Session(to_model(result.program.graph))
+    session = Session(to_model(in_unsigned(result.program.graph)))
     for feeds in feeds_of(graph):
         expected = run(graph, feeds)["y"]
         for found in (run(result.program.graph, feeds)["y"], session.run(feeds)["y"]):
@@ -145,7 +146,8 @@ def test_convolution_whose_result_stays_float_runs_on_integers(axis: int | None)
         total = length * largest_weight * min(float(np.abs(feeds["x"]).max()), 6.4)
         rounding = 2 * math.sqrt(length) * 2.0**-24 * total  # of the sums of floats
         expected = run(graph, feeds)["y"]
-        for found in (run(result.program.graph, feeds)["y"], Session(to_model(result.program.graph)).run(feeds)["y"]):
+        session = Session(to_model(in_unsigned(result.program.graph)))
+        for found in (run(result.program.graph, feeds)["y"], session.run(feeds)["y"]):
             assert np.abs(found - expected).max() <= rounding < 1e-3 * np.abs(expected).max()
 
 

@@ -57,3 +57,27 @@ def test_clamped_variance_does_not_lose_its_clamp() -> None:
     mean = b.op("ReduceMean", x, axis)
     variance = b.op("Sub", b.op("ReduceMean", b.op("Mul", x, x), axis), b.op("Mul", mean, mean))
     assert "Relu" in counts(optimized(b.finish({"y": b.op("Relu", variance)})))
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_flax_drops_the_axes_of_means_and_puts_them_back(symbolic: bool) -> None:
+    """As JAX exports it: sums times one over their number, clamped, reshaped and expanded to what they are."""
+    b = GraphBuilder()
+    x, axis = b.input("x", "float32", ("n" if symbolic else 4, 6, 16)), b.constant(np.array([-1]))
+    kept = b.constant(np.array([4, 6, 1]))
+    if symbolic:
+        first = b.op("Slice", b.op("Shape", x), b.constant(np.array([0])), b.constant(np.array([1])))
+        kept = b.op("Concat", first, b.constant(np.array([6, 1])), axis=0)
+
+    def mean(value: str) -> str:
+        return b.op("Mul", b.op("ReduceSum", value, axis, keepdims=0), number(b, 1 / 16))
+
+    def spread(value: str) -> str:
+        return b.op("Expand", b.op("Reshape", value, kept), kept)
+
+    centre = mean(x)
+    variance = b.op("Max", number(b, 0), b.op("Sub", mean(b.op("Mul", x, x)), b.op("Mul", centre, centre)))
+    inverse = b.op("Reciprocal", b.op("Sqrt", b.op("Add", spread(variance), number(b, 1e-6))))
+    gain, shift = (b.constant(rng.normal(size=16).astype(np.float32)) for _ in range(2))
+    y = b.op("Add", b.op("Mul", b.op("Sub", x, spread(centre)), b.op("Mul", inverse, gain)), shift)
+    assert counts(optimized(b.finish({"y": y}))) == {"LayerNormalization": 1}

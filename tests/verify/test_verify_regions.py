@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from quantised_models import Edit, node, nodes_of, quantised_chain
 
+import eqsat
 import eqsat.verification.kernels
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.lower.program import Kernel, Program
@@ -74,6 +76,34 @@ def test_the_counterpart_is_the_part_between() -> None:
     part = CounterpartFinder(graph).find([first], [last])
     assert part.inputs == (first,)
     assert len(part.nodes) == len(graph.nodes) // 8
+
+
+def test_what_is_computed_beside_the_inputs_is_measured_from_what_both_depend_on() -> None:
+    """A variance in one pass, which a program may compute in two from differences that the original has, too."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (4, 64))
+    mean = b.op("ReduceMean", x, axes=(-1,))
+    difference = b.op("Sub", x, mean)
+    variance = b.op("Sub", b.op("ReduceMean", b.op("Mul", x, x), axes=(-1,)), b.op("Mul", mean, mean))
+    graph = b.finish({"difference": difference, "variance": variance})
+    part = CounterpartFinder(graph).find(["difference"], ["variance"])
+    assert set(part.inputs) == {"x", mean}
+    assert [n.op for n in part.nodes] == ["Mul", "ReduceMean", "Mul", "Sub"]
+    assert part.outputs == ("variance",)
+
+
+def test_an_operator_whose_kernel_is_another_at_a_newer_opset_is_run_at_that_of_the_model() -> None:
+    """ONNX Runtime's AveragePool sums in another order from opset 19 on, and Gelu needs 20."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 8, 6, 32))
+    pooled = b.op("AveragePool", b.op("Identity", x), kernel_shape=(3, 2), strides=(3, 2))
+    halved = b.op("Mul", pooled, b.constant(0.5, "float32"))
+    one = b.op("Add", b.op("Erf", b.op("Mul", pooled, b.constant(2**-0.5, "float32"))), b.constant(1.0, "float32"))
+    graph = b.finish({"pooled": pooled, "y": b.op("Mul", halved, one)})
+    graph = replace(graph, envelope=Envelope(17))
+    result = eqsat.optimize(graph, form="flat", cost="kernels")
+    assert result.report.operators_after == {"AveragePool": 1, "Gelu": 1}
+    assert result.report.verification["verdict"] == "within tolerance"
 
 
 def test_chunks_under_a_small_budget_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

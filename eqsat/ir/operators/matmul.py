@@ -153,7 +153,7 @@ def _infer_matmul_integer(app: Application) -> tuple[Type, ...]:
     kind=Kind.ANCHOR,
     flops=matmul_flops,
     bit_exact=True,
-    traits=Traits(product=_COLUMNS),
+    traits=Traits(product=_COLUMNS, differences=((0, 2), (1, 3))),
 )
 def _matmul_integer(attributes: Attributes, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """``Y = (A - a_zero_point) @ (B - b_zero_point)`` in int32"""
@@ -169,7 +169,7 @@ def _infer_qlinear_matmul(app: Application) -> tuple[Type, ...]:
     infer=_infer_qlinear_matmul,
     kind=Kind.ANCHOR,
     flops=matmul_flops,
-    traits=Traits(product=replace(_COLUMNS, weights=3), quantises=True),
+    traits=Traits(product=replace(_COLUMNS, weights=3), quantises=True, differences=((0, 2), (3, 5))),
 )
 def _qlinear_matmul(attributes: Attributes, *inputs: np.ndarray) -> Any:
     """``Y = saturate(round((A - a_zero) @ (B - b_zero) * (a_scale*b_scale/y_scale)) + y_zero)``"""

@@ -150,9 +150,12 @@ def _qgemm(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequ
     return [b.op("QuantizeLinear", value, inputs[7], _input(inputs, 8))]
 
 
-define_composite("com.microsoft::MatMulIntegerToFloat", _matmul_integer_to_float, Kind.ANCHOR)
-define_composite("com.microsoft::DynamicQuantizeMatMul", _dynamic_quantize_matmul, Kind.ANCHOR)
-define_composite("com.microsoft::QGemm", _qgemm, Kind.ANCHOR, traits=Traits(quantises=True))
+for _name, _parts, _traits in (
+    ("MatMulIntegerToFloat", _matmul_integer_to_float, Traits(differences=((0, 4), (1, 5)))),
+    ("DynamicQuantizeMatMul", _dynamic_quantize_matmul, Traits(differences=((1, 3),))),
+    ("QGemm", _qgemm, Traits(quantises=True, differences=((0, 2), (3, 5)))),
+):
+    define_composite(f"com.microsoft::{_name}", _parts, Kind.ANCHOR, traits=_traits)
 
 
 # --- weights of 4 bits, two in a byte --------------------------------------------------------------------------------

@@ -116,5 +116,6 @@ for _name, _expand, _kind in (
     ("QLinearSoftmax", _softmax, Kind.REDUCTION),
     ("QLinearConv", _convolution, Kind.ANCHOR),
 ):
-    _structure = "softmax" if _name == "QLinearSoftmax" else ""
-    define_composite(f"com.microsoft::{_name}", _expand, _kind, traits=Traits(quantises=True, structure=_structure))
+    _facts: Any = {"QLinearSoftmax": {"structure": "softmax"}, "QLinearConv": {"differences": ((0, 2), (3, 5))}}
+    _traits = Traits(quantises=True, **_facts.get(_name, {}))
+    define_composite(f"com.microsoft::{_name}", _expand, _kind, traits=_traits)

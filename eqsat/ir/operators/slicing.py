@@ -13,8 +13,8 @@ from eqsat.ir.operators.movement import define_injective
 from eqsat.ir.traits import moving
 from eqsat.ir.types import Dim, TensorType, Type
 
-_FAR = 2**31 - 1
-"""A bound from here on means "to the end": exporters write INT32_MAX as often as INT64_MAX."""
+_FAR = 10**9
+"""A bound from here on means "to the end": exporters write INT64_MAX, INT32_MAX or, those of TensorFlow, this."""
 
 
 def _infer_slice(app: Application) -> tuple[Type, ...]:

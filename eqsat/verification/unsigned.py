@@ -1,0 +1,96 @@
+"""Products of bytes in unsigned integers, on processors whose kernels saturate.
+
+ONNX Runtime adds products of unsigned by signed bytes in pairs, with an instruction that cuts off each sum at 16 bits where the
+processor has no VNNI (`eqsat.backends.onnxruntime.sums_saturate`). Products of two unsigned operands it computes exactly. There a
+graph is compared as one whose signed operands are unsigned ones that are 128 greater, and so are their zero points: by definition
+the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.backends.onnxruntime import sums_saturate
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import DType, TensorType
+
+_MIDDLE = 128
+
+
+def saturates(graph: Graph) -> bool:
+    """Whether products of ``graph`` may saturate on this processor."""
+    return any(_signed(graph, node) for node in graph.nodes) and sums_saturate()
+
+
+def in_unsigned(graph: Graph) -> Graph:
+    """``graph`` with unsigned operands in products of bytes, if this processor's kernels saturate."""
+    if not saturates(graph):
+        return graph
+    writer = _Writer(graph)
+    for node in graph.nodes:
+        operands = list(node.inputs)
+        for operand, zero in _signed(graph, node):
+            operands += [""] * (zero + 1 - len(operands))
+            operands[operand], operands[zero] = writer.unsigned(operands[operand]), writer.point(operands[zero])
+        writer.nodes.append(replace(node, inputs=tuple(operands)))
+    return replace(
+        graph,
+        nodes=tuple(writer.nodes),
+        types=MappingProxyType({**graph.types, **writer.types}),
+        constants=MappingProxyType({**graph.constants, **writer.constants}),
+        devices={},
+    )
+
+
+def _signed(graph: Graph, node: Node) -> list[tuple[int, int]]:
+    """The signed operands of a product of bytes, each with its zero point: as numbers of inputs."""
+    pairs = traits_of(node.key, node.attributes).differences
+    return [(i, zero) for i, zero in pairs if i < len(node.inputs) and _is_signed(graph, node.inputs[i])]
+
+
+def _is_signed(graph: Graph, value: str) -> bool:
+    found = graph.constants[value].type if value in graph.constants else graph.types.get(value)
+    return isinstance(found, TensorType) and found.dtype is DType.INT8
+
+
+@dataclass
+class _Writer:
+    """Appends nodes. A signed value that products read exists unsigned as well (``:unsigned``)."""
+
+    graph: Graph
+    nodes: list[Node] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+
+    def unsigned(self, value: str) -> str:
+        name = f"{value}:unsigned"
+        if name in self.types or name in self.constants:
+            return name
+        if value in self.graph.constants:
+            self.constants[name] = Constant.of(_moved(self.graph.constants[value].numpy()))
+            return name
+        found = self.graph.type_of(value)
+        assert isinstance(found, TensorType)
+        one, middle = self._number(np.float32(1)), self._number(np.uint8(_MIDDLE))
+        self.types |= {f"{name}:float": replace(found, dtype=DType.FLOAT), name: replace(found, dtype=DType.UINT8)}
+        self.nodes.append(Node("DequantizeLinear", (value, one), (f"{name}:float",)))
+        self.nodes.append(Node("QuantizeLinear", (f"{name}:float", one, middle), (name,)))
+        return name
+
+    def point(self, zero: str) -> str:
+        """A zero point, 0 if there is none, for unsigned integers."""
+        return self.unsigned(zero) if zero else self._number(np.uint8(_MIDDLE))
+
+    def _number(self, value: np.generic) -> str:
+        name = f"unsigned:{value.dtype}"
+        self.constants[name] = Constant.of(value)
+        return name
+
+
+def _moved(integers: np.ndarray) -> np.ndarray:
+    return (integers.view(np.uint8) ^ np.uint8(_MIDDLE)).reshape(integers.shape)

@@ -1,0 +1,150 @@
+"""What is computed of the rows of a constant table is computed of the table, once, before the program runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.conditions import constant, dtype_in, finite, worthwhile
+from eqsat.equations import Equations, stated
+from eqsat.exactness import Exactness
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.terms import int64s
+from eqsat.rules.views.movement import SMALL
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples.linear import shape_along
+
+# --- elementwise functions of rows
+
+
+def along_row(others: Sequence[Ref], behind: int) -> bool:
+    """Whether operands lie along the last axes, ``behind`` the one that is looked up."""
+    return all(d == 1 for c in others for d in c.shape[: max(c.rank - behind, 0)])
+
+
+def in_row(c: Ref, behind: int) -> Term:
+    """An operand without the axes in front of those."""
+    return c if c.rank <= behind else apply("Reshape", c, int64s(c.static_shape[c.rank - behind :]))
+
+
+def _look_up(d: Sampler) -> Instance:
+    drawing = Drawing()
+    axis = d.integer(0, 1)
+    table = d.floats(d.extents(d.integer(axis + 1, 3)))
+    places = d.integers(d.shape(0, 2), "int64", 0, table.shape[axis] - 1)
+    rows = drawing.op("Gather", drawing.value(d.either(table, 0.9)), drawing.value(places), axis=axis)
+    behind = table.shape[axis + 1 :]
+    op = d.choose(("Add", "Sub", "Mul", "Tanh", "Clip"))
+    if op in ("Tanh", "Clip"):
+        bounds = (drawing.value(fixed(np.float32(n))) for n in (-0.5, 0.5) if op == "Clip")
+        return drawing.finish(drawing.op(op, rows, *bounds), *d.subset((rows,), 0.2))
+    result = (*table.shape[:axis], *places.shape, *behind)
+    shape = d.choose(
+        (behind, (1, *behind), (1,) * len(result) + behind, shape_along(d, result, -1), result, (2, *result))
+    )
+    operands = [rows, drawing.value(d.either(d.floats(shape), 0.9))]
+    return drawing.finish(drawing.op(op, *(operands if d.chance() else operands[::-1])))
+
+
+def _functions_of_rows(view: GroupView) -> Iterator[Match]:
+    look_ups = [(node, *inputs) for node, inputs in view.nodes("Gather") if len(inputs) == 2]
+    found = {(rows.handle, i.handle) for rows, _, i in look_ups if i is not None}
+    for rows, table, i in look_ups:
+        if table is None or i is None or not table.is_constant:
+            continue
+        for op, result, inputs in view.users(rows):
+            traits = traits_of(op, result.attributes)
+            if traits.operands and not traits.vectors and (result.handle, i.handle) not in found:
+                others = tuple(x for x in inputs if x is not None and x.handle != rows.handle)
+                axis = rows.attr("axis", 0) % table.rank
+                bound: Mapping[str, Any] = {"t": table, "i": i, "axis": axis, "behind": table.rank - 1 - axis}
+                yield Match({"rows": rows, "f": op, "inputs": inputs, "others": others, **bound}, result)
+
+
+@group_rule(
+    find=_functions_of_rows,
+    where=(
+        constant("t"),
+        *stated(
+            "others behind",
+            worthwhile("the other operands are constant: all(c.is_constant for c in others)"),
+            "and lie along the rows: along_row(others, behind)",
+            functions={"along_row": along_row},
+        ),
+        *stated("root rows", "no axis is added: root.rank == rows.rank"),
+        *stated("t", worthwhile("a small table: t.type.size <= SMALL"), functions={"SMALL": SMALL}),
+    ),
+    exactness=Exactness.EXACT,
+    source="an element of the result follows from one of the table",
+    sample=_look_up,
+)
+def compute_in_table(m: Match) -> Term:
+    """``f(Gather(t, i), c, ...) == Gather(f(t, c, ...), i)`` for a constant table and an elementwise function.
+
+    Where the result is a look-up of the same places already, it gets no other one: else there would be no end of tables where
+    functions undo each other but for rounding.
+    """
+    rows = m.rows.handle
+    arguments: Any = (x if x is None else m.t if x.handle == rows else in_row(x, m.behind) for x in m.inputs)
+    return apply("Gather", Apply(m.f, tuple(arguments), m.root.attributes), m.i, axis=m.axis)
+
+
+# --- products with one-hot rows
+
+
+def counts_up(r: Ref, number: Any) -> bool:
+    """Whether a constant lists 0, 1, ... ``number - 1`` along its last axis, and has no other."""
+    return r.shape[-1] == number and np.array_equal(r.value.reshape(-1), np.arange(number))
+
+
+def is_place(i: Ref, w: Ref) -> bool:
+    """Whether every element is provably the number of a row."""
+    return i.low >= 0 and i.high < w.static_shape[0]
+
+
+def places(i: Ref, w: Ref) -> Term:
+    """``i`` without its last axis; a number of no row becomes that of a row of zeros behind the last one, from either end."""
+    found = apply("Squeeze", i, int64s([-1]))
+    bounds = (literal(np.asarray(n, i.dtype.numpy)) for n in (-1, w.static_shape[0]))
+    return found if is_place(i, w) else apply("Clip", found, *bounds)
+
+
+def rows_of(i: Ref, w: Ref) -> Term:
+    """The rows, with one of zeros behind them if some number is that of none."""
+    zeros = literal(np.zeros((1, w.static_shape[1]), w.dtype.numpy))
+    return w if is_place(i, w) else apply("Concat", w, zeros, axis=0)
+
+
+def _one_hot(d: Sampler) -> dict[str, Any]:
+    rows = d.integer(2, 5)
+    kind = d.choose(("int32", "int64", "int64", "float32"))
+    shape = (*d.shape(0, 2), 1 if d.chance(0.9) else rows)
+    listed = np.arange(rows) if d.chance(0.8) else d.permutation(rows)
+    r = np.asarray(listed, kind).reshape(d.choose(((rows,), (1, rows), (1,) * len(shape) + (rows,))))
+    dtype, infinite = d.choose(("float32", "float32", "float16")), d.chance(0.3)
+    w = d.floats((rows, d.integer(1, 4)), dtype, infinite=infinite)
+    if d.chance(0.15):  # a table for each of several
+        shape, w = (rows, 2, 1), np.stack([w] * rows)
+    return {
+        "i": d.integers(shape, "int64", -3, rows + 2).astype(kind),
+        "r": fixed(r),
+        "w": fixed(w),
+        "c": {"to": int(DType.of(w.dtype))},
+    }
+
+
+Equations(__name__, functions={f.__name__: f for f in (counts_up, places, rows_of)})(
+    "look_up_row_instead_of_multiplying_one_hot",
+    "MatMul(Cast(Equal(i, r), **c), w) == Gather(rows_of(i, w), places(i, w), axis=0)",
+    constant("r", "w"),
+    finite("w"),
+    dtype_in("i", DType.INT32, DType.INT64),
+    "a table of rows: w.rank == 2",
+    "one number for each row of the result: i.shape[-1:] == (1,) and root.shape[:-1] == i.shape[:-1]",
+    "compared with the numbers of all rows: counts_up(r, w.shape[0])",
+    exactness=Exactness.EXACT,
+    source="all but one summand are zero",
+    sample=_one_hot,
+)
