@@ -62,7 +62,7 @@ def automatic_instance(rule: Rule, sampler: Sampler) -> Instance:
 
 
 def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator[Instance | None]:
-    """Endless random instances of the left side of ``rule``; ``None`` for a draw that its operators rejected, or of constants."""
+    """Endless random instances of the left side of ``rule``; ``None`` for a draw that its operators rejected."""
     hints = [hint for condition in rule.conditions for hint in condition.hints]
     constants = frozenset(name for condition in rule.conditions for name in condition.fact)
     stated = all(condition.hints for condition in rule.conditions)  # then values need not be guessed
@@ -76,7 +76,7 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
         except (EqsatError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
             yield None  # the operators do not accept what was drawn: another draw
         else:
-            yield instance if instance.feeds else None  # a literal gets no other spelling
+            yield instance
 
 
 def _operators(term: Term) -> set[str]:
