@@ -303,6 +303,10 @@ def _needs(data: Mapping[str, Any]) -> str:
         parts.append(f"ONNX Runtime {data['onnxruntime']} or newer for {', '.join(data['operators'])}")
     if "domains" in data:
         parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
+    if "vnni" in data:
+        parts.append(
+            f"a processor with VNNI, if x86, for exact sums of {', '.join(data['vnni'])} (--for onnxruntime-avx2 for others)"
+        )
     parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
     return "; ".join(parts)
 

@@ -1,6 +1,7 @@
 """Consumers: what reads the file that is written, and what it takes; `consumers/*.toml` say so, with sources.
 
-What a release does not say is as in the one before it. A release between two that are listed is taken for the earlier one.
+What a release does not say is as in the one before it. A release between two that are listed is taken for the earlier one. One
+that is ``like`` another has its releases, and ``lacks`` more.
 """
 
 import tomllib
@@ -102,12 +103,20 @@ def consumer_names() -> tuple[str, ...]:
 def releases_of(name: str) -> tuple[Consumer, ...]:
     """The releases of a consumer that are known, oldest first."""
     data = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
+    if "like" in data:
+        lacks = {key: frozenset(types) for key, types in data["lacks"].items()}
+        own = {"description": data["description"], "with_rules": tuple(data["with_rules"])}
+        return tuple(replace(r, name=name, lacks=_both(r.lacks, lacks), **own) for r in releases_of(data["like"]))
     shared = {key: value for key, value in data.items() if key != "releases"}
     found: list[Consumer] = []
     for release in data["releases"]:
         shared = {**shared, **release}
         found.append(_release(name, shared))
     return tuple(found)
+
+
+def _both(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+    return {key: some.get(key, frozenset()) | others.get(key, frozenset()) for key in (*some, *others)}
 
 
 def _release(name: str, data: Mapping[str, Any]) -> Consumer:
@@ -161,7 +170,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _installed(name: str) -> str:
-    if name != "onnxruntime":
+    if not name.startswith("onnxruntime"):
         return ""
     try:
         import onnxruntime

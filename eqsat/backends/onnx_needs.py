@@ -32,7 +32,7 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     """What the file of ``graph`` needs that the file of ``original`` does not: see docs/report.md. Empty for nothing new, and
     where the graph cannot be written at all."""
     try:
-        written = choose_form(in_form(graph, form))
+        written = choose_form(formed := in_form(graph, form))
     except OutputError:
         return {}
     envelope = original.envelope if isinstance(original.envelope, Envelope) else None
@@ -40,7 +40,7 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if envelope is not None and written.opset > envelope.opset:
         found["opset"], found["opset_before"] = written.opset, envelope.opset
         found["onnxruntime"] = _FIRST_RUNTIME.get(written.opset, "")
-    newer = _newer_operators(in_form(graph, form), original, written.opset)
+    newer = _newer_operators(formed, original, written.opset)
     if newer:
         found["onnxruntime"], found["operators"] = newer
     known = {node.domain for node in original.nodes} | {""}
@@ -52,6 +52,9 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     refused = sorted(key for key in new if not key.count("::") and not other.reads_operator(key))
     if refused:
         found["unread"] = {f"OpenVINO {other.version}": refused}
+    inexact = _lacked(find_consumer("onnxruntime-avx2"), formed) - _lacked(find_consumer("onnxruntime"), formed)
+    if inexact & new - {"DequantizeLinear"}:
+        found["vnni"] = sorted(inexact & new - {"DequantizeLinear"})
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from eqsat.backends.onnxruntime import sums_saturate
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import traits_of
+from eqsat.ir.operator import Kind, operator
 from eqsat.ir.types import DType, TensorType
 
 _MIDDLE = 128
@@ -49,7 +49,10 @@ def in_unsigned(graph: Graph) -> Graph:
 
 def _signed(graph: Graph, node: Node) -> list[tuple[int, int]]:
     """The signed operands of a product of bytes, each with its zero point: as numbers of inputs."""
-    pairs = traits_of(node.key, node.attributes).differences
+    definition = operator(node.key)
+    if definition is None or definition.kind is not Kind.ANCHOR:
+        return []
+    pairs = definition.traits.differences
     return [(i, zero) for i, zero in pairs if i < len(node.inputs) and _is_signed(graph, node.inputs[i])]
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from eqsat.conditions import constant, varies
-from eqsat.equations import Equations, form, named
+from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import operators_with
+from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import (
@@ -33,6 +33,7 @@ from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.pairs import shorthands
 from eqsat.rules.views.movement import moves_elements
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def recenter(value: Term) -> Apply:
@@ -125,3 +126,53 @@ def spell_out_recentring(m: Match) -> Term:
     first, second = (signed, unsigned) if m.q.dtype is DType.INT8 else (unsigned, signed)
     one = literal(1, DType.FLOAT)
     return apply("QuantizeLinear", apply("DequantizeLinear", m.q, one, first), one, second)
+
+
+# --- for kernels that are exact for unsigned operands alone
+
+
+def _takes_differences(op: Operator) -> bool:
+    return bool(op.traits.differences)
+
+
+def _signed_operands(view: GroupView) -> Iterator[Match]:
+    for op in operators_with(_takes_differences):
+        for node, inputs in view.nodes(op):
+            for operand, point in traits_of(op, node.attributes).differences:
+                given = (*inputs, *[None] * (point + 1 - len(inputs)))
+                bound = {"op": op, "inputs": given, "q": given[operand], "z": given[point]}
+                if bound["q"] is not None and (bound["q"].is_constant or op != "DequantizeLinear"):
+                    yield Match({**bound, "operand": operand, "point": point}, node)
+
+
+def _signed_product(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, inner, columns = d.extents(3)
+    kinds = d.choose((("uint8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")))
+    values = [d.integers(s, k) for s, k in zip(((rows, inner), (inner, columns)), kinds, strict=True)]
+    points = [drawing.value(fixed(d.integers((), k, 20, 60))) if d.chance(0.8) else None for k in kinds]
+    operands = [drawing.value(d.either(v)) for v in values]
+    if d.chance(0.3):
+        scale, point = drawing.value(fixed(np.float32(0.5))), points[1]
+        return drawing.finish(drawing.op("DequantizeLinear", operands[1], scale, point))
+    return drawing.finish(drawing.op("MatMulInteger", *operands, *points))
+
+
+@group_rule(
+    find=_signed_operands,
+    where=stated(
+        "q",
+        "signed bytes: q.dtype is int8",
+        functions={"int8": DType.INT8},
+    ),
+    exactness=Exactness.EXACT,
+    source="adding 128 to the integer and to its zero point",
+    sample=_signed_product,
+    domain="eqsat.unsigned",  # for consumers that ask for it: others have kernels for signed weights
+)
+def multiply_unsigned(m: Match) -> Term:
+    """``f(q: int8, z) == f(R(q), z + 128)`` where of the integers and their zero point only the difference counts."""
+    inputs = list(m.inputs)
+    inputs[m.operand] = recenter(m.q)
+    inputs[m.point] = literal(128, DType.UINT8) if m.z is None else recenter(m.z)
+    return Apply(m.op, tuple(inputs), m.root.attributes)

@@ -226,6 +226,18 @@ def test_quantisation_is_written_as_pairs_of_signed_integers(consumer: str) -> N
     assert {"QLinearMatMul"} & _operators(eqsat.optimize(_quantised(), form="flat").to_onnx())
 
 
+def test_without_vnni_both_operands_of_products_are_unsigned() -> None:
+    result = eqsat.optimize(_quantised(), consumer="onnxruntime-avx2", cost="kernels")
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    model = result.to_onnx()
+    assert "QLinearMatMul" in _operators(model)
+    assert onnx.TensorProto.INT8 not in {t.data_type for t in model.graph.initializer}
+    assert "vnni" not in result.report.needs
+    with_signed_weights = eqsat.optimize(_quantised(), form="flat").report
+    assert with_signed_weights.needs["vnni"] == ["QLinearMatMul"]
+    assert "VNNI" in str(with_signed_weights)
+
+
 def _pair(zero: np.generic) -> onnx.ModelProto:
     constants = {"s": np.array(0.05, np.float32), "z": np.array(zero)}
     return _model(
