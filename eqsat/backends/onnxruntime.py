@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ LEVELS = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
+_UNSIGNED_OPTION = "session.x64quantprecision"
 _FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
 _BFLOAT16_OPTION = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _OF_ANOTHER_PACKAGE = 2  # numpy's code; 0 where a type of its own was unpickled
@@ -61,16 +62,7 @@ class Session:
         profile: str | Path | None = None,
         precision: str = "f32",
     ) -> None:
-        import onnxruntime as ort
-
         self.label = str(model) if isinstance(model, (str, Path)) else "model in memory"
-        options = _options(level, threads, precision)
-        options.enable_cpu_mem_arena = arena
-        if not prepack:
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        if profile is not None:
-            options.enable_profiling = True
-            options.profile_file_prefix = str(profile)
         extra = tuple(dict.fromkeys(extra_outputs))
         if isinstance(model, (str, Path)):
             if not Path(model).is_file():
@@ -83,21 +75,45 @@ class Session:
             source = _with_outputs(model, extra, self.label).SerializeToString()
         else:
             source = model if isinstance(model, bytes) else str(model)
-        if folder is not None:
-            options.add_session_config_entry(_FOLDER_OPTION, str(folder))
         # The runtime reads the lent arrays whenever it runs: they have to live as long as the session.
         self._lent = [(name, np.asarray(array, order="C")) for name, array in (weights or {}).items()]
-        if self._lent:
-            values = [_ort_value(array) for _, array in self._lent]
-            options.add_external_initializers([name for name, _ in self._lent], values)
-        try:
-            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime's exceptions have no common base
-            raise self._translated(error) from None
+
+        def options(unsigned: bool) -> onnxruntime.SessionOptions:
+            found = _options(level, threads, precision)
+            found.enable_cpu_mem_arena = arena
+            found.add_session_config_entry("session.disable_prepacking", "0" if prepack else "1")
+            found.add_session_config_entry(_UNSIGNED_OPTION, "1" if unsigned else "0")
+            if profile is not None:
+                found.enable_profiling = True
+                found.profile_file_prefix = str(profile)
+            if folder is not None:
+                found.add_session_config_entry(_FOLDER_OPTION, str(folder))
+            if self._lent:
+                values = [_ort_value(array) for _, array in self._lent]
+                found.add_external_initializers([name for name, _ in self._lent], values)
+            return found
+
+        self._session = self._loaded(source, options)
         vars(self._session)["lent_weights"] = self._lent  # for users of the session alone
         self.inputs = tuple(i.name for i in self._session.get_inputs())
         self.outputs = tuple(o.name for o in self._session.get_outputs())
         self._plain = all(_is_plain(v.type) for v in (*self._session.get_inputs(), *self._session.get_outputs()))
+
+    def _loaded(
+        self, source: str | bytes, options: Callable[[bool], onnxruntime.SessionOptions]
+    ) -> onnxruntime.InferenceSession:
+        """With constant signed weights made unsigned where kernels saturate otherwise (`sums_saturate`), unless that fails, as it
+        does where operators share weights. ONNX Runtime does so from EXTENDED on, and not for QLinearMatMul."""
+        import onnxruntime as ort
+
+        for unsigned in (True, False):
+            try:
+                return ort.InferenceSession(source, options(unsigned), providers=["CPUExecutionProvider"])
+            except OptionError:
+                raise
+            except Exception as error:  # the runtime's exceptions have no common base
+                said = error
+        raise self._translated(said)
 
     @property
     def inference_session(self) -> onnxruntime.InferenceSession:
@@ -197,8 +213,6 @@ def _options(level: str, threads: int | None, precision: str) -> onnxruntime.Ses
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    # Constant signed weights are made unsigned, from EXTENDED on, where kernels saturate otherwise (`sums_saturate`).
-    options.add_session_config_entry("session.x64quantprecision", "1")
     if precision == "bf16":
         _check_bfloat16()
         options.add_session_config_entry(_BFLOAT16_OPTION, "1")

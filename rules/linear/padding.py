@@ -14,6 +14,8 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
 from eqsat.rewrite import Hint, Match, Ref
+from eqsat.rules.terms import int64s
+from eqsat.samples import Sampler, fixed
 
 
 def covers_data(attributes: Mapping[str, Any]) -> bool:
@@ -30,6 +32,47 @@ def borders(pads: Ref, axes: Ref | None, rank: int) -> list[int]:
     for i, pad in enumerate(map(int, pads.value.reshape(-1))):
         both[chosen[i % len(chosen)] + (rank if i >= len(chosen) else 0)] = pad
     return both
+
+
+def added_axes(before: Ref, view: Ref) -> tuple[int, ...] | None:
+    """The axes of extent 1 that a view adds, if it does nothing else."""
+    left, added = list(before.shape), []
+    for axis, extent in enumerate(view.shape):
+        if left and left[0] == extent:
+            left.pop(0)
+        else:
+            added.append(axis)
+    return tuple(added) if added and not left and all(view.shape[axis] == 1 for axis in added) else None
+
+
+def seen(border: Sequence[int], added: Sequence[int]) -> list[int]:
+    """A border with nothing at axes that a view adds."""
+    sides = [list(border[: len(border) // 2]), list(border[len(border) // 2 :])]
+    for side in sides:
+        for axis in added:
+            side.insert(axis, 0)
+    return [*sides[0], *sides[1]]
+
+
+def _viewed(d: Sampler) -> dict[str, Any]:
+    """Rows that are padded, and seen as an image, mostly."""
+    length, kernel = d.integer(3, 8), d.integer(1, 3)
+    x = d.floats((2, 3, length) if d.chance(0.85) else (1, 3, length))
+    pads = [0, 0, -1 if d.chance(0.1) else d.integer(0, 2), 0, 0, d.integer(0, 2)]
+    if d.chance(0.1):
+        pads[1] = 1
+    shape = [x.shape[0], x.shape[1] + pads[1], length + pads[2] + pads[5]]
+    image = d.choose(((*shape[:2], 1, shape[2]), (*shape[:2], shape[2], 1)))
+    if d.chance(0.1):
+        image = (shape[0], 1, *shape[1:])
+    across = (1, kernel) if image[2] == 1 else (kernel, 1)
+    weights = d.floats((2, image[1], *across))
+    value = {} if d.chance() else {"value": fixed(d.choose((0.0, 0.0, 1.0)), "float32")}
+    attributes = {
+        "p": {"mode": d.choose(("edge", *("constant",) * 6))},
+        "n": {"auto_pad": "SAME_UPPER"} if d.chance(0.1) else {},
+    }
+    return {"x": x, "pads": fixed(pads, "int64"), "s": fixed(image, "int64"), "w": weights, **attributes, **value}
 
 
 def spatial(border: Sequence[int]) -> tuple[int, ...]:
@@ -83,7 +126,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="definition of the operator's padding",
-    functions={f.__name__: f for f in (borders, spatial, padded, covers_data)},
+    functions={f.__name__: f for f in (borders, added_axes, seen, spatial, padded, covers_data, int64s)},
 )
 PAD = "(p := Pad(x, pads, *value, *axes, mode='constant'))"
 BORDER = "borders(pads, axes, p.rank)"
@@ -94,6 +137,16 @@ ADDED = (
 )
 
 equation("move_pad_into_conv", f"Conv({PAD}, w, *b, **n) == Conv(x, w, b, **padded(n, {BORDER}))", *ADDED, of_zeros)
+AXES = "added_axes(p, view)"
+equation(
+    "move_pad_into_conv_of_view",
+    f"""Conv(Reshape({PAD}, s, **view), w, *b, **n)
+        == Conv(Unsqueeze(x, int64s({AXES})), w, b, **padded(n, seen({BORDER}, {AXES})))""",
+    f"axes of extent 1 are added, and nothing else: {AXES} is not None",
+    *(text.replace(BORDER, f"seen({BORDER}, {AXES})") for text in ADDED),
+    of_zeros,
+    sample=_viewed,
+)
 equation(
     "move_pad_into_integer_conv",
     f"ConvInteger({PAD}, w, *zero, *wzero, **n) == ConvInteger(x, w, zero, wzero, **padded(n, {BORDER}))",

@@ -13,7 +13,7 @@ import numpy as np
 from eqsat.conditions import constant, varies
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with, traits_of
+from eqsat.ir.operator import Kind, Operator, operators_with, traits_of
 from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER
 from eqsat.ir.types import DType
 from eqsat.rewrite import (
@@ -131,18 +131,30 @@ def spell_out_recentring(m: Match) -> Term:
 # --- for kernels that are exact for unsigned operands alone
 
 
-def _takes_differences(op: Operator) -> bool:
-    return bool(op.traits.differences)
+UNSIGNED = "eqsat.unsigned"
+"""A domain that no target has: rules for consumers that ask for them by name, as others have kernels for signed weights."""
+
+equation(
+    "dequantize_constants_unsigned",
+    "D(q) == like(n, 'DequantizeLinear', R(q), s, recentred(z, int8, s))",
+    "signed bytes: q.dtype is int8",
+    constant("q", "z"),
+    domain=UNSIGNED,
+)
+
+
+def _multiplies_bytes(op: Operator) -> bool:
+    return bool(op.traits.differences) and op.kind is Kind.ANCHOR
 
 
 def _signed_operands(view: GroupView) -> Iterator[Match]:
-    for op in operators_with(_takes_differences):
+    for op in operators_with(_multiplies_bytes):
         for node, inputs in view.nodes(op):
             for operand, point in traits_of(op, node.attributes).differences:
                 given = (*inputs, *[None] * (point + 1 - len(inputs)))
-                bound = {"op": op, "inputs": given, "q": given[operand], "z": given[point]}
-                if bound["q"] is not None and (bound["q"].is_constant or op != "DequantizeLinear"):
-                    yield Match({**bound, "operand": operand, "point": point}, node)
+                if given[operand] is not None:
+                    bound = {"q": given[operand], "z": given[point], "operand": operand, "point": point}
+                    yield Match({"op": op, "inputs": given, **bound}, node)
 
 
 def _signed_product(d: Sampler) -> Instance:
@@ -152,9 +164,6 @@ def _signed_product(d: Sampler) -> Instance:
     values = [d.integers(s, k) for s, k in zip(((rows, inner), (inner, columns)), kinds, strict=True)]
     points = [drawing.value(fixed(d.integers((), k, 20, 60))) if d.chance(0.8) else None for k in kinds]
     operands = [drawing.value(d.either(v)) for v in values]
-    if d.chance(0.3):
-        scale, point = drawing.value(fixed(np.float32(0.5))), points[1]
-        return drawing.finish(drawing.op("DequantizeLinear", operands[1], scale, point))
     return drawing.finish(drawing.op("MatMulInteger", *operands, *points))
 
 
@@ -168,7 +177,7 @@ def _signed_product(d: Sampler) -> Instance:
     exactness=Exactness.EXACT,
     source="adding 128 to the integer and to its zero point",
     sample=_signed_product,
-    domain="eqsat.unsigned",  # for consumers that ask for it: others have kernels for signed weights
+    domain=UNSIGNED,
 )
 def multiply_unsigned(m: Match) -> Term:
     """``f(q: int8, z) == f(R(q), z + 128)`` where of the integers and their zero point only the difference counts."""

@@ -33,6 +33,8 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(data)
         fails(tmp_path / name, name)
+    (tmp_path / "model.ort").write_bytes(b"\x14\0\0\0ORTM" + bytes(50))
+    fails(tmp_path / "model.ort", "ONNX Runtime's own format; give the ONNX model")
     fails(7, "expected a path")
 
 

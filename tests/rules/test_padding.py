@@ -39,6 +39,15 @@ def test_border_of_zeros_joins_convolution(value: float | None, own: dict[str, A
     assert counts(optimized(graph)) == {"Conv": 1}
 
 
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_border_of_rows_joins_convolution_of_them_as_images(batch: int | str) -> None:
+    """As Keras convolves rows: padded in front, seen as images of one row."""
+    b = GraphBuilder()
+    rows = b.op("Pad", b.input("x", "float32", (batch, 4, 8)), b.constant([0, 0, 2, 0, 0, 0], "int64"))
+    image = b.op("Conv", b.op("Unsqueeze", rows, b.constant([2], "int64")), b.constant(array(3, 4, 1, 3)))
+    assert "Pad" not in counts(optimized(b.finish({"y": image}), cost="kernels"))
+
+
 @pytest.mark.parametrize(
     ("pads", "value", "mode", "own"),
     [

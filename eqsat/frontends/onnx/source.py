@@ -56,6 +56,8 @@ def _read_file(path: Path) -> Any:
         raise ModelError(f"{path}: cannot read the model: {error.strerror or error}") from None
     if not data:
         raise ModelError(f"{path}: the file is empty")
+    if data[4:8] == b"ORTM":
+        raise ModelError(f"{path}: is in ONNX Runtime's own format; give the ONNX model that it was converted from")
     try:
         if path.suffix in (".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtext", ".onnxtxt"):
             return onnx.load(path, load_external_data=False)

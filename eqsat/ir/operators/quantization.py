@@ -114,7 +114,7 @@ def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarra
     kind=Kind.ELEMENTWISE,
     flops=2,
     bit_exact=True,
-    traits=function(vectors=(1, 2), widens=True, differences=((0, 2),)),
+    traits=function(vectors=(1, 2), widens=True),
 )
 def _dequantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> Any:
     """``(x - zero_point) * scale``"""
