@@ -42,7 +42,11 @@ def check(number: int, seed: int = 0) -> Outcome:
         instance = _instance(number, seed)
         run(instance.graph, instance.feeds)
     except (EqsatError, ValueError, IndexError):
-        return 0, {}, []  # what was drawn is no graph: shapes that do not broadcast, a mirror of an empty axis, no such index
+        return (
+            0,
+            {},
+            [],
+        )  # what was drawn is no graph: shapes that do not broadcast, a mirror of an empty axis, no such index
     return _checked(f"graph {number}", instance)
 
 

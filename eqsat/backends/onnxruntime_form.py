@@ -47,7 +47,7 @@ def _only_moves(node: Node) -> bool:
     if node.opaque or node.domain or len(node.outputs) > 1:
         return False
     facts = traits_of(node.key, node.attributes)
-    return facts.moves and tuple(facts.sources) == (0,) and not (facts.or_zero or facts.widens)
+    return facts.moves and facts.sources == (0,) and not (facts.or_zero or facts.widens)
 
 
 def _type_of_integers(graph: Graph, how: Node, node: Node) -> Type:

@@ -83,6 +83,14 @@ def test_unsigned_bytes_and_several_scales_stay() -> None:
     assert in_form(graph, "flat") is graph
 
 
+def test_values_side_by_side_stay() -> None:
+    b = GraphBuilder()
+    scale = b.constant(np.float32(0.1))
+    parts = [b.op("DequantizeLinear", b.input(name, "int8", (3, 4)), scale) for name in "xy"]
+    graph = b.finish({"y": b.op("Concat", *parts, axis=0)})
+    assert in_form(graph, "flat") is graph
+
+
 def test_pairs_for_openvino_say_that_they_are_signed() -> None:
     """There the pair stays before the movement."""
     graph = moved("int8", quantised=True)
