@@ -86,7 +86,7 @@ def test_unsigned_bytes_and_several_scales_stay() -> None:
 def test_values_side_by_side_stay() -> None:
     b = GraphBuilder()
     scale = b.constant(np.float32(0.1))
-    parts = [b.op("DequantizeLinear", b.input(name, "int8", (3, 4)), scale) for name in "xy"]
+    parts = [b.op("DequantizeLinear", b.input(name, "int8", (3, 4)), scale) for name in "ab"]
     graph = b.finish({"y": b.op("Concat", *parts, axis=0)})
     assert in_form(graph, "flat") is graph
 
