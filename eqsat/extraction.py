@@ -53,20 +53,21 @@ class Saturated:
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
-        ``domains`` that ONNX Runtime has kernels for, which operators on 8-bit integers need in any case; of all those what the
-        reader takes, and none of ``expanded``, which the target would spell out again. The same answer for the
-        same question is the same function."""
+        ``domains``, or that the graph itself has, which ONNX Runtime has kernels for, as operators on 8-bit integers need in any
+        case; of all those what the reader takes, and none of ``expanded``, which the target would spell out again. The same
+        answer for the same question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
         return self._writable[key]
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
-        from eqsat.backends.onnx_form import may_hold
+        from eqsat.backends.onnx_form import may_hold, may_name
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 
         graph, reader = self.encoding.graph, self.reader or find_consumer("onnxruntime")
         holds = cache(lambda op: may_hold(graph, op))
+        used = {node.key for node in graph.nodes if node.domain and may_name(node, graph, self.form)}
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
             if key in expanded or not reader.takes(key, types):
@@ -74,7 +75,7 @@ class Saturated:
             domain, op = split_key(key)
             if not domain:
                 return holds(op) and takes_bytes(op, types)
-            return domain in self.domains and (domain != DOMAIN or has_kernel(op, types))
+            return (domain in self.domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
 
         return writable
 

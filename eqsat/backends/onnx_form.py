@@ -26,10 +26,13 @@ FORMS = {
     "flat": ("operators of ONNX only, and what the original used", frozenset[str]()),
     "functions": ("the same, a function per kernel, which the main graph calls", frozenset[str]()),
     "onnxruntime": ("fused operators of ONNX Runtime, too", frozenset({"com.microsoft"})),
-    "openvino": ("operators that OpenVINO reads, integers between pairs of quantisation", frozenset[str]()),
+    "openvino": (
+        "operators that OpenVINO reads, integers between pairs of quantisation",
+        frozenset({"com.microsoft::MatMulNBits"}),
+    ),
     "tensorrt": ("the same for TensorRT", frozenset[str]()),
 }
-"""Form of a written model -> what that is, and the domains beside the default one that it may use."""
+"""Form of a written model -> what that is, and the domains beside the default one that it may use, or single operators of one."""
 
 _FOREIGN = ("openvino", "tensorrt")
 """Forms of those who do not read operators of ONNX Runtime, whoever used them before."""
@@ -37,9 +40,7 @@ _FOREIGN = ("openvino", "tensorrt")
 
 def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
-    imports = graph.envelope.imports if isinstance(graph.envelope, Envelope) else {}
-    allowed = FORMS[form][1] | (set(imports) - {"com.microsoft"} if form in _FOREIGN else set(imports))
-    found = expanded(graph, lambda node: node.domain in allowed)
+    found = expanded(graph, lambda node: may_name(node, graph, form))
     found = for_openvino(found) if form == "openvino" else found if form in _FOREIGN else for_onnxruntime(found)
     if any(bodies_of(node.attributes) for node in found.nodes):
         found = found.with_nodes(
@@ -49,6 +50,13 @@ def in_form(graph: Graph, form: str) -> Graph:
         return found
     known = {v for node in graph.nodes for v in node.outputs}
     return replace(found, devices=spread_to_parts(found.nodes, graph.devices, known))
+
+
+def may_name(node: Node, graph: Graph, form: str) -> bool:
+    """Whether a file of that form names the operator of a node: one of a domain of its own, or of one that the source uses."""
+    imports = frozenset(graph.envelope.imports if isinstance(graph.envelope, Envelope) else ())
+    allowed = FORMS[form][1] | (imports - {"com.microsoft"} if form in _FOREIGN else imports)
+    return node.domain in allowed or node.key in allowed
 
 
 def _body_in_form(body: Subgraph, form: str) -> Subgraph:

@@ -202,6 +202,14 @@ def _quantised() -> Iterator[Kernels]:
 
 def _movement() -> Iterator[Kernels]:
     heads = ((128, 12, 64), (197, 12, 64), (3072, 12, 64), (256, 8, 8), (1024, 8, 4))
+    for parts, columns in ((2, (256, 2048, 8192)), (3, (192, 1536, 6144))):
+        yield Kernels(  # of products side by side, of one row or few
+            "Split",
+            [(rows, c) for rows in (1, 16) for c in columns],
+            lambda r, c, n=parts: [data(F, 1, r, c), value("int64", [c // n] * n)],
+            {"axis": -1},
+            outputs=parts,
+        )
     for dtype in (F, "int8", "uint8"):
         yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 1, 3]})
         yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 3, 1]})

@@ -140,6 +140,13 @@ def _product(second: int) -> Variant:
     return rule
 
 
+def _packed(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """How many bits a weight has, whether rows are rounded to 8 bits as well, and whether there is one row."""
+    rounded = " rounded" if attributes.get("accuracy_level", 0) == 4 else ""
+    one_row = " vector" if outputs and math.prod(outputs[0][:-1]) == 1 else ""
+    return f"{attributes.get('bits', 4)} bits{rounded}{one_row}"
+
+
 _VARIANTS: dict[str, Variant] = {
     "Conv": _convolution(1),
     "com.microsoft::FusedConv": _convolution(1),
@@ -154,6 +161,7 @@ _VARIANTS: dict[str, Variant] = {
     "Gemm": _product(1),
     "com.microsoft::FusedGemm": _product(1),
     "com.microsoft::QGemm": _product(3),
+    "com.microsoft::MatMulNBits": _packed,
     "Transpose": _permutation,
     "Softmax": _along(-1),
     "LogSoftmax": _along(-1),

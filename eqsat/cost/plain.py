@@ -7,7 +7,7 @@ from dataclasses import replace
 from eqsat.cost.model import Work, total_bytes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind, traits_of
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 _WITH_BIAS = frozenset(("Conv", "Gemm"))
 
@@ -17,6 +17,9 @@ _INTEGER_PRODUCTS = {
     "com.microsoft::MatMulIntegerToFloat": ((2, 3, 4, 5), 6),
 }
 """Products of integers: where scales and zero points are, and where the vector for the columns."""
+
+_PACKED = {"com.microsoft::MatMulNBits": 3}
+"""Products by weights packed in bytes: where zero points may be, and a bias behind them."""
 
 _OPTIONAL_ZEROS = {"com.microsoft::MatMulIntegerToFloat": {4: 0, 5: 1}}
 """Zero points that may be absent, and the operands whose they are."""
@@ -42,6 +45,12 @@ def plain(work: Work) -> Work:
         vector = types[2]
         if isinstance(vector, TensorType) and len(vector.shape or ()) == 1:
             types.pop()
+    elif key in _PACKED:
+        zeros = types[_PACKED[key]] if len(types) > _PACKED[key] else None
+        as_bytes = (
+            not isinstance(zeros, TensorType) or zeros.dtype is DType.UINT8
+        )  # others are dequantised on every call
+        types = types[: _PACKED[key] + (not as_bytes)]
     elif work.kind is Kind.ELEMENTWISE and len(work.results) == 1:
         return _flattened(work)
     elif key == "Split":

@@ -7,8 +7,8 @@ assumed of an operator that states nothing. ``tests/ir/test_traits.py`` evaluate
 
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -61,6 +61,11 @@ class Product:
     ``data``, ``weights``, ``bias``: which inputs these are; the bias is added to every position of a channel. ``axes``: where the
     channels lie, by the attributes, for operands that are no vectors. An operator that is such a sum and nothing more is affine
     in each of them (`Traits.affine`); others quantise the result or apply a function.
+
+    ``columns``: further inputs that hold something for each channel of the result, along that axis, and have to do with this
+    channel only; ``scales``: that of them by which weights are multiplied. ``counted``: the attribute that says how many channels
+    there are. ``packed``: the weights hold several elements in a byte along what is summed over, and kernels read all that is
+    constant when they are loaded.
     """
 
     data: int = 0
@@ -69,6 +74,10 @@ class Product:
     slides: bool = False
     scatters: bool = False
     axes: Callable[[Attributes], ProductAxes] | None = None
+    columns: Mapping[int, int] = field(default_factory=dict[int, int])
+    scales: int | None = None
+    counted: str = ""
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import traits_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples.packed import packed_products_of_one_value
 from eqsat.samples.products import plan_product
 
 
@@ -27,6 +28,8 @@ def products_of_one_value(d: Sampler, op: str) -> Instance:
     drawing, traits = Drawing(), traits_of(op)
     assert traits.product is not None
     assert traits.product.axes is not None
+    if traits.product.packed:
+        return packed_products_of_one_value(d, op)
     attributes: dict[str, Any] = {"group": 2} if traits.product.slides and d.chance(0.3) else {}
     operands = plan_product(traits, d, d.shape(2, 4), 2, attributes, [None, None])
     outer = traits.product.axes(Attributes(attributes)).outer

@@ -2,7 +2,7 @@
 
     Softmax(q @ Transpose(k) * s + m) @ v == Attention(q, k, v, m, s)       on floats              `recognition`
     Q(Softmax(Q(q @ k)) @ v) == QuantisedAttention(q, k, v, ...)            every step kept        `quantised`
-    heads in rows, keys and values that heads share                         how it lies            `layout`
+    heads in rows, or as rows, keys and values that heads share             how it lies            `layout`
     Concat(past, k)                                                         stored keys, values    `cache`
     x * cos + turned(x) * sin == RotaryEmbedding(x, cos, sin)               positions              `rotary`, `rotary_reading`
 

@@ -28,6 +28,7 @@ from eqsat.rules.linear.alignment import (
     spread,
 )
 from eqsat.rules.terms import add, int64s, mul
+from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 FLOAT = kernels("x", *sorted(FLOATS))
 
@@ -43,22 +44,39 @@ def is_linear(op: Operator) -> bool:
 
 def is_unbiased(op: Operator) -> bool:
     """Whether it is linear and has no bias of its own."""
-    return is_linear(op) and _product(op).bias is None
+    return is_linear(op) and product_of(op).bias is None
 
 
 def has_bias_by_channel(op: Operator) -> bool:
-    """Whether it is linear and its bias one number for each channel."""
-    return is_linear(op) and _product(op).bias in op.traits.vectors
+    """Whether its bias is one number for each channel, and it is affine in that, whatever it does with the data."""
+    product = op.traits.product
+    if product is None or product.axes is None or op.traits.holds is not whatever:
+        return False
+    return (
+        (product.data, product.weights) == (0, 1)
+        and product.bias in op.traits.vectors
+        and product.bias in op.traits.affine
+    )
+
+
+def scales_weights(op: Operator) -> bool:
+    """Whether its weights have scales of their own, in which it is affine, and a bias that is one number for each channel."""
+    return has_bias_by_channel(op) and product_of(op).scales in op.traits.affine
+
+
+def others(op: Operator) -> range:
+    """The inputs between the weights and the bias."""
+    return range(2, product_of(op).bias or 2)
 
 
 def slides(op: Operator) -> bool:
     """Whether it is a convolution."""
-    return is_linear(op) and _product(op).slides
+    return is_linear(op) and product_of(op).slides
 
 
 def takes_shifts(op: Operator) -> bool:
     """Whether each element of the result is a sum over all weights of its channel, borders aside."""
-    return is_linear(op) and not _product(op).scatters
+    return is_linear(op) and not product_of(op).scatters
 
 
 def is_of_matrices(op: Operator) -> bool:
@@ -73,14 +91,14 @@ def definition(key: str) -> Operator:
     return found
 
 
-def _product(op: Operator) -> Product:
+def product_of(op: Operator) -> Product:
     assert op.traits.product is not None
     return op.traits.product
 
 
 def axes_of(op: Operator) -> Callable[[Attributes], ProductAxes]:
     """Where its channels lie, by its attributes."""
-    found = _product(op).axes
+    found = product_of(op).axes
     assert found is not None
     return found
 
@@ -104,6 +122,14 @@ def scaled(w: Ref, s: Ref, axis: int, axes: ProductAxes) -> Term:
 def times(b: Ref | None, s: Ref) -> Term | None:
     """A bias times a scale of as many elements, or of one."""
     return None if b is None else mul(b, reshaped(s, (math.prod(s.static_shape),)))
+
+
+def times_columns(scales: Ref, s: Ref, w: Ref, axes: ProductAxes) -> Term:
+    """Scales of the weights, as many for each channel, times a scale for each channel, or one for all."""
+    channels, size = w.static_shape[axes.outer], math.prod(s.static_shape)
+    matrix = (channels, math.prod(scales.static_shape) // channels)
+    found = mul(reshaped(scales, matrix), reshaped(s, (size, 1)))
+    return found if scales.static_shape == matrix else reshaped_term(found, scales.static_shape)
 
 
 def outputs(w: Ref, axes: ProductAxes) -> int:
@@ -148,7 +174,8 @@ def padded(node: Ref) -> bool:
 
 
 functions: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (lies_along, scaled, times, outputs, plus, plus_all, patch, padded, bound, largest, limit)
+    f.__name__: f
+    for f in (lies_along, scaled, times, times_columns, outputs, plus, plus_all, patch, padded, bound, largest, limit)
 }
 
 # --- the equations -------------------------------------------------------------------------------------------------------
@@ -161,8 +188,9 @@ MATRIX = "the weights are no vector: w.rank >= 2"
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
-def state(op: Operator, name: str, text: str, *where: Condition | str) -> None:
-    """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias."""
+def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: Any) -> None:
+    """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias. ``facts``: what else
+    the equation states."""
     own: dict[str, Any] = {"axes": lambda node: axes_of(op)(node.attributes)}
     if is_unbiased(op):
         text, own["b"] = text.replace(", *b", ""), None
@@ -171,6 +199,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str) -> None:
         text.replace("L(", f"{spelled(op.name)}("),
         *where,
         functions=functions | own,
+        **facts,
     )
 
 
@@ -199,6 +228,27 @@ def fold_scales(key: str) -> None:
         finite_product("s", "w"),
         FOLDED,
         "it lies along what is summed over: lies_along(s, x, axes(l).data)",
+    )
+
+
+@for_each_operator(scales_weights)
+def fold_scale_into_scales(key: str) -> None:
+    """A scale behind weights that have scales of their own enters these."""
+    op = definition(key)
+    names = [f"o{i}" for i in others(op)]
+    scales = f"o{product_of(op).scales}"
+    kept = (f"times_columns({o}, s, w, axes(l))" if o == scales else o for o in names)
+    product = f"L(x, w, *{', *'.join(names)}, *b, **l)"
+    state(
+        op,
+        "fold_scale_into_scales_of",
+        f"{product} * s == L(x, w, {', '.join(kept)}, times(b, s), **l)",
+        constant("s", "b", scales),
+        FLOAT,
+        finite_product("s", "b", scales),
+        ANOTHER,
+        "it lies along what is put out: lies_along(s, l, axes(l).result)",
+        sample=packed_product_times,
     )
 
 
@@ -264,13 +314,16 @@ def move_shifts(key: str) -> None:
 def add_constants(key: str) -> None:
     """A constant along the channels enters the bias."""
     op = definition(key)
+    product = product_of(op)
+    given, kept = ("".join(f"{mark}o{i}, " for i in others(op)) for mark in ("*", ""))
     state(
         op,
         "add_constant_to_bias_of",
-        "L(x, w, *b, **l) + c == L(x, w, plus(b, c, outputs(w, axes(l))), **l)",
+        f"L(x, w, {given}*b, **l) + c == L(x, w, {kept}plus(b, c, outputs(w, axes(l))), **l)",
         constant("b", "c"),
         FLOAT,
         finite_sum("c", "b"),
         ANOTHER,
         "it lies along what is put out: lies_along(c, l, axes(l).result)",
+        sample=packed_product_plus if product.packed else None,
     )

@@ -1,6 +1,6 @@
 """Products and convolutions of one input, side by side: one launch instead of several.
 
-    L(x, A), L(x, B) == Split(L(x, Concat(A, B)))                 any linear operator          `products`
+    L(x, A), L(x, B) == Split(L(x, Concat(A, B)))                 weights for each channel     `products`
     A @ w, B @ w == Split(Concat(A, B) @ w)                       one right operand            `batches`
     Conv(x, A), Conv(x, B) == Split(Conv(x, Concat(A, Pad(B))))   smaller kernels padded       `convolutions`
     f(Split(x)[0]), f(Split(x)[1]) == Split(f(x))                 what follows all alike       `epilogues`

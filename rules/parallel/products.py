@@ -4,7 +4,7 @@
 alike moves before the Split (`eqsat.rules.parallel.epilogues`). A Gemm takes part as the product and sum that it is.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,10 +15,30 @@ from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Operator, traits_of
-from eqsat.ir.traits import Traits
-from eqsat.rewrite import PROJECTION, Apply, GroupView, Merge, Ref, Term, apply, for_each_operator, group_rule, literal
+from eqsat.ir.traits import Product, Traits
+from eqsat.ir.types import Shape
+from eqsat.rewrite import (
+    PROJECTION,
+    Apply,
+    GroupView,
+    Merge,
+    Ref,
+    Term,
+    apply,
+    for_each_operator,
+    group_rule,
+    literal,
+    present,
+)
 from eqsat.rules.linear.alignment import FLOATS
-from eqsat.rules.linear.folding import axes_of, definition, has_bias_by_channel, is_of_matrices, is_unbiased
+from eqsat.rules.linear.folding import (
+    axes_of,
+    definition,
+    has_bias_by_channel,
+    is_of_matrices,
+    is_unbiased,
+    product_of,
+)
 from eqsat.rules.terms import int64s
 from eqsat.samples.linear import products_of_one_value
 
@@ -34,6 +54,7 @@ class Branch(NamedTuple):
     node: Ref
     w: Ref
     bias: Ref | None = None
+    inputs: Sequence[Ref | None] = ()
 
 
 MERGEABLE = stated(
@@ -47,11 +68,13 @@ MERGEABLE = stated(
 
 def products(view: GroupView, op: str) -> Iterator[Branch]:
     """What a linear operator computes, of all that may be merged."""
-    for node, (x, w, *rest) in view.nodes(op):
+    bias = product_of(definition(op)).bias
+    for node, inputs in view.nodes(op):
+        x, w = inputs[:2]
         if x is not None and w is not None:
             outer = axes_of(definition(op))(node.attributes).outer
             if view.meets(MERGEABLE, x=x, node=node, w=w, outer=outer):
-                yield Branch(x, node, w, rest[0] if rest else None)
+                yield Branch(x, node, w, inputs[bias] if bias is not None and bias < len(inputs) else None, inputs)
 
 
 def parts_of(whole: Term, group: Sequence[Branch], sizes: Sequence[int], axis: int) -> Iterator[Merge]:
@@ -69,7 +92,7 @@ def joined_biases(group: Sequence[Branch], sizes: Sequence[int]) -> tuple[Term, 
     """The biases, so many elements each, in a row, an absent one as zeros; none if all are absent."""
     if all(branch.bias is None for branch in group):
         return ()
-    biases = ((b.bias, literal(np.zeros(n, b.w.dtype.numpy))) for b, n in zip(group, sizes, strict=True))
+    biases = ((b.bias, literal(np.zeros(n, b.x.dtype.numpy))) for b, n in zip(group, sizes, strict=True))
     return (apply("Concat", *(zeros if bias is None else bias for bias, zeros in biases), axis=0),)
 
 
@@ -88,37 +111,43 @@ def plain(attributes: Attributes) -> dict[str, Any]:
 
 ALIKE = stated("axes", "channels in one group: axes.groups == 1")
 NO_VECTORS = stated("x w", "of no vectors: x.rank >= 2 and w.rank >= 2")
+READ_ONCE = stated(
+    "packed inputs",
+    worthwhile("constants that kernels read once: not packed or all(c is None or c.is_constant for c in inputs)"),
+)
 
 
 def stands_beside(op: Operator) -> bool:
-    """Whether products by it stand side by side: it is linear, and a bias, if it has one, is a number for each channel."""
+    """Whether products by it stand side by side: a channel has its own weights, and a bias, if there is one, is a number for each
+    channel."""
     return is_unbiased(op) or has_bias_by_channel(op)
 
 
 @for_each_operator(stands_beside)
 def merge_products(op: str) -> None:
     """``L(x, A, a), L(x, B, b) == Split(L(x, Concat(A, B), Concat(a, b)))``"""
-    spelled = op.lower().replace("::", "_")
+    spelled, product = op.lower().replace("::", "_").replace(".", "_"), product_of(definition(op))
 
     def merge(view: GroupView) -> Iterator[Merge]:
         axes_by = axes_of(definition(op))
 
         def key(branch: Branch) -> Hashable:
             axes, w = axes_by(branch.node.attributes), branch.w
+            read = {"packed": product.packed, "inputs": branch.inputs[1:]}
             if not view.meets(ALIKE, axes=axes) or not view.meets(NO_VECTORS, x=branch.x, w=w):
                 return None
-            outer = axes.outer % w.rank
-            return w.dtype, *w.shape[:outer], None, *w.shape[outer + 1 :], Attributes(plain(branch.node.attributes))
+            if not view.meets(READ_ONCE, **read):
+                return None
+            others = tuple(_key(branch, i, product.columns) for i in _others(product, branch))
+            attributes = {k: v for k, v in plain(branch.node.attributes).items() if k != product.counted}
+            return w.dtype, _without(w, axes.outer), others, Attributes(attributes)
 
         found = Products(view, products(view, op))
         for group in found.groups(key):
             if not all(found.is_cut(b.x, b.node) for b in group):
-                first = group[0]
-                axes = axes_by(first.node.attributes)
+                axes = axes_by(group[0].node.attributes)
                 sizes = [int(b.w.shape[axes.outer]) for b in group]
-                weights = apply("Concat", *(b.w for b in group), axis=axes.outer % first.w.rank)
-                whole = Apply(op, (first.x, weights, *joined_biases(group, sizes)), first.node.attributes)
-                yield from parts_of(whole, group, sizes, axes.result % first.node.rank)
+                yield from parts_of(_wide(op, group, sizes), group, sizes, axes.result % group[0].node.rank)
 
     merge.__name__ = f"merge_{spelled}s_of_one_input"
     merge.__doc__ = f"""``({op}(x, w1), {op}(x, w2), ...) == Split({op}(x, Concat(w1, w2, ...)))`` along the channels put out.
@@ -128,9 +157,43 @@ def merge_products(op: str) -> None:
     the group.
     """
     where = [*MERGEABLE, *ALIKE, *(NO_VECTORS if is_of_matrices(definition(op)) else ())]
+    where += READ_ONCE if product.packed else ()
     group_rule(where=where, exactness=Exactness.ROUNDING, source=SOURCE, sample=partial(products_of_one_value, op=op))(
         merge
     )
+
+
+def _others(product: Product, branch: Branch) -> Iterator[int]:
+    """The inputs beside data, weights and bias."""
+    return (i for i in range(2, len(branch.inputs)) if i != product.bias and branch.inputs[i] is not None)
+
+
+def _key(branch: Branch, index: int, columns: Mapping[int, int]) -> Hashable:
+    """In what products that stand side by side agree, of one of the other inputs."""
+    value = branch.inputs[index]
+    assert value is not None
+    return (index, value.dtype, _without(value, columns[index])) if index in columns else (index, value.handle)
+
+
+def _without(value: Ref, axis: int) -> Shape:
+    """The extents of a value, one of them left open."""
+    return tuple("" if i == axis % value.rank else d for i, d in enumerate(value.shape))
+
+
+def _wide(op: str, group: Sequence[Branch], sizes: Sequence[int]) -> Apply:
+    """One application in place of a group: side by side what is of single channels, all else as it is."""
+    first, product = group[0], product_of(definition(op))
+    axes = axes_of(definition(op))(first.node.attributes)
+    operands: list[Term | None] = [*first.inputs, *[None] * ((product.bias or 0) + 1 - len(first.inputs))]
+    for index, axis in {product.weights: axes.outer, **product.columns}.items():
+        parts = [b.inputs[index] for b in group if index < len(b.inputs)]
+        of_all = [part for part in parts if part is not None]
+        if of_all:
+            operands[index] = apply("Concat", *of_all, axis=axis % of_all[0].rank)
+    if product.bias is not None:
+        operands[product.bias] = next(iter(joined_biases(group, sizes)), None)
+    counted = {product.counted: sum(sizes)} if product.counted else {}
+    return Apply(op, present(*operands), first.node.attributes.updated(**counted))
 
 
 def _resizes(traits: Traits) -> bool:

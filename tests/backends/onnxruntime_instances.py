@@ -208,17 +208,24 @@ def _rotary(d: Sampler) -> Instance:
     return [x, places, _floats(d, (rows, part)), _floats(d, (rows, part))], attributes
 
 
-def _four_bits(d: Sampler) -> Instance:
+def _few_bits(d: Sampler) -> Instance:
+    """Weights of 2, 4 or 8 bits: whole blocks or a part of one more, zero points of either kind, a bias."""
     rows, columns, count = d.extents(3)
-    block = d.choose((16, 32, 128))
-    inner = count * block
-    found = [
-        _floats(d, (2, rows, inner)),
-        d.integers((columns, count, block // 2), "uint8"),
-        d.positive((columns, count)),
-    ]
-    zeros = d.integers((columns, (count + 1) // 2), "uint8") if d.chance(0.7) else None
-    return [*found, zeros], {"K": inner, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 0}
+    bits, block, level = d.choose((2, 4, 4, 8)), d.choose((32, 64, 128)), d.choose((0, 1, 4, 4))
+    inner = count * block - d.choose((0, 0, block // 2, 5))
+    kind = d.choose(("", "bytes", "bytes", *(("floats",) if bits < 8 else ())))
+    flat = d.chance(0.2)
+    zeros = {
+        "": None,
+        "bytes": d.integers((columns, -(-count * bits // 8)), "uint8"),
+        "floats": (d.positive((columns, count)) * 2).astype(np.float32),
+    }[kind]
+    scales = d.positive((columns, count))
+    by_block = [None if a is None else fixed(a.reshape(-1) if flat else a) for a in (scales, zeros)]
+    weight = fixed(d.integers((columns, count, block * bits // 8), "uint8"))
+    bias = fixed(_floats(d, (columns,))) if d.chance() else None
+    attributes = {"K": inner, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
+    return [_floats(d, (2, rows, inner)), weight, *by_block, None, bias], attributes
 
 
 def _embedding(d: Sampler) -> Instance:
@@ -257,7 +264,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "MultiHeadAttention": _attention,
     "GroupQueryAttention": _group_attention,
     "RotaryEmbedding": _rotary,
-    "MatMulNBits": _four_bits,
+    "MatMulNBits": _few_bits,
     "EmbedLayerNormalization": _embedding,
 }
 """Fused operator -> how to draw a use of it."""

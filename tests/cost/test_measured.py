@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -245,3 +246,27 @@ def test_the_shipped_table_prices_every_fused_operator_of_the_runtime() -> None:
     model = MeasuredModel(shipped_table_path(TARGET.name))
     for found in timed.values():
         assert model.estimate(work_of_timing(found), TARGET).source in ("timed", "family")
+
+
+def _by_packed_weights(columns: int, *, rows: int = 1, inner: int = 512, level: int = 4, biased: bool = False) -> float:
+    types: list[Any] = [tensor_type("float32", (1, rows, inner)), tensor_type("uint8", (columns, inner // 32, 16))]
+    types.append(tensor_type("float32", (columns, inner // 32)))
+    types += [None, None, tensor_type("float32", (columns,))] if biased else []
+    attributes = Attributes({"K": inner, "N": columns, "bits": 4, "block_size": 32, "accuracy_level": level})
+    results = (tensor_type("float32", (1, rows, columns)),)
+    work = work_of_timing(Timing("com.microsoft::MatMulNBits", attributes, tuple(types), results, 0.0, 0.0))
+    return MeasuredModel(shipped_table_path(TARGET.name)).kernel_cost(work, TARGET)
+
+
+def test_products_that_round_their_rows_are_cheaper() -> None:
+    assert _by_packed_weights(1024, level=4) < 0.7 * _by_packed_weights(1024, level=0)
+
+
+def test_a_bias_of_packed_weights_costs_nothing() -> None:
+    assert _by_packed_weights(1024, biased=True) == _by_packed_weights(1024)
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_one_product_by_packed_weights_costs_less_than_three(rows: int) -> None:
+    apart = sum(_by_packed_weights(columns, rows=rows) for columns in (512, 128, 128))
+    assert _by_packed_weights(768, rows=rows) < apart

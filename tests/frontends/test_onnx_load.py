@@ -12,7 +12,7 @@ from onnx_models import assert_round_trip, assert_same, info, model, node, noise
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.errors import OptionError
 from eqsat.frontends.onnx.model import load_onnx
-from eqsat.ir.graph import Subgraph
+from eqsat.ir.graph import Graph, Subgraph
 from eqsat.ir.types import DType, OpaqueType, TensorType
 
 X = noise(2, 3)
@@ -311,16 +311,28 @@ def test_sequences_and_custom_domains() -> None:
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
 
 
-@pytest.mark.parametrize(("attribute", "value"), [("accuracy_level", 4), ("bits", 8)])
-def test_uses_of_an_operator_that_are_not_covered_have_types(attribute: str, value: int) -> None:
-    """Exports say nothing of what is behind weights that were quantised afterwards."""
+def _product_by_packed_weights(*order: str, **how: int) -> Graph:
     x = np.zeros((2, 5, 64), np.float32)
-    parts = {"w": np.zeros((24, 2, 16 if value == 4 else 32), np.uint8), "s": np.ones((24, 2), np.float32)}
-    how = {"K": 64, "N": 24, "block_size": 32, "bits": 4, attribute: value}
-    product = node("MatMulNBits", ["x", "w", "s"], ["t"], domain="com.microsoft", **how)
+    parts = {"w": np.zeros((24, 2, 32 * how.get("bits", 4) // 8), np.uint8), "s": np.ones((24, 2), np.float32)}
+    parts |= {name: np.zeros(64, np.int32) for name in order if name}
+    attributes = {"K": 64, "N": 24, "block_size": 32, "bits": 4, **how}
+    product = node("MatMulNBits", ["x", "w", "s", *order], ["t"], domain="com.microsoft", **attributes)
     source = model([product, node("Exp", ["t"])], {"x": x}, parts, shapes={"x": ("batch", "seq", 64)})
     source.opset_import.add(domain="com.microsoft", version=1)
-    graph = load_onnx(source)
+    return load_onnx(source)
+
+
+@pytest.mark.parametrize("how", [{"accuracy_level": 4}, {"bits": 8}, {"bits": 2}])
+def test_products_by_packed_weights_are_understood(how: dict[str, int]) -> None:
+    graph = _product_by_packed_weights(**how)
+    assert not graph.nodes[0].opaque
+    assert str(graph.type_of("y")) == "float32[batch, seq, 24]"
+
+
+@pytest.mark.parametrize(("order", "how"), [(("", "order"), {}), ((), {"weight_prepacked": 1}), ((), {"bits": 3})])
+def test_uses_of_an_operator_that_are_not_covered_have_types(order: tuple[str, ...], how: dict[str, int]) -> None:
+    """Exports say nothing of what is behind weights that were quantised afterwards."""
+    graph = _product_by_packed_weights(*order, **how)
     assert graph.nodes[0].opaque
     assert str(graph.type_of("y")) == "float32[batch, seq, 24]"
 

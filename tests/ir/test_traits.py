@@ -78,6 +78,19 @@ BY_SCHEMA: dict[str, Callable[[Rng], Instance]] = {
 }
 
 
+def _by_packed_weights(rng: Rng) -> Instance:
+    bits, count, columns = int(rng.choice([2, 4, 8])), int(rng.integers(1, 4)), int(rng.integers(2, 5))
+    shape = (columns, count, 2 * bits)
+    x = rng.normal(size=(int(rng.integers(1, 4)), 16 * count)).astype(np.float32)
+    weight, zeros = (rng.integers(0, 256, s).astype(np.uint8) for s in (shape, (columns, -(-count * bits // 8))))
+    scales, bias = (rng.normal(size=s).astype(np.float32) for s in (shape[:2], (columns,)))
+    attributes = {"K": 16 * count, "N": columns, "bits": bits, "block_size": 16}
+    return Instance(_PACKED, [x, weight, scales, pick(rng, zeros, None), None, pick(rng, bias, None)], attributes)
+
+
+_PACKED = "com.microsoft::MatMulNBits"
+
+
 def _integer_product(op: str, rng: Rng) -> Instance:
     spatial = (1, 1) if op.endswith("Conv") else ()
     shapes = ((2, 3, *spatial), (4, 3, *spatial)) if spatial else ((2, 3), (3, 4))
@@ -99,6 +112,7 @@ BY_PARTS: dict[str, Callable[[Rng], Instance]] = {
     "com.microsoft::Gelu": lambda rng: Instance("com.microsoft::Gelu", [_plain(rng)], {}),
     "com.microsoft::FastGelu": lambda rng: Instance("com.microsoft::FastGelu", [_plain(rng)], {}),
     "com.microsoft::BiasGelu": lambda rng: Instance("com.microsoft::BiasGelu", [*rng.normal(size=(2, 5))], {}),
+    _PACKED: _by_packed_weights,
     **{
         f"com.microsoft::{op}": partial(_integer_product, f"com.microsoft::{op}")
         for op in ("MatMulIntegerToFloat", "QGemm", "QLinearConv")
@@ -187,6 +201,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "Relu": {"moves": True, "permutes": True},
     "MatMul": {"operands": 2, "spatial": True},
     "Conv": {"product": Product(axes=lambda attributes: ProductAxes(1, 0, 1, 1))},
+    _PACKED: {"product": Product(axes=lambda attributes: ProductAxes(-1, 1, 0, -1), columns={2: 1}, packed=True)},
 }
 """Traits that operators do not have."""
 LIES = [(key, field) for key, wrong in WRONG.items() for field in wrong]

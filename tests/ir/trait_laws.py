@@ -90,7 +90,8 @@ def _evaluate(instance: Instance, operands: list[Any]) -> np.ndarray:
 
 @law
 def _vectors(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
-    if instance.attributes.get("training_mode", 0) or instance.attributes.get("block_size", 0):
+    in_blocks = traits.product is None and instance.attributes.get("block_size", 0)
+    if in_blocks or instance.attributes.get("training_mode", 0):
         return False
     before, shown = results(instance)[0], False
     for i in _present(instance, traits.vectors):
@@ -187,16 +188,21 @@ def _product(traits: Traits, instance: Instance, rng: np.random.Generator) -> bo
     outer, inner = weights.shape[axes.outer], weights.shape[axes.inner]
     runs = (1, axes.groups) if axes.grouped_inside else (axes.groups, 1)
     assert result.shape[axes.result] == outer * runs[0]
-    assert data.shape[axes.data] == inner * runs[1]
-    # Other weights of one channel of the result change nothing but that channel (in each group).
-    where: list[Any] = [slice(None)] * weights.ndim
-    where[axes.outer] = k = int(rng.integers(outer))
-    changed = weights.copy()
-    changed[tuple(where)] = rng.permutation(changed[tuple(where)].reshape(-1)).reshape(changed[tuple(where)].shape)
-    after = _result(instance, **{f"i{product.weights}": changed})
+    assert product.packed or data.shape[axes.data] == inner * runs[1]
+    # Other weights of one channel of the result change nothing but that channel (in each group), and so do its scales.
+    k = int(rng.integers(outer))
     kept = np.arange(result.shape[axes.result]) % outer != k
-    np.testing.assert_array_equal(np.compress(kept, after, axes.result), np.compress(kept, result, axes.result))
-    if traits.affine:
+    for index, axis in {product.weights: axes.outer, **product.columns}.items():
+        operand = instance.inputs[index]
+        if operand is None or operand.ndim < 2:
+            continue
+        where: list[Any] = [slice(None)] * operand.ndim
+        where[axis] = k
+        changed = operand.copy()
+        changed[tuple(where)] = rng.permutation(changed[tuple(where)].reshape(-1)).reshape(changed[tuple(where)].shape)
+        after = _result(instance, **{f"i{index}": changed})
+        np.testing.assert_array_equal(np.compress(kept, after, axes.result), np.compress(kept, result, axes.result))
+    if {product.data, product.weights} <= set(traits.affine):
         _inner_axis(instance, axes, data, weights)
     return True
 

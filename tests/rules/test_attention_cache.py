@@ -108,6 +108,27 @@ def test_heads_in_rows() -> None:
     assert node.attributes["kv_num_heads"] == 2
 
 
+def test_heads_of_one_query_are_not_rows_of_one_head() -> None:
+    """Exports of a single step leave the queries of a group in the place of rows, with a mask for each."""
+    batch, groups, times, stored, size = 2, 3, 4, 5, 8
+    b = GraphBuilder()
+    q = b.input("q", "float32", (batch, 1, groups * times * size))
+    new, past = (
+        [b.input(f"{name}_{n}", "float32", (batch, groups, length, size)) for n in "kv"]
+        for name, length in (("new", 1), ("past", stored))
+    )
+    k, v = (b.op("Concat", old, one, axis=2) for old, one in zip(past, new, strict=True))
+    bias = b.op("Tanh", b.input("bias", "float32", (batch, 1, 1, stored + 1)))
+    mask = b.op("Expand", bias, ints(b, batch, 1, times, stored + 1))
+    rows = b.op("Reshape", q, ints(b, batch, groups, times, size))
+    scores = b.op("Add", b.op("MatMul", rows, b.op("Transpose", k, perm=(0, 1, 3, 2))), mask)
+    y = b.op("Reshape", b.op("MatMul", b.op("Softmax", scores, axis=-1), v), ints(b, batch, 1, groups * times * size))
+    node, left = attention_in(b.finish({"y": y, "keys": k, "values": v}))
+    assert left["Attention"] == 1
+    assert "Expand" not in left
+    assert (node.attributes["q_num_heads"], node.attributes["kv_num_heads"]) == (groups * times, groups)
+
+
 @pytest.mark.parametrize("low", [-np.inf, LOWEST, -1e9])
 def test_triangle_behind_what_is_stored_is_causality(low: float) -> None:
     node, _ = attention_in(cached(plus(np.where(TRIANGLE, 0, low))))
