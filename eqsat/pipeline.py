@@ -30,7 +30,7 @@ from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.ranges import Entry, best_over_sizes
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
-from eqsat.rewrite import AnyRule, Rule
+from eqsat.rewrite import AnyRule
 
 if TYPE_CHECKING:
     import onnx
@@ -192,7 +192,7 @@ def _optimized(
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget, result.report.sizes = memory, priced
-    return result, {r.name: r.quanta for r in growth.rules if isinstance(r, Rule) and r.quanta}
+    return result, {r.name: r.quanta for r in growth.rules if r.quanta}
 
 
 def _cheapest(growth: Growth, chosen: Options, work: WorkDone, *, at_limit: bool = False) -> Extraction:

@@ -9,74 +9,34 @@ results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the 
 quantisers are spelled out.
 """
 
-from collections import Counter
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
+from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node, fresh_name
+from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import Kind, kind_of, traits_of
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import DType, TensorType
 
 
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
-    for change in (_pair, _spell_out_infinite_levels):
-        written = _Written(graph)
-        change(written)
-        graph = written.graph() if written.changed else graph
-    return graph
+    return changed(graph, _pair, _spell_out_infinite_levels)
 
 
-class _Written:
-    """A graph that is written again, node by node, with others in the place of some."""
-
-    def __init__(self, old: Graph) -> None:
-        self.old, self.producers = old, old.producers()
-        self.reads = Counter([*(v for node in old.nodes for v in node.inputs), *old.outputs])
-        self.nodes: list[Node] = []
-        self.changed = False
-        self._types, self._constants = dict(old.types), dict(old.constants)
-        self._taken = {*old.types, *old.constants, *old.inputs}
-        self._made: dict[tuple[object, ...], str] = {}
-
-    def value(self, op: str, *inputs: str | float, type: Type, attributes: Attributes = NO_ATTRIBUTES) -> str:
-        """What an operator of the default domain makes of values and of numbers; once for all that ask."""
-        key = (op, attributes, *inputs)
-        if key not in self._made:
-            names = [i if isinstance(i, str) else self._number(i, f"{inputs[0]}_{op}_operand") for i in inputs]
-            self._made[key] = name = fresh_name(f"{inputs[0]}_{op}", self._taken)
-            self._types[name] = type
-            self.nodes.append(Node(op, tuple(names), (name,), attributes))
-        return self._made[key]
-
-    def _number(self, value: float, stem: str) -> str:
-        name = fresh_name(stem, self._taken)
-        self._constants[name] = Constant.of(np.float32(value))
-        return name
-
-    def put(self, node: Node, like: Node, *inputs: str) -> None:
-        """In the place of ``node`` an operator like another one, of other inputs."""
-        self.nodes.append(replace(like, inputs=inputs, outputs=node.outputs, name=node.name))
-        self.changed = True
-
-    def graph(self) -> Graph:
-        types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)
-        return replace(self.old, nodes=tuple(self.nodes), types=types, constants=constants).pruned()
-
-
-def _pair(written: _Written) -> None:
+def _pair(written: Written) -> None:
     """Quantisers of one scale come before what only moves elements, and what dequantises their integers directly behind them.
 
     Floats that others read as well stay where they are, unless moving them is a view: else they would be moved twice.
     """
     graph = written.old
     for node in graph.nodes:
-        integers, behind = _origin(written, node.inputs[0]) if _scales(graph, node, "DequantizeLinear") else ("", [])
+        integers, behind = (
+            _origin(written, node.inputs[0]) if has_one_scale(graph, node, "DequantizeLinear") else ("", [])
+        )
         quantiser = written.producers.get(integers)
-        if quantiser is None or not _scales(graph, quantiser, "QuantizeLinear"):
+        if quantiser is None or not has_one_scale(graph, quantiser, "QuantizeLinear"):
             written.nodes.append(node)
             continue
         floats, before = _origin(written, quantiser.inputs[0], views=True)
@@ -88,14 +48,14 @@ def _pair(written: _Written) -> None:
         for step in (quantiser, node, *moves):
             quantises = step in (quantiser, node)
             at = shape if quantises else graph.type_of(step.outputs[0])
-            dtype = _dtype(graph, step.outputs[0] if quantises else node.outputs[0])
+            dtype = dtype_of(graph, step.outputs[0] if quantises else node.outputs[0])
             type = replace(at, dtype=dtype) if isinstance(at, TensorType) else at
             attributes = step.attributes.updated(axis=None) if quantises else step.attributes
             value = written.value(step.op, value, *step.inputs[1:], type=type, attributes=attributes)
         written.put(node, last, value, *last.inputs[1:])
 
 
-def _origin(written: _Written, value: str, views: bool = False) -> tuple[str, list[Node]]:
+def _origin(written: Written, value: str, views: bool = False) -> tuple[str, list[Node]]:
     """What a value is moved from, and the nodes that move it, last first. ``views``: those that others read, too, if they are
     views only."""
     found: list[Node] = []
@@ -108,14 +68,7 @@ def _origin(written: _Written, value: str, views: bool = False) -> tuple[str, li
     return value, found
 
 
-def _scales(graph: Graph, node: Node, op: str) -> bool:
-    """Whether a node is one of an operator with a single scale."""
-    types = [graph.type_of(v) for v in node.inputs[1:]]
-    single = all(isinstance(t, TensorType) and t.shape in ((), (1,)) for t in types)
-    return node.key == op and single and not node.attributes.get("block_size", 0)
-
-
-def _spell_out_infinite_levels(written: _Written) -> None:
+def _spell_out_infinite_levels(written: Written) -> None:
     """The arithmetic of quantisers comes in their place where the lowest or highest level is infinite.
 
     Where only their integers are read that is floats throughout: a Cast, or a Clip, would end a kernel of attention.
@@ -133,7 +86,7 @@ def _spell_out_infinite_levels(written: _Written) -> None:
             above = written.value("Max", steps, lowest - zero, type=type)
             whole[node.outputs[0]] = value = written.value("Min", above, highest - zero, type=type)
             sums = written.value("Add", value, zero, type=type)
-            to = Attributes({"to": int(_dtype(graph, node.outputs[0]))})
+            to = Attributes({"to": int(dtype_of(graph, node.outputs[0]))})
             written.put(node, Node("Cast", (), (), to), sums)
         elif node in in_pair:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
@@ -143,22 +96,17 @@ def _spell_out_infinite_levels(written: _Written) -> None:
 
 def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:
     """Zero point, lowest and highest byte of a quantiser with one scale for all, if a level is infinite; else ``None``."""
-    if node.key != "QuantizeLinear" or _dtype(graph, node.inputs[0]) is not DType.FLOAT:
+    if node.key != "QuantizeLinear" or dtype_of(graph, node.inputs[0]) is not DType.FLOAT:
         return None
     operands = [graph.constants.get(v) for v in node.inputs[1:]]
-    if any(c is None or c.size != 1 for c in operands) or _dtype(graph, node.outputs[0]) not in (
+    if any(c is None or c.size != 1 for c in operands) or dtype_of(graph, node.outputs[0]) not in (
         DType.INT8,
         DType.UINT8,
     ):
         return None
     scale, zero = (float(c.numpy().reshape(())) for c in (*operands, Constant.of(np.float32(0)))[:2] if c is not None)
-    limits = np.iinfo(_dtype(graph, node.outputs[0]).numpy)
+    limits = np.iinfo(dtype_of(graph, node.outputs[0]).numpy)
     lowest, highest = float(limits.min), float(limits.max)
     with np.errstate(over="ignore"):
         levels = np.float32(scale) * np.array((lowest - zero, highest - zero), np.float32)
     return None if np.isfinite(levels).all() else (zero, lowest, highest)
-
-
-def _dtype(graph: Graph, value: str) -> DType:
-    found = graph.type_of(value)
-    return found.dtype if isinstance(found, TensorType) else DType.UNDEFINED

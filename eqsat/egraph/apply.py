@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
 
+import numpy as np
+
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import premises_of
 from eqsat.errors import RuleError
-from eqsat.ir.types import TensorType, may_differ
+from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
 
 
@@ -44,6 +46,8 @@ class RuleApplier:
         if key in seen:
             return False
         seen.add(key)
+        if _is_saturated(egraph.value_of(root)):
+            return False
         bindings: dict[str, Ref | None] = dict.fromkeys(query.absent)
         for (name, _), handle in zip(query.bindings, bound, strict=True):
             bindings[name] = Ref(handle, egraph)
@@ -157,3 +161,12 @@ class RuleApplier:
     def _count(self, name: str, reason: Unmet) -> None:
         key = (name, str(reason))
         self.reasons[key] = self.reasons.get(key, 0) + 1
+
+
+def _is_saturated(value: np.ndarray | None) -> bool:
+    """Whether a literal holds nothing but floats at which overflow and underflow end. It costs nothing, and has ever more
+    spellings: ``Exp(100) * Exp(60)``, ``Exp(160) * Exp(60)``, ..."""
+    if value is None or not DType.of(value.dtype).is_float:
+        return False
+    wide = value.astype(np.float64)
+    return not np.any(np.isfinite(wide) & (wide != 0))

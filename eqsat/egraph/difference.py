@@ -22,13 +22,12 @@ def difference(
     magnitude: np.ndarray | None = None,
     quanta: int = 0,
     inside: np.ndarray | None = None,
-    quantum: float = 0.0,
+    quantum: float | np.ndarray = 0.0,
 ) -> str | None:
     """Why ``found`` is not ``expected`` within an exactness class, or ``None`` if it is.
 
     ``magnitude``: size of the terms each float was computed from, the yardstick of class ROUNDING. ``inside``: the elements to
-    compare; all by default. ``quantum``: by how much class LSB may move single
-    floats.
+    compare; all by default. ``quantum``: by how much class LSB may move single floats, all alike or each.
     """
     if expected.dtype != found.dtype:
         return f"dtype {found.dtype}, expected {expected.dtype}"
@@ -47,7 +46,7 @@ def difference(
         wrong &= beyond | (not _are_ties(expected, wrong))
     elif expected.dtype.kind not in "iub" and exactness >= Exactness.ROUNDING:
         wrong &= ~_within_rounding(expected, found, magnitude)
-        if quantum and wrong.any():
+        if np.any(quantum) and wrong.any():
             with np.errstate(all="ignore"):
                 moved = np.abs(expected.astype(np.float64) - found.astype(np.float64))
             wrong &= ~(moved <= 1.001 * quantum) | (not _are_ties(expected, wrong))

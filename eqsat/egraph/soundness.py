@@ -10,7 +10,7 @@ compared: see `eqsat.egraph.undefined`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_INEXACT
-from eqsat.egraph.magnitude import Operand, magnitude_of
+from eqsat.egraph.magnitude import Operand, magnitude_of, moved_with
 from eqsat.egraph.overflow import Marked, overflowed
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.undefined import undefined
@@ -31,7 +31,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.types import TensorType, compatible, type_of_array
-from eqsat.rewrite import PROJECTION, AnyRule, Rule, registered_rules
+from eqsat.rewrite import PROJECTION, AnyRule, registered_rules
 
 _LEVELS = 4
 """Operators above each other, mostly, that a rule matches, and in which its rounding errors arise."""
@@ -79,12 +79,13 @@ class _Checker:
         self._egraph = egraph
         self._feeds = feeds
         self._exactness = {rule.name: rule.exactness for rule in rules} | {FOLD_INEXACT: Exactness.ROUNDING}
-        self._quanta = {rule.name: rule.quanta for rule in rules if isinstance(rule, Rule)}
+        self._quanta = {rule.name: rule.quanta for rule in rules}
         self._values: dict[int, Value] = {}
         self._source: dict[int, int] = {}
         self._failures: dict[int, str] = {}
         self._implemented: set[str] = set()
         self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
+        self._steps: dict[tuple[int, int], np.ndarray | None] = {}
         self._overflows: dict[tuple[int, int], np.ndarray | None] = {}
         self._open: dict[tuple[int, int], np.ndarray | None] = {}
         self._merged_by: dict[int, set[str]] = {}
@@ -208,19 +209,23 @@ class _Checker:
             handle, _MOST_LEVELS, value
         )
         inside = ~overflow if inside is None else inside & ~overflow
-        quantum = self._quantum(cls) * quanta if exactness >= Exactness.LSB else 0.0
+        step = self._step(cls, _LEVELS) if exactness >= Exactness.LSB else None
+        quantum = 0.0 if step is None else step * quanta
         return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside, quantum)
 
-    def _quantum(self, cls: int) -> float:
-        """By how much floats of a class move with the integers that they are dequantised from, 0 if they are not."""
-        found = 0.0
-        for handle in self._egraph.members(cls):
-            node = self._egraph.nodes[handle]
-            if node.op == "DequantizeLinear" and not node.domain:
-                scale = self._values.get(self._egraph.canonical_children(handle)[1])
-                if isinstance(scale, np.ndarray) and scale.size == 1:
-                    found = max(found, float(scale.astype(np.float64).reshape(())))
-        return found
+    def _step(self, cls: int, levels: int) -> np.ndarray | None:
+        """By how much floats of a class move with integers some levels down, each by a quantum; ``None`` if there are none."""
+        key = (cls, levels)
+        if key not in self._steps:
+            found = self._steps[key] = None
+            for handle, output in (m for h in self._egraph.members(cls) for m in self._makers(h)):
+                node, children = self._egraph.nodes[handle], self._egraph.canonical_children(handle)
+                operands = [v if isinstance(v, np.ndarray) else None for v in map(self._values.get, children)]
+                steps = [self._step(c, levels - 1) if levels and c in self._values else None for c in children]
+                step = moved_with(node.key, node.attributes, operands, steps, output)
+                found = step if found is None else found if step is None else np.fmax(found, step)
+            self._steps[key] = found
+        return self._steps[key]
 
     def _magnitude(self, cls: int, levels: int) -> np.ndarray:
         """How large the terms were from which the floats of a class were computed, over some levels of operators.
@@ -233,17 +238,11 @@ class _Checker:
             value = self._values[cls]
             found = np.abs(value.astype(np.float64))
             self._magnitudes[key] = found
-            for handle in self._computing(cls) if levels else ():
-                found = np.fmax(found, magnitude_of(*self._operands(handle, levels - 1), value))
+            for handle in self._egraph.members(cls) if levels else ():
+                for maker, output in self._makers(handle):
+                    found = np.fmax(found, magnitude_of(*self._operands(maker, levels - 1), value, output))
             self._magnitudes[key] = found
         return found
-
-    def _computing(self, cls: int) -> Iterator[int]:
-        """E-nodes of a class; instead of the result of one with several that one."""
-        egraph = self._egraph
-        for handle in egraph.members(cls):
-            projects = egraph.nodes[handle].op == PROJECTION
-            yield from egraph.members(egraph.nodes[handle].children[0]) if projects else (handle,)
 
     def _overflow(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray:
         """Which elements of ``value``, that an e-node computes, overflowed on the way, over some levels of operators."""
@@ -283,10 +282,18 @@ class _Checker:
             self._open[key] = found
         return self._open[key]
 
+    def _makers(self, handle: int) -> list[tuple[int, int]]:
+        """The e-node that computes a value and which output it is; of a projection, the operators of several outputs."""
+        node = self._egraph.nodes[handle]
+        if node.op != PROJECTION:
+            return [(handle, 0)]
+        whole = self._egraph.canonical_children(handle)[0]
+        return [(member, node.attribute_number) for member in self._egraph.members(whole)]
+
     def _operands(self, handle: int, levels: int) -> tuple[str, Attributes, list[Operand | None]]:
         node = self._egraph.nodes[handle]
         operands: list[Operand | None] = []
-        if node.op != PROJECTION and node.op not in (INPUT, CONSTANT):
+        if node.op not in (INPUT, CONSTANT):
             for child in self._egraph.canonical_children(handle):
                 array = None if child == ABSENT_INPUT else self._values.get(child)
                 if not isinstance(array, np.ndarray):

@@ -1,7 +1,7 @@
 """Where a float became an integer that ONNX leaves open: behind such an element no two programs have to agree.
 
-Quantising NaN, or casting NaN and what is beyond the range of the integers, gives what the implementation likes: ONNX Runtime's
-QuantizeLinear makes the least integer of NaN, its Cast zero, numpy what the processor does.
+Quantising NaN (``inf / inf``, too), or casting NaN and what is beyond the range of the integers, gives what the implementation
+likes: ONNX Runtime's QuantizeLinear makes the least integer of NaN, its Cast zero, numpy what the processor does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from eqsat.egraph.overflow import Marked
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operators.quantization import in_steps
 
 _CONVERSIONS = ("QuantizeLinear", "com.microsoft::QuantizeLinear", "Cast")
 
@@ -24,7 +25,7 @@ def undefined(
     """Which elements of ``result`` ONNX leaves open, or were computed from elements that it does; ``None`` if none."""
     found = np.zeros(result.shape, np.bool_)
     if op in _CONVERSIONS and result.dtype.kind in "iu" and operands[0] is not None:
-        found |= _unconvertible(op, [None if o is None else o[0] for o in operands], result)
+        found |= _unconvertible(op, attributes, [None if o is None else o[0] for o in operands], result)
     if any(o is not None and o[1] is not None for o in operands):
         for end in (0, -1):  # what changes with the marked elements has a part in them
             moved = [None if o is None else _moved(*o, end) for o in operands]
@@ -37,7 +38,9 @@ def undefined(
     return found if found.any() else None
 
 
-def _unconvertible(op: str, operands: Sequence[np.ndarray | None], result: np.ndarray) -> np.ndarray:
+def _unconvertible(
+    op: str, attributes: Attributes, operands: Sequence[np.ndarray | None], result: np.ndarray
+) -> np.ndarray:
     x = operands[0]
     assert x is not None
     if x.dtype.kind not in "fV":
@@ -48,8 +51,8 @@ def _unconvertible(op: str, operands: Sequence[np.ndarray | None], result: np.nd
         inside = (np.trunc(wide) >= float(limits.min)) & (np.trunc(wide) <= float(limits.max))
         return np.broadcast_to(~inside, result.shape)
     scale = operands[1]
-    lost = scale is not None and np.isnan(scale.astype(np.float64)).any()
-    return np.broadcast_to(np.isnan(wide) | lost, result.shape)
+    with np.errstate(all="ignore"):
+        return np.isnan(wide if scale is None else in_steps(attributes, x, scale))
 
 
 def _moved(array: np.ndarray, marked: np.ndarray | None, end: int) -> np.ndarray:

@@ -124,6 +124,11 @@ class GroupRule:
     structure: str = ""
     raises: bool = False
 
+    @property
+    def quanta(self) -> int:
+        """For class LSB, how many quanta an integer result may move."""
+        return int(self.exactness is Exactness.LSB)
+
     def merges(
         self,
         view: GroupView,

@@ -8,7 +8,7 @@ from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref
-from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit
+from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit, not_all
 
 
 def bound(a: Ref, b: Ref) -> float:
@@ -43,6 +43,7 @@ equation(
     FLOAT,
     MATRICES,
     worthwhile("the product is another value: root.handle != p.handle"),
+    worthwhile(not_all("a", 0)),  # else all products of ``x @ 0`` are one value, which scales by anything
     worthwhile("a @ b is no larger than both: a.static_shape[0] * b.static_shape[1] <= a.type.size + b.type.size"),
     "a @ b finite: bound(a, b) < limit(a)",
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, worthwhile
+from eqsat.conditions import another_value, constant, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, traits_of
@@ -105,6 +105,7 @@ _windows = ("no window mixes scales: within_scales(s, z, n)", "no blocks: unbloc
 _covered = "every window covers data: covers(a)"
 _finite_range = "no integer dequantises to infinity: s.high * 256 < largest_float(s.dtype)"
 _one_type = "one integer type: p.dtype is q.dtype"
+_of_either = another_value("n"), another_value("n2")
 
 # --- each element is one of several
 
@@ -143,7 +144,8 @@ def _before(op: str) -> None:
 @for_each_operator(takes_extremes)
 def _of_two(op: str) -> None:
     text = f"{op}(D(q), DequantizeLinear(p, s, *z, **n2)) == D({op}(q, p))"
-    equation(f"move_dequantize_behind_{op.lower()}", text, positive_scale, one_scale, bytes_before, _one_type)
+    where = (positive_scale, one_scale, bytes_before, _one_type, *_of_either)
+    equation(f"move_dequantize_behind_{op.lower()}", text, *where)
     text = f"Q({op}(x, y)) == {op}(Q(x), Q(y))"
     equation(f"move_{op.lower()}_behind_quantize", text, positive_scale, one_scale, bytes_behind)
 
@@ -154,6 +156,7 @@ equation(
     one_scale,
     kernels_before,
     _one_type,
+    *_of_either,
     source="each element is one of two",
 )
 equation(

@@ -20,7 +20,7 @@ from eqsat.errors import RuleError
 from eqsat.ir.graph import Graph
 from eqsat.pipeline import optimize
 from eqsat.rewrite import Rule, apply, find_rule, literal, registered_rules, variables
-from eqsat.rules.terms import add
+from eqsat.rules.terms import add, mul
 
 x, y = variables("x y")
 GROW = make_rule(apply("Relu", x), lambda m: apply("Relu", apply("Identity", m.x)), "grow")
@@ -200,6 +200,19 @@ def test_small_constants_fold_and_large_ones_wait() -> None:
 
 
 # --- determinism ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("numbers", [(100, 60), (-100, -60)])
+def test_what_overflows_or_vanishes_gets_no_more_spellings(numbers: tuple[int, int]) -> None:
+    """``Exp(100) * Exp(60)`` is infinite, and so is the exponential of each sum with one more 60."""
+    exp = make_rule(mul(apply("Exp", x), apply("Exp", y)), lambda m: apply("Exp", add(m.x, m.y)), "exp")
+
+    def build(b: Any, x: str) -> str:
+        large, other = (b.op("Exp", b.constant(np.float32(number))) for number in numbers)
+        return b.op("Add", b.op("Mul", large, other), b.op("Mul", b.op("Exp", x), other))
+
+    result = saturate(encode(graph(build, x=(3,))).egraph, [exp], Limits(iterations=20))
+    assert (result.stop_reason, result.matches["exp"]) == (StopReason.SATURATED, 2)
 
 
 def _block(b: Any, x: str, w: str) -> Any:

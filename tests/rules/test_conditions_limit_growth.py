@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import eqsat.rules  # noqa: F401  # registers the shipped rules
 from benchmarks.explained_conditions import GROWTH
 from benchmarks.neutral import grows
 from eqsat.egraph.encode import encode
-from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.rewrite import Rule, registered_rules
@@ -43,3 +45,58 @@ def test_numbers_leave_products_where_others_may_absorb_them(kind: str, moves: b
     encoding = encode(_product(kind))
     saturate(encoding.egraph, list(registered_rules()), Limits(time_s=10.0, nodes=1_500))
     assert any(node.rule == "move_number_out_of_product" for node in encoding.egraph.nodes) == moves
+
+
+def _ends(graph: Graph) -> Counter[str]:
+    """How often rules changed something until nothing was left to say."""
+    result = saturate(encode(graph).egraph, registered_rules(), Limits(time_s=60.0, nodes=5_000))
+    assert result.stop_reason is StopReason.SATURATED
+    return Counter(result.matches)
+
+
+@pytest.mark.parametrize(("op", "scale"), [("Min", 3e36), ("Max", 3e36), ("Min", 0.5)])
+def test_extremes_of_what_overflows_end(op: str, scale: float) -> None:
+    """``y == Min(D(c), y)`` where ``D(c)`` is infinite, and ``c`` bounds the integers all the same."""
+    b = GraphBuilder()
+    parameters = b.constant(np.float32(scale)), b.constant(np.uint8(0 if op == "Min" else 255))
+    bound = b.constant(np.array([127, 126, 124], np.uint8))
+    values = [b.op("DequantizeLinear", v, *parameters) for v in (bound, b.input("x", "uint8", (4, 3)))]
+    matches = _ends(b.finish({"y": b.op(op, *values)}))
+    assert bool(matches[f"move_dequantize_behind_{op.lower()}"]) is (scale < 1)
+
+
+@pytest.mark.parametrize("kind", ["Pad", "Where", "Concat", "TopK", "ReduceMax"])
+def test_extremes_of_one_value_end(kind: str) -> None:
+    """``v == Max(v, v)`` is dequantised from signed and from unsigned bytes, and these from several that are not known to be
+    equal."""
+    b = GraphBuilder()
+    parameters = b.constant(np.float32(0.05)), b.constant(np.int8(3))
+    x, y = (b.op("DequantizeLinear", b.input(n, "int8", (3, 4)), *parameters) for n in "xy")
+    made = {
+        "Pad": lambda: b.op("Pad", x, b.constant([0, 1, 0, 1], "int64")),
+        "Where": lambda: b.op("Where", b.input("first", "bool", (4,)), x, y),
+        "Concat": lambda: b.op("Concat", x, y, axis=1),
+        "TopK": lambda: b.op("TopK", x, b.constant([2], "int64"), outputs=2)[0],
+        "ReduceMax": lambda: b.op("ReduceMax", x, b.constant([0], "int64")),
+    }
+    v = made[kind]()
+    assert _ends(b.finish({"v": v, "max": b.op("Max", v, v), "one": b.op("Where", b.input("c", "bool", ()), v, v)}))
+
+
+def test_products_of_zeros_end() -> None:
+    """``(x @ 0) @ w`` is ``x @ 0`` for any ``w``, and for its multiples."""
+    b = GraphBuilder()
+    draw = np.random.default_rng(5)
+
+    def constant(*shape: int) -> str:
+        return b.constant(draw.normal(size=shape).astype(np.float32))
+
+    x = b.op("MatMul", b.input("x", "float32", (5, 1)), b.constant(np.zeros((1, 1), np.float32)))
+    x = b.op("Add", b.op("MatMul", b.op("Add", x, constant(1)), constant(1, 3)), constant(3))
+    x = b.op("Mul", x, b.constant(np.array([1, 1, 8], np.float32)))
+    outputs = {}
+    for name, columns in (("a", 4), ("b", 2), ("c", 4)):
+        outputs[name] = b.op(
+            "Mul", b.op("Add", b.op("MatMul", x, constant(3, columns)), constant(columns)), constant(1)
+        )
+    assert _ends(b.finish(outputs))

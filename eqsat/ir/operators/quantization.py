@@ -88,10 +88,15 @@ def _quantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> A
     integer = _target(attributes, zero)
     if integer not in _BOUNDS:
         return evaluate_by_reference("QuantizeLinear", attributes, (x, scale, zero))
-    precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
-    quotient = np.asarray(x.astype(precision, copy=False) / _spread(scale, attributes, x.shape).astype(precision))
+    steps = in_steps(attributes, x, scale)
     point = 0 if zero is None else _spread(zero, attributes, x.shape)
-    return _saturate(np.rint(quotient, out=quotient), point, integer)
+    return _saturate(np.rint(steps, out=steps), point, integer)
+
+
+def in_steps(attributes: Attributes, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """``x / scale``, which QuantizeLinear rounds. Where it is NaN, ONNX does not say which integer that makes."""
+    precision = DType(attributes.get("precision", 0) or DType.of(scale.dtype)).numpy
+    return np.asarray(x.astype(precision, copy=False) / _spread(scale, attributes, x.shape).astype(precision))
 
 
 def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarray:

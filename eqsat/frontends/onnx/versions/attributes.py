@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
 from eqsat.ir.graph import Node
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import DType, TensorType
 
 ONES = object()
 """Stands for a list of ones of any length."""
@@ -112,6 +114,18 @@ def _quantisation_axis(node: Node, values: Values) -> Node | None:
     return replace(node, attributes=node.attributes.updated(axis=None))
 
 
+def _stated_zero(node: Node, values: Values) -> Node:
+    """Below opset 21 ONNX Runtime takes signed bytes for unsigned ones unless a zero point says what they are: see
+    `eqsat.backends.onnxruntime_form`."""
+    integers, scale = map(values.type_of, node.inputs[:2])
+    if any(node.inputs[2:]) or not isinstance(integers, TensorType) or integers.dtype is not DType.INT8:
+        return node
+    if not isinstance(scale, TensorType) or scale.shape not in ((), (1,)):
+        return node
+    zero = values.add_constant(np.zeros((1,) * len(scale.shape), np.int8), f"{node.inputs[1]}_zero")
+    return replace(node, inputs=(*node.inputs[:2], zero))
+
+
 def _same_shapes(node: Node, values: Values) -> Node | None:
     """Before version 8 the variadic operators do not broadcast."""
     shapes = {t.shape if isinstance(t, TensorType) else None for t in map(values.type_of, node.inputs)}
@@ -141,6 +155,7 @@ for _op in ("Max", "Mean", "Min", "Sum"):
     add_step(_op, 8, unchanged, _same_shapes, additive=True)
 for _op in ("ScatterElements", "ScatterND"):
     add_step(_op, 18, unchanged, _not_extremal_reduction, additive=True)
+add_step("DequantizeLinear", 21, unchanged, _stated_zero, additive=True)
 add_step("MaxPool", 8, unchanged, _no_output(1), additive=True)
 add_step("Gemm", 11, unchanged, _needs_input(2), additive=True)
 add_step("Attention", 24, unchanged, _no_input(6), additive=True)

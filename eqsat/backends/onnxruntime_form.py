@@ -1,0 +1,64 @@
+"""A graph as the optimiser of ONNX Runtime leaves it right.
+
+Behind a DequantizeLinear of one scale its level BASIC goes on through what moves elements (QDQPropagation), and puts a
+QuantizeLinear and a DequantizeLinear of the same parameters behind each: a pair that changes nothing if the integers are unsigned
+bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of signed ones (below opset 21) and of integers of 32
+bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits nowhere. So the
+integers are moved, and dequantised behind.
+"""
+
+from dataclasses import replace
+
+from eqsat.backends.onnxruntime_kernels import may_run
+from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import DType, TensorType, Type
+
+_SAFE = DType.UINT8
+_LEAST_BITS = 8
+
+
+def for_onnxruntime(graph: Graph) -> Graph:
+    """``graph``, computing the same, with integers moved before they are dequantised where moving floats would not stay right."""
+    return changed(graph, _move_integers)
+
+
+def _move_integers(written: Written) -> None:
+    graph = written.old
+    dequantised: dict[str, tuple[str, Node]] = {}  # from a value to its integers and how they are dequantised
+    for node in graph.nodes:
+        integers, how = dequantised.get(node.inputs[0] if node.inputs else "", ("", node))
+        type = _type_of_integers(graph, how, node)
+        operands = [type, *(graph.type_of(v) if v else None for v in node.inputs[1:])]
+        if how is node or not _only_moves(node) or not may_run(node.key, operands):
+            written.nodes.append(node)
+            if _is_at_risk(graph, node):
+                alone = replace(node, attributes=node.attributes.updated(axis=None))
+                dequantised[node.outputs[0]] = node.inputs[0], alone
+            continue
+        moved = written.value(node.op, integers, *node.inputs[1:], type=type, attributes=node.attributes)
+        written.put(node, how, moved, *how.inputs[1:])
+        dequantised[node.outputs[0]] = moved, how
+
+
+def _only_moves(node: Node) -> bool:
+    """Whether each element of the one result is one of the first input, and there are no more of them."""
+    if node.opaque or node.domain or len(node.outputs) > 1:
+        return False
+    facts = traits_of(node.key, node.attributes)
+    return facts.moves and facts.sources == (0,) and not (facts.or_zero or facts.widens)
+
+
+def _type_of_integers(graph: Graph, how: Node, node: Node) -> Type:
+    """The type of what ``node`` moves, before ``how`` dequantises it."""
+    floats = graph.type_of(node.outputs[0])
+    return TensorType(dtype_of(graph, how.inputs[0]), floats.shape) if isinstance(floats, TensorType) else floats
+
+
+def _is_at_risk(graph: Graph, node: Node) -> bool:
+    """Whether a node dequantises integers other than unsigned bytes by a constant scale."""
+    if not has_one_scale(graph, node, "DequantizeLinear") or node.inputs[1] not in graph.constants:
+        return False
+    dtype = dtype_of(graph, node.inputs[0])
+    return dtype.is_integer and dtype.bits >= _LEAST_BITS and dtype is not _SAFE

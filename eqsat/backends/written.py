@@ -1,0 +1,70 @@
+"""A graph that is written again, node by node, for those who read the file."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node, fresh_name
+from eqsat.ir.types import DType, TensorType, Type
+
+
+class Written:
+    """A graph that is written again, node by node, with others in the place of some."""
+
+    def __init__(self, old: Graph) -> None:
+        self.old, self.producers = old, old.producers()
+        self.reads = Counter([*(v for node in old.nodes for v in node.inputs), *old.outputs])
+        self.nodes: list[Node] = []
+        self.changed = False
+        self._types, self._constants = dict(old.types), dict(old.constants)
+        self._taken = {*old.types, *old.constants, *old.inputs}
+        self._made: dict[tuple[object, ...], str] = {}
+
+    def value(self, op: str, *inputs: str | float, type: Type, attributes: Attributes = NO_ATTRIBUTES) -> str:
+        """What an operator of the default domain makes of values and of numbers; once for all that ask."""
+        key = (op, attributes, *inputs)
+        if key not in self._made:
+            names = [i if isinstance(i, str) else self._number(i, f"{inputs[0]}_{op}_operand") for i in inputs]
+            self._made[key] = name = fresh_name(f"{inputs[0]}_{op}", self._taken)
+            self._types[name] = type
+            self.nodes.append(Node(op, tuple(names), (name,), attributes))
+        return self._made[key]
+
+    def _number(self, value: float, stem: str) -> str:
+        name = fresh_name(stem, self._taken)
+        self._constants[name] = Constant.of(np.float32(value))
+        return name
+
+    def put(self, node: Node, like: Node, *inputs: str) -> None:
+        """In the place of ``node`` an operator like another one, of other inputs."""
+        self.nodes.append(replace(like, inputs=inputs, outputs=node.outputs, name=node.name))
+        self.changed = True
+
+    def graph(self) -> Graph:
+        types, constants = MappingProxyType(self._types), MappingProxyType(self._constants)
+        return replace(self.old, nodes=tuple(self.nodes), types=types, constants=constants).pruned()
+
+
+def changed(graph: Graph, *changes: Callable[[Written], None]) -> Graph:
+    """``graph`` after each of ``changes``; itself if none changes anything."""
+    for change in changes:
+        written = Written(graph)
+        change(written)
+        graph = written.graph() if written.changed else graph
+    return graph
+
+
+def has_one_scale(graph: Graph, node: Node, op: str) -> bool:
+    """Whether a node is one of an operator with a single scale."""
+    types = [graph.type_of(v) for v in node.inputs[1:]]
+    single = all(isinstance(t, TensorType) and t.shape in ((), (1,)) for t in types)
+    return node.key == op and single and not node.attributes.get("block_size", 0)
+
+
+def dtype_of(graph: Graph, value: str) -> DType:
+    found = graph.type_of(value)
+    return found.dtype if isinstance(found, TensorType) else DType.UNDEFINED

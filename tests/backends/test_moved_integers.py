@@ -1,0 +1,141 @@
+"""Dequantised integers that are moved: ONNX Runtime's optimiser quantises them again behind the movement, as unsigned bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnx_form import in_form
+from eqsat.backends.onnxruntime import Session
+from eqsat.frontends.onnx.envelope import Envelope
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.interpret import run
+
+DRAW = np.random.default_rng(11)
+
+
+def moved(dtype: str, *, zero: bool = False, quantised: bool = False, opset: int = 18) -> Graph:
+    """Integers (or floats, quantised) that are dequantised, and then moved by one operator after the other."""
+    b = GraphBuilder()
+    scale = b.constant(np.float32(0.01))
+    point = (b.constant(np.zeros((), dtype)),) if zero else ()
+    x = b.input("x", "float32" if quantised else dtype, (4, 6))
+    x = b.op("QuantizeLinear", x, scale, b.constant(np.zeros((), dtype))) if quantised else x
+    y = b.op("DequantizeLinear", x, scale, *point)
+    outputs = {"erf": b.op("Erf", y)}
+    y = b.op("Reshape", y, b.constant([2, 2, 6], "int64"))
+    y = b.op("Transpose", y, perm=(0, 2, 1))
+    outputs["middle"] = b.op("Sigmoid", y)
+    y = b.op(
+        "Slice",
+        b.op("Unsqueeze", y, b.constant([0], "int64")),
+        *(b.constant([n], "int64") for n in (1, 5)),
+        None,
+        b.constant([1], "int64"),
+    )
+    outputs["last"] = b.op("Erf", y)
+    return replace(b.finish(outputs), envelope=Envelope(opset=opset))
+
+
+def integers(dtype: str) -> dict[str, np.ndarray]:
+    limits = np.iinfo(dtype)
+    return {"x": DRAW.integers(max(limits.min, -900), min(limits.max, 900), (4, 6)).astype(dtype)}
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
+def test_they_stay_right_at_the_highest_level(dtype: str, zero: bool, opset: int) -> None:
+    graph = moved(dtype, zero=zero, opset=opset)
+    feeds = integers(dtype)
+    expected = run(graph, feeds)
+    found = Session(to_model(graph, form="flat"), "all").run(feeds)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["flat", "functions", "onnxruntime"])
+def test_integers_are_moved_and_dequantised_behind(form: str) -> None:
+    graph = moved("int8")
+    written = in_form(graph, form)
+    written.check()
+    made = written.producers()
+    sources = [made.get(n.inputs[0]) for n in written.nodes if n.op == "DequantizeLinear"]
+    assert [n.op if n is not None else "" for n in sources] == ["", "Transpose", "Slice"]
+    feeds = integers("int8")
+    for name, value in run(written, feeds).items():
+        np.testing.assert_array_equal(value, run(graph, feeds)[name])
+    assert in_form(written, form) is written
+
+
+def test_unsigned_bytes_and_several_scales_stay() -> None:
+    graph = moved("uint8")
+    assert in_form(graph, "flat") is graph
+    b = GraphBuilder()
+    y = b.op("DequantizeLinear", b.input("x", "int8", (3, 4)), b.constant(np.array([1, 2, 3], np.float32)), axis=0)
+    graph = b.finish({"y": b.op("Transpose", y, perm=(1, 0))})
+    assert in_form(graph, "flat") is graph
+
+
+def test_values_side_by_side_stay() -> None:
+    b = GraphBuilder()
+    scale = b.constant(np.float32(0.1))
+    parts = [b.op("DequantizeLinear", b.input(name, "int8", (3, 4)), scale) for name in "ab"]
+    graph = b.finish({"y": b.op("Concat", *parts, axis=0)})
+    assert in_form(graph, "flat") is graph
+
+
+def test_pairs_for_openvino_say_that_they_are_signed() -> None:
+    """There the pair stays before the movement."""
+    graph = moved("int8", quantised=True)
+    model = to_model(graph, form="openvino")
+    pairs = [n for n in model.graph.node if n.op_type == "DequantizeLinear"]
+    assert {len(n.input) for n in pairs} == {3}
+    feeds = {"x": DRAW.uniform(-1.2, 1.2, (4, 6)).astype(np.float32)}
+    expected = run(graph, feeds)
+    for level in ("disable", "basic", "all"):
+        for name, value in Session(model, level).run(feeds).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_scaled_product_of_integers_may_be_viewed(opset: int) -> None:
+    """``Reshape(Cast(x @ w) * s)`` is dequantised in one step, and the file is right at every level."""
+    helper, tensor = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "w"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["floats"], to=tensor.FLOAT),
+        helper.make_node("Mul", ["floats", "scale"], ["scaled"]),
+        helper.make_node("Reshape", ["scaled", "shape"], ["viewed"]),
+        helper.make_node("Softmax", ["viewed"], ["y"]),
+    ]
+    constants = {
+        "w": DRAW.integers(-128, 128, (8, 6)).astype(np.int8),
+        "scale": np.float32(0.001),
+        "shape": np.array([2, 12]),
+    }
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "product",
+            [helper.make_tensor_value_info("x", tensor.INT8, (4, 8))],
+            [helper.make_tensor_value_info("y", tensor.FLOAT, (2, 12))],
+            [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=10,
+    )
+    result = eqsat.optimize(model, form="flat", cost="kernels", verify="full")
+    assert result.program.graph.operator_counts() == {
+        "MatMulInteger": 1,
+        "DequantizeLinear": 1,
+        "Reshape": 1,
+        "Softmax": 1,
+    }
+    assert result.report.verification["levels"]["all"]["max_abs_error"] == 0
