@@ -27,9 +27,9 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         r"(omission: Round left out|operator: Round replaced by Floor) at 3\.(0|1\.1\.0\.0)",
     ),
     (
-        "the mean of (x + m) * (x - m) is that of (x - m) * (x - m)",
+        "the mean of (x + m) * (x - m), and of x * (x - m), is that of (x - m) * (x - m)",
         "take_variance_(of_dropped_axes_)?in_two_passes",
-        "(operator: Sub replaced by Add at 0.0|sign: operand negated at 0.0.1.0)",
+        r"(operator: Sub replaced by Add|omission: Sub left out) at 0\.[01]|sign: operand negated at 0\.[01]\.1(\.0)?",
     ),
     (
         "the operand as it was before",
@@ -68,8 +68,18 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "only tf_crop_and_resize and cubic interpolation read the value, and the rule leaves those alone",
-        "move_dequantize_behind_resize",
-        r"attribute: Resize\.(extrapolation_value|cubic_coeff_a) negated at 0",
+        "(move_dequantize|narrow)_behind_resize",
+        r"attribute: Resize\.(extrapolation_value|cubic_coeff_a) (negated|doubled) at 0|sign: operand negated at 0\.1",
+    ),
+    (
+        "Shape reads no elements",
+        "read_extents_from_near_value",
+        "sign: operand negated at 0",
+    ),
+    (
+        "bytes of one element, which alone can stand for a zero point, are too seldom among the instances",
+        "quantise_sigmoid",
+        "variable: operand replaced by a at 4",
     ),
     (
         "unsigned weights without a zero point are too seldom among the instances",

@@ -13,7 +13,7 @@ from eqsat.backends.onnxruntime_kernels import may_run
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8
 _LEAST_BITS = 8
@@ -29,7 +29,7 @@ def _move_integers(written: Written) -> None:
     dequantised: dict[str, tuple[str, Node]] = {}  # from a value to its integers and how they are dequantised
     for node in graph.nodes:
         integers, how = dequantised.get(node.inputs[0] if node.inputs else "", ("", node))
-        type = _type_of_integers(graph, how, node)
+        type = _type_of_integers(graph, how, node) if how is not node else UNKNOWN
         operands = [type, *(graph.type_of(v) if v else None for v in node.inputs[1:])]
         if how is node or not _only_moves(node) or not may_run(node.key, operands):
             written.nodes.append(node)
