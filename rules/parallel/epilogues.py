@@ -100,11 +100,12 @@ FUNCTIONS = "a function of single elements does not see its neighbours"
 def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     for cut in cuts(view):
         readers = [_functions(view, part) for part in cut.parts]
-        for op, attributes in readers[0]:
-            found = [of_part[op, attributes] for of_part in readers if (op, attributes) in of_part]
+        for key in readers[0]:
+            found = [of_part[key] for of_part in readers if key in of_part]
             if len(found) == len(readers):
-                bound = {"cut": cut, "f": op, "attributes": attributes}
-                yield from (Match(bound | {"index": i}, known) for known, i in cut.results(view, found))
+                bound = {"cut": cut, "f": key[0], "attributes": key[1], "numbers": found[0][1]}
+                results = cut.results(view, [reader for reader, _ in found])
+                yield from (Match(bound | {"index": i}, known) for known, i in results)
 
 
 @group_rule(
@@ -114,18 +115,26 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
 )
 def merge_activations_of_one_split(m: Match) -> Term:
-    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements.
+    """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements and, where
+    it takes them, the same numbers.
 
     Where these are the parts of ``u``, ``u == f(v)``.
     """
-    return m.cut.result(Apply(m.f, (m.cut.value,), m.attributes), m.index)
+    return m.cut.result(Apply(m.f, (m.cut.value, *m.numbers), m.attributes), m.index)
 
 
-def _functions(view: GroupView, part: Ref) -> dict[tuple[str, Attributes], Ref]:
-    found: dict[tuple[str, Attributes], Ref] = {}
-    for op, user, inputs in view.users(part):
-        if len(inputs) == 1 and traits_of(op).operands == 1:
-            found.setdefault((op, user.attributes), user)
+Function = tuple[str, Attributes, tuple[int | None, ...]]
+Numbers = tuple[Ref | None, ...]
+
+
+def _functions(view: GroupView, part: Ref) -> dict[Function, tuple[Ref, Numbers]]:
+    """Functions of a part, each by its operator, attributes and numbers, with its result."""
+    found: dict[Function, tuple[Ref, Numbers]] = {}
+    for op, user, (x, *numbers) in view.users(part):
+        of_part = traits_of(op).operands == 1 and x is not None and x.handle == part.handle
+        if of_part and all(n is None or n.type.size == 1 for n in numbers):
+            handles = tuple(None if n is None else n.handle for n in numbers)
+            found.setdefault((op, user.attributes, handles), (user, tuple(numbers)))
     return found
 
 
