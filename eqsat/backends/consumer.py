@@ -103,15 +103,15 @@ def consumer_names() -> tuple[str, ...]:
 def releases_of(name: str) -> tuple[Consumer, ...]:
     """The releases of a consumer that are known, oldest first."""
     data = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
-    if "like" in data:
-        lacks = {key: frozenset(types) for key, types in data["lacks"].items()}
-        own = {"description": data["description"], "with_rules": tuple(data["with_rules"])}
-        return tuple(replace(r, name=name, lacks=_both(r.lacks, lacks), **own) for r in releases_of(data["like"]))
+    if (other := data.pop("like", None)) is not None:
+        own = _values(data)
+        lacks = own.pop("lacks")
+        return tuple(replace(r, **own, name=name, lacks=_both(r.lacks, lacks)) for r in releases_of(other))
     shared = {key: value for key, value in data.items() if key != "releases"}
     found: list[Consumer] = []
     for release in data["releases"]:
         shared = {**shared, **release}
-        found.append(_release(name, shared))
+        found.append(Consumer(name, **_values(shared)))
     return tuple(found)
 
 
@@ -119,15 +119,17 @@ def _both(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str
     return {key: some.get(key, frozenset()) | others.get(key, frozenset()) for key in (*some, *others)}
 
 
-def _release(name: str, data: Mapping[str, Any]) -> Consumer:
+def _values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table says, as fields of a `Consumer`."""
     values = dict(data)
     for key in ("reads", "refuses", "avoids", "bytes"):
         if key in values:
             values[key] = frozenset(values[key])
-    values["lacks"] = {key: frozenset(types) for key, types in values.get("lacks", {}).items()}
     for key in ("without_rules", "with_rules"):
-        values[key] = tuple(values.get(key, ()))
-    return Consumer(name, **values)
+        if key in values:
+            values[key] = tuple(values[key])
+    values["lacks"] = {key: frozenset(types) for key, types in values.get("lacks", {}).items()}
+    return values
 
 
 @cache

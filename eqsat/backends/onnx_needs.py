@@ -53,8 +53,8 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if refused:
         found["unread"] = {f"OpenVINO {other.version}": refused}
     inexact = _lacked(find_consumer("onnxruntime-avx2"), formed) - _lacked(find_consumer("onnxruntime"), formed)
-    if inexact & new - {"DequantizeLinear"}:
-        found["vnni"] = sorted(inexact & new - {"DequantizeLinear"})
+    if products := inexact & new - {"DequantizeLinear"}:
+        found["vnni"] = sorted(products)
     return found
 
 

@@ -93,27 +93,26 @@ class Session:
                 found.add_external_initializers([name for name, _ in self._lent], values)
             return found
 
-        self._session = self._loaded(source, options)
+        self._session = self._loaded(source, options, unsigned=level in ("extended", "all"))
         vars(self._session)["lent_weights"] = self._lent  # for users of the session alone
         self.inputs = tuple(i.name for i in self._session.get_inputs())
         self.outputs = tuple(o.name for o in self._session.get_outputs())
         self._plain = all(_is_plain(v.type) for v in (*self._session.get_inputs(), *self._session.get_outputs()))
 
     def _loaded(
-        self, source: str | bytes, options: Callable[[bool], onnxruntime.SessionOptions]
+        self, source: str | bytes, options: Callable[[bool], onnxruntime.SessionOptions], *, unsigned: bool
     ) -> onnxruntime.InferenceSession:
-        """With constant signed weights made unsigned where kernels saturate otherwise (`sums_saturate`), unless that fails, as it
-        does where operators share weights. ONNX Runtime does so from EXTENDED on, and not for QLinearMatMul."""
+        """``unsigned``: constant signed weights are made unsigned where kernels saturate otherwise (`sums_saturate`), unless that
+        fails, as it does where operators share weights. ONNX Runtime does so from EXTENDED on, and not for QLinearMatMul."""
         import onnxruntime as ort
 
-        for unsigned in (True, False):
-            try:
-                return ort.InferenceSession(source, options(unsigned), providers=["CPUExecutionProvider"])
-            except OptionError:
-                raise
-            except Exception as error:  # the runtime's exceptions have no common base
-                said = error
-        raise self._translated(said)
+        settings = options(unsigned)
+        try:
+            return ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime's exceptions have no common base
+            if not unsigned:
+                raise self._translated(error) from None
+        return self._loaded(source, options, unsigned=False)
 
     @property
     def inference_session(self) -> onnxruntime.InferenceSession:

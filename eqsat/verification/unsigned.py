@@ -15,11 +15,13 @@ import numpy as np
 
 from eqsat.backends.onnxruntime import sums_saturate
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Kind, operator
+from eqsat.ir.graph import NO_ATTRIBUTES, Graph, Node
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import operator, split_key
+from eqsat.ir.operators.recenter import RECENTER, multiplies_bytes
 from eqsat.ir.types import DType, TensorType
 
-_MIDDLE = 128
+_MIDDLE = "unsigned:zero"
 
 
 def saturates(graph: Graph) -> bool:
@@ -50,7 +52,7 @@ def in_unsigned(graph: Graph) -> Graph:
 def _signed(graph: Graph, node: Node) -> list[tuple[int, int]]:
     """The signed operands of a product of bytes, each with its zero point: as numbers of inputs."""
     definition = operator(node.key)
-    if definition is None or definition.kind is not Kind.ANCHOR:
+    if definition is None or not multiplies_bytes(definition):
         return []
     pairs = definition.traits.differences
     return [(i, zero) for i, zero in pairs if i < len(node.inputs) and _is_signed(graph, node.inputs[i])]
@@ -75,25 +77,19 @@ class _Writer:
         if name in self.types or name in self.constants:
             return name
         if value in self.graph.constants:
-            self.constants[name] = Constant.of(_moved(self.graph.constants[value].numpy()))
+            array = self.graph.constants[value].numpy()
+            self.constants[name] = Constant.of(evaluate_operator(RECENTER, NO_ATTRIBUTES, [array], 1)[0])
             return name
         found = self.graph.type_of(value)
         assert isinstance(found, TensorType)
-        one, middle = self._number(np.float32(1)), self._number(np.uint8(_MIDDLE))
-        self.types |= {f"{name}:float": replace(found, dtype=DType.FLOAT), name: replace(found, dtype=DType.UINT8)}
-        self.nodes.append(Node("DequantizeLinear", (value, one), (f"{name}:float",)))
-        self.nodes.append(Node("QuantizeLinear", (f"{name}:float", one, middle), (name,)))
+        self.types[name] = replace(found, dtype=DType.UINT8)
+        domain, op = split_key(RECENTER)
+        self.nodes.append(Node(op, (value,), (name,), domain=domain))
         return name
 
     def point(self, zero: str) -> str:
         """A zero point, 0 if there is none, for unsigned integers."""
-        return self.unsigned(zero) if zero else self._number(np.uint8(_MIDDLE))
-
-    def _number(self, value: np.generic) -> str:
-        name = f"unsigned:{value.dtype}"
-        self.constants[name] = Constant.of(value)
-        return name
-
-
-def _moved(integers: np.ndarray) -> np.ndarray:
-    return (integers.view(np.uint8) ^ np.uint8(_MIDDLE)).reshape(integers.shape)
+        if zero:
+            return self.unsigned(zero)
+        self.constants[_MIDDLE] = Constant.of(np.uint8(128))
+        return _MIDDLE

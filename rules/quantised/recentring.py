@@ -13,8 +13,8 @@ import numpy as np
 from eqsat.conditions import constant, varies
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Kind, Operator, operators_with, traits_of
-from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER
+from eqsat.ir.operator import operators_with, traits_of
+from eqsat.ir.operators.recenter import OTHER_SIGN, RECENTER, multiplies_bytes
 from eqsat.ir.types import DType
 from eqsat.rewrite import (
     PROJECTION,
@@ -143,12 +143,8 @@ equation(
 )
 
 
-def _multiplies_bytes(op: Operator) -> bool:
-    return bool(op.traits.differences) and op.kind is Kind.ANCHOR
-
-
 def _signed_operands(view: GroupView) -> Iterator[Match]:
-    for op in operators_with(_multiplies_bytes):
+    for op in operators_with(multiplies_bytes):
         for node, inputs in view.nodes(op):
             for operand, point in traits_of(op, node.attributes).differences:
                 given = (*inputs, *[None] * (point + 1 - len(inputs)))

@@ -15,7 +15,7 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
-from eqsat.rules.recognise.norms import EPSILON, axes_of, known, ones, reduces_last
+from eqsat.rules.recognise.norms import EPSILON, OVER_LAST, RMS, functions
 from eqsat.samples import Sampler, fixed
 
 LARGEST = 65504
@@ -80,17 +80,16 @@ def _between_casts(d: Sampler) -> dict[str, Any]:
 
 equation(
     "normalise_half_precision_in_double",
-    """Cast(Cast(x, **p) / Sqrt(ReduceMean(Cast(x, **p) * Cast(x, **p), *a, keepdims=1, **r) + eps), to=to, **q)
-       == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
+    f"""Cast(Cast(x, **p) / Sqrt(ReduceMean(Cast(x, **p) * Cast(x, **p), *a, keepdims=1, **r) + eps), to=to, **q)
+       == {RMS}""",
     constant("a"),
     *EPSILON,
     "float16, of which float32 holds the squares: x.dtype is float16",
     worthwhile("in float64, else it is a normalisation between casts: p.attr('to') == float64"),
     BACK,
     "epsilon enlarges nothing: root.shape == x.shape",
-    "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
-    "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
-    functions={f.__name__: f for f in (axes_of, known, ones, reduces_last)},
+    *OVER_LAST,
+    functions=functions,
     sample=_between_casts,
     source="PyTorch's export of layer_norm on float16",
 )

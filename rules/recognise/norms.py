@@ -148,17 +148,16 @@ ALONG = (
         "constant where it is repeated: g.is_constant or beside(g, x.shape[first_axis(i, x):]) == x.shape[first_axis(i, x):]"
     ),
 )
-equation(
-    "recognise_rms_normalization",
-    """x / Sqrt(ReduceMean(x * x, *a, keepdims=1, **r) + eps)
-       == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
-    constant("a"),
-    *EPSILON,
-    UNDERFLOW,
-    same_type("x"),
-    NARROW,
+RMS = "RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)"
+OVER_LAST = (
     "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
+)
+RECOGNISED = (constant("a"), *EPSILON, UNDERFLOW, same_type("x"), NARROW, *OVER_LAST)
+equation(
+    "recognise_rms_normalization",
+    f"x / Sqrt(ReduceMean(x * x, *a, keepdims=1, **r) + eps) == {RMS}",
+    *RECOGNISED,
     sample=spelled,
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
     structure="norm",

@@ -7,27 +7,17 @@ were it equal to the variance, the variance without its clamp could be chosen in
 
 from functools import partial
 
-from eqsat.conditions import constant, same_type, single_or_half
+from eqsat.conditions import constant
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.rules.recognise.norms import (
-    EPSILON,
-    UNDERFLOW,
-    axes_of,
-    known,
-    ones,
-    outlives_underflow,
-    reduces_last,
-    spelled,
-)
+from eqsat.rules.recognise.norms import NARROW, RECOGNISED, RMS, functions, spelled
 
 equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="definition of the variance; Flax takes it in one pass",
-    functions={f.__name__: f for f in (axes_of, known, ones, outlives_underflow, reduces_last)},
+    functions=functions,
 )
-NARROW = single_or_half("x")
 SAME_AXES = "both means over the same axes: axes_of(r, a, x) == axes_of(mean, a, x)"
 MEAN = "ReduceMean(x, *a, keepdims={0}, **mean)"
 VARIANCE = f"ReduceMean(x * x, *a, keepdims={{0}}, **r) - {MEAN} * {MEAN}"
@@ -46,15 +36,8 @@ for name, kept, mean in (
     )
 equation(
     "recognise_clamped_rms_normalization",
-    """x / Sqrt(Relu(ReduceMean(x * x, *a, keepdims=1, **r)) + eps)
-        == RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)""",
-    constant("a"),
-    *EPSILON,
-    UNDERFLOW,
-    same_type("x"),
-    NARROW,
-    "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
-    "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
+    f"x / Sqrt(Relu(ReduceMean(x * x, *a, keepdims=1, **r)) + eps) == {RMS}",
+    *RECOGNISED,
     sample=spelled,
     structure="norm",
 )

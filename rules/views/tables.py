@@ -11,6 +11,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.movement import SMALL
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -26,7 +27,7 @@ def along_row(others: Sequence[Ref], behind: int) -> bool:
 
 def in_row(c: Ref, behind: int) -> Term:
     """An operand without the axes in front of those."""
-    return c if c.rank <= behind else apply("Reshape", c, int64s(c.static_shape[c.rank - behind :]))
+    return reshaped(c, c.static_shape[max(c.rank - behind, 0) :])
 
 
 def _look_up(d: Sampler) -> Instance:

@@ -12,13 +12,18 @@ import numpy as np
 from eqsat.errors import ShapeError
 from eqsat.ir.composite import define_composite
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind
+from eqsat.ir.operator import Application, Kind, Operator
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
 RECENTER = "eqsat::Recenter"
 OTHER_SIGN = {DType.INT8: DType.UINT8, DType.UINT8: DType.INT8}
 """The type that a recentred value has."""
+
+
+def multiplies_bytes(op: Operator) -> bool:
+    """Whether it is a product of integers with zero points, which may be recentred together."""
+    return bool(op.traits.differences) and op.kind is Kind.ANCHOR
 
 
 def _infer(app: Application) -> tuple[Type, ...]:
