@@ -108,6 +108,9 @@ def optimize(
     only_rules: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Use these rules only; empty for none.")
     ] = None,
+    all_rules: Annotated[
+        bool, typer.Option("--all-rules", help="Use those, too, that gain nothing in a part of a deep model.")
+    ] = False,
     rules: RuleFiles = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Keep this value as an output.")] = None,
     form: Form = None,
@@ -159,6 +162,7 @@ def optimize(
                 memory_limit_bytes=memory_limit,
                 memory_budget_bytes=memory_budget,
                 only_rules=only,
+                all_rules=all_rules,
                 disabled_rules=disable_rule or (),
                 keep=keep or (),
                 form=form,

@@ -57,7 +57,9 @@ class Options:
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the
     one that takes the least time by timings of its kernels (``measured``), in operators of ONNX Runtime (``onnxruntime``). Any
     other is in operators of ONNX (``flat``), and has the fewest ``kernels`` unless its target names another cost model.
-    ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``keep``: values
+    ``numerics``: weakest exactness class a rule may have. ``only_rules``/``disabled_rules``: names of rules. ``all_rules``: use
+    those, too, that gain nothing in a part of a model that repeats itself (`eqsat.rehearsal`), as ``prove``, ``keep_egraph``, a
+    range of extents and a budget of memory do anyway. ``keep``: values
     of the original that the result must still compute under their own names. ``node_limit`` and
     ``memory_limit_bytes`` bound saturation; reaching one is reported, not raised. So is ``time_limit_s``, of saturation and of
     extraction each, which is a ceiling: saturation and extraction end where a count of their work says, the same on every
@@ -83,6 +85,7 @@ class Options:
     node_limit: int = 200_000
     memory_limit_bytes: int | None = None
     memory_budget_bytes: int | None = None
+    all_rules: bool = False
     only_rules: Sequence[str] | None = None
     disabled_rules: Sequence[str] = ()
     keep: Sequence[str] = ()
@@ -141,6 +144,13 @@ class Options:
     def rules_added(self) -> tuple[str, ...]:
         """Names of rules that are used though they are meant for others."""
         return self.reader.with_rules if self.reader is not None else ()
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether rules that gain nothing in a part of the model are left out of the whole. Not where kernels hold several
+        operators: the choice of kernels takes most of the time there, and saturation little."""
+        whole = self.all_rules or self.prove or self.keep_egraph or self.memory_budget_bytes is not None
+        return not whole and self.only_rules is None and self.machine is None and not self.program_target.templates
 
     @property
     def limits_file(self) -> bool:
@@ -238,6 +248,7 @@ class AllOptions(SharedOptions, total=False):
 
     target: str | Target | None
     cost: str | CostModel | CostFunction | Rates | None
+    all_rules: bool
     memory_budget_bytes: int | None
     verify: str | bool
     verification_runs: int

@@ -29,6 +29,7 @@ from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.ranges import Entry, best_over_sizes
+from eqsat.rehearsal import Rehearsal, rehearse
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule
 
@@ -165,7 +166,12 @@ def _optimized(
         with timed(seconds, "bodies"):
             inner, bodies = optimize_bodies(graph, chosen, _optimize_body(notify))
     targets = [chosen.program_target] if machine is None else [machine.target(d) for d in machine.names]
-    growth = grow(inner, chosen, rule_scope(targets, chosen.file_form), notify, machine)
+    scope, rehearsal = rule_scope(targets, chosen.file_form), Rehearsal()
+    if len(sizes) == 1 and chosen.rehearses:
+        with timed(seconds, "rehearse"):
+            rehearsal = rehearse(inner, chosen, scope, notify, lambda part: _cheapest(part, chosen, WorkDone()))
+    rest = replace(chosen, disabled_rules=(*chosen.disabled_rules, *rehearsal.left_out))
+    growth = grow(inner, rest, scope, notify, machine)
     seconds.update(growth.seconds)
     notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
     effort = chosen.effort()
@@ -192,6 +198,9 @@ def _optimized(
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
     result.report.memory_budget, result.report.sizes = memory, priced
+    result.report.rehearsal = rehearsal.to_dict()
+    if rehearsal.work:
+        result.report.work["rehearsal"] = rehearsal.work
     return result, {r.name: r.quanta for r in growth.rules if r.quanta}
 
 

@@ -46,9 +46,9 @@ class Report:
     ``peak_memory_bytes``; ``placement`` on devices; ``memory_budget``, if one was asked for. Its price:
     ``cost_before`` and ``cost_after`` in ``cost_unit``, ``lower_bound`` on any program's in ``bound_scope``, and the relative
     ``gap`` to it; ``assumed``: the extents of symbols that prices are for; ``sizes``: what it costs at each size of a range. The
-    search: ``eclasses``, ``enodes``, ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched:
-    ``matches`` and ``uses`` in the result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of
-    outputs.
+    search: ``rehearsal``, the rules left out of it because they gained nothing in a part; ``eclasses``, ``enodes``,
+    ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the
+    result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
     docs/report.md has more on each.
     """
 
@@ -94,6 +94,7 @@ class Report:
     withheld: dict[str, int] = field(default_factory=dict)
     passed_opset: dict[str, float] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)
+    rehearsal: dict[str, Any] = field(default_factory=dict)
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

@@ -124,12 +124,21 @@ def _distance(report: Report) -> str:
     if report.bound_scope == "none":
         return _NO_BOUND
     least = "proved least" if report.gap <= 0 else f"at most {100 * report.gap:.2g} % above the least"
-    return f"{least} of {_SCOPES.get(report.bound_scope, report.bound_scope)}"
+    return f"{least} of {_SCOPES.get(report.bound_scope, report.bound_scope)}{_left_out(report)}"
+
+
+def _left_out(report: Report) -> str:
+    """That the e-graph is not the one of all rules."""
+    if not report.rehearsal:
+        return ""
+    count = len(report.rehearsal["left_out"])
+    return f", {count} rules aside that gained nothing in {report.rehearsal['operators']} operators (--all-rules)"
 
 
 def _egraph(report: Report) -> str:
     return (
         f"{report.enodes} e-nodes in {report.eclasses} e-classes, {report.iterations} iterations, {report.stop_reason}"
+        f"{_left_out(report)}"
     )
 
 

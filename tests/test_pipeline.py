@@ -73,6 +73,7 @@ KEYS = [
     "withheld",
     "passed_opset",
     "engine",
+    "rehearsal",
     "predicted_s_before",
     "predicted_s_after",
 ]
@@ -110,7 +111,7 @@ def test_report_has_exactly_the_published_keys() -> None:
     assert data["kernels_after"] == 4
     assert data["exactness"] == "rounding"
     assert data["verification"]["verdict"] in ("equal", "within tolerance")
-    assert set(data["seconds"]) == {"load", "encode", "saturate", "analyse", "extract", "lower", "verify"}
+    assert set(data["seconds"]) == {"load", "rehearse", "encode", "saturate", "analyse", "extract", "lower", "verify"}
     assert data["lower_bound"] <= data["cost_after"] <= data["cost_before"]
     assert "kernels" in str(result.report)
     assert "<td" in result._repr_html_()

@@ -88,12 +88,20 @@ class Candidates:
         return ConePool(self.graph, self.target, self.prices, limit=limit, effort=part, **limits)
 
     def improve(self) -> float:
-        """Coverings from the pool, which grows around the best program. Returns the bound over the pool."""
+        """Coverings from the pool, which grows around the best program. Returns the bound over the pool.
+
+        Raises `NoKernelError` if the pool has none and there is no program yet.
+        """
         bound = 0.0
         for number in range(_ROUNDS):
             known = self.best
             incumbents = [c.kernels for c in self._coverings]
-            found = cover(self.graph, self.pool, self.target, effort=self.effort.part(0.5), incumbents=incumbents)
+            try:
+                found = cover(self.graph, self.pool, self.target, effort=self.effort.part(0.5), incumbents=incumbents)
+            except NoKernelError:
+                if self.best is None:
+                    raise
+                break
             bound = found.lower_bound
             self._coverings.append(found)
             self.offer(found.choice(self.graph), found.method)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.parts import subgraph
 from eqsat.ir.types import Type
-from eqsat.verification.pieces import subgraph
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.parts import subgraph
 from eqsat.ir.types import DType, Type, type_of_array
 from eqsat.lower.program import Program
 from eqsat.verification.alike import excused, most_telling
@@ -25,7 +26,7 @@ from eqsat.verification.compare import Yardstick, bytes_of
 from eqsat.verification.counterparts import CounterpartFinder, join
 from eqsat.verification.extents import Sized, sized
 from eqsat.verification.noise import NOISE_RUNS, add_noise
-from eqsat.verification.pieces import in_interpreter_of, in_session_of, subgraph
+from eqsat.verification.pieces import in_interpreter_of, in_session_of
 from eqsat.verification.regions import Region, origin_of, partition
 from eqsat.verification.stretch import STRETCHED, Stretch, stretched
 from eqsat.verification.values import whole_numbers

@@ -1,8 +1,8 @@
-"""Parts of a graph as graphs of their own, and graphs in memory as ONNX Runtime sessions that borrow their weights."""
+"""Graphs in memory as ONNX Runtime sessions that borrow their weights, or as runs of the interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -13,9 +13,9 @@ import onnx
 
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import EqsatError, ModelError
-from eqsat.ir.graph import Graph, Node
+from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run as interpret
-from eqsat.ir.types import DType, Type
+from eqsat.ir.types import DType
 from eqsat.verification.halves import in_single
 from eqsat.verification.unsigned import in_unsigned
 
@@ -24,29 +24,6 @@ Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 LENT_BYTES = 1 << 16
 """Constants of more bytes than this are lent to the runtime instead of being written into the model."""
-
-
-def subgraph(
-    graph: Graph,
-    nodes: Sequence[Node],
-    inputs: Iterable[str],
-    outputs: Iterable[str],
-    types: Mapping[str, Type] | None = None,
-) -> Graph:
-    """The graph of ``nodes``, which read ``inputs`` and constants of ``graph``. ``types`` replaces types of values."""
-    taken = tuple(dict.fromkeys(inputs))
-    used = {value for node in nodes for value in node.inputs} | set(outputs)
-    constants = {k: c for k, c in graph.constants.items() if k in used and k not in taken}
-    merged = {**graph.types, **(types or {})}
-    defined = {*taken, *(value for node in nodes for value in node.outputs)}
-    return replace(
-        graph,
-        nodes=tuple(nodes),
-        inputs=taken,
-        outputs=tuple(dict.fromkeys(outputs)),
-        types=MappingProxyType({k: t for k, t in merged.items() if k in defined}),
-        constants=MappingProxyType(constants),
-    )
 
 
 def session_of(
