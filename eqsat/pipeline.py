@@ -29,7 +29,7 @@ from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
 from eqsat.options import AllOptions, Options, check_form, takes_options
 from eqsat.ranges import Entry, best_over_sizes
-from eqsat.rehearsal import Rehearsal, rehearse
+from eqsat.rehearsal import Rehearsal, grow_rehearsed
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.rewrite import AnyRule
 
@@ -168,10 +168,11 @@ def _optimized(
     targets = [chosen.program_target] if machine is None else [machine.target(d) for d in machine.names]
     scope, rehearsal = rule_scope(targets, chosen.file_form), Rehearsal()
     if len(sizes) == 1 and chosen.rehearses:
-        with timed(seconds, "rehearse"):
-            rehearsal = rehearse(inner, chosen, scope, notify, lambda part: _cheapest(part, chosen, WorkDone()))
-    rest = replace(chosen, disabled_rules=(*chosen.disabled_rules, *rehearsal.left_out))
-    growth = grow(inner, rest, scope, notify, machine)
+        growth, rehearsal = grow_rehearsed(
+            inner, chosen, scope, notify, lambda part: _cheapest(part, chosen, WorkDone())
+        )
+    else:
+        growth = grow(inner, chosen, scope, notify, machine)
     seconds.update(growth.seconds)
     notify("extract", f"{growth.saturated.snapshot.size} e-nodes")
     effort = chosen.effort()

@@ -1,9 +1,10 @@
 """Rules that gain nothing in a part of a model are left out of the whole.
 
 Deep models repeat themselves, and most rules that apply to a layer lead to nothing that its best program holds: in every layer
-again. So a part in which each kind of node is once (`eqsat.ir.parts`) is optimised first, with all rules. Those stay that the
-best program of that part rests on, and those that found something there but had a condition that does not hold: in another
-layer it may.
+again. So a part in which each kind of node is once (`eqsat.ir.parts`) is optimised first, with all rules. Of those that applied
+there, rules stay that a proof of the part's best program rests on, and those that mostly merged what was there, for without them
+others make ever more. Rules stay that found something but had a condition that does not hold: in another layer it may. With
+the rules that stay the part is optimised again, and has to come out at the same cost, from no more e-nodes.
 
 What is left out makes no program wrong. At worst the whole misses what only the numbers of a single layer would have made
 cheaper.
@@ -11,29 +12,36 @@ cheaper.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat.egraph.saturate import StopReason
 from eqsat.extraction import Extraction
-from eqsat.growth import Growth, Progress, RuleScope, grow
+from eqsat.growth import Growth, Progress, RuleScope, grow, timed
 from eqsat.ir.graph import Graph
 from eqsat.ir.parts import part_of_every_kind
 from eqsat.options import Options
 
-_SHARE = 0.5
-"""Of the nodes of a model, at most, a part for which this pays."""
+Cheapest = Callable[[Growth], Extraction]
+
+_LEAST, _SHARE = 500, 0.5
+"""Smaller models take a second with all rules. Of the nodes of a model, at most, a part for which this pays."""
+
+_MORE = 2
+"""The whole may have so many times the e-nodes for each operator that the part has; with more it is not like the part."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """``left_out``: rules that the whole does without, of which those ``in_vain`` applied to one of the ``operators`` that were
-    optimised first. ``work``: what that took, counted."""
+    optimised first. ``enodes``: how many the part had without them. ``work``: what was done, counted."""
 
     left_out: tuple[str, ...] = ()
     in_vain: tuple[str, ...] = ()
     operators: int = 0
+    enodes: int = 0
     work: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,22 +49,72 @@ class Rehearsal:
         return {"operators": self.operators, "left_out": list(self.in_vain)} if self.in_vain else {}
 
 
-def rehearse(
-    graph: Graph, options: Options, scope: RuleScope, notify: Progress, cheapest: Callable[[Growth], Extraction]
-) -> Rehearsal:
+def grow_rehearsed(
+    graph: Graph, options: Options, scope: RuleScope, notify: Progress, cheapest: Cheapest
+) -> tuple[Growth, Rehearsal]:
+    """The saturated e-graph of ``graph``, without the rules that gain nothing in a part of it; ``cheapest`` extracts."""
+    seconds: dict[str, float] = {}
+    with timed(seconds, "rehearse"):
+        rehearsal = _rehearse(graph, options, scope, notify, cheapest)
+    if rehearsal.left_out:
+        most = _MORE * rehearsal.enodes * len(graph.nodes) // rehearsal.operators
+        limited = _without(rehearsal.left_out, replace(options, node_limit=min(options.node_limit, most)))
+        growth = grow(graph, limited, scope, notify)
+        if growth.saturation.stop_reason is not StopReason.NODE_LIMIT or most >= options.node_limit:
+            growth.seconds.update(seconds)
+            return growth, rehearsal
+        rehearsal = Rehearsal(work=rehearsal.work)
+    growth = grow(graph, options, scope, notify)
+    growth.seconds.update(seconds)
+    return growth, rehearsal
+
+
+def _without(rules: tuple[str, ...], options: Options) -> Options:
+    return replace(options, disabled_rules=(*options.disabled_rules, *rules))
+
+
+def _rehearse(graph: Graph, options: Options, scope: RuleScope, notify: Progress, cheapest: Cheapest) -> Rehearsal:
     """What a part of ``graph`` says about rules: none to leave out where the graph hardly repeats itself."""
+    if len(graph.nodes) < _LEAST:
+        return Rehearsal()
     part = part_of_every_kind(graph)
     if len(part.nodes) > _SHARE * len(graph.nodes):
         return Rehearsal()
     notify("rehearse", f"{len(part.nodes)} of {len(graph.nodes)} operators")
-    growth = grow(part, replace(options, keep=()), scope, lambda stage, detail: None)
+    options = replace(options, keep=())
+    growth = grow(part, options, scope, _silent)
     if growth.saturation.stop_reason is not StopReason.SATURATED:
         return Rehearsal()
-    extraction = cheapest(growth)
-    program, matches = extraction.program, growth.saturation.matches
-    used = {name for kernel in program.kernels for name in kernel.rules}.union(program.constant_rules)
-    unmet = {name for name, _ in growth.saturation.reasons if not matches[name]}
-    kept = used | unmet | {rule.name for rule in growth.rules if rule.structure or rule.family == "user"}
-    left_out = tuple(rule.name for rule in growth.rules if rule.name not in kept)
-    work = {**growth.saturation.work, "steps": extraction.work.steps}
-    return Rehearsal(left_out, tuple(name for name in left_out if matches[name]), len(part.nodes), work)
+    best = cheapest(growth)
+    enodes, matches = growth.saturation.work["enodes"], growth.saturation.matches
+    left_out = _of_no_use(growth, best)
+    again = grow(part, _without(left_out, replace(options, node_limit=enodes)), scope, _silent)
+    found = cheapest(again)
+    work = _sum(growth.saturation.work, again.saturation.work)
+    work["steps"] = best.work.steps + found.work.steps
+    same = again.saturation.stop_reason is StopReason.SATURATED and found.selection.cost <= best.selection.cost * (
+        1 + 1e-9
+    )
+    if not same:
+        return Rehearsal(work=work)
+    in_vain = tuple(name for name in left_out if matches[name])
+    return Rehearsal(left_out, in_vain, len(part.nodes), again.saturation.work["enodes"], work)
+
+
+def _of_no_use(growth: Growth, best: Extraction) -> tuple[str, ...]:
+    """Rules that ``best`` does not rest on, and that nothing else speaks for."""
+    matches = growth.saturation.matches
+    made = Counter(node.rule for node in growth.saturated.encoding.egraph.nodes)
+    kept = {name for kernel in best.program.kernels for name in kernel.rules}.union(best.program.constant_rules)
+    kept |= {name for name, _ in growth.saturation.reasons if not matches[name]}
+    kept |= {name for name, times in matches.items() if made[name] < times}
+    kept |= {rule.name for rule in growth.rules if rule.structure or rule.family == "user"}
+    return tuple(rule.name for rule in growth.rules if rule.name not in kept)
+
+
+def _sum(*counts: dict[str, int]) -> dict[str, int]:
+    return {name: sum(c[name] for c in counts) for name in counts[0]}
+
+
+def _silent(stage: str, detail: str) -> None:
+    """Progress of a part, which nobody watches."""

@@ -17,7 +17,7 @@ from eqsat.ir.parts import part_of_every_kind
 from eqsat.rewrite import Match, Term, apply, rule, unregister, variables
 from eqsat.rules.terms import add, mul
 
-DEPTH = 120
+DEPTH = 150
 
 x, c = variables("x c")
 
