@@ -94,7 +94,7 @@ def bench(
     protocol.check()
     check_levels(levels)
     chosen = Options.of({"verify": False, **options})
-    notify = progress or (lambda stage, detail: None)
+    notify: Progress = progress or (lambda stage, detail: None)
     given: dict[str, Any] = {"protocol": protocol, "levels": levels, "progress": notify}
     if engines is not None or precision != "f32":
         from eqsat.speed.engines import race
@@ -141,5 +141,5 @@ def fastest(
     from eqsat.speed.contest import Protocol
     from eqsat.speed.engines import fastest as run
 
-    notify = progress or (lambda stage, detail: None)
+    notify: Progress = progress or (lambda stage, detail: None)
     return run(source, Options.of(options), engines, protocol=Protocol(runs, processes, threads), progress=notify)

@@ -12,7 +12,7 @@ from eqsat.errors import EqsatError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant, same_bits
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, with_bodies
-from eqsat.lower.program import Program
+from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
 from eqsat.report import Report
 
@@ -33,10 +33,10 @@ class Bodies:
     operators_after: int = 0
     enodes: int = 0
     exactness: Exactness = Exactness.EXACT
-    changed: dict[bytes, tuple[Exactness, tuple[str, ...]]] = field(default_factory=dict)
-    rules: dict[str, dict[str, int]] = field(default_factory=dict)
-    kept: Counter[str] = field(default_factory=Counter)
-    verdicts: Counter[str] = field(default_factory=Counter)
+    changed: dict[bytes, tuple[Exactness, tuple[str, ...]]] = field(default_factory=dict[bytes, Any])
+    rules: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    kept: Counter[str] = field(default_factory=Counter[str])
+    verdicts: Counter[str] = field(default_factory=Counter[str])
 
     def to_dict(self) -> dict[str, Any]:
         """For the report; empty where there are no bodies."""
@@ -95,7 +95,7 @@ def optimize_bodies(graph: Graph, options: Options, optimise: Optimise) -> tuple
 
 def judged(program: Program, bodies: Bodies) -> Program:
     """``program``, whose kernels answer for the rules in their bodies, too."""
-    kernels = []
+    kernels: list[Kernel] = []
     for kernel in program.kernels:
         for index in kernel.nodes:
             for body in bodies_of(program.graph.nodes[index].attributes):

@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -268,10 +268,10 @@ def rules(
 ) -> None:
     """List the rewrite rules: equation, conditions, exactness class, source."""
     with errors():
-        import eqsat.rules  # noqa: F401  # registers the shipped rules
+        import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules
         from eqsat.rewrite import find_rule, registered_rules
 
-        listed = [
+        listed: list[dict[str, Any]] = [
             {
                 "name": r.name,
                 "family": r.family,

@@ -48,7 +48,7 @@ class Saturated:
     domains: frozenset[str]
     form: str
     reader: Consumer | None = None
-    _writable: dict[frozenset[str], Writable] = field(default_factory=dict, compare=False, repr=False)
+    _writable: dict[frozenset[str], Writable] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
@@ -66,7 +66,11 @@ class Saturated:
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 
         graph, reader = self.encoding.graph, self.reader or find_consumer("onnxruntime")
-        holds = cache(lambda op: may_hold(graph, op))
+
+        @cache
+        def holds(op: str) -> bool:
+            return may_hold(graph, op)
+
         used = {node.key for node in graph.nodes if node.domain and may_name(node, graph, self.form)}
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
@@ -97,11 +101,11 @@ class Extraction:
     bound_scope: str
     kernels: frozenset[ChosenKernel]
     program: Program
-    seconds: dict[str, float] = field(default_factory=dict)
-    placement: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    placement: dict[str, Any] = field(default_factory=dict[str, Any])
     launches_before: int = 0
     work: WorkDone = field(default_factory=WorkDone)
-    passed_opset: dict[str, float] = field(default_factory=dict)
+    passed_opset: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def target_name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -67,7 +67,7 @@ def rule_scope(targets: Sequence[Target], form: str) -> RuleScope:
 def grow(graph: Graph, options: Options, scope: RuleScope, notify: Progress, machine: Machine | None = None) -> Growth:
     """Encodes and saturates a graph, with the devices of ``machine`` if given, by the rules that ``options`` allow and that
     are in ``scope``."""
-    import eqsat.rules  # noqa: F401  # registers the shipped rules
+    import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules
 
     numerics = Exactness.parse(options.numerics)
     rules = select_rules(
@@ -110,7 +110,7 @@ def keeping(graph: Graph, keep: Sequence[str]) -> Graph:
 
 
 @contextmanager
-def collector_off() -> Iterator[None]:
+def collector_off() -> Generator[None]:
     """Switches the cyclic garbage collector off: the stages allocate many small objects and next to no cycles, and the
     collector would walk all of them again and again."""
     enabled = gc.isenabled()
@@ -123,7 +123,7 @@ def collector_off() -> Iterator[None]:
 
 
 @contextmanager
-def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], stage: str) -> Generator[None]:
     start = time.perf_counter()
     try:
         yield

@@ -78,8 +78,8 @@ class Options:
     opset: int | None = None
     cost: str | CostModel | CostFunction | Rates | None = None
     numerics: str = "lsb"
-    dims: Mapping[str, int | str] = field(default_factory=dict)
-    assume: Mapping[str, Assumed] = field(default_factory=dict)
+    dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
+    assume: Mapping[str, Assumed] = field(default_factory=dict[str, Assumed])
     time_limit_s: float = 600.0
     prove: bool = False
     node_limit: int = 200_000
@@ -94,7 +94,7 @@ class Options:
     verification_runs: int = 2
     feeds: Sequence[Mapping[str, np.ndarray] | str | Path] | None = None
     form: str | None = None
-    devices: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict[str, str])
     machine: Machine | str | Path | None = None
     keep_egraph: bool = False
     example_inputs: Any = None

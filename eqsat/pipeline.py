@@ -36,7 +36,7 @@ from eqsat.rewrite import AnyRule
 if TYPE_CHECKING:
     import onnx
     import onnxruntime
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     from eqsat.backends.onnxruntime import Session
     from eqsat.placement import Machine
@@ -113,7 +113,7 @@ class Result:
         return str(self.report)
 
     def _repr_html_(self) -> str:
-        return self.report._repr_html_()
+        return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
 @takes_options(AllOptions)
@@ -215,7 +215,7 @@ def _cheapest(growth: Growth, chosen: Options, work: WorkDone, *, at_limit: bool
 def _optimize_body(notify: Progress) -> Optimise:
     def optimise(graph: Graph, options: Options) -> tuple[Program, Report]:
         notify("bodies", graph.name)
-        asked = vars(options) if options.limits_file else {**vars(options), "opset": most_opset(graph)}
+        asked: dict[str, Any] = vars(options) if options.limits_file else {**vars(options), "opset": most_opset(graph)}
         result = optimize(graph, **asked)
         return result.program, result.report
 

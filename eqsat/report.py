@@ -81,20 +81,20 @@ class Report:
     iterations: int
     stop_reason: str
     rules: dict[str, dict[str, int]]
-    memory_budget: dict[str, Any] = field(default_factory=dict)
-    unverified_rules: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    verification: dict[str, Any] = field(default_factory=dict)
-    work: dict[str, dict[str, Any]] = field(default_factory=dict)
-    placement: dict[str, Any] = field(default_factory=dict)
-    bodies: dict[str, Any] = field(default_factory=dict)
-    missed: dict[str, dict[str, int]] = field(default_factory=dict)
-    assumed: dict[str, int] = field(default_factory=dict)
-    sizes: list[dict[str, Any]] = field(default_factory=list)
-    withheld: dict[str, int] = field(default_factory=dict)
-    passed_opset: dict[str, float] = field(default_factory=dict)
-    engine: dict[str, Any] = field(default_factory=dict)
-    rehearsal: dict[str, Any] = field(default_factory=dict)
+    memory_budget: dict[str, Any] = field(default_factory=dict[str, Any])
+    unverified_rules: list[str] = field(default_factory=list[str])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    verification: dict[str, Any] = field(default_factory=dict[str, Any])
+    work: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    placement: dict[str, Any] = field(default_factory=dict[str, Any])
+    bodies: dict[str, Any] = field(default_factory=dict[str, Any])
+    missed: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    assumed: dict[str, int] = field(default_factory=dict[str, int])
+    sizes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    withheld: dict[str, int] = field(default_factory=dict[str, int])
+    passed_opset: dict[str, float] = field(default_factory=dict[str, float])
+    engine: dict[str, Any] = field(default_factory=dict[str, Any])
+    rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

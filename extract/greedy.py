@@ -38,7 +38,7 @@ def greedy_dag(problem: ExtractionProblem, effort: Effort) -> dict[int, int]:
             continue
         if len(found) == 1 and price + total[distinct[node][0]] >= total[owner]:
             continue
-        largest = max(found, key=len, default={})
+        largest = max(found, key=len, default=dict[int, int]())
         merged = dict(largest)
         for members in found:
             if members is not largest:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from eqsat.errors import OutputError
 from eqsat.extract.errors import ExtractionError
@@ -40,24 +41,25 @@ def read_gym(path: str | PathLike[str]) -> GymGraph:
 def parse_gym(text: str) -> GymGraph:
     """Read the JSON text of a file; errors as in :func:`read_gym`."""
     try:
-        data = json.loads(text)
+        data: dict[str, Any] | None = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ExtractionError(f"not JSON ({error}); export it with egraph-serialize") from error
-    nodes = data.get("nodes") if isinstance(data, dict) else None
-    roots = data.get("root_eclasses") if isinstance(data, dict) else None
+    nodes: dict[str, Any] | None = data.get("nodes") if isinstance(data, dict) else None
+    roots: list[Any] | None = data.get("root_eclasses") if isinstance(data, dict) else None
     if not isinstance(nodes, dict) or not isinstance(roots, list):
         raise ExtractionError("no 'nodes' object or no 'root_eclasses' list; export it with egraph-serialize")
     class_number: dict[str, int] = {}
     owner: dict[str, int] = {}
-    for name, node in nodes.items():
-        eclass = node.get("eclass") if isinstance(node, dict) else None
+    entry: dict[str, Any] | None
+    for name, entry in nodes.items():
+        eclass = entry.get("eclass") if isinstance(entry, dict) else None
         if not isinstance(eclass, str):
             raise ExtractionError(f"node '{name}': 'eclass' is {eclass!r}, not a string; name the e-class of the node")
         owner[name] = class_number.setdefault(eclass, len(class_number))
     node_children: list[tuple[int, ...]] = []
     node_cost: list[float] = []
     for name, node in nodes.items():
-        listed = node.get("children", [])
+        listed: list[Any] | None = node.get("children", [])
         cost = node.get("cost", 1.0)
         if not isinstance(listed, list):
             raise ExtractionError(f"node '{name}': 'children' is {listed!r}, not a list; list node ids")

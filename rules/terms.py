@@ -80,7 +80,8 @@ def sizes_of_parts(split: Ref, whole: Ref, sizes: Ref | None = None) -> tuple[in
     """The extents of the parts that a Split makes of ``whole``, whose number or ``sizes`` it is given; raises `Unmet`."""
     if sizes is not None:
         return tuple(int(n) for n in sizes.value.reshape(-1))
-    extent, count = whole.shape[split.attr("axis", 0)], split.attr("num_outputs")
+    axis: int = split.attr("axis", 0)
+    extent, count = whole.shape[axis], split.attr("num_outputs")
     if not isinstance(extent, int):
         raise Unmet("the extent that is split is unknown")
     each = -(-extent // count)

@@ -46,7 +46,7 @@ class Consumer:
     refuses: frozenset[str] = frozenset()
     avoids: frozenset[str] = frozenset()
     bytes: frozenset[str] | None = None
-    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     without_rules: tuple[str, ...] = ()
     with_rules: tuple[str, ...] = ()
 

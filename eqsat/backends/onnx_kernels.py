@@ -93,7 +93,8 @@ def call_kernels(
         counts[stem] = counts.get(stem, 0) + 1
         passed[key] = frozenset(_disagreed(same, form))
         functions[key] = _function(f"{stem}_{counts[stem]}", same, passed[key], form, imports)
-    calls, constants = [], {v: c for v, c in form.constants.items() if v in graph.outputs}
+    calls: list[onnx.NodeProto] = []
+    constants = {v: c for v, c in form.constants.items() if v in graph.outputs}
     for body in bodies:
         call = onnx.NodeProto(domain=KERNEL_DOMAIN, op_type=functions[body.key].name, name=body.kernel.name)
         call.doc_string = body.doc
@@ -172,7 +173,7 @@ def _body(
                 names[value] = f"v{len(names)}"
     taken = set(names.values())
     device = device_of(nodes[-1], devices)
-    written = []
+    written: list[onnx.NodeProto] = []
     for node in nodes:
         own = (tuple(names[v] for v in values) for values in (node.inputs, node.outputs))
         proto = write_node(replace(node, inputs=next(own), outputs=next(own), name=""), form.opset, taken)

@@ -1,6 +1,6 @@
 """Nodes, tensors and types as ONNX messages."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ def write_node(node: Node, opset: int, taken: set[str]) -> onnx.NodeProto:
     proto.input.extend(node.inputs[:own])
     captured = iter(node.inputs[own:])
     schema = None if node.opaque or node.domain else schema_of(node.op, opset)
-    kinds = schema.attributes if schema else {}
+    kinds: Mapping[str, int] = schema.attributes if schema else {}
+    value: AttributeValue
     for name, value in node.attributes.items():
         attribute = proto.attribute.add()
         if isinstance(value, RawAttribute):

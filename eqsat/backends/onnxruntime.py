@@ -111,7 +111,7 @@ class Session:
             return ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime's exceptions have no common base
             if not unsigned:
-                raise self._translated(error) from None
+                raise self.translated(error) from None
         return self._loaded(source, options, unsigned=False)
 
     @property
@@ -128,7 +128,7 @@ class Session:
             values = self._session.run_with_ort_values(names, {k: _ort_value(v) for k, v in feeds.items()})
             return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
         except Exception as error:
-            raise self._translated(error) from None
+            raise self.translated(error) from None
 
     def bound(self, feeds: Mapping[str, Any]) -> Bound:
         """The model with its inputs in place, to be run again and again without copying anything in or out."""
@@ -138,7 +138,7 @@ class Session:
         """Stops profiling and returns the file with what every node took."""
         return Path(self._session.end_profiling())
 
-    def _translated(self, error: Exception) -> ModelError:
+    def translated(self, error: Exception) -> ModelError:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return ModelError(f"{self.label}: ONNX Runtime: {_plainly(lines[0])}")
 
@@ -174,7 +174,7 @@ class Bound:
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
-            raise self._owner._translated(error) from None
+            raise self._owner.translated(error) from None
 
     def outputs(self) -> dict[str, Any]:
         """Outputs of the last run by name."""
@@ -229,7 +229,7 @@ def _check_bfloat16() -> None:
 
 def _read_without_weights(path: str | Path) -> onnx.ModelProto:
     try:
-        return onnx.load(str(path), load_external_data=False)
+        return onnx.load(str(path), load_external_data=False)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:  # protobuf raises its own, and OSError
         raise ModelError(f"{path}: cannot read the model: {str(error).splitlines()[0]}") from None
 

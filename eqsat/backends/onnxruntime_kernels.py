@@ -139,10 +139,10 @@ def _versions() -> dict[str, tuple[tuple[int, int], ...]]:
 def _signatures() -> dict[tuple[str, str], _Signature]:
     """Of each operator the signature of its newest version."""
     found: dict[tuple[str, str], _Signature] = {}
-    schemas = _state().get_all_operator_schema() if _state() is not None else ()
+    schemas: Any = _state().get_all_operator_schema() if _state() is not None else ()
     for schema in sorted(schemas, key=lambda schema: schema.since_version):
         if schema.domain in ("", DOMAIN):
-            inputs = list(schema.inputs)
+            inputs: list[Any] = list(schema.inputs)
             repeats = bool(inputs) and str(inputs[-1].option).endswith("Variadic")
             allowed = tuple(frozenset(map(str, i.types)) for i in inputs)
             found[schema.domain, schema.name] = _Signature(tuple(i.typeStr for i in inputs), repeats, allowed)

@@ -1,7 +1,5 @@
 """Tensors of PyTorch as arrays of numpy, and back: the same memory, never a copy of what is contiguous on the CPU."""
 
-# pyright: reportMissingImports=false
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

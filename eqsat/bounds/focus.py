@@ -28,7 +28,7 @@ class Focus:
     computed ones among them; else for all computed classes.
     """
 
-    heavy: dict[int, bool] = field(default_factory=dict)
+    heavy: dict[int, bool] = field(default_factory=dict[int, bool])
     shared: frozenset[int] = frozenset()
     detail: int = 2
     shared_only: bool = False

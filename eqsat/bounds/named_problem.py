@@ -23,10 +23,10 @@ class InState(NamedTuple):
 class NamedProblem:
     """An extraction problem in the making, its classes named by keys."""
 
-    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    owner: list[int] = field(default_factory=list)
-    children: list[tuple[int, ...]] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
+    numbers: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
+    owner: list[int] = field(default_factory=list[int])
+    children: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    cost: list[float] = field(default_factory=list[float])
 
     def key(self, *key: object) -> int:
         """The number of a class: what it is, and of what."""

@@ -25,7 +25,7 @@ class Prerequisites:
 
     def __init__(self, graph: FusionGraph, usable: Sequence[bool], merged: Merged, target: Target) -> None:
         core, _, owner = core_of(graph, usable)
-        number = {owner[core.parts[members[0]]]: c for c, members in enumerate(core.nodes)}
+        number: dict[int, int] = {owner[core.parts[members[0]]]: c for c, members in enumerate(core.nodes)}
         required = required_classes(core) or [1 << c for c in range(len(core.nodes))]
         entries: dict[int, set[int]] = {}
         for index, new in merged.operations.items():

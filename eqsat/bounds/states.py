@@ -63,7 +63,7 @@ class Borders:
     """
 
     source: int = NONE
-    carried: Carried = field(default_factory=dict)
+    carried: Carried = field(default_factory=dict[ModeKey, frozenset[Position]])
     target: int = NONE
     once: bool = False
     unfinished: frozenset[tuple[int, int, int]] = frozenset()

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVarTuple
 
 from eqsat.cost.timings import case_name
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType, TensorType, tensor_type
+
+Size = TypeVarTuple("Size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,23 @@ class Case:
         return case_name(self.key, self.attributes, self.types)
 
 
+class Cases(Protocol):
+    """Kernels to time, whatever their sizes consist of."""
+
+    def cases(self) -> Iterator[Case]: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Generic[*Size]):
     """Kernels of one operator: for each of ``sizes`` its operands, and attributes.
 
     ``operands`` and ``attributes`` are functions of the size; attributes that never change are given as they are.
     """
 
     key: str
-    sizes: Iterable[Sequence[Any]]
-    operands: Callable[..., Sequence[Operand | None]]
-    attributes: Callable[..., Mapping[str, Any]] | Mapping[str, Any] = field(default_factory=dict)
+    sizes: Iterable[tuple[*Size]]
+    operands: Callable[[*Size], Sequence[Operand | None]]
+    attributes: Callable[[*Size], Mapping[str, Any]] | Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: int = 1
 
     def cases(self) -> Iterator[Case]:

@@ -21,7 +21,7 @@ from eqsat.backends.onnx_weights import external_tensor
 from eqsat.calibrate.case import Case, Operand
 from eqsat.ir.constants import Constant
 from eqsat.ir.operator import OPSET, domain_in_files, split_key
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType, TensorType, is_sequence
 
 _OPSET = min(OPSET, 23)
 _TURN_BYTES = 8e6
@@ -67,7 +67,7 @@ def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
     released = [j for j, result in enumerate(results) if (result.bytes or 0) >= _LEAST_RELEASED]
     given = _Given()
     operands = [given.names(i, operand, copies, buffers) for i, operand in enumerate(case.operands)]
-    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in case.attributes.items()}
+    attributes: dict[str, Any] = {k: list(v) if is_sequence(v) else v for k, v in case.attributes.items()}
     nodes: list[onnx.NodeProto] = []
     releases = 0
     for k in range(copies):
@@ -91,10 +91,10 @@ def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
 class _Given:
     """What is given to the copies: inputs with their values, constants, and arrays of weights."""
 
-    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-    feeds: dict[str, np.ndarray] = field(default_factory=dict)
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list[onnx.ValueInfoProto])
+    constants: list[onnx.TensorProto] = field(default_factory=list[onnx.TensorProto])
+    feeds: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    weights: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     def names(self, index: int, operand: Operand | None, copies: int, buffers: int) -> list[str]:
         """Makes operand ``index``, and says what it is called in each copy."""

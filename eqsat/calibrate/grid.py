@@ -1,7 +1,7 @@
 """The kernels that are timed for a target: one table, from which everything else follows."""
 
 from eqsat.backends.consumer import find_consumer
-from eqsat.calibrate.case import Case, Kernels
+from eqsat.calibrate.case import Case, Cases
 from eqsat.errors import OptionError
 from eqsat.ir.operator import split_key
 
@@ -24,7 +24,7 @@ def grid_of(target: str) -> tuple[Case, ...]:
     return cases
 
 
-def cases_of(kernels: tuple[Kernels, ...]) -> tuple[Case, ...]:
+def cases_of(kernels: tuple[Cases, ...]) -> tuple[Case, ...]:
     """The cases of a table of kernels; of two that are the same the first."""
     found: dict[str, Case] = {}
     for entry in kernels:

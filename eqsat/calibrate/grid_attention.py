@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat.calibrate.case import Kernels, Operand, data, value
+from eqsat.calibrate.case import Cases, Kernels, Operand, data, value
 
 
-def _attention() -> Iterator[Kernels]:
+def _attention() -> Iterator[Cases]:
     """Heads apart, or side by side, each with keys and values of its own."""
     f = "float32"
     attention = [(1, 12, 128, 64), (1, 12, 197, 64), (8, 12, 384, 64), (2, 8, 256, 8), (2, 8, 64, 16), (1, 8, 128, 64)]
@@ -36,7 +36,7 @@ def _in_rows(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:
     return [data("float32", b, s, h * d), data("float32", b, s, g * d), data("float32", b, s, g * d)]
 
 
-def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
+def _attention_in_rows(masked: bool) -> Iterator[Cases]:
     """Attention with the heads side by side, of which several may share keys and values: by either operator that has it, and by
     the one to which those that share are rows of one head."""
     f = "float32"
@@ -72,7 +72,7 @@ def _attention_in_rows(masked: bool) -> Iterator[Kernels]:
     )  # fmt: skip
 
 
-def _rotary() -> Iterator[Kernels]:
+def _rotary() -> Iterator[Cases]:
     """Heads side by side that turn by their place, one table for all sequences: by either operator that has it."""
     f = "float32"
     sizes = ((1, 8, 1, 64), (1, 32, 1, 128), (2, 4, 16, 16), (1, 8, 128, 64), (1, 32, 128, 128), (8, 12, 384, 64))
@@ -90,7 +90,7 @@ def _rotary() -> Iterator[Kernels]:
     )
 
 
-def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
+def _attention_on_stored(masked: bool) -> Iterator[Cases]:
     """Attention on keys and values stored before and new ones, which are stored with them: by the operators that have it."""
     f = "float32"
     sizes = ((1, 8, 4, 1, 127, 64), (1, 8, 8, 1, 127, 64), (1, 32, 8, 1, 127, 128), (1, 32, 8, 1, 1023, 128),
@@ -131,7 +131,7 @@ def _attention_on_stored(masked: bool) -> Iterator[Kernels]:
     )  # fmt: skip
 
 
-ATTENTION: tuple[Kernels, ...] = (
+ATTENTION: tuple[Cases, ...] = (
     *_attention(),
     *(kernels for masked in (False, True) for kernels in (*_attention_in_rows(masked), *_attention_on_stored(masked))),
     *_rotary(),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from eqsat.calibrate.case import Kernels, data, filled, value, weight
+from eqsat.calibrate.case import Cases, Kernels, data, filled, value, weight
 
 F = "float32"
 _ROWS = (
@@ -34,7 +34,7 @@ _BINARY = {F: ("Add", "Mul", "Sub", "Div", "Pow", "Max", "Min"), "int32": ("Add"
 _SCALE8 = {"uint8": 128, "int8": 0}
 
 
-def _elementwise() -> Iterator[Kernels]:
+def _elementwise() -> Iterator[Cases]:
     for dtype, names in _UNARY.items():
         for name in names:
             yield Kernels(name, _ELEMENTS, lambda r, c, t=dtype: [data(t, r, c)])
@@ -68,7 +68,7 @@ def _elementwise() -> Iterator[Kernels]:
         yield Kernels("Cast", _ELEMENTS[::2], lambda r, c, t=source: [data(t, r, c)], {"to": code})
 
 
-def _rows_reduced() -> Iterator[Kernels]:
+def _rows_reduced() -> Iterator[Cases]:
     yield Kernels("Softmax", _SCORES, lambda h, s: [data(F, 1, h, s, s)], {"axis": -1})
     yield Kernels("Softmax", ((1, 1000), (128, 2048), (16384, 77)), lambda r, c: [data(F, r, c)], {"axis": -1})
     simplified = "com.microsoft::SimplifiedLayerNormalization"
@@ -130,7 +130,7 @@ def _rows_reduced() -> Iterator[Kernels]:
     yield Kernels("DynamicQuantizeLinear", _ROWS, lambda r, c: [data(F, r, c)], outputs=3)
 
 
-def _pools() -> Iterator[Kernels]:
+def _pools() -> Iterator[Cases]:
     window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     for stride in (1, 2):
         more = {**window, "strides": [stride, stride]}
@@ -155,7 +155,7 @@ def _pools() -> Iterator[Kernels]:
         )
 
 
-def _quantised() -> Iterator[Kernels]:
+def _quantised() -> Iterator[Cases]:
     for dtype, zero in _SCALE8.items():
         q = [value(F, 0.02), value(dtype, zero)]
         sizes = (*_ROWS, *_ELEMENTS)
@@ -200,7 +200,7 @@ def _quantised() -> Iterator[Kernels]:
     yield Kernels("DequantizeLinear", _ROWS[::2], lambda r, c: [data("int32", r, c), value(F, 0.02), value("int32", 0)])
 
 
-def _movement() -> Iterator[Kernels]:
+def _movement() -> Iterator[Cases]:
     heads = ((128, 12, 64), (197, 12, 64), (3072, 12, 64), (256, 8, 8), (1024, 8, 4))
     for parts, columns in ((2, (256, 2048, 8192)), (3, (192, 1536, 6144))):
         yield Kernels(  # of products side by side, of one row or few
@@ -249,7 +249,7 @@ def _movement() -> Iterator[Kernels]:
         )
 
 
-def _tables_and_borders() -> Iterator[Kernels]:
+def _tables_and_borders() -> Iterator[Cases]:
     yield Kernels(
         "Gather",
         ((128, 768), (128, 3072)),
@@ -292,7 +292,7 @@ def _tables_and_borders() -> Iterator[Kernels]:
     )
 
 
-OTHERS: tuple[Kernels, ...] = (
+OTHERS: tuple[Cases, ...] = (
     *_elementwise(),
     *_rows_reduced(),
     *_pools(),

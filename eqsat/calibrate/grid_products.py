@@ -1,10 +1,12 @@
 """Matrix products, convolutions and attention: the kernels that take most of the time."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
-from eqsat.calibrate.case import Kernels, Operand, data, filled, value, weight
+from eqsat.calibrate.case import Cases, Kernels, Operand, data, filled, value, weight
 
 _GEMM = [
     (m, k, n)
@@ -44,8 +46,11 @@ _BATCHED = [
 ]
 """(batch, m, k, n)"""
 
+ConvSize: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""Batch, channels, side of the image, filters, side of the kernel, stride, groups."""
 
-def _conv(channels: int, size: int, filters: int, kernel: int, stride: int = 1, group: int = 1) -> tuple[int, ...]:
+
+def _conv(channels: int, size: int, filters: int, kernel: int, stride: int = 1, group: int = 1) -> ConvSize:
     return (1, channels, size, filters, kernel, stride, group)
 
 
@@ -78,7 +83,9 @@ _CONV = [
 ]  # fmt: skip
 
 
-def _conv_attributes(n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int) -> dict[str, object]:
+def _conv_attributes(
+    n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int, **more: object
+) -> dict[str, object]:
     pad = kernel // 2
     return {
         "kernel_shape": [kernel, kernel],
@@ -86,6 +93,7 @@ def _conv_attributes(n: int, c: int, size: int, f: int, kernel: int, stride: int
         "pads": [pad] * 4,
         "dilations": [1, 1],
         "group": group,
+        **more,
     }
 
 
@@ -106,7 +114,7 @@ def _channel_scales(dtype: str, channels: int) -> list[Operand]:
     return [filled("float32", 0.02, channels), filled(dtype, 0, channels)]
 
 
-def _integer_products(a: str, b: str) -> Iterator[Kernels]:
+def _integer_products(a: str, b: str) -> Iterator[Cases]:
     slow = a == "int8"
     sizes = [s for s in _SMALL_GEMM if not slow or s[0] * s[1] * s[2] <= 128 * 768 * 768]
     batches = [s for s in _BATCHED if s[0] <= (16 if slow else 96) and s[1] * s[2] * s[3] < 2e6]
@@ -156,8 +164,8 @@ def _integer_products(a: str, b: str) -> Iterator[Kernels]:
 
 
 def _fused_integer_products(
-    a: str, b: str, sizes: Sequence[tuple[int, ...]], batches: Sequence[tuple[int, ...]]
-) -> Iterator[Kernels]:
+    a: str, b: str, sizes: Sequence[tuple[int, int, int]], batches: Sequence[tuple[int, int, int, int]]
+) -> Iterator[Cases]:
     yield Kernels(
         "com.microsoft::MatMulIntegerToFloat",
         sizes,
@@ -194,7 +202,7 @@ def _fused_integer_products(
     )  # fmt: skip
 
 
-def _integer_convolutions(a: str, b: str, convs: Sequence[tuple[int, ...]]) -> Iterator[Kernels]:
+def _integer_convolutions(a: str, b: str, convs: Sequence[ConvSize]) -> Iterator[Cases]:
     yield Kernels(
         "QLinearConv",
         convs,
@@ -214,7 +222,7 @@ def _integer_convolutions(a: str, b: str, convs: Sequence[tuple[int, ...]]) -> I
     )  # fmt: skip
 
 
-def _float_products() -> Iterator[Kernels]:
+def _float_products() -> Iterator[Cases]:
     f = "float32"
     yield Kernels("MatMul", _GEMM, lambda m, k, n: [data(f, m, k), weight(f, k, n)])
     yield Kernels("MatMul", _BATCHED, lambda g, m, k, n: [data(f, 1, g, m, k), data(f, 1, g, k, n)])
@@ -244,7 +252,7 @@ def _float_products() -> Iterator[Kernels]:
             lambda batch, c, size, o, kernel, stride, group: [
                 _image(f, batch, c, size), weight(f, o, c // group, kernel, kernel), weight(f, o),
             ],
-            lambda *size, more=more: {**_conv_attributes(*size), **more},
+            partial(_conv_attributes, **more),
         )  # fmt: skip
     yield Kernels(
         "ConvTranspose",
@@ -254,7 +262,7 @@ def _float_products() -> Iterator[Kernels]:
     )
 
 
-def _few_bits() -> Iterator[Kernels]:
+def _few_bits() -> Iterator[Cases]:
     """Products with weights of 4 and 8 bits in blocks, rows rounded to 8 bits or not, and dequantising them beforehand."""
     f = "float32"
     sizes = [
@@ -290,7 +298,7 @@ def _few_bits() -> Iterator[Kernels]:
     )
 
 
-PRODUCTS: tuple[Kernels, ...] = (
+PRODUCTS: tuple[Cases, ...] = (
     *_float_products(),
     *_few_bits(),
     *(kernels for a, b in _INTEGERS for kernels in _integer_products(a, b)),

@@ -1,7 +1,7 @@
 """``eqsat calibrate``: time the kernels of a target on this machine."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +69,7 @@ def calibrate(
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+def _bar(quiet: bool) -> Generator[Callable[[int, int, str], None]]:
     """A progress bar on a terminal, nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield lambda done, total, name: None

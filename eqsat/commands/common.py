@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -135,7 +135,7 @@ MachineFile = Annotated[
 
 
 @contextmanager
-def errors() -> Iterator[None]:
+def errors() -> Generator[None]:
     """One line and the right exit status for everything a user can cause."""
     try:
         yield
@@ -163,7 +163,7 @@ def fail_unless_run(verdict: object, notes: Sequence[str], what: str) -> None:
 
 
 @contextmanager
-def progress(quiet: bool, verbose: bool, stages: bool = False) -> Iterator[Callable[[str, str], None]]:
+def progress(quiet: bool, verbose: bool, stages: bool = False) -> Generator[Callable[[str, str], None]]:
     """On a terminal a spinner that names the stage and how far it is; with ``-v`` a line per step; else, if ``stages``, a
     line per stage."""
     if verbose:
@@ -251,7 +251,7 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     devices: dict[str, str] = {}
     if path is not None:
         try:
-            data = json.loads(path.read_text())
+            data: dict[Any, Any] | None = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise OptionError(f"--devices {path}: cannot be read as JSON: {error}") from None
         if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):

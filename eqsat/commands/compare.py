@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,7 +69,7 @@ def compare(
         if pareto and len(targets) > 1:
             raise OptionError(f"--pareto takes one target, not {len(targets)}: {', '.join(targets)}")
         with progress(quiet, verbose) as notify:
-            options = {
+            options: dict[str, Any] = {
                 "progress": notify,
                 "numerics": numerics,
                 "dims": parse_dims(dim),

@@ -82,7 +82,7 @@ class ParetoFront:
     dominated: tuple[Objectives, ...]
     candidates: int
     complete: bool
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def distinct(self) -> int:

@@ -56,7 +56,7 @@ def compare(
         for name, machine in targets.items():
             lent = [n for n, t in targets.items() if growth[n] is growth[name] and machine.has_kernels_of(t)]
             extractions |= _best_of_all(machine, {cell: found for cell, found in known_of.items() if cell[0] in lent})
-        rows = []
+        rows: list[Row] = []
         known: dict[tuple[str, frozenset[ChosenKernel]], Measures] = {}
         for machine, model in cells:
             found = extractions[machine.name, model.name]

@@ -111,7 +111,7 @@ class Comparison:
     rows: tuple[Row, ...]
     agreement: dict[str, dict[str, dict[str, float | None]]]
     differences: dict[str, tuple[Difference, ...]]
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     def row(self, target: str, cost_model: str) -> Row:
         """The row of a target and a cost model. Raises `KeyError` if they were not compared."""

@@ -70,7 +70,7 @@ def _results(comparison: Comparison, target: str) -> Table:
         "chosen for", "kernels", "operators", "MB moved", "G operations", "time", "peak MB", "reordered", "cost", "before",
         "gap", "bound", "s",
     ]  # fmt: skip
-    rows = []
+    rows: list[list[str]] = []
     for row in comparison.rows_of(target):
         m, report = row.measures, row.result.report
         rows.append(

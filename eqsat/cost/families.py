@@ -95,7 +95,7 @@ def _convolution(weight: int) -> Variant:
 
 def _permutation(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
     perm = tuple(attributes.get("perm", ()))
-    extents = [inputs[0][p] for p in perm] if perm and inputs and len(inputs[0]) == len(perm) else []
+    extents: list[int] = [inputs[0][p] for p in perm] if perm and inputs and len(inputs[0]) == len(perm) else []
     if not extents:
         return "last moves"
     long = [p for p, d in zip(perm, extents, strict=True) if d > 1]

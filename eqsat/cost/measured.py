@@ -57,10 +57,10 @@ class Fitted:
 
     table: Table
     _timings: dict[str, list[Timing]] = field(default_factory=lambda: defaultdict(list))
-    _timed: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _timed: dict[tuple[object, ...], float] = field(default_factory=dict[tuple[object, ...], float])
     _members: dict[Family, list[_Point]] = field(default_factory=lambda: defaultdict(list))
-    _laws: dict[Family, Law | None] = field(default_factory=dict)
-    _estimates: dict[Work, Estimate | None] = field(default_factory=dict)
+    _laws: dict[Family, Law | None] = field(default_factory=dict[Family, Law | None])
+    _estimates: dict[Work, Estimate | None] = field(default_factory=dict[Work, Estimate | None])
 
     def __post_init__(self) -> None:
         for timing in self.table.timings:
@@ -190,7 +190,7 @@ class MeasuredModel:
     description: str = (
         "what kernels took on this machine (`eqsat calibrate`), or on the one the shipped timings are from"
     )
-    _fitted: dict[str, Fitted] = field(default_factory=dict, repr=False)
+    _fitted: dict[str, Fitted] = field(default_factory=dict[str, Fitted], repr=False)
 
     def kernel_cost(self, work: Work, target: Target) -> float:
         return self.estimate(work, target).seconds

@@ -152,7 +152,7 @@ COST_MODELS: dict[str, NamedModel] = {
 def rates_of(model: CostModel, target: Target) -> Rates | None:
     """The terms of a cost model, ``None`` if it has no such form, or if the target chooses its kernels itself or has other than
     views for free."""
-    if target.fusion != "cones" or target.free_kinds != {"view"}:
+    if target.fusion != "cones" or target.free_kinds != frozenset(("view",)):
         return None
     return model.rates(target) if isinstance(model, FormulaModel) and model.rates is not None else None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.cost.target_file import check_target, read_target_file
 from eqsat.errors import OptionError, choices
+from eqsat.ir.types import is_sequence
 
 _FOLDER = Path(__file__).parent / "targets"
 
@@ -146,20 +147,20 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
             )
         data = {**tomllib.loads((_FOLDER / f"{base}.toml").read_text()), **data}
     check_target(name, data)
-    read: dict[str, Any] = {
-        k: frozenset(v) if isinstance(v, list) else v for k, v in data.items() if k not in _READ_APART
-    }
+    read: dict[str, Any] = {k: frozenset(v) if is_sequence(v) else v for k, v in data.items() if k not in _READ_APART}
     numbers = {k: float(read[k]) for k in ("launch_s", "bandwidth_bytes_per_s", "on_chip_bytes") if k in read}
     peaks = MappingProxyType({k: float(v) for k, v in data["peak_ops"].items()})
     templates = tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ())))
-    return Target(name, **{**read, **numbers, "peak_ops": peaks, "templates": templates})
+    read |= {**numbers, "peak_ops": peaks, "templates": templates}
+    return Target(name, **read)
 
 
 _READ_APART = ("extends", "templates", "more_templates")
 
 
 def _template(data: Mapping[str, Any]) -> Template:
-    stages = tuple(Stage(**{**stage, "accepts": frozenset(stage["accepts"])}) for stage in data["stages"])
+    stated: list[dict[str, Any]] = [{**stage, "accepts": frozenset(stage["accepts"])} for stage in data["stages"]]
+    stages = tuple(Stage(**stage) for stage in stated)
     return Template(data["name"], data["source"], stages, bool(data.get("several", False)))
 
 

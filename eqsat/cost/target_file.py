@@ -62,7 +62,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
     _table(f"target {where!r}", data, keys, required)
 
 
-def _table(where: str, data: Any, keys: Mapping[str, Check], required: Iterable[str]) -> None:
+def _table(where: str, data: Mapping[str, Any] | None, keys: Mapping[str, Check], required: Iterable[str]) -> None:
     if not isinstance(data, Mapping):
         raise OptionError(f"{where}: expected a table, got {data!r}")
     for key, value in data.items():
@@ -75,7 +75,8 @@ def _table(where: str, data: Any, keys: Mapping[str, Check], required: Iterable[
 
 
 def _tables(keys: Mapping[str, Check], required: Collection[str]) -> Check:
-    def check(where: str, value: Any) -> None:
+    def check(where: str, value: list[Any] | None) -> None:
+        entry: Mapping[str, Any] | None
         if not isinstance(value, list) or not value:
             raise OptionError(f"{where}: expected a list of tables, got {value!r}")
         for i, entry in enumerate(value):
@@ -85,7 +86,7 @@ def _tables(keys: Mapping[str, Check], required: Collection[str]) -> Check:
     return check
 
 
-def _peaks(where: str, value: Any) -> None:
+def _peaks(where: str, value: Mapping[str, Any] | None) -> None:
     """Element types, or two of them with a star between for products of 8-bit integers."""
     types = [d.numpy.name for d in DType if d not in (DType.UNDEFINED, DType.STRING)]
     if not isinstance(value, Mapping) or "default" not in value:
@@ -102,7 +103,7 @@ def _peaks(where: str, value: Any) -> None:
 
 
 def _list_of(check: Check) -> Check:
-    def each(where: str, value: Any) -> None:
+    def each(where: str, value: list[Any] | None) -> None:
         if not isinstance(value, list):
             raise OptionError(f"{where}: expected a list, got {value!r}")
         for entry in value:

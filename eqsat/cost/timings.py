@@ -18,7 +18,7 @@ from typing import Any
 
 from eqsat.errors import ModelError, OutputError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType, TensorType, is_sequence
 
 FORMAT = 1
 _TABLES = Path(__file__).parent / "tables"
@@ -58,8 +58,8 @@ class Table:
 
     target: str
     machine: dict[str, Any]
-    timings: list[Timing] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
+    timings: list[Timing] = field(default_factory=list[Timing])
+    failures: dict[str, str] = field(default_factory=dict[str, str])
     complete: bool = False
 
     def save(self, path: Path) -> None:
@@ -100,7 +100,7 @@ def load_table(path: Path) -> Table:
 
 
 def _row(timing: Timing) -> list[Any]:
-    attributes = {k: list(v) if isinstance(v, tuple) else v for k, v in timing.attributes.items()}
+    attributes = {k: list(v) if is_sequence(v) else v for k, v in timing.attributes.items()}
     types = [None if t is None else _type_row(t) for t in timing.types]
     seconds = float(f"{timing.seconds:.4g}")
     return [timing.key, attributes, types, [_type_row(t) for t in timing.results], seconds, round(timing.spread, 3)]

@@ -197,7 +197,7 @@ def _infer(node: Node, args: Sequence[Expr | None]) -> tuple[Type, ...]:
 
 def same(left: Expr | None, right: Expr | None) -> bool:
     """Whether two expressions have the same structure: operators, attributes, inputs, constant contents."""
-    pending, seen = [(left, right)], set()
+    pending, seen = [(left, right)], set[tuple[int, int]]()
     while pending:
         a, b = pending.pop()
         if a is b or (id(a), id(b)) in seen:
@@ -287,11 +287,11 @@ class _Lowering:
             if isinstance(item, Item) and isinstance(item.of, Call):
                 items.setdefault(item.of, {})[item.index] = item
         for made in calls:
-            names = []
+            names: tuple[str, ...] = ()
             for index in range(made.outputs):
                 value: Expr | None = made if made.outputs == 1 else items.get(made, {}).get(index)
-                names.append(self._name(made, index, wanted.get(value) if value is not None else None))
-            self._call_names[made] = tuple(names)
+                names += (self._name(made, index, wanted.get(value) if value is not None else None),)
+            self._call_names[made] = names
         for made in calls:
             inputs = tuple(self._value(a) for a in made.args)
             node, names = made.node, self._call_names[made]

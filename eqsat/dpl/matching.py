@@ -95,6 +95,8 @@ class Matcher:
                     yield from self.matches(pattern.of, expr, bound)
             case DominatorPattern():
                 yield from self._dominated(pattern, expr, bound)
+            case _:
+                pass
 
     # ---- calls and tuples
 

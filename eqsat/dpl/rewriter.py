@@ -43,7 +43,7 @@ class Rewriter:
 
     def __init__(self, pattern: Graph, replacement: Graph) -> None:
         for name, graph in (("pattern", pattern), ("replacement", replacement)):
-            if not isinstance(graph, Graph):
+            if not isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise RuleError(f"the {name} of a rewriter is a graph, not {type(graph).__name__}")
         _check_signatures(pattern, replacement)
         self._parts: tuple[_Rewrite, ...] = (_Rewrite.of(pattern, replacement),)

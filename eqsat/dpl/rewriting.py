@@ -16,6 +16,7 @@ from eqsat.dpl.matching import Matcher
 from eqsat.dpl.pattern import CallPattern, Pattern
 from eqsat.errors import RuleError, VerificationError
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import is_sequence
 
 PASSES = 100
 """Passes over the graph after which rewriting is taken not to end."""
@@ -121,7 +122,7 @@ def _replacement(
 def _as_expr(result: Any, like: Expr) -> Expr:
     if isinstance(result, Expr):
         return result
-    if isinstance(result, tuple | list):
+    if is_sequence(result):
         return Tuple(result)
     if result is None:
         raise RuleError("a callback returned None; return the expression itself to leave it as it is")
@@ -136,16 +137,16 @@ def to_fixpoint(graph: Graph, replacements: Replacements, *, check: bool, once: 
 
     Raises `RuleError` when there is no end in sight, `VerificationError` with ``check`` when the value of an output changed.
     """
-    values = lift(graph)
-    outputs = {name: values[name] for name in graph.outputs}
-    order = list(values.values())
+    values: dict[str, Expr] = lift(graph)
+    outputs: dict[str, Expr] = {name: values[name] for name in graph.outputs}
+    order: list[Expr] = list(values.values())
     rewrites, number = 0, 0
     found: dict[Expr, Expr] = {}
     for number in range(1, PASSES + 1):
         found = replacements(list(outputs.values()), values)
         rewrites += len(found)
         if found:
-            rebuilt = _Substitution(found)
+            rebuilt: _Substitution = _Substitution(found)
             outputs = {name: rebuilt.of(expr) for name, expr in outputs.items()}
             order = [rebuilt.seen[e] for e in order if e in rebuilt.seen]
             values = {name: rebuilt.seen[e] for name, e in values.items() if e in rebuilt.seen}

@@ -1,7 +1,5 @@
 """The backend: graphs that Dynamo captures, exported, optimised, verified and run in ONNX Runtime."""
 
-# pyright: reportMissingImports=false
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What Dynamo hands to a backend, sorted: weights, tensors and sizes that come in; tensors and the rest that go out."""
 
-# pyright: reportMissingImports=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -74,7 +72,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any]) -> Captured:
         raise UnsupportedError(f"its inputs are on {' and '.join(devices)}")
     if torch.is_autocast_enabled(torch.device(devices[0]).type):
         raise UnsupportedError("autocast is on, which converts types as it runs; convert the model instead")
-    weights, tensors, integers = [], [], []
+    weights, tensors, integers = list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
         if isinstance(example, Tensor):
             _check_tensor(placeholders[i].name, example)

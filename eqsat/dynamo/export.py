@@ -1,7 +1,5 @@
 """A captured graph as an exported program, its weights bound as constants."""
 
-# pyright: reportMissingImports=false
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One program of a captured graph: exported, optimised, loaded, and called with tensors."""
 
-# pyright: reportMissingImports=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

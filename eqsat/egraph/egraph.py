@@ -238,7 +238,7 @@ class EGraph:
             index = term.attributes["index"]
             assert isinstance(index, int)
             return self.add_projection(self.add_term(term.args[0], rule), index, rule)
-        children = tuple(ABSENT_INPUT if a is None else self.add_term(a, rule) for a in term.args)
+        children = tuple(ABSENT_INPUT if a is None else self.add_term(a, rule) for a in term.args)  # pyright: ignore[reportUnnecessaryComparison]
         domain, op = split_key(term.op)
         number = self._attribute_number(term.attributes)
         found = self._memo.get((op, domain, number, term.outputs, *map(self.find, children)))

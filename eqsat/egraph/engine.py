@@ -64,8 +64,8 @@ class Pending:
     """Rows to load: e-nodes by constructor, unions, classes that became constant."""
 
     nodes: dict[str, list[tuple[int, ...]]] = field(default_factory=lambda: defaultdict(list))
-    unions: list[tuple[int, int]] = field(default_factory=list)
-    constants: list[int] = field(default_factory=list)
+    unions: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    constants: list[int] = field(default_factory=list[int])
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.unions or self.constants)

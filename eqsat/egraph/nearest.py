@@ -39,7 +39,7 @@ class Miss:
     matched: int
     operators: int
     reason: str
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
     held: int = 0
 
     @property
@@ -63,7 +63,7 @@ class Miss:
 class _State:
     """A match under way: class of each variable (``None``: absent), e-node of each operator of the pattern."""
 
-    variables: Mapping[str, int | None] = field(default_factory=dict)
+    variables: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     nodes: tuple[tuple[Apply, int], ...] = ()
 
 

@@ -159,7 +159,7 @@ class _Compiler:
         self._columns.append(attributes)
         if term.name:
             self._nodes.append((term.name, column, len(self._columns) - 1))
-        args = list(term.args)
+        args: list[Term | None] = list(term.args)
         while args and (args[-1] is None or (isinstance(args[-1], Variable) and args[-1].name in self._absent)):
             args.pop()
         children = [self._term(a) for a in args]

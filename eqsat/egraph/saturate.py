@@ -49,9 +49,9 @@ class Saturation:
     stop_reason: StopReason
     iterations: int
     seconds: float
-    matches: dict[str, int] = field(default_factory=dict)
-    reasons: dict[tuple[str, str], int] = field(default_factory=dict)
-    work: dict[str, int] = field(default_factory=dict)
+    matches: dict[str, int] = field(default_factory=dict[str, int])
+    reasons: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    work: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def saturate(

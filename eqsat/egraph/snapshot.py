@@ -34,7 +34,7 @@ class Snapshot:
     egraph: EGraph
     classes: Mapping[int, tuple[SnapshotNode, ...]]
     constants: frozenset[int]
-    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    derived: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], compare=False, repr=False)
 
     @property
     def size(self) -> int:

@@ -30,7 +30,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.types import TensorType, compatible, type_of_array
+from eqsat.ir.types import TensorType, compatible, is_array, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, registered_rules
 
 _LEVELS = 4
@@ -171,7 +171,7 @@ class _Checker:
 
     def _type_message(self, cls: int, value: Value) -> str | None:
         declared = self._egraph.full_type_of(cls)
-        if not isinstance(declared, TensorType) or not isinstance(value, np.ndarray):
+        if not isinstance(declared, TensorType) or not is_array(value):
             return None
         found = type_of_array(value)
         return None if compatible(declared, found) else f"computes {found}, the class has type {declared}"
@@ -220,7 +220,7 @@ class _Checker:
             found = self._steps[key] = None
             for handle, output in (m for h in self._egraph.members(cls) for m in self._makers(h)):
                 node, children = self._egraph.nodes[handle], self._egraph.canonical_children(handle)
-                operands = [v if isinstance(v, np.ndarray) else None for v in map(self._values.get, children)]
+                operands = [v if is_array(v) else None for v in map(self._values.get, children)]
                 steps = [self._step(c, levels - 1) if levels and c in self._values else None for c in children]
                 step = moved_with(node.key, node.attributes, operands, steps, output)
                 found = step if found is None else found if step is None else np.fmax(found, step)
@@ -259,9 +259,9 @@ class _Checker:
             for child in egraph.canonical_children(handle) if plain else ():
                 array = None if child == ABSENT_INPUT else self._values.get(child)
                 marked = None
-                if levels and isinstance(array, np.ndarray) and array.dtype.kind in "fV":
+                if levels and is_array(array) and array.dtype.kind in "fV":
                     marked = self._overflow_of(self._source[child], levels - 1, array)
-                operands.append((array, marked) if isinstance(array, np.ndarray) else None)
+                operands.append((array, marked) if is_array(array) else None)
             self._overflows[key] = overflowed(node.key, node.attributes, operands, value) if plain else None
         return self._overflows[key]
 
@@ -272,12 +272,12 @@ class _Checker:
             egraph, node = self._egraph, self._egraph.nodes[handle]
             value = self._values.get(egraph.find(handle))
             found: np.ndarray | None = None
-            if node.op not in (PROJECTION, INPUT, CONSTANT) and node.outputs == 1 and isinstance(value, np.ndarray):
+            if node.op not in (PROJECTION, INPUT, CONSTANT) and node.outputs == 1 and is_array(value):
                 operands: list[Marked | None] = []
                 for child in egraph.canonical_children(handle):
                     array = None if child == ABSENT_INPUT else self._values.get(child)
                     marked = self._undefined(self._source[child], levels - 1) if levels and array is not None else None
-                    operands.append((array, marked) if isinstance(array, np.ndarray) else None)
+                    operands.append((array, marked) if is_array(array) else None)
                 found = undefined(node.key, node.attributes, operands, value)
             self._open[key] = found
         return self._open[key]
@@ -296,7 +296,7 @@ class _Checker:
         if node.op not in (INPUT, CONSTANT):
             for child in self._egraph.canonical_children(handle):
                 array = None if child == ABSENT_INPUT else self._values.get(child)
-                if not isinstance(array, np.ndarray):
+                if not is_array(array):
                     operands.append(None)
                 elif array.dtype.kind in "fV":
                     operands.append((array, self._magnitude(child, levels)))

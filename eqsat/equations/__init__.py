@@ -105,10 +105,10 @@ class Equations:
     """`equation` with what the equations of a module (``__name__``) have in common; each call may say otherwise."""
 
     def __init__(self, module: str, **common: Any) -> None:
-        self._common = {"family": family_of(module), **common}
+        self._common: dict[str, Any] = {"family": family_of(module), **common}
 
     def __call__(self, name: str, text: str, *where: Condition | str, **options: Any) -> Rule:
-        return equation(name, text, *where, **{**self._common, **options})
+        return equation(name, text, *where, **(self._common | options))
 
 
 def spelled(op: str) -> str:

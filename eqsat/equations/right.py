@@ -137,6 +137,8 @@ class _Terms:
                 return ast.IfExp(self.value(test), self.term(body), self.term(orelse))
             case ast.Subscript(inner, index):
                 return _call(ast.Attribute(self.term(inner), "output", ast.Load()), [index])
+            case _:
+                pass
         number = self._text.number(e)
         if number is not None:
             dtype = ast.Attribute(ast.Name("root", ast.Load()), "dtype", ast.Load())

@@ -31,8 +31,12 @@ KNOWN: Functions = {
 }
 """What every equation may call: element types, numbers, and ``number(value, type)``, a constant."""
 
-_BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.MatMult: "MatMul", ast.Pow: "Pow"}
-_COMPARED = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual"}
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.MatMult: "MatMul", ast.Pow: "Pow",
+}  # fmt: skip
+_COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual",
+}  # fmt: skip
 
 
 Shorthands = Mapping[str, tuple[str, str]]
@@ -154,7 +158,8 @@ def _has_no_variables(e: ast.expr) -> bool:
             return _has_no_variables(left) and _has_no_variables(right)
         case ast.UnaryOp(_, operand):
             return _has_no_variables(operand)
-    return isinstance(e, ast.Constant)
+        case _:
+            return isinstance(e, ast.Constant)
 
 
 class _InFull(ast.NodeTransformer):

@@ -53,7 +53,7 @@ _known: dict[str, Frontend] = {f.name: f for f in (_ONNX, RelaxFrontend(), Torch
 
 def register(frontend: F) -> F:
     """Makes a front end known; it is asked before those that are known already. One of the same name is replaced."""
-    if not isinstance(frontend, Frontend):
+    if not isinstance(frontend, Frontend):  # pyright: ignore[reportUnnecessaryIsInstance]
         missing = [name for name in ("name", "takes", "accepts", "read") if not hasattr(frontend, name)]
         raise OptionError(
             f"front end {type(frontend).__name__}: has no {', '.join(missing)} (eqsat.frontends.Frontend)"

@@ -11,7 +11,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import ModelError
@@ -66,7 +66,9 @@ def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
     return program.model_proto if fits else program.model
 
 
-def _arguments(given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(
+    given: Mapping[str, Any] | Sequence[Any] | float | None, name: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if given is None:
         raise ModelError(
             f"module {name}: give example_inputs, what to call it with: a tensor, a tuple of them, or a mapping by name"
@@ -77,7 +79,7 @@ def _arguments(given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def exporting(name: str) -> Iterator[None]:
+def exporting(name: str) -> Generator[None]:
     """What torch's exporters raise as one `ModelError`; what they print, log and warn of on the way is nobody's business."""
     disabled = logging.root.manager.disable
     with (

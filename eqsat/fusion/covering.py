@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from eqsat.cost.target import Target
 from eqsat.errors import EqsatError
@@ -46,7 +47,7 @@ class Covering:
 class Pool:
     """Distinct kernels by root; the union of several enumerations."""
 
-    by_root: dict[int, dict[tuple[frozenset[int], frozenset[int]], Cone]] = field(default_factory=dict)
+    by_root: dict[int, dict[tuple[frozenset[int], frozenset[int]], Cone]] = field(default_factory=dict[Any, Any])
 
     def add(self, cones: Iterable[Cone]) -> None:
         for cone in cones:

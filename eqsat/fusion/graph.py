@@ -64,14 +64,14 @@ class FusionGraph:
     operations of which several inputs became one class, so that positions among the inputs mean nothing.
     """
 
-    operations: list[Operation] = field(default_factory=list)
-    owner: list[int] = field(default_factory=list)
-    members: list[list[int]] = field(default_factory=list)
-    elements: list[float] = field(default_factory=list)
-    bytes: list[float] = field(default_factory=list)
-    scalar: list[bool] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list[Operation])
+    owner: list[int] = field(default_factory=list[int])
+    members: list[list[int]] = field(default_factory=list[list[int]])
+    elements: list[float] = field(default_factory=list[float])
+    bytes: list[float] = field(default_factory=list[float])
+    scalar: list[bool] = field(default_factory=list[bool])
     roots: tuple[int, ...] = ()
-    collapsed: set[int] = field(default_factory=set)
+    collapsed: set[int] = field(default_factory=set[int])
 
     def add_class(self, types: Sequence[Type], *, scalar: bool = False) -> int:
         """A new e-class whose value has these types (several for the outputs of one operator)."""

@@ -40,7 +40,8 @@ def pattern_of(operation: Operation) -> Pattern:
             return Pattern.REDUCE if "reduction" in labels else Pattern.OUT_ELEMWISE_FUSABLE
         case Kind.ANCHOR:
             return Pattern.OUT_ELEMWISE_FUSABLE
-    return Pattern.OPAQUE
+        case Kind.OPAQUE:
+            return Pattern.OPAQUE
 
 
 def post_dominator_groups(graph: FusionGraph, choice: Mapping[int, int]) -> dict[int, frozenset[int]]:
@@ -89,7 +90,7 @@ class _Partition:
         backwards.add_node(-1)  # a program may have no operators
         for i, users in enumerate(self._users):
             backwards.add_edges_from([(-1, i)] if self._output[i] or not users else [(user, i) for user in users])
-        self._dominator = nx.immediate_dominators(backwards, -1)
+        self._dominator: dict[int, int] = nx.immediate_dominators(backwards, -1)  # pyright: ignore[reportUnknownMemberType]
         for i in reversed(range(len(self._users))):
             self._edge[i] = max((p for user in self._users[i] for p in self._on_way(user, i)), default=Pattern.OPAQUE)
 

@@ -93,6 +93,6 @@ def _is_scalar_constant(graph: Graph, name: str) -> bool:
 
 def _small_value(graph: Graph, value: str) -> np.ndarray | None:
     constant = graph.constants.get(value) if value else None
-    if constant is None or not isinstance(constant.type, TensorType) or (constant.type.size or _SMALL + 1) > _SMALL:
+    if constant is None or (constant.type.size or _SMALL + 1) > _SMALL:
         return None
     return constant.numpy()

@@ -44,12 +44,13 @@ def _extents(graph: Graph, node: Node) -> list[int]:
     """Extents of the outputs of a Split along its axis; empty for other nodes and unknown extents."""
     if node.op != "Split" or node.domain or node.opaque:
         return []
-    found = []
+    found: list[int] = []
     for value in node.outputs:
         type = graph.type_of(value) if value else None
         if not isinstance(type, TensorType) or not type.shape:
             return []
-        extent = type.shape[node.attributes.get("axis", 0)]
+        axis: int = node.attributes.get("axis", 0)
+        extent = type.shape[axis]
         if not isinstance(extent, int):
             return []
         found.append(extent)
@@ -58,10 +59,10 @@ def _extents(graph: Graph, node: Node) -> list[int]:
 
 def _slices(graph: Graph, node: Node, extents: list[int], constants: dict[str, Constant]) -> list[Node]:
     axis = node.attributes.get("axis", 0)
-    made = []
+    made: list[Node] = []
     start = 0
     for number, (value, extent) in enumerate(zip(node.outputs, extents, strict=True)):
-        names = []
+        names: list[str] = []
         for part, at in (("starts", start), ("ends", start + extent), ("axes", axis)):
             name = f"{value}_{part}"
             while name in graph.types or name in constants:

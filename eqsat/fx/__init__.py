@@ -1,7 +1,7 @@
 """Graphs as modules of PyTorch, in operators of torch (docs/torch.md). Needs the extra ``torch``."""
 
 try:
-    import torch as _torch  # pyright: ignore[reportMissingImports]  # noqa: F401
+    import torch as _torch  # pyright: ignore[reportUnusedImport]  # noqa: F401
 except ImportError as error:
     raise ImportError(f"eqsat.fx needs PyTorch: pip install 'eqsat[torch]' ({error})") from None
 

@@ -1,7 +1,5 @@
 """Modules of PyTorch run on arrays, as they are or compiled by Inductor."""
 
-# pyright: reportMissingImports=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

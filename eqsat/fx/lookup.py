@@ -1,7 +1,5 @@
 """Looking up and scattering by indices in torch, sorting, running sums."""
 
-# pyright: reportMissingImports=false
-
 from typing import Any
 
 import numpy as np
@@ -46,7 +44,7 @@ def _places(site: Site, batch: int) -> tuple[Any, ...]:
     if shape is None or not isinstance(shape[-1], int):
         raise Unwritten("how long its indices are is not known")
     indices, rank = site.operands[1], len(shape) - 1
-    lead = []
+    lead: list[Any] = []
     for i in range(batch):
         steps = site.call(torch.arange, site.operands[0].size(i), device=site.scope.device())
         lead.append(steps.reshape([-1 if i == j else 1 for j in range(rank)]))

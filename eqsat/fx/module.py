@@ -1,10 +1,7 @@
 """Graph -> torch.fx.GraphModule: its nodes written one by one, its constants as buffers."""
 
-# pyright: reportMissingImports=false
-
 import re
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +9,13 @@ import torch
 from torch import fx
 
 from eqsat.errors import EqsatError, ModelError
-from eqsat.fx import lookup, movement, pointwise, products, quantised, reductions, windows  # noqa: F401  # they register writers
+from eqsat.fx import lookup, movement, pointwise, products, quantised, reductions, windows  # pyright: ignore[reportUnusedImport]  # noqa: F401  # they register writers
 from eqsat.fx.site import SUPPORTED, WRITERS, Scope, Site, Unwritten
 from eqsat.ir.composite import expanded
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import definition_of
 from eqsat.ir.shape_values import shape_value
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import TensorType, is_sequence
 
 _ADVICE = "run the program in ONNX Runtime, or disable the rules that make it"
 
@@ -92,7 +89,7 @@ def _write(scope: Scope, node: Node) -> None:
         found: Any = WRITERS[node.key](site)
     except Unwritten as reason:
         raise ModelError(f"torch: {node.key} {node.name!r} cannot be written: {reason}; {_ADVICE}") from None
-    outputs: Sequence[Any] = found if isinstance(found, tuple | list) else (found,)
+    outputs = found if is_sequence(found) else (found,)
     for value, proxy in zip(node.outputs, outputs, strict=False):
         if value:
             proxy.node.name = scope.tracer.graph._graph_namespace.create_name(_identifier(value), proxy.node)

@@ -1,7 +1,5 @@
 """Views and copies of torch: where elements go, and tensors made of extents."""
 
-# pyright: reportMissingImports=false
-
 from typing import Any
 
 import numpy as np
@@ -84,7 +82,7 @@ def _slice(site: Site) -> Any:
     x = site.operands[0]
     starts, ends = site.dims(1), site.dims(2)
     axes = site.axes(3) if site.has(3) else list(range(len(starts)))
-    steps = site.dims(4) if site.has(4) else [1] * len(starts)
+    steps: list[Any] = site.dims(4) if site.has(4) else [1] * len(starts)
     shape = site.type(0).shape or ()
     for start, end, axis, step in zip(starts, ends, axes or (), steps, strict=True):
         if not isinstance(step, int):

@@ -1,7 +1,5 @@
 """Operators of torch, element by element: arithmetic, functions of one variable, comparisons, selection, conversions."""
 
-# pyright: reportMissingImports=false
-
 import operator
 from collections.abc import Callable
 from functools import reduce
@@ -76,7 +74,7 @@ WRITERS.update({name: lambda site, f=f: site.call(f, *site.scalars()) for name, 
 def _div(site: Site) -> Any:
     a, b = site.scalars()
     if site.result.dtype.is_float:
-        return site.call(operator.truediv, a, b)
+        return site.call(operator.truediv, a, b)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return site.call(torch.div, *site.operands, rounding_mode="trunc")
 
 

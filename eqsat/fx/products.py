@@ -1,7 +1,5 @@
 """Products of torch: matrices, attention; those of integers in float64, which holds every partial sum exactly."""
 
-# pyright: reportMissingImports=false
-
 import math
 from collections.abc import Sequence
 from typing import Any

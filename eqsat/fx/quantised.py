@@ -1,7 +1,5 @@
 """Quantisation in operators of torch: scaled, rounded and clamped, as the definitions say; products in `products`."""
 
-# pyright: reportMissingImports=false
-
 from typing import Any
 
 import torch

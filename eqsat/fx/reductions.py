@@ -1,7 +1,5 @@
 """Reductions of torch: sums and extrema over axes, norms, softmax."""
 
-# pyright: reportMissingImports=false
-
 from collections.abc import Callable
 from typing import Any
 

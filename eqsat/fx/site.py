@@ -1,7 +1,5 @@
 """A node as its writer sees it, and the table of writers: what each operator is in torch."""
 
-# pyright: reportMissingImports=false
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -43,11 +41,11 @@ class Scope:
     graph: Graph
     root: torch.nn.Module
     tracer: fx.proxy.GraphAppendingTracer
-    values: dict[str, fx.Proxy] = field(default_factory=dict)
-    lists: dict[str, np.ndarray] = field(default_factory=dict)
-    producers: Mapping[str, Node] = field(default_factory=dict)
-    readers: Mapping[str, int] = field(default_factory=dict)
-    _symbols: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, fx.Proxy] = field(default_factory=dict[str, fx.Proxy])
+    lists: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    producers: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    readers: Mapping[str, int] = field(default_factory=dict[str, int])
+    _symbols: dict[str, Value] = field(default_factory=dict[str, Value])
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> fx.Proxy:
         """A call of ``function`` in the module, for functions that take no tensor, too."""
@@ -100,11 +98,15 @@ class Scope:
         called = extents.function_of(factor)
         if called is None:
             return self.extent(factor) if any(factor in self._shape(n) for n in self.graph.inputs) else None
-        function = {"floordiv": lambda a, b: a // b, "max": torch.sym_max, "min": torch.sym_min}.get(called[0])
-        operands = [self.extent(d) for d in called[1]]
-        if function is None or any(o is None for o in operands):
+        functions: dict[str, Any] = {"max": torch.sym_max, "min": torch.sym_min}
+        function = functions.get(called[0])
+        operands: list[Any] = [self.extent(d) for d in called[1]]
+        if any(o is None for o in operands):
             return None
-        return self.call(function, *operands) if called[0] != "floordiv" else function(*operands)
+        if called[0] == "floordiv":
+            first, second = operands
+            return first // second
+        return None if function is None else self.call(function, *operands)
 
     def _shape(self, name: str) -> Sequence[Dim]:
         return getattr(self.graph.type_of(name), "shape", None) or ()

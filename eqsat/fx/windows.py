@@ -1,7 +1,5 @@
 """Convolutions and pools of torch, and resizing."""
 
-# pyright: reportMissingImports=false
-
 import math
 from typing import Any
 
@@ -27,7 +25,7 @@ def _spatial(site: Site, table: dict[int, Any]) -> tuple[int, Any]:
 
 def _border(site: Site, window: Window) -> tuple[list[int], list[int]]:
     """Padding before and after each spatial axis."""
-    found = []
+    found: list[tuple[int, int]] = []
     for axis, d in enumerate((site.type(0).shape or ())[2:]):
         if window.auto_pad.startswith("SAME") and not isinstance(d, int):
             if window.strides[axis] != 1:
@@ -96,7 +94,7 @@ def _kernel(site: Site) -> tuple[Window, list[int], list[int], bool]:
 
 def _exact(site: Site, window: Window, before: list[int]) -> list[int]:
     """Padding after each axis with which all windows fit exactly. Raises `Unwritten` unless all extents are known."""
-    found = []
+    found: list[int] = []
     for axis, (d, n) in enumerate(zip((site.type(0).shape or ())[2:], (site.result.shape or ())[2:], strict=True)):
         if not isinstance(d, int) or not isinstance(n, int):
             raise Unwritten("uneven padding of an extent that is not known")
@@ -154,7 +152,7 @@ def _resize(site: Site) -> Any:
     mode, place, nearest = (site.attr(n) for n in ("mode", "coordinate_transformation_mode", "nearest_mode"))
     known = all(isinstance(d, int) for d in (*before[2:], *after[2:]))
     if scales is None and known and before[:2] == after[:2]:
-        factors = [b / a for a, b in zip(before[2:], after[2:], strict=True)]  # type: ignore[operator]
+        factors: list[float] = [b / a for a, b in zip(before[2:], after[2:], strict=True)]  # type: ignore[operator]
     elif scales is not None and scales.size == len(before) and (scales.reshape(-1)[:2] == 1).all():
         factors = scales.reshape(-1)[2:].tolist()
     else:

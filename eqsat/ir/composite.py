@@ -152,7 +152,7 @@ def _parts(
                 constants[fresh] = body.constants[value]
             else:
                 types[fresh] = body.type_of(value)
-    parts = []
+    parts: list[Node] = []
     for part in body.nodes:
         outputs = tuple(names.get(v, v) for v in part.outputs)
         label = f"{node.name}/{next(v for v in outputs if v)}" if node.name else ""  # a file names no two nodes alike

@@ -152,9 +152,9 @@ class ConstantPool:
     weights all differ costs a few pages a tensor.
     """
 
-    _by_sample: dict[tuple[object, ...], list[Constant]] = field(default_factory=dict)
-    _by_range: dict[tuple[FileRange, TensorType], Constant] = field(default_factory=dict)
-    _pooled: set[Constant] = field(default_factory=set)
+    _by_sample: dict[tuple[object, ...], list[Constant]] = field(default_factory=dict[Any, Any])
+    _by_range: dict[tuple[FileRange, TensorType], Constant] = field(default_factory=dict[Any, Any])
+    _pooled: set[Constant] = field(default_factory=set[Constant])
 
     def intern(self, constant: Constant) -> Constant:
         """The pooled constant with the same type and bits as ``constant``; ``constant`` itself if it is the first."""

@@ -90,7 +90,8 @@ def dim_of(value: Any) -> Dim:
     """An element of such an array as an extent. Raises `Undecided` for what is no whole number."""
     if isinstance(value, Extent):
         return value.dim
-    if isinstance(value, (bool, int, np.integer, np.bool_)):
+    whole: object = value
+    if isinstance(whole, (bool, int, np.integer, np.bool_)):
         return int(value)
     raise Undecided
 

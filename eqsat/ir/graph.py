@@ -59,7 +59,7 @@ class Attributes(Mapping[str, Any]):
 
     def __init__(self, items: Mapping[str, AttributeValue] | Iterable[tuple[str, AttributeValue]] = ()) -> None:
         pairs = sorted(dict(items).items())
-        self._items = tuple((k, _plain(v)) for k, v in pairs)
+        self._items: tuple[tuple[str, AttributeValue], ...] = tuple((k, _plain(v)) for k, v in pairs)
         self._map = dict(self._items)
         self._key = tuple((k, type(v), _bits(v)) for k, v in self._items)
         self._hash = hash(self._key)
@@ -91,7 +91,7 @@ class Attributes(Mapping[str, Any]):
         return "{" + ", ".join(f"{k}={v!r}" for k, v in self._items) + "}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: AttributeValue | list[Any]) -> Any:
     if isinstance(value, float):
         return float(np.float32(value))
     if isinstance(value, list | tuple):
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _bits(value: object) -> object:
+def _bits(value: AttributeValue) -> object:
     """Distinguishes 0.0 from -0.0 and makes NaN equal to itself."""
     if isinstance(value, float):
         return value.hex()
@@ -113,8 +113,11 @@ NO_ATTRIBUTES = Attributes()
 
 def bodies_of(attributes: Attributes) -> tuple[Subgraph, ...]:
     """The bodies of a control-flow operator, in the order of their attributes."""
-    found = (v if isinstance(v, tuple) else (v,) for v in attributes.values())
-    return tuple(body for several in found for body in several if isinstance(body, Subgraph))
+    found: list[Subgraph] = []
+    value: AttributeValue
+    for value in attributes.values():
+        found += (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Subgraph))
+    return tuple(found)
 
 
 def with_bodies(node: Node, change: Callable[[Subgraph, tuple[str, ...]], tuple[Subgraph, tuple[str, ...]]]) -> Node:
@@ -124,9 +127,10 @@ def with_bodies(node: Node, change: Callable[[Subgraph, tuple[str, ...]], tuple[
     own = len(node.inputs) - sum(len(b.captures) for b in bodies)
     inputs, rest = list(node.inputs[:own]), node.inputs[own:]
     changed: dict[str, AttributeValue] = {}
+    value: AttributeValue
     for name, value in node.attributes.items():
         several = value if isinstance(value, tuple) else (value,)
-        made = []
+        made: list[Any] = []
         for body in several:
             if isinstance(body, Subgraph):
                 captured, rest = rest[: len(body.captures)], rest[len(body.captures) :]

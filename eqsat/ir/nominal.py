@@ -5,7 +5,7 @@ counts as what is assumed of it (`assuming`), and as `NOMINAL_EXTENT` where noth
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -39,7 +39,7 @@ def note_equal(a: Dim, b: Dim) -> None:
 
 
 @contextmanager
-def _watching() -> Iterator[list[tuple[Dim, Dim]]]:
+def _watching() -> Generator[list[tuple[Dim, Dim]]]:
     global _watched
     outer, _watched = _watched, []
     try:
@@ -67,7 +67,7 @@ def number_of(dim: Dim, extents: Mapping[str, int] = _NONE) -> int:
 
 
 @contextmanager
-def assuming(sizes: Mapping[str, int]) -> Iterator[None]:
+def assuming(sizes: Mapping[str, int]) -> Generator[None]:
     """Estimates work for these extents of symbols."""
     token = _assumed.set(sizes)
     try:

@@ -192,7 +192,7 @@ def operator(name: str, domain: str = "") -> Operator | None:
     global _loaded
     if not _loaded:
         _loaded = True
-        import eqsat.ir.operators  # noqa: F401  # registers the definitions
+        import eqsat.ir.operators  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the definitions
     if domain not in ("", "ai.onnx"):
         name = f"{domain}::{name}"
     found = _REGISTRY.get(name)

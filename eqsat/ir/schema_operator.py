@@ -13,7 +13,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
 from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
 from eqsat.ir.traits import NO_TRAITS, Traits
-from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type
+from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, is_sequence
 
 _OPSETS = [helper.make_opsetid("", OPSET)]
 
@@ -63,7 +63,7 @@ def further_inputs(key: str) -> str:
     """The inputs of an operator behind the first as an equation writes them, ``, starts, ends, *axes``: a starred one may be
     absent. None where no schema says."""
     schema = _schema(key)
-    inputs = [] if schema is None else schema.inputs[1:]
+    inputs = () if schema is None else schema.inputs[1:]
     return "".join(f", {'*' if i.option is _OPTIONAL else ''}{i.name}" for i in inputs)
 
 
@@ -105,7 +105,7 @@ def default_of_schema(key: str, name: str) -> Any:
     if stated is None or not stated.default_value.name:
         return None
     value = helper.get_attribute_value(stated.default_value)
-    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
+    return value.decode() if isinstance(value, bytes) else tuple(value) if is_sequence(value) else value
 
 
 # --- types ---------------------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
         return numpy_helper.from_array(np.asarray(value.numpy()))
     if isinstance(value, Subgraph):
         raise ModelError("an operator with a body has no schema definition")
-    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+    return [_plain(v) for v in value] if is_sequence(value) else value
 
 
 # --- meaning -------------------------------------------------------------------------------------------------------------
@@ -210,9 +210,10 @@ def _evaluation(name: str, facts: Traits) -> Evaluate:
         if not copies or not facts.holds(attributes):
             return evaluate_by_reference(name, attributes, inputs)
         # What only moves elements moves their numbers: the reference evaluator makes NaN of 0 * inf in a Resize.
-        numbers = np.arange(inputs[0].size, dtype=np.float64).reshape(inputs[0].shape)
+        x: np.ndarray = inputs[0]
+        numbers = np.arange(x.size, dtype=np.float64).reshape(x.shape)
         (moved,) = evaluate_by_reference(name, attributes, (numbers, *inputs[1:]))
-        return (inputs[0].reshape(-1)[np.rint(moved).astype(np.int64)],)
+        return (x.reshape(-1)[np.rint(moved).astype(np.int64)],)
 
     return evaluate
 

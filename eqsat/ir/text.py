@@ -2,6 +2,7 @@
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, RawAttribute, Subgraph
+from eqsat.ir.types import is_sequence
 
 
 def graph_to_text(graph: Graph) -> str:
@@ -39,7 +40,7 @@ def _operand(value: str, graph: Graph) -> str:
 
 
 def _attribute(value: object) -> str:
-    if isinstance(value, tuple):
+    if is_sequence(value):
         return "[" + ", ".join(_attribute(v) for v in value) + "]"
     if isinstance(value, Subgraph):
         return "<body>"

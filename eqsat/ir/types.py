@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -183,6 +183,16 @@ UNKNOWN = TensorType(DType.UNDEFINED, None)
 def tensor_type(dtype: DType | str | type | np.dtype[Any], shape: Shape | list[Dim] | None) -> TensorType:
     """Shorthand: ``tensor_type("float32", (1, 3))``."""
     return TensorType(DType.of(dtype), None if shape is None else tuple(shape))
+
+
+def is_array(value: object) -> TypeGuard[np.ndarray]:
+    """Whether a value is an array, not a sequence or an absent one."""
+    return isinstance(value, np.ndarray)
+
+
+def is_sequence(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    """Whether a value is several: a list or a tuple."""
+    return isinstance(value, list | tuple)
 
 
 def type_of_array(array: np.ndarray) -> TensorType:

@@ -25,8 +25,8 @@ class SnapshotGraph:
     graph: FusionGraph
     classes: dict[int, int]
     by_handle: dict[int, int]
-    splits: dict[int, int] = field(default_factory=dict)
-    slices: dict[tuple[int, int], int] = field(default_factory=dict)
+    splits: dict[int, int] = field(default_factory=dict[int, int])
+    slices: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
     def inputs(self, snapshot: Snapshot) -> frozenset[int]:
         """Classes of the inputs of the program."""
@@ -158,7 +158,7 @@ def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
     egraph = snapshot.egraph
     full = egraph.full_type_of(cls)
     items = full.items if isinstance(full, TupleType) else ()
-    found = []
+    found: list[tuple[int, int]] = []
     for item in snapshot.classes[cls]:
         node = item.node
         if node.op != "Split" or node.domain or node.opaque is not None:

@@ -70,7 +70,7 @@ class Windows:
     effort: Effort
     fixed: bool = False
     _descriptions: Descriptions = field(default_factory=Descriptions)
-    _known: dict[object, list[Placed]] = field(default_factory=dict)
+    _known: dict[object, list[Placed]] = field(default_factory=dict[object, list[Placed]])
 
     def improved(
         self, choice: Mapping[int, int], plan: Covering, start: int, length: int

@@ -27,7 +27,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Kind, kind_of
-from eqsat.ir.types import TensorType, type_of_array
+from eqsat.ir.types import type_of_array
 from eqsat.lower.program import Kernel, Program
 
 _DEQUANTIZE = "DequantizeLinear"
@@ -85,11 +85,7 @@ def _is_weight(graph: Graph, node: Node) -> bool:
     if node.key != _DEQUANTIZE or any(v and v not in graph.constants for v in node.inputs):
         return False
     integers = graph.constants[node.inputs[0]]
-    return (
-        isinstance(integers.type, TensorType)
-        and len(integers.type.shape or ()) == 2
-        and integers.dtype.bits <= _MOST_BITS
-    )
+    return len(integers.type.shape or ()) == 2 and integers.dtype.bits <= _MOST_BITS
 
 
 def _without_new_pairs(program: Program, original: Graph) -> Program:

@@ -45,7 +45,7 @@ class Program:
 
     graph: Graph
     kernels: tuple[Kernel, ...]
-    origin: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, str] = field(default_factory=dict[str, str])
     constant_rules: tuple[str, ...] = ()
     of_constants: Exactness = Exactness.EXACT
 
@@ -82,7 +82,7 @@ class Program:
                 exactness=kernel.exactness.label,
             )
         if prices:
-            nx.set_node_attributes(network, dict(enumerate(prices)), "price")
+            nx.set_node_attributes(network, dict(enumerate(prices)), "price")  # pyright: ignore[reportUnknownMemberType]
         maker = {v: index for index, kernel in enumerate(self.kernels) for v in kernel.outputs}
         read = ((v, i, position) for i, kernel in enumerate(self.kernels) for position, v in enumerate(kernel.inputs))
         connect(network, graph, maker, read, [v for v in graph.outputs if v in graph.constants])

@@ -74,7 +74,7 @@ class Prices:
     target: Target
     writable: Writable
     known_at_load: Collection[int] = frozenset()
-    _known: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict[tuple[object, ...], float])
 
     def __call__(self, handle: int) -> float:
         egraph = self.egraph

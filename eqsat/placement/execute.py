@@ -52,7 +52,7 @@ def segments(graph: Graph) -> tuple[Segment | Copy, ...]:
             if at != expected:
                 raise ModelError(f"{node.key} {node.name!r}: reads {value!r}, which is on {at}, not on {expected}")
         place.update((v, device) for v in node.outputs if v)
-    waiting = list(graph.nodes)
+    waiting: list[Node] = list(graph.nodes)
     there = {*graph.inputs, *graph.constants, ""}
     steps: list[Segment | Copy] = []
     while waiting:
@@ -64,7 +64,7 @@ def segments(graph: Graph) -> tuple[Segment | Copy, ...]:
             steps.append(Segment(device_of(best[0], graph.devices), _part(graph, best)))
             done = {id(n) for n in best}
         else:
-            copies = [n for n in waiting if n.key == DEVICE_COPY and n.inputs[0] in there]
+            copies: list[Node] = [n for n in waiting if n.key == DEVICE_COPY and n.inputs[0] in there]
             steps.extend(_copy(n) for n in copies)
             best, done = copies, {id(n) for n in copies}
         assert best, "the program is not in an order in which it can run"

@@ -63,11 +63,11 @@ class Placement:
 class _Rows:
     """The rows of an extraction problem while it grows."""
 
-    numbers: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    owner: list[int] = field(default_factory=list)
-    children: list[tuple[int, ...]] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-    meaning: list[tuple[str, int, str, int | str]] = field(default_factory=list)
+    numbers: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    owner: list[int] = field(default_factory=list[int])
+    children: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    cost: list[float] = field(default_factory=list[float])
+    meaning: list[tuple[str, int, str, int | str]] = field(default_factory=list[tuple[str, int, str, int | str]])
 
     def number(self, what: str, cls: int, device: str) -> int:
         return self.numbers.setdefault((what, cls, device), len(self.numbers))
@@ -172,7 +172,7 @@ class Placing:
             pins.setdefault(self._egraph.find(handle), device)
         open_classes = [c for c in self._snapshot.classes if c not in self._snapshot.constants and c not in pins]
         while open_classes:
-            left = []
+            left: list[int] = []
             for cls in open_classes:
                 read = (c for node in self._snapshot.classes[cls] for c in node.children if c in pins)
                 first = next(read, None)

@@ -96,7 +96,7 @@ class _Renamer(relax.PyExprMutator):
     """Gives the functions of a module that are called names of their own."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._names = names
 
     def visit_global_var_(self, op: Any) -> Any:
@@ -160,7 +160,7 @@ class _ConstantLifter(relax.PyExprMutator):
     """Replaces constants by new variables: a function that is to become one loop cannot hold tensors."""
 
     def __init__(self, lifts: Callable[[Any], bool]) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._lifts = lifts
         self.parameters: list[Any] = []
         self.constants: list[Any] = []

@@ -88,7 +88,11 @@ class GroupView(Protocol):
 
 def shared(find: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
     """A function whose result all rules share that ask for it while the e-graph is as it is. Nobody may change that."""
-    return wraps(find)(lambda view: view.shared(find))
+
+    def found(view: GroupView) -> T:
+        return view.shared(find)
+
+    return wraps(find)(found)
 
 
 Merge = tuple[Ref, Term]
@@ -176,14 +180,24 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, equation, doc = _describe(build)
         _check_pattern(pattern, name)
-        stated = {**facts, "family": family or family_of(build.__module__), "equation": equation, "doc": doc}
+        stated: dict[str, Any] = facts | {
+            "family": family or family_of(build.__module__),
+            "equation": equation,
+            "doc": doc,
+        }
         return register(Rule(name, pattern, build, tuple(where), **stated))
 
     return decorate
 
 
 def group_rule(
-    *, where: Sequence[Condition] = (), forms: Sequence[Rule] = (), family: str = "", **facts: Any
+    *,
+    where: Sequence[Condition] = (),
+    forms: Sequence[Rule] = (),
+    family: str = "",
+    find: Finder | None = None,
+    sample: Sample | None = None,
+    **facts: Any,
 ) -> Callable[[Callable[[Any], Any]], GroupRule]:
     """Registers a rule over groups of nodes (N-way merging). ``facts``: exactness, source, and what else a `GroupRule` states.
 
@@ -194,8 +208,13 @@ def group_rule(
 
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, equation, doc = _describe(build)
-        stated = {**facts, "family": family or family_of(build.__module__), "equation": equation, "doc": doc}
-        return register(GroupRule(name, build, conditions=tuple(where), forms=tuple(forms), **stated))
+        stated: dict[str, Any] = facts | {
+            "family": family or family_of(build.__module__),
+            "equation": equation,
+            "doc": doc,
+        }
+        stated |= {"find": find, "sample": sample, "conditions": tuple(where), "forms": tuple(forms)}
+        return register(GroupRule(name, build, **stated))
 
     return decorate
 

@@ -22,7 +22,7 @@ from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import takes_types
 from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import PROJECTION, Apply, Hint, Rule, Term, Variable, present
-from eqsat.rule_check import movement_operands, quantised_operands  # noqa: F401  # registers their plans
+from eqsat.rule_check import movement_operands, quantised_operands  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers their plans
 from eqsat.rule_check.operand_shapes import Operand, Shape, another_attribute, draw_attributes, plan_operands
 from eqsat.rule_check.registration import Choices
 from eqsat.samples import Applied, Drawing, Fixed, Instance, Sampler, Value, fixed
@@ -203,7 +203,7 @@ class _Instantiation:
         given = dict(attributes)
         names = [a.name for a in terms if isinstance(a, Variable)]
         asked = [h.dtypes for h in self._hints if h.name in names and _are_integers(h.dtypes)]
-        self._d.asked_types = sorted(t.name.lower() for t in frozenset.intersection(*asked)) if asked else ()
+        self._d.asked_types = sorted(t.name.lower() for t in frozenset[DType].intersection(*asked)) if asked else ()
         found: list[Operand] = []
         for _ in range(8):
             attributes.clear()
@@ -284,7 +284,7 @@ class _Instantiation:
         asked = [hint for hint in self._hints if hint.name == name]
         types = [hint.dtypes for hint in asked if hint.dtypes]
         if types and any(self._dtype not in found for found in types):  # other operands are of the instance's type
-            theme, self._dtype = self._dtype, d.choose(sorted(frozenset.intersection(*types)) or [self._dtype])
+            theme, self._dtype = self._dtype, d.choose(sorted(frozenset[DType].intersection(*types)) or [self._dtype])
             try:
                 return (
                     self._draw(name, operand)

@@ -66,7 +66,7 @@ def _instances(made: AnyRule, choices: Choices) -> Iterator[Instance | None]:
         drawn = automatic_instances(made, choices)
         yield from (next(drawn) for _ in range(_DRAWS))
     else:
-        import eqsat.rules  # noqa: F401  # registers the shipped rules, whose samples are the instances
+        import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers the shipped rules, whose samples are the instances
 
         others = [r for r in rewrite.registered_rules() if r.sample is not None]
         others.sort(key=lambda r: isinstance(r, Rule))

@@ -23,7 +23,7 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
     before. Raises `OptionError` for a file that cannot be read and `RuleError` for one that fails, with the line, or that
     registers nothing; then nothing of it stays registered.
     """
-    import eqsat.rules  # noqa: F401  # the shipped ones come first, so that what is new is the file's
+    import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
     path = Path(path)
     if not path.is_file():

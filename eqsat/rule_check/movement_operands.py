@@ -42,7 +42,7 @@ def _gather_elements(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or wanted or (4,)
-    axis = attributes.setdefault("axis", _some_axis(d, shape)) % len(shape)
+    axis: int = attributes.setdefault("axis", _some_axis(d, shape)) % len(shape)
     picked = tuple(d.integer(1, 4) if i == axis else n for i, n in enumerate(shape))
     return [Operand(shape), Operand(picked, "drawn", d.integers(picked, "int64", -shape[axis], shape[axis] - 1))]
 
@@ -87,7 +87,7 @@ def _compress(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or wanted or (4,)
-    axis = attributes.setdefault("axis", _some_axis(d, shape))
+    axis: int = attributes.setdefault("axis", _some_axis(d, shape))
     return [Operand(shape), Operand((shape[axis],), "drawn", d.booleans((shape[axis],)))]
 
 
@@ -96,8 +96,9 @@ def _reverse(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
-    attributes |= dict(zip(("batch_axis", "time_axis"), d.choose(((0, 1), (1, 0))), strict=True))
-    lengths = d.integers((shape[attributes["batch_axis"]],), "int64", 1, shape[attributes["time_axis"]])
+    batch, time = d.choose(((0, 1), (1, 0)))
+    attributes |= {"batch_axis": batch, "time_axis": time}
+    lengths = d.integers((shape[batch],), "int64", 1, shape[time])
     return [Operand(shape), Operand(lengths.shape, "drawn", lengths)]
 
 
@@ -117,6 +118,6 @@ def _greatest(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or wanted or (4,)
-    axis = attributes.setdefault("axis", _some_axis(d, shape))
+    axis: int = attributes.setdefault("axis", _some_axis(d, shape))
     attributes |= {"largest": d.integer(0, 1), "sorted": int(d.chance(0.9))}
     return [Operand(shape), indices([d.integer(0, shape[axis])])]

@@ -54,7 +54,7 @@ def plan_operands(
 def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence[Shape | None]) -> list[Operand]:
     first = next((k for k in known if k is not None), wanted)
     full = d.integer(0, count - 1)
-    shapes = []
+    shapes: list[Shape] = []
     for i, shape in enumerate(known):
         if shape is not None:
             shapes.append(shape)
@@ -196,7 +196,7 @@ def _concat(
 ) -> list[Operand]:
     shape = next((k for k in known if k), wanted or (3,))
     axis = attributes["axis"] = attributes.get("axis", d.integer(0, len(shape) - 1))
-    at = axis % len(shape)
+    at: int = axis % len(shape)
     alike = d.chance(0.3)
     return [Operand(k or (*shape[:at], shape[at] if alike else d.integer(1, 5), *shape[at + 1 :])) for k in known]
 
@@ -207,7 +207,7 @@ def _split(
 ) -> list[Operand]:
     shape = known[0] or wanted or (2,)
     parts = int(attributes.get("num_outputs", 2))
-    axis = attributes.setdefault("axis", d.integer(0, len(shape) - 1)) % len(shape)
+    axis: int = attributes.setdefault("axis", d.integer(0, len(shape) - 1)) % len(shape)
     if count == 1:
         attributes.setdefault("num_outputs", parts)
         return [Operand(known[0] or (*shape[:axis], shape[axis] * parts, *shape[axis + 1 :]))]
@@ -239,7 +239,7 @@ def _gather(
     d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
 ) -> list[Operand]:
     shape = known[0] or wanted or (4,)
-    axis = attributes.get("axis", 0) % len(shape)
+    axis: int = attributes.get("axis", 0) % len(shape)
     return [Operand(shape), indices([d.integer(0, shape[axis] - 1) for _ in range(d.integer(1, 4))])]
 
 

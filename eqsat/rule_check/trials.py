@@ -17,7 +17,7 @@ from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
 from eqsat.exactness import Exactness
-from eqsat.rewrite import AnyRule, Condition, Rule
+from eqsat.rewrite import AnyRule, Condition, Match, Rule
 from eqsat.rule_check.automatic import automatic_instance
 from eqsat.rule_check.kernels import missing_kernels
 from eqsat.rule_check.variants import enlarged, narrowed, with_specials
@@ -37,8 +37,8 @@ class Trial:
     drawn: int = 0
     fired: int = 0
     witnesses: int = 0  # instances on which it fired and the value of the left side is not the same everywhere
-    failures: list[str] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)  # why it did not fire, where it did not
+    failures: list[str] = field(default_factory=list[str])
+    reasons: Counter[str] = field(default_factory=Counter[str])  # why it did not fire, where it did not
     kernels: bool = False
 
     def run(self, rule: AnyRule, instance: Instance) -> list[str]:
@@ -120,9 +120,13 @@ def try_rule(
     return trial
 
 
+def _always(_: Match) -> bool:
+    return True
+
+
 def without(rule: AnyRule, dropped: Condition) -> AnyRule:
     """The rule without one of its conditions; half of the instances that are drawn for it do not meet what that asked for."""
-    always = replace(dropped, holds=lambda m: True, hints=tuple(replace(h, opposite=True) for h in dropped.hints))
+    always = replace(dropped, holds=_always, hints=tuple(replace(h, opposite=True) for h in dropped.hints))
     return replace(rule, conditions=tuple(always if c is dropped else c for c in rule.conditions))
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from eqsat.backends.onnxruntime import LEVELS
 from eqsat.errors import ModelError, OptionError, choices
 
-_NEVER = {"seconds": [], "error": None}
+_NEVER: dict[str, Any] = {"seconds": [], "error": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,8 @@ def ratio_of_medians(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]],
 
 
 def _resampled(samples: Sequence[np.ndarray], processes: np.ndarray, random: np.random.Generator) -> float:
-    return float(np.median(np.concatenate([random.choice(samples[p], samples[p].size) for p in processes])))
+    chosen: list[int] = processes.tolist()
+    return float(np.median(np.concatenate([random.choice(samples[p], samples[p].size) for p in chosen])))
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -167,7 +167,7 @@ def _written(source: Any, folder: Path) -> Path:
 
     path = folder / "model.onnx"
     if isinstance(source, onnx.ModelProto):
-        onnx.save(source, str(path))
+        onnx.save(source, str(path))  # pyright: ignore[reportUnknownMemberType]
     else:
         save_onnx(source if isinstance(source, Graph) else load(source), path, form="onnxruntime")
     return path

@@ -127,7 +127,7 @@ def profile_program(
     Nodes of the file are those of ``graph`` with the same outputs; both are priced as kernels of one operator.
     Raises `ModelError` when the model does not run.
     """
-    proto = onnx.load(str(path), load_external_data=False)
+    proto = onnx.load(str(path), load_external_data=False)  # pyright: ignore[reportUnknownMemberType]
     for k, node in enumerate(proto.graph.node):
         node.name = f"node{k}"
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +141,7 @@ def profile_program(
         raise ModelError(f"{path}: ONNX Runtime's profiler names no node")
     profiler_s = profiler_seconds(threads)
     own = {value: node for node in graph.nodes for value in node.outputs if value}
-    kernels = []
+    kernels: list[KernelTime] = []
     for proto_node in proto.graph.node:
         samples = seconds.get(proto_node.name, [])[_WARM_UP:]
         if not samples:

@@ -62,7 +62,8 @@ def run_task(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     feeds, reference = pickle.loads(Path(task["data"]).read_bytes())
     loaded: dict[int, Loaded] = {}
     answers: list[dict[str, Any]] = [{"seconds": [], "error": None, "misfit": ""} for _ in contestants]
-    for k in draw.permutation(len(contestants)).tolist():
+    order: list[int] = draw.permutation(len(contestants)).tolist()
+    for k in order:
         try:
             found = _ENGINES[contestants[k].engine](contestants[k], feeds, task["threads"])
             found.run()
@@ -72,7 +73,8 @@ def run_task(task: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue
         loaded[k] = found
     for _ in range(task["runs"]):
-        for k in draw.permutation(sorted(loaded)).tolist():
+        order: list[int] = draw.permutation(sorted(loaded)).tolist()
+        for k in order:
             loaded[k].run()
             start = time.perf_counter()
             loaded[k].run()

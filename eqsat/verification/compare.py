@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from eqsat.ir.types import is_array, is_sequence
+
 SLACK = 2.0
 """The noise runs are a sample: a result may deviate this many times as far as they do."""
 
@@ -81,9 +83,8 @@ class Yardstick:
     def __init__(self, reference: Any, *, whole: bool = False, quanta: int = 0) -> None:
         self.reference = reference
         self.quanta = quanta
-        array = isinstance(reference, np.ndarray)
-        self.whole = whole or (array and reference.dtype.kind in "biu")
-        self._large = _outliers(reference) if array and not self.whole else None
+        self.whole = whole or (is_array(reference) and reference.dtype.kind in "biu")
+        self._large = _outliers(reference) if is_array(reference) and not self.whole else None
         self._observed = [_Observed() for _ in self._groups()]
         self._measured: tuple[Any, Distance, list[Distance]] = (None, Distance(), [])
 
@@ -105,10 +106,10 @@ class Yardstick:
     def borrowed(self, reference: Any) -> Yardstick | None:
         """The same tolerances around another array, ``None`` if they do not say how far a program may be from that: it is of
         another kind, or its elements are much smaller."""
-        ours, alike = self.reference, isinstance(reference, np.ndarray)
+        ours = self.reference
         if (
-            not alike
-            or not isinstance(ours, np.ndarray)
+            not is_array(reference)
+            or not is_array(ours)
             or (ours.dtype, ours.shape) != (reference.dtype, reference.shape)
         ):
             return None
@@ -159,18 +160,19 @@ class Yardstick:
     @property
     def tolerance(self) -> float:
         """The largest absolute error allowed anywhere."""
-        if not isinstance(self.reference, np.ndarray):
+        reference = self.reference
+        if not is_array(reference):
             return 0.0
         seen = max((o.max_abs for o in self._observed), default=0.0)
         if self.whole:
             return max(seen, float(self.quanta))
-        return SLACK * seen + floor_of(self.reference) * magnitude_of(self.reference)
+        return SLACK * seen + floor_of(reference) * magnitude_of(reference)
 
     def _groups(self) -> Sequence[np.ndarray | None]:
         return (None,) if self._large is None else (~self._large, self._large)
 
     def _distances(self, other: Any) -> list[Distance]:
-        same = isinstance(other, np.ndarray) and np.shape(other) == np.shape(self.reference)
+        same = is_array(other) and np.shape(other) == np.shape(self.reference)
         return [
             distance(self.reference, other) if mask is None or not same else distance(self.reference[mask], other[mask])
             for mask in self._groups()
@@ -179,7 +181,7 @@ class Yardstick:
 
 def distance(reference: Any, result: Any) -> Distance:
     """Distance of ``result`` from ``reference``. Infinities and NaNs have to be in the same places."""
-    if not isinstance(reference, np.ndarray) or not isinstance(result, np.ndarray):
+    if not is_array(reference) or not is_array(result):
         return _nested_distance(reference, result)
     if reference.dtype != result.dtype:
         return Distance(misfit=f"dtype {result.dtype} where the original has {reference.dtype}")
@@ -213,7 +215,7 @@ def distance(reference: Any, result: Any) -> Distance:
 
 def bytes_of(value: Any) -> int:
     """Bytes of an array, or of those in a sequence."""
-    return sum(map(bytes_of, value)) if isinstance(value, (list, tuple)) else int(getattr(value, "nbytes", 0))
+    return sum(map(bytes_of, value)) if is_sequence(value) else int(getattr(value, "nbytes", 0))
 
 
 def magnitude_of(reference: np.ndarray) -> float:
@@ -266,7 +268,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def _nested_distance(reference: Any, result: Any) -> Distance:
     """Sequences and optional values."""
-    if isinstance(reference, (list, tuple)) and isinstance(result, (list, tuple)):
+    if is_sequence(reference) and is_sequence(result):
         if len(reference) != len(result):
             return Distance(misfit=f"{len(result)} elements where the original has {len(reference)}")
         parts = [distance(a, b) for a, b in zip(reference, result, strict=True)]

@@ -19,7 +19,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.parts import subgraph
-from eqsat.ir.types import DType, Type, type_of_array
+from eqsat.ir.types import DType, Type, is_array, type_of_array
 from eqsat.lower.program import Program
 from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
@@ -48,8 +48,8 @@ class KernelReport:
     checked: int = 0
     unchanged: int = 0
     bytes: int = 0
-    failures: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
 
 
 class KernelCheck:
@@ -92,7 +92,7 @@ class KernelCheck:
 
     def values_needed(self, sizes: Sized) -> tuple[str, ...]:
         """Values that the original should hand out, if all of them fit into `BYTE_BUDGET` together; else none."""
-        needed = set().union(*map(self._needed, self.regions))
+        needed = set[str]().union(*map(self._needed, self.regions))
         if sum(map(sizes.bytes_of, needed)) > BYTE_BUDGET:
             return ()
         return tuple(sorted(self._computed(needed)))
@@ -126,7 +126,7 @@ class KernelCheck:
             more = sum(map(sizes.bytes_of, needed))
             if chunk and total + more > BYTE_BUDGET:
                 yield chunk
-                chunk, held, total = [], set(), 0
+                chunk, held, total = [], set[str](), 0
                 needed = self._needed(region)
                 more = sum(map(sizes.bytes_of, needed))
             chunk.append(region)
@@ -144,7 +144,7 @@ class KernelCheck:
         return {v for v in values if v not in self.original.constants and v not in self.original.inputs}
 
     def _run_chunk(self, chunk: Sequence[Region], feeds: Mapping[str, np.ndarray], fetch: Fetch, seed: int) -> None:
-        needed = set().union(*map(self._needed, chunk))
+        needed = set[str]().union(*map(self._needed, chunk))
         values = {v: np.asarray(feeds[v]) for v in needed if v in self.original.inputs}
         values.update((v, self.original.constants[v].numpy()) for v in needed if v in self.original.constants)
         values.update(fetch(sorted(self._computed(needed))))
@@ -260,7 +260,7 @@ class KernelCheck:
         for region in chunk:
             boundary = set(region.inputs)
             for i in region.nodes:
-                read = []
+                read: list[str] = []
                 for value in graph.nodes[i].inputs:
                     inside = value in producer and kernel_of[producer[value]] == kernel_of[i]
                     if value in boundary and not inside:
@@ -313,16 +313,15 @@ def _with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
     unknown = {
         name: type_of_array(value)
         for name, value in values.items()
-        if isinstance(value, np.ndarray) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
+        if is_array(value) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
     }
     return replace(graph, types=MappingProxyType({**graph.types, **unknown})) if unknown else graph
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    return arrays and (a.dtype, a.shape) == (b.dtype, b.shape) and same_bits(a, b)
+    return is_array(a) and is_array(b) and (a.dtype, a.shape) == (b.dtype, b.shape) and same_bits(a, b)
 
 
 def _counts_quanta(reference: Any) -> bool:
     """Whether an element is a code, which may move by a quantum, rather than an index or a size, which may not."""
-    return isinstance(reference, np.ndarray) and (reference.dtype.kind == "f" or reference.dtype.itemsize <= 2)
+    return is_array(reference) and (reference.dtype.kind == "f" or reference.dtype.itemsize <= 2)

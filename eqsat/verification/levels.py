@@ -52,9 +52,9 @@ class LevelReport:
     compared."""
 
     bytes: int = 0
-    errors: dict[str, dict[str, float]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    errors: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    failures: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
 
 
 class LevelCheck:

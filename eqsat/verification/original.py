@@ -101,7 +101,7 @@ def _computes(source: str | Path | onnx.ModelProto, names: Sequence[str]) -> boo
     if not names:
         return True
     try:
-        model = source if isinstance(source, onnx.ModelProto) else onnx.load(str(source), load_external_data=False)
+        model = source if isinstance(source, onnx.ModelProto) else onnx.load(str(source), load_external_data=False)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:
         raise ModelError(f"{source}: cannot read the model: {error}") from None
     return {v for node in model.graph.node for v in node.output}.issuperset(names)

@@ -84,7 +84,7 @@ def partition(original: Graph, program: Program) -> tuple[Region, ...]:
             readers.setdefault(value, set()).add(kernel_of[i])
     results = set(graph.outputs)
     originals = original.producers()
-    regions = []
+    regions: list[Region] = []
     for root, nodes in members.items():
         regions.append(
             _region(

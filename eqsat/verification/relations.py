@@ -34,7 +34,7 @@ class Sum:
     """``number`` plus each symbol as many times as ``symbols`` says."""
 
     number: int = 0
-    symbols: Mapping[str, int] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at(self, sizes: Mapping[str, int]) -> int:
         return self.number + sum(n * sizes[s] for s, n in self.symbols.items())
@@ -57,7 +57,7 @@ class Relations:
     """``free``: symbols that may have any extent, in order of appearance; ``bound``: what the others are."""
 
     free: tuple[str, ...]
-    bound: Mapping[str, Sum] = field(default_factory=dict)
+    bound: Mapping[str, Sum] = field(default_factory=dict[str, Sum])
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Extents of all symbols, from those of the free ones."""
@@ -76,7 +76,7 @@ def symbols_of(graph: Graph) -> tuple[str, ...]:
         tensor = graph.type_of(name)
         if isinstance(tensor, TensorType):
             found.update(dict.fromkeys(d for d in tensor.shape or () if isinstance(d, str)))
-    return tuple(d for d in found if symbols(d) == {d})
+    return tuple(d for d in found if symbols(d) == frozenset((d,)))
 
 
 def input_shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

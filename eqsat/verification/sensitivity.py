@@ -15,6 +15,7 @@ import numpy as np
 from eqsat.errors import EqsatError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import is_array
 from eqsat.verification.compare import Yardstick
 from eqsat.verification.noise import NOISE_RUNS, NoisyGraph, add_noise, rounded_again
 from eqsat.verification.pieces import Run, in_interpreter_of, session_of
@@ -97,7 +98,7 @@ class Sensitivity:
             yardstick.observe(noisy[name])
 
     def _quanta(self, value: Any) -> int:
-        small = isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype.itemsize <= 2
+        small = is_array(value) and value.dtype.kind in "iu" and value.dtype.itemsize <= 2
         return int(small and self.exactness > Exactness.EXACT)
 
     def _give_up(self, error: EqsatError) -> None:

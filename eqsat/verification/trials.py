@@ -13,6 +13,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph, bodies_of
+from eqsat.ir.types import is_array
 from eqsat.verification.extents import sized
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.relations import input_shapes, symbols_of
@@ -44,8 +45,8 @@ class Trial:
 
     feeds: Feeds
     reference: Mapping[str, Any]
-    values: dict[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def label(self) -> str:
@@ -81,7 +82,7 @@ class Trials:
         """Shapes of the inputs that will be tried first."""
         if self._sizes is None:
             return {name: np.shape(value) for name, value in (self.feeds or [{}])[0].items()}
-        return input_shapes(self.original, next(self._sizes.candidates(), {}))
+        return input_shapes(self.original, next(self._sizes.candidates(), dict[str, int]()))
 
     def run(self, run: Run, first: Run) -> list[Trial]:
         """``runs`` trials of random inputs. Raises `ModelError` if the original runs at no extents tried, and `FeedError` if
@@ -187,7 +188,7 @@ def with_sizes(failures: Sequence[str], trials: Sequence[Trial]) -> list[str]:
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.size > 0 and value.dtype.kind == "f"
+    return is_array(value) and value.size > 0 and value.dtype.kind == "f"
 
 
 def _says_something(value: np.ndarray) -> bool:

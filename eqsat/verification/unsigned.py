@@ -68,9 +68,9 @@ class _Writer:
     """Appends nodes. A signed value that products read exists unsigned as well (``:unsigned``)."""
 
     graph: Graph
-    nodes: list[Node] = field(default_factory=list)
-    types: dict[str, TensorType] = field(default_factory=dict)
-    constants: dict[str, Constant] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list[Node])
+    types: dict[str, TensorType] = field(default_factory=dict[str, TensorType])
+    constants: dict[str, Constant] = field(default_factory=dict[str, Constant])
 
     def unsigned(self, value: str) -> str:
         name = f"{value}:unsigned"

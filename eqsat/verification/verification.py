@@ -26,11 +26,11 @@ class Verification:
 
     verdict: str = NOT_RUN
     runs: int = 0
-    outputs: dict[str, dict[str, float]] = field(default_factory=dict)
+    outputs: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     kernels_checked: int = 0
     kernels_unchanged: int = 0
     bytes_compared: int = 0
-    levels: dict[str, dict[str, float]] = field(default_factory=dict)
+    levels: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -79,7 +79,7 @@ def draw(d: Sampler, op: str, kinds: Sequence[str], inverse: str = "") -> Instan
     tiny = (
         dtype == "float32" and op == "Mul" and d.chance(0.15)
     )  # the product of two is 0, and a constant brings it back
-    values = []
+    values: list[str] = []
     for kind in d.choose(kinds):
         form = () if d.chance(0.6) else d.broadcast_of(shape)
         if kind == "c":

@@ -219,11 +219,12 @@ def _size(m: Match) -> float:
 def tabulate_function_of_integers(m: Match) -> Term:
     """``Gather(t, f(x)) == Gather(Gather(t, f([0, ..., b, a, ..., -1])), Clip(x, a, b))`` for elementwise ``f`` that stays the
     same below ``a`` and above ``b``."""
-    axis, (low, high, _) = m.root.attr("axis", 0), m.f.ends
+    ends: tuple[int, int, bool] = m.f.ends
+    axis, (low, high, _) = m.root.attr("axis", 0), ends
     dtype = m.f.source.dtype.numpy
     numbers = np.roll(np.arange(min(low, 0), max(high, 0) + 1), min(low, 0))
-    places = m.f.at(np.clip(numbers, low, high).astype(dtype))
+    places: np.ndarray = m.f.at(np.clip(numbers, low, high).astype(dtype))
     places = np.where(places < 0, places + _extent(m), places)
     table = np.take(m.data.elements, places, axis=axis, mode="clip")  # what is no place is an error of the original
-    ends = (literal(np.asarray(end, dtype)) for end in (low, high))
-    return apply("Gather", literal(table), apply("Clip", m.f.source, *ends), axis=axis)
+    bounds = (literal(np.asarray(end, dtype)) for end in (low, high))
+    return apply("Gather", literal(table), apply("Clip", m.f.source, *bounds), axis=axis)

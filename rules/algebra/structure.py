@@ -7,7 +7,7 @@ import numpy as np
 from eqsat.conditions import condition, same_type, worthwhile
 from eqsat.equations import Equations
 from eqsat.ir.constants import Constant
-from eqsat.ir.operator import operators_with
+from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Match
@@ -32,7 +32,13 @@ equation("remove_slice", "Slice(x, s, t, *a, *b) == x", same_type("x"), "steps p
 equation("remove_pad", "Pad(x, s, *a, *b, **n) == x", "pads zero: not any(s.value)")
 equation("remove_concat_of_one", "Concat(x, axis=a) == x")
 equation("remove_split_into_one", "Split(x, *s, **n) == x")
-for op in operators_with(lambda op: op.traits.operands == VARIADIC):
+
+
+def _is_variadic(op: Operator) -> bool:
+    return op.traits.operands == VARIADIC
+
+
+for op in operators_with(_is_variadic):
     equation(f"remove_{op.lower()}_of_one", f"{op}(x) == x")
 equation("normalise_sum_of_two", "Sum(x, y) == x + y")
 

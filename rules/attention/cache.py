@@ -28,7 +28,7 @@ def _draw(d: Sampler) -> Instance:
         return drawing.value(d.floats(shape), unknown)
 
     operands = [drawn(heads, queries, size)]
-    outputs = []
+    outputs: list[str] = []
     for n in (size, width):
         parts = [drawn(groups, m, n) for m in (lengths if d.chance(0.9) else lengths[::-1])]
         outputs.append(drawing.op("Concat", *parts, axis=-2 if in_rows else d.choose((2, -2))))

@@ -96,7 +96,7 @@ def _few(array: np.ndarray) -> Levels | None:
 def _united(parts: Sequence[Levels | None]) -> Levels | None:
     if any(part is None for part in parts):
         return None
-    both: Levels = frozenset().union(*(part for part in parts if part is not None))
+    both: Levels = frozenset[float]().union(*(part for part in parts if part is not None))
     return both if len(both) <= _MOST_LEVELS else None
 
 

@@ -199,7 +199,7 @@ class Mask:
         ``guarded``: rows in which every key is forbidden give zeros. Of equally good forms the first is taken; in float16 there
         may be none.
         """
-        if self.levels == {0.0}:
+        if self.levels == frozenset((0.0,)):
             yield None, {}
             return
         if self.unknown or (self.infinite and not (self.is_open or guarded)):

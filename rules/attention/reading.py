@@ -67,10 +67,12 @@ class Reader:
     """
 
     view: GroupView
-    by_class: dict[int, list[Node]] = field(default_factory=dict)
-    levels: dict[tuple[int, int], frozenset[float] | None] = field(default_factory=dict)
-    _scores: dict[int, Scores | None] = field(default_factory=dict)
-    _probabilities: dict[int, Probabilities | None] = field(default_factory=dict)
+    by_class: dict[int, list[Node]] = field(default_factory=dict[int, list[Node]])
+    levels: dict[tuple[int, int], frozenset[float] | None] = field(
+        default_factory=dict[tuple[int, int], frozenset[float] | None]
+    )
+    _scores: dict[int, Scores | None] = field(default_factory=dict[int, Scores | None])
+    _probabilities: dict[int, Probabilities | None] = field(default_factory=dict[int, Probabilities | None])
 
     def __post_init__(self) -> None:
         for op in sorted(_STEPS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -299,7 +300,7 @@ def recognise_attention(m: Match) -> Term:
     if m.single:
         values = (scores.q, scores.k, m.v)
         operands = [_single(term, x) for term, x in zip(operands, values, strict=True)]
-    attributes = {**m.how, "scale": float(np.float32(abs(m.scale)))}
+    attributes: dict[str, Any] = {**m.how, "scale": float(np.float32(abs(m.scale)))}
     if core.cap:
         attributes["softcap"] = float(np.float32(core.cap))
     if core.widened and not m.single:

@@ -191,7 +191,11 @@ FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: Any) -> None:
     """States for an operator what an equation says of ``L``; ``b`` is absent where the operator has no bias. ``facts``: what else
     the equation states."""
-    own: dict[str, Any] = {"axes": lambda node: axes_of(op)(node.attributes)}
+
+    def axes(node: Ref) -> ProductAxes:
+        return axes_of(op)(node.attributes)
+
+    own: dict[str, Any] = {"axes": axes}
     if is_unbiased(op):
         text, own["b"] = text.replace(", *b", ""), None
     _equation(

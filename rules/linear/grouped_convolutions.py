@@ -45,7 +45,7 @@ def _sample(d: Sampler) -> Instance:
         parts = [drawing.op("Slice", x, *b) for b in bounds]
     how: dict[str, Any] = {"group": own} | ({"strides": (2,) * rank} if d.chance(0.2) else {})
     how |= d.choose(({}, {"pads": (1, *(0,) * (2 * rank - 1))}, {"auto_pad": "SAME_UPPER"}))
-    values = []
+    values: list[str] = []
     for part in parts[: count - 1 if d.chance(0.1) else count]:
         kernel = (3,) * rank if axis == 1 and d.chance(0.95) else (1,) * rank
         channels = (each if axis == 1 else total) // own

@@ -115,7 +115,7 @@ def _draw_norms(d: Sampler) -> Instance:
         array, large = np.full_like(array, 3 if op == "LayerNormalization" else 0), np.float32(1e20)
     value = drawing.value(array)
     extents = (inner,) if axis == -1 else (rows, inner)
-    outputs = []
+    outputs: list[str] = []
     for _ in range(d.integer(2, 3)):
         wide = d.choose(((rows, inner), (1,))) if d.chance(0.5) else extents
         parts = [drawing.value(d.either(d.floats(d.choose((extents, wide))) * large, 0.9))]

@@ -36,7 +36,7 @@ def borders(pads: Ref, axes: Ref | None, rank: int) -> list[int]:
 
 def added_axes(before: Ref, view: Ref) -> tuple[int, ...] | None:
     """The axes of extent 1 that a view adds, if it does nothing else."""
-    left, added = list(before.shape), []
+    left, added = list(before.shape), list[int]()
     for axis, extent in enumerate(view.shape):
         if left and left[0] == extent:
             left.pop(0)

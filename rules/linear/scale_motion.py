@@ -40,12 +40,14 @@ def _quotient(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(shape, wild=True), "s": fixed(scale)}
 
 
-FUNCTIONS = {"lies_along": lies_along, "largest": largest, "FLOATS": FLOATS, "inf": math.inf, "traits_of": traits_of}
-FUNCTIONS |= {
-    "smallest": smallest,
-    "limit": limit,
-    "normal": lambda s: float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal),
-}
+def _normal(s: Ref) -> float:
+    return float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal)
+
+
+FUNCTIONS = {
+    "lies_along": lies_along, "largest": largest, "FLOATS": FLOATS, "inf": math.inf, "traits_of": traits_of,
+    "smallest": smallest, "limit": limit, "normal": _normal,
+}  # fmt: skip
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(
@@ -133,7 +135,7 @@ def factors(view: GroupView) -> Sequence[tuple[Ref, Ref, Ref]]:
 def _draw_sum(d: Sampler) -> Instance:
     drawing = Drawing()
     m, k, n = d.extents(3)
-    parts = []
+    parts: list[str] = []
     for _ in range(2):
         part = drawing.op("MatMul", drawing.value(d.floats((m, k))), drawing.value(d.either(d.floats((k, n)), 0.9)))
         parts.append(drawing.op("Relu", part) if d.chance() else part)

@@ -6,11 +6,17 @@ from eqsat.conditions import constant, kernels, same_type
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
+from eqsat.rewrite import Ref
 
 equation = Equations(
     __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source="contrib operators of ONNX Runtime"
 )
 FLOAT32 = kernels("x", DType.FLOAT)
+
+
+def _is_row(b: Ref, x: Ref) -> bool:
+    return b.rank == 1 and b.shape == x.shape[-1:]
+
 
 for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh", "fast_gelu", "FastGelu", "FastGelu")):
     equation(  # for files of old opsets, too
@@ -21,7 +27,7 @@ for kind, name, kernel, biased in (("none", "gelu", "Gelu", "BiasGelu"), ("tanh"
         f"Gelu(x + b, approximate={kind!r}) == com.microsoft.{biased}(x, b)",
         FLOAT32,
         "b lies along the last axis: is_row(b, x)",
-        functions={"is_row": lambda b, x: b.rank == 1 and b.shape == x.shape[-1:]},
+        functions={"is_row": _is_row},
     )
 equation(
     "recognise_quick_gelu",

@@ -133,7 +133,7 @@ def _laid_out(d: Sampler) -> Instance:
     x = drawing.value(d.integers((*lead, sum(sizes)), "uint8"))
     parts = drawing.op("Split", x, drawing.value(fixed(sizes, "int64")), outputs=2, axis=-1)
     perm = heads_and_rows_exchanged(len(lead) + 2)
-    outputs = []
+    outputs: list[str] = []
     for part, n in zip(parts, heads, strict=True):
         total = _biased(d, drawing, part, n * size)
         viewed = drawing.op("Reshape", total, drawing.value(fixed((*lead, n, size), "int64")))
@@ -234,11 +234,19 @@ def _found(view: GroupView) -> Iterator[Match]:
     for source in columns.sources.values():
         root = columns.farthest(source)
         if root is not None:
-            make = partial(lambda source, root: read_columns(columns.table(root), source), source, root)
+            make = partial(_read, columns, root, source)
             stands = {"joined": source.handle in joined, "computed": root.handle in read | few}
             bound = {"roots": (root,), "make": make, "steps": columns.steps(root), "columns": columns, **stands}
             yield Match(bound, root, key=(source.handle, columns.key(root), *stands.values()))
     yield from _of_parts(view, columns, read)
+
+
+def _read(columns: _Columns, root: Ref, source: Ref) -> Term:
+    return read_columns(columns.table(root), source)
+
+
+def _same(value: Ref) -> Term:
+    return value
 
 
 def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Match]:
@@ -262,7 +270,7 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
         if tabulated is not None:  # values with the same parts are the same
             for v in same:
                 if v.handle != tabulated.handle and v.type == tabulated.type:
-                    bound = {**shared, "roots": (), "make": partial(lambda v: v, tabulated), "computed": False}
+                    bound = {**shared, "roots": (), "make": partial(_same, tabulated), "computed": False}
                     yield Match(bound, v, key=tabulated)
             continue
         heads = _heads(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None

@@ -139,13 +139,13 @@ def _draw_parts(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, length, outer, inner, size, other = d.extents(6, ones=0.1)
     widths = [outer * inner * size, *(n * size for n in d.choose(((1, 1), (1, 2), (inner * outer, 1))))]
-    x = drawing.value(d.floats((batch, length, other)), {batch, length} if d.chance(0.3) else set())
+    x = drawing.value(d.floats((batch, length, other)), {batch, length} if d.chance(0.3) else set[int]())
     whole = drawing.op("MatMul", x, drawing.value(d.either(d.floats((other, sum(widths))), 0.9)))
     if d.chance(0.4):
         bias = d.floats(d.choose(((sum(widths),), (sum(widths),), (1,))))
         whole = drawing.op("Add", whole, drawing.value(d.either(bias, 0.9)))
     parts = drawing.builder.op("Split", whole, drawing.value(fixed(widths, "int64")), outputs=3, axis=d.choose((2, -1)))
-    outputs = []
+    outputs: list[str] = []
     for part, width in zip(parts, widths, strict=True):
         if width == widths[0] and d.chance(0.8):
             perm = (0, 1, 3, 2, 4) if d.chance(0.9) else (0, 1, 2, 4, 3)

@@ -26,8 +26,14 @@ DOMAIN = "com.microsoft"
 SOURCE = "a function of a byte has 256 values"
 ENTRIES = 256
 _QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
+
+
+def _converts(op: Operator) -> bool:
+    return op.traits.converts
+
+
 _POINTWISE = frozenset((*operators_with(is_elementwise), *_QUANTISATION, "Reshape", RECENTER)) - {
-    *operators_with(lambda op: op.traits.converts)
+    *operators_with(_converts)
 }
 _WITHIN = _POINTWISE | {f"{DOMAIN}::{op}" for op in ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu")}
 

@@ -9,6 +9,7 @@ sequence, which a table that is looked up by positions need not have.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,5 +96,5 @@ equation(
     f"{LEFT.format('(t := Expand(c, e)), Expand(s, f)')} == {RIGHT.format('places(c), rows(c), rows(s)')}",
     *KERNEL,
     "tables for one sequence: c.shape == s.shape == (1, *t.shape[1:])",
-    sample=lambda d: _turned(d, shared=True),
+    sample=partial(_turned, shared=True),
 )

@@ -21,7 +21,7 @@ def _stack_sample(d: Sampler) -> Instance:
     drawing = Drawing()
     m, k, n, batch = d.extents(4, ones=0.2)
     x = drawing.value(d.floats(d.choose(((m, k), (m, k), (m, k), (batch, m, k), (batch, m, k), (batch, m, k), (k,)))))
-    values = []
+    values: list[str] = []
     usual = (k, n) if d.chance(0.85) else (batch, k, n)
     symbolic = d.subset((k, n), 0.5) if d.chance(0.2) else ()
     for _ in range(d.integer(2, 4)):
@@ -63,7 +63,7 @@ def _rows_sample(d: Sampler) -> Instance:
     k, batch = d.extents(2, ones=0.1)
     form = d.choose(((k, k), (k, k), (k, k), (1, k, k), (k,)))
     w, square = drawing.value(d.either(d.floats(form), 0.8)), form == (k, k)
-    values = []
+    values: list[str] = []
     for _ in range(d.integer(2, 3)):
         rows = d.integer(1, 4)
         shape = d.choose(((rows, k), (rows, k), (batch, rows, k), (k,)))

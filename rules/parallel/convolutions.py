@@ -33,7 +33,7 @@ def _sample(d: Sampler) -> Instance:
     rank = d.choose((1, 2, 2))
     batch, channels = d.extents(2, ones=0.2)
     x = drawing.value(d.floats((batch, channels, *(d.integer(6, 8) for _ in range(rank)))))
-    values = []
+    values: list[str] = []
     stride, common = d.choose((1, 1, 2)), d.choose((1, 3, 3, 5))
     for _ in range(d.integer(2, 4)):
         kernel = [common if d.chance(0.6) else d.choose((1, 2, 3)) for _ in range(rank)]

@@ -83,7 +83,7 @@ def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
     names = drawing.value(d.floats(shape)), drawing.value(fixed(sizes, "int64"))
     parts = drawing.op("Split", *names, outputs=len(sizes), axis=d.choose((axis, axis - rank)))
     common = d.choose(ops)
-    results = []
+    results: list[str] = []
     for part, n in zip(parts, sizes, strict=True):
         op = d.choose(ops) if d.chance(0.1) else common
         beside = shape_along(d, (*shape[:axis], n, *shape[axis + 1 :]), -1)
@@ -202,7 +202,7 @@ def _pairs_sample(d: Sampler) -> Instance:
     drawing = Drawing()
     sizes = [d.integer(1, 3) for _ in range(d.integer(2, 3))]
     rows = 1 if d.chance(0.1) else d.integer(2, 4)
-    cuts = []
+    cuts: list[tuple[list[int], Sequence[str]]] = []
     for _ in range(d.integer(2, 3)):
         own = list(sizes) if d.chance(0.8) else sizes[::-1]
         shape = (1 if d.chance(0.1) else rows, sum(own))
@@ -217,7 +217,7 @@ def _pairs_sample(d: Sampler) -> Instance:
         for p, q, n, k in zip(first, second, left, right, strict=True)
         if n == k or 1 in (n, k)
     ]
-    return drawing.finish(*results, *d.subset((*first, *second), 0.1), *([] if results else first))
+    return drawing.finish(*results, *d.subset((*first, *second), 0.1), *(() if results else first))
 
 
 @group_rule(where=ALIKE, exactness=Exactness.EXACT, source=FUNCTIONS, sample=_pairs_sample)

@@ -78,7 +78,7 @@ shorthands = {
     "W(w)": ("DequantizeLinear(w, sw, *zw, **right)", "w"),
     "Y(y)": ("QuantizeLinear(y, sy, *zy, **n)", "y"),
 }
-_ORDINARY = {"constant": True, "low": 1e-3, "high": 1e3}
+_ORDINARY: dict[str, Any] = {"constant": True, "low": 1e-3, "high": 1e3}
 OPERANDS = (
     kernels("a", DType.UINT8),
     kernels("w", *BYTES),

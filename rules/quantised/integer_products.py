@@ -100,7 +100,7 @@ def _parallel_sample(d: Sampler) -> Any:
     x = drawing.value(d.integers(d.choose(((rows, inner), (batch, rows, inner))), "uint8"))
     scale, zero = drawing.value(fixed(d.positive(()))), drawing.value(fixed(d.integers((), "uint8")))
     result_zero = drawing.value(fixed(d.integers((), "uint8")))
-    values = []
+    values: list[str] = []
     for _ in range(d.integer(2, 4)):
         columns = d.integer(2, 5)
         extent = (columns,) if d.chance() else ()

@@ -222,7 +222,7 @@ def _clipped(d: Sampler) -> Instance:
     value = drawing.value(d.integers(shape, dtype, 0, 100) if dtype != "float32" else d.floats(shape))
     parts = drawing.op("Split", value, drawing.value(fixed([1, shape[axis] - 1], "int64")), outputs=2, axis=axis)
     bounds = [drawing.value(fixed(b, dtype)) for b in (1, 50)]
-    clipped = []
+    clipped: list[str] = []
     for each in parts:
         low, high = bounds if d.chance(0.9) else bounds[:1] * 2
         clipped.append(drawing.op("Clip", each, low, *([high] if d.chance(0.9) else [])))

@@ -51,7 +51,7 @@ def _drawn(d: Sampler) -> Instance:
     value = drawing.value(d.integers((rows, sum(columns)), "uint8"))
     parts = drawing.op("Split", value, drawing.value(fixed(columns, "int64")), outputs=3, axis=1)
     zeros = [drawing.value(fixed(d.integers((), "uint8", 100, 150))) for _ in range(2)]
-    results = []
+    results: list[str] = []
     for part, n in zip(parts, columns, strict=True):
         scales = [drawing.value(fixed(d.positive(d.choose(((), (1,)))))) for _ in range(2)]
         bias = drawing.value(fixed(d.floats((n,) if d.chance(0.95) else (rows, n))))

@@ -5,6 +5,7 @@ a Clip of the integers, until the bounds of the quantised value show that nothin
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -256,7 +257,7 @@ equation(
     kernels("x", *CARRIERS),
     "a power of two: power_of_two(c)",
     source="the reciprocal of a power of two is exact",
-    sample=lambda d: _scaled(d, 0.9),
+    sample=partial(_scaled, exact=0.9),
 )
 equation(
     "divide_in_quantize_instead_of_multiplying",
@@ -267,7 +268,7 @@ equation(
     exactness=Exactness.LSB,
     quanta=1,
     source="the quotient by the rounded reciprocal is less than one part in a million away: ties may go the other way",
-    sample=lambda d: _scaled(d, 0.1),
+    sample=partial(_scaled, exact=0.1),
 )
 
 # --- dequantisation

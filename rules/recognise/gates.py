@@ -11,11 +11,17 @@ from eqsat.conditions import constant, kernels, same_type, single_or_half, varie
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
+from eqsat.rewrite import Ref
+
+
+def _is_one_number(c: Ref) -> bool:
+    return c.value.size == 1
+
 
 equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
-    functions={"finite": math.isfinite, "one_number": lambda c: c.value.size == 1},
+    functions={"finite": math.isfinite, "one_number": _is_one_number},
 )
 NARROW = single_or_half("x")
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)

@@ -60,7 +60,8 @@ def _split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
         node, (whole, *sizes) = splits[of.handle]
         if whole is None or whole.type.shape is None:
             continue
-        axis, index = node.attr("axis", 0) % whole.rank, output.attr("index")
+        axis: int = node.attr("axis", 0) % whole.rank
+        index: int = output.attr("index")
         try:
             offsets = [0, *itertools.accumulate(sizes_of_parts(node, whole, *sizes))]
         except Unmet:

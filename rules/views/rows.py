@@ -38,7 +38,9 @@ def _rows(d: Sampler) -> dict[str, Any]:
     found |= {"low": fixed(np.uint8(d.integer(1, 99)))} if d.chance(0.7) else {}
     found |= {"high": fixed(np.uint8(d.integer(120, 250)))} if d.chance(0.7) or "low" not in found else {}
     # a scale for all, for each index of the last axis, or for one block
-    form, attributes = d.choose((((), {}), ((1,), {}), ((), {}), ((last,), {"axis": d.choose((-1, 2))})))
+    forms: list[tuple[tuple[int, ...], dict[str, int]]]
+    forms = [((), {}), ((1,), {}), ((), {}), ((last,), {"axis": d.choose((-1, 2))})]
+    form, attributes = d.choose(forms)
     if lead == [1, 1]:
         form, attributes = (1, 1, 1), {"axis": 2, "block_size": last}
     found |= {"s": fixed(d.positive(form)), "z": fixed(d.integers(form, "uint8", 0, 3)), "dq": attributes}

@@ -95,7 +95,7 @@ def compute_in_table(m: Match) -> Term:
 # --- products with one-hot rows
 
 
-def counts_up(r: Ref, number: Any) -> bool:
+def counts_up(r: Ref, number: int) -> bool:
     """Whether a constant lists 0, 1, ... ``number - 1`` along its last axis, and has no other."""
     return r.shape[-1] == number and np.array_equal(r.value.reshape(-1), np.arange(number))
 

@@ -119,7 +119,7 @@ def _joint(d: Sampler) -> Instance:
     shape = d.shape(2, 4)
     perm = d.permutation(len(shape))
     axis = d.integer(0, len(shape) - 1)
-    parts = []
+    parts: list[str] = []
     for _ in range(d.integer(2, 4)):
         extents = [d.integer(1, 5) if i == perm[axis] else n for i, n in enumerate(shape)]
         if d.chance(0.1):  # a permutation of its own

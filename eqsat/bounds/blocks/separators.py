@@ -94,7 +94,7 @@ def acyclic_operations(graph: FusionGraph, usable: Sequence[bool]) -> list[bool]
     if required is None:
         return list(usable)
     drop_cyclic_nodes(core, required)
-    kept = {operations[core.parts[n]] for members in core.nodes for n in members}
+    kept: set[int] = {operations[core.parts[n]] for members in core.nodes for n in members}
     return [i in kept for i in range(len(usable))]
 
 
@@ -107,7 +107,7 @@ def _required(graph: FusionGraph) -> list[int]:
     needed = 0
     for root in core.roots:
         needed |= required[root]
-    number = [operations[core.parts[members[0]]] for members in core.nodes]
+    number: list[int] = [operations[core.parts[members[0]]] for members in core.nodes]
     return [graph.owner[i] for n, i in enumerate(number) if needed >> n & 1 and i >= 0]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from eqsat.errors import ModelError
 from eqsat.frontends.onnx.nodes import RawNode
-from eqsat.frontends.onnx.subgraphs import bodies_in
+from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.schema_operator import to_type_proto
-from eqsat.ir.types import UNKNOWN, TensorType, Type
+from eqsat.ir.types import UNKNOWN, Dim, TensorType, Type
 
 Known = Mapping[str, Constant | Type]
 ReadGraph = Callable[[Any, Known], Graph]
@@ -36,7 +36,7 @@ def read_body(raw: RawNode, proto: Any, opset: int, types: Sequence[Type], captu
     if len(inputs) != len(initial) or not 0 <= slices <= len(inputs):
         raise ModelError(f"{raw.label}: its body has {len(proto.input)} inputs for {len(types)} of the node")
     states = len(inputs) - slices
-    plain = type(proto).FromString(proto.SerializeToString())
+    plain = copy_of(proto)
     for body in (plain, *bodies_in(plain)):
         del body.value_info[:]
         for output in body.output:
@@ -83,7 +83,7 @@ def _held(before: Type, after: Type, open_dims: set[str]) -> Type:
         return before
     if not isinstance(after, TensorType) or after.shape is None or len(after.shape) != len(before.shape):
         return replace(before, shape=None)
-    dims = []
+    dims: list[Dim] = []
     for a, b in zip(before.shape, after.shape, strict=True):
         if a != b and a not in open_dims:
             a = fresh_symbol()

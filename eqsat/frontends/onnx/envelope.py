@@ -29,7 +29,7 @@ class Envelope:
     """
 
     opset: int = OPSET
-    imports: Mapping[str, int] = field(default_factory=dict)
+    imports: Mapping[str, int] = field(default_factory=dict[str, int])
     operators: frozenset[str] = frozenset()
     ir_version: int = IR_VERSION
     most_opset: int = OPSET
@@ -41,14 +41,14 @@ class Envelope:
     graph_doc: str = ""
     metadata: tuple[tuple[str, str], ...] = ()
     graph_metadata: tuple[tuple[str, str], ...] = ()
-    inputs: Mapping[str, bytes] = field(default_factory=dict)
-    outputs: Mapping[str, bytes] = field(default_factory=dict)
+    inputs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    outputs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     quantization: tuple[bytes, ...] = ()
     functions: tuple[bytes, ...] = ()
-    defaults: Mapping[str, Constant] = field(default_factory=dict)
-    dims: Mapping[str, int | str] = field(default_factory=dict)
-    known: Mapping[str, np.ndarray] = field(default_factory=dict)
-    files: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Constant] = field(default_factory=dict[str, Constant])
+    dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
+    known: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    files: Mapping[Path, tuple[int, ...]] = field(default_factory=dict[Path, tuple[int, ...]])
 
 
 def file_stamp(path: Path) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from eqsat.errors import ModelError
-from eqsat.frontends.onnx.subgraphs import graphs_of
+from eqsat.frontends.onnx.subgraphs import copy_of, graphs_of
 
 FunctionId = tuple[str, str]
 
@@ -33,7 +33,7 @@ def inline_functions(model: Any) -> Any:
 
 def _with_functions(model: Any, functions: list[Any]) -> Any:
     """``model`` with other functions."""
-    kept = [type(f).FromString(f.SerializeToString()) for f in functions]
+    kept = [copy_of(f) for f in functions]
     changed = type(model)()
     changed.CopyFrom(model)
     del changed.functions[:]
@@ -47,7 +47,7 @@ def _id(function: Any) -> FunctionId:
 
 def calls_of(nodes: Any) -> set[FunctionId]:
     """Domain and type of every node, those in bodies included."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for node in nodes:
         found.add((node.domain, node.op_type))
         for attribute in node.attribute:

@@ -14,7 +14,7 @@ from eqsat.frontends.onnx.functions import inline_functions
 from eqsat.frontends.onnx.nodes import RawNode, in_order, live, read_constant_node, read_raw_node
 from eqsat.frontends.onnx.reader import Reader, StaleTypes
 from eqsat.frontends.onnx.source import default_opset, read_source, text
-from eqsat.frontends.onnx.subgraphs import bodies_in, locals_of
+from eqsat.frontends.onnx.subgraphs import bodies_in, copy_of, locals_of
 from eqsat.frontends.onnx.tensors import ExternalFiles, read_sparse, read_tensor
 from eqsat.frontends.onnx.types import (
     Symbols,
@@ -122,7 +122,7 @@ def _raw_nodes(
     proto: Any, constants: dict[str, Constant], inputs: Mapping[str, Any], files: ExternalFiles
 ) -> list[RawNode]:
     """The nodes but for Constants, whose values are added to ``constants``."""
-    raw = []
+    raw: list[RawNode] = []
     for node in proto.node:
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
             raw.append(read_raw_node(node))
@@ -183,7 +183,7 @@ def _move_external_weights_out(
 ) -> None:
     """Weights of a body that lie in a file become constants of the graph, which the body captures."""
     own_inputs = {i.name for i in body.input}
-    kept = []
+    kept: list[Any] = []
     for tensor in body.initializer:
         if not tensor.data_location:
             kept.append(tensor)
@@ -194,7 +194,7 @@ def _move_external_weights_out(
         else:
             constants[tensor.name] = read_tensor(tensor, files)
     if any(t.data_location for t in body.initializer):
-        copies = [type(t).FromString(t.SerializeToString()) for t in kept]
+        copies = [copy_of(t) for t in kept]
         del body.initializer[:]
         body.initializer.extend(copies)
 

@@ -15,8 +15,8 @@ from eqsat.ir.types import DType
 
 FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, TENSORS, GRAPHS, SPARSE = range(1, 12)
 _FIELDS = {FLOAT: "f", INT: "i", STRING: "s", TENSOR: "t", GRAPH: "g", SPARSE: "sparse_tensor", 13: "tp"}
-_LISTS = {FLOATS: "floats", INTS: "ints", STRINGS: "strings", TENSORS: "tensors", GRAPHS: "graphs"}
-_LISTS |= {12: "sparse_tensors", 14: "type_protos"}
+_LISTS = {FLOATS: "floats", INTS: "ints", STRINGS: "strings", TENSORS: "tensors", GRAPHS: "graphs",
+          12: "sparse_tensors", 14: "type_protos"}  # fmt: skip
 _ABOUT = {"name", "type", "doc_string", "ref_attr_name"}
 
 
@@ -198,7 +198,7 @@ def in_order(nodes: Sequence[RawNode], defined: set[str]) -> list[RawNode]:
 
 def live(nodes: Sequence[RawNode], outputs: Iterable[str]) -> tuple[list[RawNode], set[str]]:
     """The nodes of an ordered list on which ``outputs`` depend, and the names they read."""
-    needed, kept = set(outputs), []
+    needed, kept = set(outputs), list[RawNode]()
     for node in reversed(nodes):
         if any(o in needed for o in node.outputs if o):
             needed.update(node.inputs)

@@ -21,7 +21,7 @@ from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.shape_values import shape_value
-from eqsat.ir.types import UNKNOWN, DType, OpaqueType, TensorType, Type, compatible, meet
+from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, compatible, meet
 
 
 class StaleTypes(Exception):
@@ -273,7 +273,7 @@ def _merge(own: Type, stored: Type) -> Type:
         raise StaleTypes
     if own.shape is None or stored.shape is None:
         return meet(own, stored)
-    shape = []
+    shape: list[Dim] = []
     for mine, theirs in zip(own.shape, stored.shape, strict=True):
         fresh = is_nameless(mine)
         if isinstance(mine, str) and isinstance(theirs, int) and not fresh:

@@ -28,14 +28,14 @@ def read_source(source: Any) -> tuple[Any, Path | None, str]:
     if type(source).__module__.split(".")[0] == "onnx_ir":
         import onnx_ir
 
-        folders = {
-            t.base_dir
+        folders: set[Any] = {
+            t.base_dir  # pyright: ignore[reportUnknownMemberType]
             for v in source.graph.initializers.values()
             if isinstance(t := v.const_value, onnx_ir.ExternalTensor)
         }
         if len(folders) > 1:
             raise ModelError(f"model: its external data lie in {len(folders)} folders; save it to one first")
-        model = onnx_ir.to_proto(source)
+        model = onnx_ir.serde.serialize_model(source)
         _check(model, "model")
         return model, Path(folders.pop()) if folders else None, "model"
     raise ModelError(
@@ -60,7 +60,7 @@ def _read_file(path: Path) -> Any:
         raise ModelError(f"{path}: is in ONNX Runtime's own format; give the ONNX model that it was converted from")
     try:
         if path.suffix in (".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtext", ".onnxtxt"):
-            return onnx.load(path, load_external_data=False)
+            return onnx.load(path, load_external_data=False)  # pyright: ignore[reportUnknownMemberType]
         return onnx.ModelProto.FromString(data)
     except DecodeError:
         raise ModelError(f"{path}: no ONNX model, or truncated: {len(data)} bytes cannot be decoded") from None

@@ -13,6 +13,13 @@ def graphs_of(attribute: Any) -> Sequence[Any]:
     return attribute.graphs if attribute.type == _GRAPHS else ()
 
 
+def copy_of(message: Any) -> Any:
+    """A copy of a message of protobuf."""
+    copy = type(message)()
+    copy.ParseFromString(message.SerializeToString())
+    return copy
+
+
 def locals_of(graph: Any) -> set[str]:
     """Names that a ``GraphProto`` defines itself, bodies of its nodes aside."""
     names = {v.name for v in graph.input} | {t.name for t in graph.initializer}

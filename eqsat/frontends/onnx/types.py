@@ -20,7 +20,7 @@ class Symbols:
     ``ours``: extents are written as we write them, with symbols that stand for the same elsewhere."""
 
     names: frozenset[str] = frozenset()
-    fixed: Mapping[str, Dim] = field(default_factory=dict)
+    fixed: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     ours: bool = False
 
     def read(self, text: str) -> Dim:
@@ -97,7 +97,7 @@ def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
         if isinstance(extent, str):
             if not extent.isidentifier() or extent in dims:
                 raise OptionError(f"dims: {name} = {extent!r}: another name is a word, and not itself among dims")
-        elif isinstance(extent, bool) or not isinstance(extent, int) or extent <= 0:
+        elif isinstance(extent, bool) or not isinstance(extent, int) or extent <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"dims: {name} = {extent!r}: an extent is an integer of at least 1, or another name")
 
 

@@ -129,10 +129,11 @@ def _permute_dims(site: Site) -> Any:
 
 @reads("concat")
 def _concat(site: Site) -> Any:
-    if not isinstance(site.operands[0], tuple):
+    parts: tuple[str, ...] | str = site.operands[0]
+    if not isinstance(parts, tuple):
         return None
     axis = site.attributes.axis
-    return None if axis is None else site.op("Concat", *site.operands[0], axis=int(axis))
+    return None if axis is None else site.op("Concat", *parts, axis=int(axis))
 
 
 @reads("split")
@@ -194,7 +195,7 @@ def _pad(site: Site) -> Any:
 
 def _parameters(site: Site) -> tuple[str, str] | None:
     """Scale and zero point; one element, of any rank, is a scalar."""
-    made = []
+    made: list[str] = []
     for value in site.operands[1:]:
         shape = site.extents(value)
         known = site.builder.constant_of(value)

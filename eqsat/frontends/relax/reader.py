@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.errors import ModelError
-from eqsat.frontends.relax import operators, operators_reducing  # noqa: F401  # register how operators are read
+from eqsat.frontends.relax import operators, operators_reducing  # pyright: ignore[reportUnusedImport]  # noqa: F401  # register how operators are read
 from eqsat.frontends.relax.library import relax, tvm
 from eqsat.frontends.relax.site import READINGS, Site
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType, TensorType, is_sequence
 
 OPAQUE_DOMAIN = "relax"
 """Domain of nodes that stand for a call of Relax which we do not understand."""
@@ -56,9 +56,9 @@ def from_module(module: Any) -> Reading:
 class _Reader:
     module: Any
     builder: GraphBuilder = field(default_factory=lambda: GraphBuilder("main"))
-    values: dict[Any, Any] = field(default_factory=dict)
-    constants: dict[Any, str] = field(default_factory=dict)
-    calls: list[Any] = field(default_factory=list)
+    values: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    constants: dict[Any, str] = field(default_factory=dict[Any, str])
+    calls: list[Any] = field(default_factory=list[Any])
 
     def read(self, main: Any) -> Reading:
         for i, parameter in enumerate(main.params):
@@ -70,7 +70,7 @@ class _Reader:
                     raise ModelError(f"relax: main has a {type(binding).__name__}, which is not understood")
                 self.values[binding.var] = self._value(binding.value)
         found = self._value(main.body.body)
-        outputs = found if isinstance(found, tuple) else (found,)
+        outputs = found if is_sequence(found) else (found,)
         if not all(isinstance(v, str) for v in outputs):
             raise ModelError("relax: main returns something else than tensors or one tuple of tensors")
         graph = self.builder.finish({f"y{i}": v for i, v in enumerate(outputs)}).pruned()
@@ -121,7 +121,7 @@ class _Reader:
             found = reading(site)
         except ModelError:  # our operator does not take these types
             return None
-        made = found if isinstance(found, tuple) else (found,)
+        made = tuple(found) if is_sequence(found) else (found,)
         same = len(made) == len(types) and all(
             v is not None and self.builder.type_of(v) == t for v, t in zip(made, types, strict=True)
         )

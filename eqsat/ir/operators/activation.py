@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
-from eqsat.ir.operators.elementwise import Meaning, define_elementwise, function, narrow, wide
+from eqsat.ir.operators.elementwise import OfOne, define_elementwise, function, narrow, wide
 from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
 
@@ -96,7 +96,7 @@ def _shrink(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
 
 
-def _in_wide(compute: Activation) -> Meaning:
+def _in_wide(compute: Activation) -> OfOne:
     return lambda attributes, x: narrow(compute(wide(x), attributes), x)
 
 
@@ -121,12 +121,16 @@ def _never_falls(attributes: Attributes) -> bool:
     return attributes.get("alpha", 1.0) >= 0
 
 
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
 _POSITIVE = (0.0, math.inf)
 _RISES = {"rising": True, "continuous": True}
 _kept = function(sources=(0,), or_zero=True, rising=True, idempotent=True, holds=_never_falls)
 _rectified = replace(_kept, continuous=True, homogeneous=True, bounds=_POSITIVE, holds=whatever)
 _leaking = function(homogeneous=True, holds=_never_falls, **_RISES)
-_sigmoid = function(bounds=(0.0, 1.0), value=lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, **_RISES)
+_sigmoid = function(bounds=(0.0, 1.0), value=_logistic, **_RISES)
 _smooth = function(continuous=True)
 _hard_swish_traits = replace(_smooth, bounds=(-0.3751, math.inf), structure="hard_swish")
 

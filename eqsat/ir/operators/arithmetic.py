@@ -13,6 +13,7 @@ from eqsat.ir.operators.dims import broadcast
 from eqsat.ir.operators.elementwise import (
     Binary,
     Meaning,
+    Unary,
     binary,
     define_elementwise,
     function,
@@ -68,7 +69,11 @@ def _mean(attributes: Attributes, *inputs: np.ndarray) -> Any:
 
 def _variadic(compute: Binary) -> Meaning:
     """``compute`` of any number of operands, from the left."""
-    return lambda attributes, *inputs: narrow(reduce(compute, inputs), inputs[0])
+
+    def evaluate(attributes: Attributes, *inputs: np.ndarray) -> Any:
+        return narrow(reduce(compute, inputs), inputs[0])
+
+    return evaluate
 
 
 def _clip(attributes: Attributes, x: Any, low: Any = None, high: Any = None) -> Any:
@@ -117,8 +122,8 @@ for _name, _compute, _commutes, _traits in (
     ("BitwiseOr", np.bitwise_or, True, Traits(operands=2, idempotent=True, neutral=0)),
     ("BitwiseXor", np.bitwise_xor, True, Traits(operands=2, neutral=0)),
 ):
-    _broadcasts = {"infer": infer_broadcast, "bit_exact": True, "commutative": _commutes, "traits": _traits}
-    define_elementwise(_name, binary(_compute), **_broadcasts)
+    _facts: dict[str, Any] = {"bit_exact": True, "commutative": _commutes, "traits": _traits}
+    define_elementwise(_name, binary(_compute), infer=infer_broadcast, **_facts)
 
 define_elementwise("Mod", _mod, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2))
 define_elementwise("BitShift", _bit_shift, infer=infer_broadcast, bit_exact=True, traits=Traits(operands=2, neutral=0))
@@ -141,7 +146,7 @@ _SIGNED = {"homogeneous": True, "continuous": True, "exact": True, "keeps_whole"
 _RISES = {"rising": True, "continuous": True}
 
 # Y = f(X), correctly rounded by every implementation.
-for _name, _exact, _traits in (
+_rounded: tuple[tuple[str, Unary, Traits], ...] = (
     ("Neg", np.negative, function(affine=(0,), **_SIGNED)),
     ("Abs", np.abs, function(idempotent=True, bounds=(0.0, math.inf), **_SIGNED)),
     ("Sign", np.sign, replace(_STAIRS, bounds=(-1.0, 1.0))),
@@ -151,7 +156,8 @@ for _name, _exact, _traits in (
     ("Sqrt", np.sqrt, function(bounds=(0.0, math.inf), **_RISES)),
     ("Reciprocal", lambda x: np.divide(np.ones((), x.dtype), x), function(continuous=True)),
     ("BitwiseNot", np.bitwise_not, function()),
-):
+)
+for _name, _exact, _traits in _rounded:
     define_elementwise(_name, unary(_exact), bit_exact=True, traits=_traits)
 
 # Y = f(X), to within an error that depends on the implementation.

@@ -104,14 +104,14 @@ def split_heads(x: np.ndarray, heads: int) -> np.ndarray:
 
 def _bias(attributes: Attributes, mask: Any, lengths: Any, scores: np.ndarray, past: int) -> np.ndarray:
     """What is added to the scores: the mask, and minus infinity where causality, windows or padding forbid to look."""
-    queries, keys = scores.shape[-2:]
+    queries, keys = map(int, scores.shape[-2:])
     bias = np.zeros((1, 1, queries, keys), scores.dtype)
     if mask is not None:
         missing = keys - mask.shape[-1]
         forbidden: Any = False if mask.dtype == np.bool_ else -np.inf
         mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=forbidden) if missing else mask
         bias = bias + (np.where(mask, 0, -np.inf) if mask.dtype == np.bool_ else mask).astype(scores.dtype)
-    offset: Any = past if lengths is None else (lengths.reshape(-1, 1, 1, 1) - queries)
+    offset: np.ndarray | int = past if lengths is None else (lengths.reshape(-1, 1, 1, 1) - queries)
     distance = np.arange(keys) - np.arange(queries)[:, None] - offset
     left: Any = attributes.get("left_window_size", -1)
     right: Any = attributes.get("right_window_size", -1)

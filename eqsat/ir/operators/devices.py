@@ -25,7 +25,9 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> lis
     return [b.op("Identity", inputs[0])]
 
 
+def _same(attributes: Attributes, x: Any) -> Any:
+    return x
+
+
 for _key in (DEVICE_COPY, ON_DEVICE):
-    defines(_key, infer=_infer, kind=Kind.OPAQUE, flops=no_flops, bit_exact=True, expand=_expand)(
-        lambda attributes, x: x
-    )
+    defines(_key, infer=_infer, kind=Kind.OPAQUE, flops=no_flops, bit_exact=True, expand=_expand)(_same)

@@ -17,6 +17,8 @@ FLOAT16 = np.dtype(np.float16)
 
 Unary = Callable[[np.ndarray], Any]
 Binary = Callable[[np.ndarray, np.ndarray], Any]
+OfOne = Callable[[Attributes, np.ndarray], Any]
+OfTwo = Callable[[Attributes, np.ndarray, np.ndarray], Any]
 Meaning = Callable[..., Any]
 """What an operator computes, given its attributes and inputs."""
 
@@ -90,28 +92,28 @@ def evaluation(compute: Meaning) -> Evaluate:
     """A function of attributes and inputs as definitions hold it."""
 
     def evaluate(attributes: Attributes, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        found = compute(attributes, *inputs)
+        found: tuple[Any, ...] | np.ndarray = compute(attributes, *inputs)
         return found if isinstance(found, tuple) else (found,)
 
     return evaluate
 
 
-def unary(compute: Unary) -> Meaning:
+def unary(compute: Unary) -> OfOne:
     """``compute`` in the input's own precision."""
     return lambda attributes, x: narrow(compute(x), x)
 
 
-def wide_unary(compute: Unary) -> Meaning:
+def wide_unary(compute: Unary) -> OfOne:
     """``compute`` in float32 at least."""
     return lambda attributes, x: narrow(compute(wide(x)), x)
 
 
-def binary(compute: Binary) -> Meaning:
+def binary(compute: Binary) -> OfTwo:
     """``compute`` of two broadcast operands, in their own element type."""
     return lambda attributes, a, b: narrow(compute(a, b), a)
 
 
-def comparison(compute: Binary) -> Meaning:
+def comparison(compute: Binary) -> OfTwo:
     """``compute`` of two broadcast operands, giving booleans."""
     return lambda attributes, a, b: np.asarray(compute(a, b), dtype=np.bool_)
 

@@ -78,11 +78,13 @@ def _infer_gather_nd(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, dims),)
 
 
-def _gather_nd(attributes: Attributes, x: Any, indices: Any) -> Any:
+def _gather_nd(attributes: Attributes, x: np.ndarray, indices: np.ndarray) -> Any:
     """``Y[b.., i..] = X[b.., indices[b.., i.., :], ..]`` with ``batch_dims`` shared leading axes."""
-    batch: Any = attributes.get("batch_dims", 0)
+    batch: int = attributes.get("batch_dims", 0)
     rank = indices.ndim - 1
-    lead = [np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(x.shape[:batch])]
+    lead = [
+        np.arange(int(d)).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(x.shape[:batch])
+    ]
     where = (*lead, *np.moveaxis(indices, -1, 0))
     return np.asarray(x[where]) if where else x.copy()
 

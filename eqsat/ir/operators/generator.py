@@ -130,12 +130,12 @@ def _infer_dropout(app: Application) -> tuple[Type, ...]:
 
 
 @defines("Dropout", infer=_infer_dropout, kind=Kind.ELEMENTWISE, deterministic=False)
-def _dropout(attributes: Attributes, x: Any, ratio: Any = None, training_mode: Any = None) -> Any:
+def _dropout(attributes: Attributes, x: np.ndarray, ratio: Any = None, training_mode: Any = None) -> Any:
     """``X`` and a mask of ones; when training, ``X * mask / (1 - ratio)`` with a mask drawn at random."""
-    ratio = float(ratio.reshape(())) if ratio is not None else 0.5
+    share = float(ratio.reshape(())) if ratio is not None else 0.5
     training = training_mode is not None and bool(training_mode.reshape(()))
-    if not training or ratio == 0.0:
+    if not training or share == 0.0:
         return (x, np.ones(x.shape, np.bool_))
     seed: Any = attributes.get("seed")
-    mask = np.random.RandomState(seed).uniform(0, 1, x.shape) >= ratio
-    return (narrow(x * mask * (1 / (1 - ratio)), x), mask)
+    mask = np.random.RandomState(seed).uniform(0, 1, x.shape) >= share
+    return (narrow(x * mask * (1 / (1 - share)), x), mask)

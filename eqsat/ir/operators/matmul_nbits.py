@@ -128,7 +128,7 @@ def _weight(b: Any, p: Packing, packed: str, scales: str, zeros: str | None) -> 
 def _unpacked(b: Any, bits: int, packed: str, rows: int, each: int) -> str:
     """Bytes as ``[rows, each]`` integers in bytes, those in the low bits first."""
     mask, last = b.constant(np.uint8((1 << bits) - 1)), _extents(b, -1)
-    parts = []
+    parts: list[str] = []
     for shift in range(0, 8, bits):
         moved = b.op("BitShift", packed, b.constant(np.uint8(shift)), direction="RIGHT") if shift else packed
         kept = moved if shift + bits == 8 else b.op("BitwiseAnd", moved, mask)

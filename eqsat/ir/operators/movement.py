@@ -1,5 +1,6 @@
 """Operators that rearrange or repeat elements: Transpose, Expand, Tile, Concat, DepthToSpace, SpaceToDepth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ def _infer_transpose(app: Application) -> tuple[Type, ...]:
     x = app.tensor(0)
     if x.shape is None:
         return (x,)
-    perm = app.attr("perm")
+    perm: Sequence[int] | None = app.attr("perm")
     if perm is None:
         return (TensorType(x.dtype, x.shape[::-1]),)
     if sorted(perm) != list(range(len(x.shape))):
@@ -144,12 +145,14 @@ def _space_to_depth(attributes: Attributes, x: Any) -> Any:
     return moved.reshape(n, c * b * b, h // b, w // b)
 
 
+def _reversed(rank: int) -> tuple[int, ...]:
+    return tuple(reversed(range(rank)))
+
+
 _permutes = moving(permutes=True)
 _repeats = moving(widens=True, counts=(1,))
 
-define_injective(
-    "Transpose", _infer_transpose, _transpose, _permutes, defaults={"perm": lambda rank: tuple(reversed(range(rank)))}
-)
+define_injective("Transpose", _infer_transpose, _transpose, _permutes, defaults={"perm": _reversed})
 define_injective("Expand", _infer_expand, _expand, replace(_repeats, extents=1))
 define_injective("Tile", _infer_tile, _tile, _repeats)
 define_injective("Concat", _infer_concat, _concat, Traits(sources=EVERY, moves=True))

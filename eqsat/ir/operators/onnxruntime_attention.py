@@ -45,7 +45,7 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
     widths = [_width(b, v) for v in given[:3]]
     if widths[0] != widths[1] or any(w % heads for w in widths):
         raise ShapeError(f"MultiHeadAttention: widths {widths} do not split into {heads} heads")
-    operands = []
+    operands: list[str] = []
     start = 0
     for value, width in zip(given[:3], widths, strict=True):
         if given[3]:

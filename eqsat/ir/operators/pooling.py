@@ -32,12 +32,12 @@ def _infer_pool(app: Application) -> tuple[Type, ...]:
 
 
 def _pool_flops(app: Application, outputs: Sequence[Type]) -> float:
-    kernel = app.attr("kernel_shape", ())
+    kernel: Sequence[int] = app.attr("kernel_shape", ())
     return count(outputs[0]) * float(np.prod(kernel)) if outputs else 0.0
 
 
 @defines("MaxPool", infer=_infer_pool, flops=_pool_flops, bit_exact=True, traits=_LARGEST, kind=Kind.REDUCTION)
-def _max_pool(attributes: Attributes, x: Any) -> Any:
+def _max_pool(attributes: Attributes, x: np.ndarray) -> Any:
     """Largest element of each window; border elements never win. Indices count elements of the whole input."""
     window = Window.of(attributes, attributes["kernel_shape"])
     lowest: Any = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min

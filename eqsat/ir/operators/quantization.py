@@ -60,8 +60,8 @@ def _infer_dequantize(app: Application) -> tuple[Type, ...]:
 
 def _spread(v: np.ndarray, attributes: Attributes, shape: tuple[int, ...]) -> np.ndarray:
     """A scale or zero point (of the tensor, of each slice or of each block along the axis) shaped to broadcast."""
-    axis: Any = attributes.get("axis", 1)
-    block: Any = attributes.get("block_size", 0)
+    axis: int = attributes.get("axis", 1)
+    block: int = attributes.get("block_size", 0)
     if block:
         return np.repeat(v, block, axis)[(slice(None),) * (axis % len(shape)) + (slice(shape[axis]),)]
     if v.size == 1 and v.ndim <= 1:

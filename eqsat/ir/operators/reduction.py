@@ -97,8 +97,8 @@ def _log_sum_exp(x: np.ndarray, axes: tuple[int, ...]) -> Any:
     return np.log(np.exp(x - top).sum(axis=axes)) + np.squeeze(top, axis=axes)
 
 
-_SUM = {"affine": (0,), "homogeneous": True, "rising": True}
-_LARGEST = {"folds": True, "sources": (0,), "homogeneous": True, "rising": True}
+_SUM: dict[str, Any] = {"affine": (0,), "homogeneous": True, "rising": True}
+_LARGEST: dict[str, Any] = {"folds": True, "sources": (0,), "homogeneous": True, "rising": True}
 _SIZE: dict[str, Any] = {"bounds": (0.0, math.inf)}
 
 _define("ReduceSum", lambda x, axes: x.sum(axis=axes, dtype=x.dtype), folds=True, keeps_whole=True, **_SUM)

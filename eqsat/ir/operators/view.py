@@ -146,9 +146,9 @@ def _infer_flatten(app: Application) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (product(x.shape[:axis]), product(x.shape[axis:]))),)
 
 
-def _flatten(attributes: Attributes, x: Any) -> Any:
+def _flatten(attributes: Attributes, x: np.ndarray) -> Any:
     """All axes before ``axis`` as one, all others as one."""
-    axis: Any = attributes.get("axis", 1)
+    axis: int = attributes.get("axis", 1)
     axis += x.ndim if axis < 0 else 0
     rows = int(np.prod(x.shape[:axis]))
     return x.reshape(rows, int(np.prod(x.shape[axis:])))

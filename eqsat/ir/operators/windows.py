@@ -99,7 +99,7 @@ class Window:
         """``x`` with a border of ``value`` wide enough for every window, and the number of windows along each axis."""
         spatial = x.shape[2:]
         numbers = [self.windows(i, d) for i, d in enumerate(spatial)]
-        widths = []
+        widths: list[tuple[int, int]] = []
         for i, d in enumerate(spatial):
             begin, end = self.border(i, d)
             beyond = (numbers[i] - 1) * self.strides[i] + self.reach(i) - (d + begin + end)

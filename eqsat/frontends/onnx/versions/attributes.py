@@ -7,7 +7,7 @@ import numpy as np
 
 from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType, TensorType, is_sequence
 
 ONES = object()
 """Stands for a list of ones of any length."""
@@ -49,7 +49,7 @@ def _without(defaults: dict[str, Any]) -> Change:
             return node
         for name, default in defaults.items():
             value = node.attributes.get(name)
-            if value is None or (default is ONES and isinstance(value, tuple) and all(v == 1 for v in value)):
+            if value is None or (default is ONES and is_sequence(value) and all(v == 1 for v in value)):
                 continue
             if value != default:
                 return None
@@ -73,7 +73,7 @@ def _axis_from_front(node: Node, values: Values) -> Node | None:
 
 def _axes_from_front(node: Node, values: Values) -> Node | None:
     axes = node.attributes.get("axes")
-    if not isinstance(axes, tuple) or all(a >= 0 for a in axes):
+    if not is_sequence(axes) or all(a >= 0 for a in axes):
         return node
     rank = _rank(node, values)
     if rank is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.frontends.onnx.versions.steps import Values, add_step, unchanged
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType, TensorType, is_sequence
 
 
 def set_inputs(node: Node, inputs: Sequence[str]) -> Node:
@@ -91,7 +91,7 @@ add_step("Split", 13, _list_to_input("split"), _input_to_list("split"))
 
 def _unsqueeze_axes_from_front(node: Node, values: Values) -> Node | None:
     axes, rank = node.attributes.get("axes"), rank_of(node.inputs[0], values)
-    if not isinstance(axes, tuple) or all(a >= 0 for a in axes):
+    if not is_sequence(axes) or all(a >= 0 for a in axes):
         return node
     if rank is None:
         return None

@@ -18,7 +18,7 @@ def _clip_up(node: Node, values: Values) -> Node | None:
     dtype = dtype_of(node.inputs[0], values)
     if not dtype.is_float or dtype is DType.UNDEFINED:
         return None
-    bounds = []
+    bounds: list[str] = []
     for name, default in (("min", -_FLOAT32_MAX), ("max", _FLOAT32_MAX)):
         bound = node.attributes.get(name, default)
         if dtype is DType.FLOAT16 and name not in node.attributes:
@@ -113,7 +113,7 @@ def _group_norm_up(node: Node, values: Values) -> Node | None:
 
 
 def _group_norm_down(node: Node, values: Values) -> Node | None:
-    groups, names = node.attributes.get("num_groups"), []
+    groups, names = node.attributes.get("num_groups"), list[str]()
     for value in node.inputs[1:3]:
         found = values.constant(value)
         if found is None or not isinstance(groups, int) or found.size % groups:

@@ -134,7 +134,7 @@ def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
         return Refusal(f"opset {opset} has no operator {node.op}")
     if opset > OPSET and since > OPSET:
         return Refusal(f"{node.op}-{since} is newer than opset {OPSET}")
-    pending, done = [(node, opset)], []
+    pending, done = [(node, opset)], list[Node]()
     while pending:
         current, version = pending.pop(0)
         step = next((s for s in steps_of(current.op) if s.version > version and s.version <= OPSET), None)
@@ -155,7 +155,7 @@ def upgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
 
 def downgrade(node: Node, opset: int, values: Values) -> list[Node] | Refusal:
     """Nodes at ``opset`` that mean what ``node`` means at `OPSET`, or the opset it needs instead."""
-    pending, done = [(node, OPSET)], []
+    pending, done = [(node, OPSET)], list[Node]()
     while pending:
         current, version = pending.pop(0)
         step = next((s for s in reversed(steps_of(current.op)) if opset < s.version <= version), None)

@@ -1,0 +1,9 @@
+from typing import Any
+
+from torch import fx as fx
+from torch import nn as nn
+
+def __getattr__(name: str) -> Any: ...
+
+class SymInt(Any): ...
+class Tensor(Any): ...
