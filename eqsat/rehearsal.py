@@ -3,8 +3,9 @@
 Deep models repeat themselves, and most rules that apply to a layer lead to nothing that its best program holds: in every layer
 again. So a part in which each kind of node is once (`eqsat.ir.parts`) is optimised first, with all rules. Of those that applied
 there, rules stay that a proof of the part's best program rests on, and those that mostly merged what was there, for without them
-others make ever more. Rules stay that found something but had a condition that does not hold: in another layer it may. With
-the rules that stay the part is optimised again, and has to come out at the same cost, from no more e-nodes.
+others make ever more. Rules stay that found something but had a condition that does not hold: in another layer it may; and
+those over groups that found nothing: what they join may be layers apart. With the rules that stay the part is optimised again,
+and has to come out at the same cost, from no more e-nodes.
 
 What is left out makes no program wrong. At worst the whole misses what only the numbers of a single layer would have made
 cheaper.
@@ -23,6 +24,7 @@ from eqsat.growth import Growth, Progress, RuleScope, grow, timed
 from eqsat.ir.graph import Graph
 from eqsat.ir.parts import part_of_every_kind
 from eqsat.options import Options
+from eqsat.rewrite import GroupRule
 
 Cheapest = Callable[[Growth], Extraction]
 
@@ -42,7 +44,7 @@ class Rehearsal:
     in_vain: tuple[str, ...] = ()
     operators: int = 0
     enodes: int = 0
-    work: dict[str, int] = field(default_factory=dict)
+    work: dict[str, int] = field(default_factory=dict[str, int])
 
     def to_dict(self) -> dict[str, Any]:
         """What the report says: nothing where the whole is as if it had all rules."""
@@ -109,6 +111,7 @@ def _of_no_use(growth: Growth, best: Extraction) -> tuple[str, ...]:
     kept |= {name for name, _ in growth.saturation.reasons if not matches[name]}
     kept |= {name for name, times in matches.items() if made[name] < times}
     kept |= {rule.name for rule in growth.rules if rule.structure or rule.family == "user"}
+    kept |= {rule.name for rule in growth.rules if isinstance(rule, GroupRule) and not matches[rule.name]}
     return tuple(rule.name for rule in growth.rules if rule.name not in kept)
 
 

@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "ranges": BASE | {"ir", "fusion", "extraction"},
     "options": BASE | {"ir", "cost", "extract", "backends", "placement"},
     "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
-    "rehearsal": BASE | {"ir", "egraph", "extraction", "growth", "options"},
+    "rehearsal": BASE | {"ir", "rewrite", "egraph", "extraction", "growth", "options"},
     "pipeline": BASE | {
         "rehearsal",
         "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",

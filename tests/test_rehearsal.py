@@ -143,3 +143,17 @@ def test_all_rules_are_used_where_that_is_asked_for(option: str) -> None:
     report = _report(_deep(), numerics="lossy", **{option: True})
     assert report.rules["beside"]["matches"] >= DEPTH
     assert not report.rehearsal
+
+
+def test_what_is_read_layers_apart_is_joined() -> None:
+    b = eqsat.GraphBuilder()
+    memory = b.input("memory", "float32", (4, 8))
+    h = b.input("x", "float32", (4, 8))
+    rng = np.random.default_rng(0)
+    for layer in range(6):
+        for _ in range(60):
+            h = b.op("Tanh", b.op("Add", h, b.constant(rng.standard_normal((8,)).astype(np.float32))))
+        h = b.op("Sub", h, b.op("MatMul", memory, b.constant(rng.standard_normal((8, 8)).astype(np.float32) + layer)))
+    report = _report(b.finish({"y": h}))
+    assert "rehearsal" in report.work
+    assert report.operators_after["MatMul"] == 1

@@ -15,7 +15,7 @@ from eqsat.ir.types import TensorType, Type
 _SIGHT = 3
 """How far nodes look around that are told apart by what they see."""
 
-_CONTEXT = 48
+_CONTEXT = 32
 """Nodes that stand at most so far before or behind one in their order are around it."""
 
 _LIST, _SMALL = 16, 4096
@@ -49,25 +49,51 @@ def part_of_every_kind(graph: Graph) -> Graph:
     """A part of ``graph`` in which each kind of node is once at least, with what stands around it.
 
     Nodes are of one kind that have equal operators, attributes, types, and small constants as far as equations ask for those, and
-    are among such. What computes constants and lists of extents that the part reads belongs to it. What it computes and others
-    read, too, is an output.
+    are among such. All nodes of one operator that read a value of the part stand side by side in it, as many as there are. What
+    computes constants and lists of extents that the part reads belongs to it. What it computes and others read, too, is an
+    output.
     """
-    writer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
-    constant = set(graph.constants) | {""}
-    for node in graph.nodes:
-        if constant.issuperset(node.inputs):
-            constant.update(node.outputs)
-    order = [i for i, node in enumerate(graph.nodes) if not constant.issuperset(node.outputs)]
-    kinds = _kinds(graph, writer)
+    wires = _Wires(graph)
+    order = [i for i, node in enumerate(graph.nodes) if not wires.constant.issuperset(node.outputs)]
+    kinds = _kinds(graph, wires)
     first = {kinds[i]: place for place, i in reversed(list(enumerate(order)))}
-    kept = {i for place in first.values() for i in order[max(0, place - _CONTEXT) : place + _CONTEXT + 1]}
-    waiting = list(kept)
-    while waiting:
-        for value in graph.nodes[waiting.pop()].inputs:
-            if value in writer and writer[value] not in kept and (value in constant or _is_list(graph.type_of(value))):
-                kept.add(writer[value])
-                waiting.append(writer[value])
-    return _with_borders(graph, kept)
+    near = {i for place in first.values() for i in order[max(0, place - _CONTEXT) : place + _CONTEXT + 1]}
+    return _with_borders(graph, wires.with_constants(wires.with_readers_alike(near)))
+
+
+class _Wires:
+    """Which nodes of a graph, by their places, write and read a value. ``constant``: what is computed of constants alone."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._nodes = graph.nodes
+        self._lists = {v for v in graph.types if _is_list(graph.type_of(v))}
+        self.constant = set(graph.constants) | {""}
+        self.writer: dict[str, int] = {}
+        self.readers: dict[str, list[tuple[int, int]]] = {}
+        for i, node in enumerate(graph.nodes):
+            if self.constant.issuperset(node.inputs):
+                self.constant.update(node.outputs)
+            self.writer.update((value, i) for value in node.outputs if value)
+            for place, value in enumerate(node.inputs):
+                if value not in graph.constants:
+                    self.readers.setdefault(value, []).append((i, place))
+
+    def with_readers_alike(self, kept: set[int]) -> set[int]:
+        """``kept`` with all nodes that read a value as one of them does that has the same operator."""
+        read = {(v, place, self._nodes[i].key) for i in kept for place, v in enumerate(self._nodes[i].inputs)}
+        varying = {v for v, _, _ in read} - self.constant - self._lists
+        return kept | {i for v in varying for i, place in self.readers[v] if (v, place, self._nodes[i].key) in read}
+
+    def with_constants(self, kept: set[int]) -> set[int]:
+        """``kept`` with what computes constants, and lists of integers, that it reads."""
+        found, waiting = set(kept), list(kept)
+        while waiting:
+            for value in self._nodes[waiting.pop()].inputs:
+                writer = self.writer.get(value)
+                if writer is not None and writer not in found and (value in self.constant or value in self._lists):
+                    found.add(writer)
+                    waiting.append(writer)
+        return found
 
 
 def _with_borders(graph: Graph, kept: set[int]) -> Graph:
@@ -86,18 +112,13 @@ def _is_list(type: Type) -> bool:
     return isinstance(type, TensorType) and type.dtype.is_integer and type.shape is not None and len(type.shape) <= 1
 
 
-def _kinds(graph: Graph, writer: Mapping[str, int]) -> list[int]:
+def _kinds(graph: Graph, wires: _Wires) -> list[int]:
     """A number for each node, the same for nodes of one kind."""
     numbers: dict[Hashable, int] = {}
 
     def number(key: Hashable) -> int:
         return numbers.setdefault(key, len(numbers))
 
-    readers: dict[str, list[tuple[int, int]]] = {}
-    for i, node in enumerate(graph.nodes):
-        for place, value in enumerate(node.inputs):
-            if value in writer:
-                readers.setdefault(value, []).append((i, place))
     contents = {name: _content(constant) for name, constant in graph.constants.items()}
     types = {v: number(graph.type_of(v)) for n in graph.nodes for v in (*n.inputs, *n.outputs)}
     kinds = [
@@ -109,8 +130,8 @@ def _kinds(graph: Graph, writer: Mapping[str, int]) -> list[int]:
             number(
                 (
                     kinds[i],
-                    tuple(kinds[writer[v]] if v in writer else -1 for v in node.inputs),
-                    frozenset((kinds[r], p) for v in node.outputs for r, p in readers.get(v, ())),
+                    tuple(kinds[wires.writer[v]] if v in wires.writer else -1 for v in node.inputs),
+                    frozenset((kinds[r], p) for v in node.outputs for r, p in wires.readers.get(v, ())),
                 )
             )
             for i, node in enumerate(graph.nodes)
