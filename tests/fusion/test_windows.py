@@ -16,7 +16,7 @@ from eqsat.egraph.snapshot import Snapshot, take_snapshot
 from eqsat.exactness import Exactness
 from eqsat.extract import Effort
 from eqsat.fusion.cones import ConePrices
-from eqsat.fusion.covering import Covering, repeated
+from eqsat.fusion.covering import Covering, NoKernelError, Pool, repeated
 from eqsat.fusion.inlining import inlined_kernels
 from eqsat.fusion.merging import kernels_before
 from eqsat.fusion.partition import grouped
@@ -98,6 +98,18 @@ def test_windows_cost_what_the_whole_does(cost: str) -> None:
     assert is_program(source, plan)
     assert plan.cost == pytest.approx(sum(cone.price for cone in plan.kernels.values()))
     assert plan.cost <= whole.cost * (1 + 1e-9)
+
+
+def test_a_pool_without_a_covering_takes_nothing_away() -> None:
+    source, snapshot = source_of(stack(2))
+    found = Candidates(source.graph, H200, KERNELS, effort=Effort(5_000_000))
+    with pytest.raises(NoKernelError):
+        found.improve()
+    found.offer(original_choice(source, snapshot), "original")
+    best, found.pool = found.best, Pool()
+    found._coverings.clear()
+    assert found.improve() == 0.0
+    assert found.best is best is not None
 
 
 def test_a_look_around_finds_better_programs() -> None:
