@@ -32,7 +32,7 @@ VERIFICATION = ("quick", "full", "none")
 ANSWER_STEPS, PROOF_STEPS = 60 * STEPS_PER_SECOND, 120 * STEPS_PER_SECOND
 """The work that an extraction may take for a good program, and for a proof of how good it is."""
 
-FUSED_STEPS = 3 * STEPS_PER_SECOND
+FUSED_STEPS = 6 * STEPS_PER_SECOND
 """The work for a good program where kernels hold several operators: more comes to nothing but a proof, nearly always."""
 
 ENOUGH = 1e-3
