@@ -4,8 +4,7 @@ Deep models repeat themselves, and most rules that apply to a layer lead to noth
 again. So a part in which each kind of node is once (`eqsat.ir.parts`) is optimised first, with all rules. Of those that applied
 there, rules stay that a proof of the part's best program rests on, and those that mostly merged what was there, for without them
 others make ever more. Rules stay that found something but had a condition that does not hold: in another layer it may; and
-those over groups that found nothing: what they join may be layers apart. With the rules that stay the part is optimised again,
-and has to come out at the same cost, from no more e-nodes.
+those over groups that found nothing: what they join may be layers apart.
 
 What is left out makes no program wrong. At worst the whole misses what only the numbers of a single layer would have made
 cheaper.
@@ -31,14 +30,15 @@ Cheapest = Callable[[Growth], Extraction]
 _LEAST, _SHARE = 500, 0.5
 """Smaller models take a second with all rules. Of the nodes of a model, at most, a part for which this pays."""
 
-_MORE = 2
-"""The whole may have so many times the e-nodes for each operator that the part has; with more it is not like the part."""
+_MORE = 1.5
+"""The whole may have so many times the e-nodes for each operator that the part has with all rules: with more it is not like the
+part, or a rule is missing that keeps others in check."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """``left_out``: rules that the whole does without, of which those ``in_vain`` applied to one of the ``operators`` that were
-    optimised first. ``enodes``: how many the part had without them. ``work``: what was done, counted."""
+    optimised first. ``enodes``: how many that made. ``work``: what was done, counted."""
 
     left_out: tuple[str, ...] = ()
     in_vain: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def grow_rehearsed(
     with timed(seconds, "rehearse"):
         rehearsal = _rehearse(graph, options, scope, notify, cheapest)
     if rehearsal.left_out:
-        most = _MORE * rehearsal.enodes * len(graph.nodes) // rehearsal.operators
+        most = int(_MORE * rehearsal.enodes * len(graph.nodes) / rehearsal.operators)
         limited = _without(rehearsal.left_out, replace(options, node_limit=min(options.node_limit, most)))
         growth = grow(graph, limited, scope, notify)
         if growth.saturation.stop_reason is not StopReason.NODE_LIMIT or most >= options.node_limit:
@@ -88,19 +88,10 @@ def _rehearse(graph: Graph, options: Options, scope: RuleScope, notify: Progress
     if growth.saturation.stop_reason is not StopReason.SATURATED:
         return Rehearsal()
     best = cheapest(growth)
-    enodes, matches = growth.saturation.work["enodes"], growth.saturation.matches
     left_out = _of_no_use(growth, best)
-    again = grow(part, _without(left_out, replace(options, node_limit=enodes)), scope, _silent)
-    found = cheapest(again)
-    work = _sum(growth.saturation.work, again.saturation.work)
-    work["steps"] = best.work.steps + found.work.steps
-    same = again.saturation.stop_reason is StopReason.SATURATED and found.selection.cost <= best.selection.cost * (
-        1 + 1e-9
-    )
-    if not same:
-        return Rehearsal(work=work)
-    in_vain = tuple(name for name in left_out if matches[name])
-    return Rehearsal(left_out, in_vain, len(part.nodes), again.saturation.work["enodes"], work)
+    in_vain = tuple(name for name in left_out if growth.saturation.matches[name])
+    work = {**growth.saturation.work, "steps": best.work.steps}
+    return Rehearsal(left_out, in_vain, len(part.nodes), work["enodes"], work)
 
 
 def _of_no_use(growth: Growth, best: Extraction) -> tuple[str, ...]:
@@ -113,10 +104,6 @@ def _of_no_use(growth: Growth, best: Extraction) -> tuple[str, ...]:
     kept |= {rule.name for rule in growth.rules if rule.structure or rule.family == "user"}
     kept |= {rule.name for rule in growth.rules if isinstance(rule, GroupRule) and not matches[rule.name]}
     return tuple(rule.name for rule in growth.rules if rule.name not in kept)
-
-
-def _sum(*counts: dict[str, int]) -> dict[str, int]:
-    return {name: sum(c[name] for c in counts) for name in counts[0]}
 
 
 def _silent(stage: str, detail: str) -> None:
