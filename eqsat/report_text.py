@@ -132,7 +132,7 @@ def _left_out(report: Report) -> str:
     if not report.rehearsal:
         return ""
     count = len(report.rehearsal["left_out"])
-    return f", {count} rules aside that gained nothing in {report.rehearsal['operators']} operators (--all-rules)"
+    return f", without {count} rules that gained nothing in {report.rehearsal['operators']} operators (--all-rules)"
 
 
 def _egraph(report: Report) -> str:
