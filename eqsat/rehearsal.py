@@ -65,6 +65,7 @@ def grow_rehearsed(
         if growth.saturation.stop_reason is not StopReason.NODE_LIMIT or most >= options.node_limit:
             growth.seconds.update(seconds)
             return growth, rehearsal
+        seconds["rehearse"] += sum(growth.seconds.values())
         rehearsal = Rehearsal(work=rehearsal.work)
     growth = grow(graph, options, scope, notify)
     growth.seconds.update(seconds)

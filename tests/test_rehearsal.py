@@ -46,8 +46,8 @@ def test_a_part_has_every_kind_of_node_and_computes_the_same() -> None:
     assert len(part.nodes) < len(graph.nodes) / 2
     assert part.operator_counts().keys() == graph.operator_counts().keys()
     every = dataclasses.replace(graph, outputs=tuple(v for n in graph.nodes for v in n.outputs))
-    values = run(every, {"x": np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)})
-    values |= {"x": np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)}
+    feeds = {"x": np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)}
+    values = run(every, feeds) | feeds
     for name, found in run(part, {v: values[v] for v in part.inputs}).items():
         np.testing.assert_array_equal(found, values[name])
 

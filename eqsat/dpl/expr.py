@@ -287,11 +287,11 @@ class _Lowering:
             if isinstance(item, Item) and isinstance(item.of, Call):
                 items.setdefault(item.of, {})[item.index] = item
         for made in calls:
-            names: tuple[str, ...] = ()
+            own: list[str] = []
             for index in range(made.outputs):
                 value: Expr | None = made if made.outputs == 1 else items.get(made, {}).get(index)
-                names += (self._name(made, index, wanted.get(value) if value is not None else None),)
-            self._call_names[made] = names
+                own.append(self._name(made, index, wanted.get(value) if value is not None else None))
+            self._call_names[made] = tuple(own)
         for made in calls:
             inputs = tuple(self._value(a) for a in made.args)
             node, names = made.node, self._call_names[made]

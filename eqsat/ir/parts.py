@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -45,6 +45,17 @@ def subgraph(
     )
 
 
+def part_at(graph: Graph, places: Collection[int]) -> Graph:
+    """The nodes at ``places`` as a graph of their own: what they read of others is an input, what others read an output."""
+    nodes = [graph.nodes[i] for i in sorted(places)]
+    made = {value for node in nodes for value in node.outputs if value}
+    read = dict.fromkeys(value for node in nodes for value in node.inputs if value)
+    wanted = {value for i, node in enumerate(graph.nodes) if i not in places for value in node.inputs}
+    wanted.update(graph.outputs)
+    inputs = [v for v in read if v not in made and v not in graph.constants]
+    return subgraph(graph, nodes, inputs, [v for node in nodes for v in node.outputs if v in wanted and v])
+
+
 def part_of_every_kind(graph: Graph) -> Graph:
     """A part of ``graph`` in which each kind of node is once at least, with what stands around it.
 
@@ -58,7 +69,7 @@ def part_of_every_kind(graph: Graph) -> Graph:
     kinds = _kinds(graph, wires)
     first = {kinds[i]: place for place, i in reversed(list(enumerate(order)))}
     near = {i for place in first.values() for i in order[max(0, place - _CONTEXT) : place + _CONTEXT + 1]}
-    return _with_borders(graph, wires.with_constants(wires.with_readers_alike(near)))
+    return part_at(graph, wires.with_constants(wires.with_readers_alike(near)))
 
 
 class _Wires:
@@ -94,18 +105,6 @@ class _Wires:
                     found.add(writer)
                     waiting.append(writer)
         return found
-
-
-def _with_borders(graph: Graph, kept: set[int]) -> Graph:
-    """The nodes at the places ``kept`` as a graph of their own."""
-    nodes = [graph.nodes[i] for i in sorted(kept)]
-    made = {value for node in nodes for value in node.outputs if value}
-    read = dict.fromkeys(value for node in nodes for value in node.inputs if value)
-    outside = {value for i, node in enumerate(graph.nodes) if i not in kept for value in node.inputs}
-    outside.update(graph.outputs)
-    inputs = [v for v in graph.inputs if v in read]
-    inputs += [v for v in read if v not in made and v not in graph.constants and v not in inputs]
-    return subgraph(graph, nodes, inputs, [v for node in nodes for v in node.outputs if v in outside])
 
 
 def _is_list(type: Type) -> bool:

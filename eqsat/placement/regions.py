@@ -17,6 +17,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.nominal import nominal
 from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.order import dependency_order
+from eqsat.ir.parts import part_at
 from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Kernel, Program
 from eqsat.placement.machine import Machine, copy_price
@@ -78,16 +79,8 @@ def _part(program: Program, device: str, types: Mapping[str, Type], constants: M
     """What a program computes on one device, as a program of its own: it reads what is copied there."""
     graph = program.graph
     own = [i for i, n in enumerate(graph.nodes) if n.key != DEVICE_COPY and device_of(n, graph.devices) == device]
-    nodes = tuple(graph.nodes[i] for i in own)
-    made = {v for n in nodes for v in n.outputs if v}
-    others = (n for n in graph.nodes if made.isdisjoint(n.outputs))
-    wanted = {v for n in others for v in n.inputs} | set(graph.outputs)
-    read = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in made and v not in graph.constants)
     part = replace(
-        graph,
-        nodes=nodes,
-        inputs=tuple(read),
-        outputs=tuple(v for n in nodes for v in n.outputs if v in wanted),
+        part_at(graph, set(own)),
         types=MappingProxyType(dict(types)),
         constants=MappingProxyType(dict(constants)),
         devices=MappingProxyType({}),

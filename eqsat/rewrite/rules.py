@@ -178,13 +178,9 @@ def rule(
     """
 
     def decorate(build: RightSide) -> Rule:
-        name, equation, doc = _describe(build)
+        name, stated = _describe(build, family)
         _check_pattern(pattern, name)
-        stated: dict[str, Any] = facts | {
-            "family": family or family_of(build.__module__),
-            "equation": equation,
-            "doc": doc,
-        }
+        stated = facts | stated
         return register(Rule(name, pattern, build, tuple(where), **stated))
 
     return decorate
@@ -207,12 +203,8 @@ def group_rule(
     """
 
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
-        name, equation, doc = _describe(build)
-        stated: dict[str, Any] = facts | {
-            "family": family or family_of(build.__module__),
-            "equation": equation,
-            "doc": doc,
-        }
+        name, stated = _describe(build, family)
+        stated = facts | stated
         stated |= {"find": find, "sample": sample, "conditions": tuple(where), "forms": tuple(forms)}
         return register(GroupRule(name, build, **stated))
 
@@ -224,13 +216,15 @@ def family_of(module: str) -> str:
     return module.removeprefix("eqsat.rules.") if module.startswith("eqsat.rules.") else "user"
 
 
-def _describe(function: Callable[..., Any]) -> tuple[str, str, str]:
+def _describe(function: Callable[..., Any], family: str) -> tuple[str, dict[str, Any]]:
+    """The name of a rule, and what else its function states of it."""
     name = function.__name__
     doc = (function.__doc__ or "").strip()
     equation = re.search(r"``(.+?)``", doc, re.DOTALL)
     if equation is None or "==" not in equation.group(1):
         raise RuleError(f"rule {name!r}: the docstring must state the equation as ``left == right``")
-    return name, " ".join(equation.group(1).split()), doc
+    stated = " ".join(equation.group(1).split())
+    return name, {"family": family or family_of(function.__module__), "equation": stated, "doc": doc}
 
 
 def _check_pattern(pattern: Term, name: str) -> None:
