@@ -120,7 +120,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         "keys and values that are given back do not depend on the queries",
         "store_keys_and_values_in_attention",
-        "omission: Transpose left out at 0.0.0",
+        r"(omission: Transpose left out|attribute: Transpose.perm .*) at 0\.0\.0|variable: operand replaced by .* at 0\.0\.0\.0",
     ),
     (
         "of the types in which a softmax may run only double is another one than float32",

@@ -64,6 +64,13 @@ def _are_ties(expected: np.ndarray, moved: np.ndarray) -> bool:
     return int(moved.sum()) <= TIES * moved.size or np.unique(expected[moved]).size <= _FEW_VALUES
 
 
+def unit_of(dtype: np.dtype) -> float:
+    """The distance of 1 from the next float of a type."""
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
 def _within_rounding(expected: np.ndarray, found: np.ndarray, magnitude: np.ndarray | None) -> np.ndarray:
     import ml_dtypes
 
@@ -71,5 +78,5 @@ def _within_rounding(expected: np.ndarray, found: np.ndarray, magnitude: np.ndar
     a, b = expected.astype(np.float64), found.astype(np.float64)
     size = np.abs(a) if magnitude is None else np.fmax(np.abs(a), magnitude)
     with np.errstate(all="ignore"):
-        close = np.abs(a - b) <= ROUNDING_FACTOR * (float(info.eps) * size + float(info.smallest_normal))
+        close = np.abs(a - b) <= ROUNDING_FACTOR * (unit_of(expected.dtype) * size + float(info.smallest_normal))
     return np.asarray(close & np.isfinite(a) & np.isfinite(b))

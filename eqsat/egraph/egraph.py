@@ -21,8 +21,9 @@ from eqsat.errors import EqsatError, RuleError
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Node
 from eqsat.ir.infer import infer_types
+from eqsat.ir.limits import Limits, largest
 from eqsat.ir.operator import Operator, definition_of, operator, split_key
-from eqsat.ir.types import Type, compatible, meet
+from eqsat.ir.types import Dim, Type, compatible, meet
 from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
 
 INPUT = "Input"
@@ -76,7 +77,8 @@ class ENode:
 class EGraph:
     """E-nodes, e-classes, types and constants. Grows only; `merge` never loses a spelling."""
 
-    def __init__(self, *, fold_inexact: bool = True) -> None:
+    def __init__(self, *, fold_inexact: bool = True, limits: Limits | None = None) -> None:
+        self._limits = limits or {}
         self.nodes: list[ENode] = []
         self.unions: list[Union] = []
         self.pool = ConstantPool()
@@ -152,6 +154,10 @@ class EGraph:
 
     def interval_of(self, handle: int) -> tuple[float, float]:
         return self.known.interval(self.find(handle))
+
+    def largest(self, dim: Dim) -> float:
+        """A number that an extent does not exceed, wherever the original program runs; infinite where none is known."""
+        return largest(dim, self._limits)
 
     def members(self, handle: int) -> Sequence[int]:
         """Handles of the e-nodes in the e-class of ``handle``, oldest first."""

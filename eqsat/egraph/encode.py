@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.limits import limits_of
 from eqsat.ir.schema_operator import is_optional_output
 
 
@@ -25,7 +26,7 @@ class Encoding:
 
 def encode(graph: Graph, *, fold_inexact: bool = True) -> Encoding:
     """The e-graph that holds exactly the spellings in ``graph``."""
-    egraph = EGraph(fold_inexact=fold_inexact)
+    egraph = EGraph(fold_inexact=fold_inexact, limits=limits_of(graph))
     handles: dict[str, int] = {"": ABSENT_INPUT}
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs)
     for name in graph.inputs:

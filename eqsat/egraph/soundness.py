@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.egraph.difference import difference
-from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
+from eqsat.egraph.difference import difference, unit_of
+from eqsat.egraph.egraph import CONSTANT, INPUT, LEAVES, EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_INEXACT
@@ -30,6 +30,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType, compatible, is_array, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, registered_rules
 
@@ -240,9 +241,22 @@ class _Checker:
             self._magnitudes[key] = found
             for handle in self._egraph.members(cls) if levels else ():
                 for maker, output in self._makers(handle):
-                    found = np.fmax(found, magnitude_of(*self._operands(maker, levels - 1), value, output))
+                    size = magnitude_of(*self._operands(maker, levels - 1), value, output)
+                    found = np.fmax(found, size * self._coarseness(maker, value))
             self._magnitudes[key] = found
         return found
+
+    def _coarseness(self, handle: int, value: np.ndarray) -> float:
+        """How many roundings of ``value`` one is of what it was converted from, where that was computed in half precision."""
+        child = next(iter(self._egraph.canonical_children(handle)), ABSENT_INPUT)
+        if child not in self._source or not traits_of(self._egraph.nodes[handle].key).converts:
+            return 1.0
+        maker = self._egraph.nodes[self._source[child]]
+        computed = maker.op not in LEAVES and not traits_of(maker.key, maker.attributes).moves
+        narrow = self._values[child]
+        if not (computed and is_array(narrow) and narrow.dtype.kind in "fV" and value.dtype.kind in "fV"):
+            return 1.0
+        return max(unit_of(narrow.dtype) / unit_of(value.dtype), 1.0)
 
     def _overflow(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray:
         """Which elements of ``value``, that an e-node computes, overflowed on the way, over some levels of operators."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from eqsat.conditions import condition
 from eqsat.exactness import Exactness
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, heads_in_rows
 from eqsat.rules.attention.masks import is_causal
 from eqsat.rules.terms import by_class, complete_nodes, permutation_of
@@ -27,12 +28,17 @@ def _draw(d: Sampler) -> Instance:
         shape = (batch, length, many * n) if in_rows else (batch, many, length, n)
         return drawing.value(d.floats(shape), unknown)
 
+    def in_half(value: str) -> str:
+        return drawing.op("Cast", value, to=int(DType.FLOAT16)) if half else value
+
+    half = d.chance(0.25)
     operands = [drawn(heads, queries, size)]
     outputs: list[str] = []
     for n in (size, width):
-        parts = [drawn(groups, m, n) for m in (lengths if d.chance(0.9) else lengths[::-1])]
+        parts = [in_half(drawn(groups, m, n)) for m in (lengths if d.chance(0.9) else lengths[::-1])]
         outputs.append(drawing.op("Concat", *parts, axis=-2 if in_rows else d.choose((2, -2))))
-        operands.append(outputs[-1] if d.chance(0.9) else drawn(groups, sum(lengths), n))
+        wide = drawing.op("Cast", outputs[-1], to=int(DType.FLOAT)) if half else outputs[-1]
+        operands.append(wide if d.chance(0.9) else drawn(groups, sum(lengths), n))
     attributes: dict[str, Any] = d.choose(({}, {}, {}, {"is_causal": 1}, {"softcap": 2.0}))
     if d.chance(0.7):
         before = d.choose((stored, stored, 0))
@@ -46,14 +52,22 @@ def _draw(d: Sampler) -> Instance:
 
 
 def _attention_on_stored(view: GroupView) -> Iterator[Match]:
-    """Attention on two values one behind the other: its result, which may be read in rows, all keys and all values."""
-    joined = by_class((n, xs) for n, xs in complete_nodes(view, "Concat") if len(xs) == 2 and n.attr("axis") in (2, -2))
+    """Attention on two values one behind the other, or on these in float32: its result, which may be read in rows, all keys and
+    all values, as they are stored.
+    """
+    joined = by_class(
+        (n, (n, *xs)) for n, xs in complete_nodes(view, "Concat") if len(xs) == 2 and n.attr("axis") in (2, -2)
+    )
+    for wide, (x,) in complete_nodes(view, "Cast"):
+        if wide.dtype is DType.FLOAT and x.dtype in (DType.FLOAT16, DType.BFLOAT16) and x.handle in joined:
+            joined.setdefault(wide.handle, []).extend(joined[x.handle])
     for node, inputs in view.nodes("Attention"):
         q, keys, values, mask, *rest = (*inputs, None)
         if q is None or keys is None or values is None or any(rest):
             continue
         rows = [user for op, user, _ in view.users(node) if op == "Transpose" and permutation_of(user) == SWAP]
-        for (pk, k), (pv, v) in product(joined.get(keys.handle, ()), joined.get(values.handle, ())):
+        stored = product(joined.get(keys.handle, ()), joined.get(values.handle, ()))
+        for (all_keys, pk, k), (all_values, pv, v) in stored:
             found = {
                 "a": node,
                 "q": q,
@@ -66,7 +80,7 @@ def _attention_on_stored(view: GroupView) -> Iterator[Match]:
                 "rows": bool(rows),
             }
             for result in rows or (node,):
-                for part, root in enumerate((result, keys, values)):
+                for part, root in enumerate((result, all_keys, all_values)):
                     yield Match({**found, "part": part}, root)
 
 
@@ -101,6 +115,10 @@ def _forbids_later_keys(mask: Ref | None, rows: Any, keys: Any, before: Any) -> 
     return elements is not None and is_causal(elements, rows, keys, before)
 
 
+def _converted(term: Term, source: DType, target: DType) -> Term:
+    return term if source is target else apply("Cast", term, to=int(target))
+
+
 @group_rule(
     find=_attention_on_stored,
     where=[_four_axes, _plain, _stored_alike, _known_heads],
@@ -110,13 +128,18 @@ def _forbids_later_keys(mask: Ref | None, rows: Any, keys: Any, before: Any) -> 
 )
 def store_keys_and_values_in_attention(m: Match) -> Term:
     """``(Attention(q, Concat(pk, k), Concat(pv, v)), Concat(pk, k), Concat(pv, v)) == Attention(q, k, v, pk, pv)`` and a mask of
-    the triangle behind what is stored is causality."""
+    the triangle behind what is stored is causality. Attention may take what is stored in half precision in float32."""
     causal = _forbids_later_keys(m.mask, m.q.shape[2], m.keys.shape[2], m.pk.shape[2])
     how: Any = {"is_causal": 1} if causal else {}
-    operands: tuple[Any, ...] = (m.q, m.k, m.v)
+    operands: list[Term] = [m.q, m.k, m.v]
     if m.rows:
-        operands = tuple(map(heads_in_rows, operands))
+        operands = [heads_in_rows(x) for x in (m.q, m.k, m.v)]
         how |= {"q_num_heads": int(m.q.shape[1]), "kv_num_heads": int(m.k.shape[1])}
-    stored: tuple[Any, ...] = (None if causal else m.mask, m.pk, m.pv)
-    whole = Apply("Attention", (*operands, *stored), m.a.attributes.updated(**how), "", 3).output(m.part)
-    return heads_apart(whole, m.root) if m.rows and not m.part else whole
+    dtype, kept = m.q.dtype, m.pk.dtype
+    new = (operands[0], *(_converted(x, kept, dtype) for x in operands[1:]))
+    stored = (_converted(x, kept, dtype) for x in (m.pk, m.pv))
+    inputs = (*new, None if causal else m.mask, *stored)
+    whole = Apply("Attention", inputs, m.a.attributes.updated(**how), "", 3).output(m.part)
+    if m.part:
+        return _converted(whole, dtype, kept)
+    return heads_apart(whole, m.root) if m.rows else whole

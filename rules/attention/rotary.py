@@ -30,6 +30,7 @@ from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 
 def _draw(d: Sampler) -> Instance:
@@ -268,4 +269,27 @@ equation(
     "a known number of heads: isinstance(x.shape[2], int)",
     functions=named(heads_apart, side_by_side),
     sample=_draw_transposed,
+)
+
+
+def _draw_half(d: Sampler) -> dict[str, Any]:
+    """An embedding in half precision, now and then by other numbers than cosines and sines, or between other casts."""
+    batch, heads, length, half = d.extents(4, ones=0.1)
+    kind, wide = (DType.FLOAT16 if d.chance(0.9) else DType.FLOAT), (DType.FLOAT if d.chance(0.9) else DType.DOUBLE)
+    size = 1.0 if d.chance(0.8) else 1e5
+    tables = (np.clip(d.floats((batch, length, half)), -1, 1) * np.float32(size) for _ in "cs")
+    found: dict[str, Any] = {n: fixed(x) if d.chance(0.95) else x for n, x in zip("cs", tables, strict=True)}
+    found["x"] = np.clip(d.floats((batch, heads, length, 2 * half)), -1, 1).astype(kind.numpy)
+    how = {"interleaved": 1} if d.chance(0.3) else {}
+    return {**found, "r": how, "h": {"to": int(kind)}, "to": {"to": int(wide)}}
+
+
+equation(
+    "embed_in_single_precision",
+    "Cast(RotaryEmbedding(x, Cast(c, **h), Cast(s, **h), **r), **to) == RotaryEmbedding(Cast(x, **to), c, s, **r)",
+    kernels("x", *HALVES),
+    "single precision around: c.dtype is float32 and s.dtype is float32 and root.dtype is float32",
+    "cosines and sines: all(-1 <= f.low and f.high <= 1 for f in (c, s))",
+    source="the casts of cosines and sines round, as each step in half precision does",
+    sample=_draw_half,
 )

@@ -13,7 +13,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.onnxruntime.parameters import SOURCE, column, dequantized, functions, known_parameters, quantized
-from eqsat.rules.quantised.integer_bounds import INT32_MAX, reach
+from eqsat.rules.quantised.integer_bounds import INT32_MAX, scaled, total
 from eqsat.samples import Sampler, fixed
 
 _MOVED = 2.0**-14
@@ -24,14 +24,9 @@ TO_FLOAT = "com.microsoft.MatMulIntegerToFloat"
 
 def sums_fit(a: Ref, za: Ref | None, w: Ref, zw: Ref | None, sa: Ref, sw: Ref, bias: Ref | None = None) -> bool:
     """Whether no sum of products and bias may exceed int32, nor its scaled value leave float32."""
-    length = a.shape[-1]
-    if not isinstance(length, int):
-        return False
-    least, greatest = (s * t for s, t in zip(sa.interval, sw.interval, strict=True))
-    total = length * reach(a, za) * reach(w, zw) + (0 if bias is None else max(map(abs, bias.interval)) / least + 1)
-    info = np.finfo(np.float32)
-    in_range = least >= float(info.smallest_normal) and greatest * max(total, 1) < float(info.max)
-    return total <= INT32_MAX and in_range
+    least = sa.low * sw.low
+    found = total(a.shape[-1], a, za, w, zw, 0 if bias is None else max(map(abs, bias.interval)) / least + 1)
+    return found <= INT32_MAX and scaled(sa, sw, found)
 
 
 def are_columns(s: Ref, z: Ref | None, w: Ref) -> bool:

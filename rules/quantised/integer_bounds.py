@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import named
-from eqsat.ir.types import DType
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, Hint, Ref, Term, literal
 from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, positive, unblocked
 
@@ -29,9 +29,10 @@ def reach(value: Ref, zero: Ref | None) -> float:
     return max(abs(end - point) for end in (low, high) for point in points)
 
 
-def total(length: object, a: Ref, za: Ref | None, w: Ref, zw: Ref | None, bias: float = 0.0) -> float:
-    """Largest sum of ``length`` products and a bias; infinite for an unknown length."""
-    return length * reach(a, za) * reach(w, zw) + bias if isinstance(length, int) else math.inf
+def total(length: Dim, a: Ref, za: Ref | None, w: Ref, zw: Ref | None, bias: float = 0.0) -> float:
+    """Largest sum of ``length`` products and a bias; infinite for a length without limit."""
+    each = reach(a, za) * reach(w, zw)
+    return (a.values.largest(length) * each if each else 0.0) + bias
 
 
 def scaled(sa: Ref, sw: Ref, largest: float) -> bool:
@@ -41,12 +42,12 @@ def scaled(sa: Ref, sw: Ref, largest: float) -> bool:
     )
 
 
-def rounding(length: object, largest: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:
+def rounding(length: Dim, largest: float, sa: Ref, sw: Ref, sy: Ref, rows: int = 0) -> float:
     """By how many quanta of the result a sum of floats may be off the sum of integers.
 
     The error of summing floats grows with the square root of their number (Higham and Mary 2019), twice of which is allowed for.
     """
-    terms = length + rows if isinstance(length, int) else 0
+    terms = sa.values.largest(length) + rows
     return 2 * math.sqrt(terms + 4) * _UNIT * largest * sa.high * sw.high / sy.low
 
 

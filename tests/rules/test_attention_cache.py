@@ -15,6 +15,7 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import run
+from eqsat.ir.types import DType
 
 PAST, NEW = 5, 3
 TRIANGLE = np.tri(NEW, PAST + NEW, PAST, dtype=np.bool_)
@@ -73,7 +74,7 @@ def attention_in(graph: Graph) -> tuple[Node, dict[str, int]]:
     result = eqsat.optimize(graph, verify=False, form="flat")
     rng = np.random.default_rng(3)
     types: Any = {name: graph.type_of(name) for name in graph.inputs}
-    feeds = {name: rng.normal(size=t.shape).astype(np.float32) for name, t in types.items()}
+    feeds = {name: rng.normal(size=t.shape).astype(t.dtype.numpy) for name, t in types.items()}
     expected = run(graph, feeds)
     for found in (run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds)):
         assert list(found) == list(expected)
@@ -127,6 +128,24 @@ def test_heads_of_one_query_are_not_rows_of_one_head() -> None:
     assert left["Attention"] == 1
     assert "Expand" not in left
     assert (node.attributes["q_num_heads"], node.attributes["kv_num_heads"]) == (groups * times, groups)
+
+
+def test_attention_in_float32_on_rows_keeps_what_is_stored_in_half_precision() -> None:
+    """Casts of new and stored keys and values, and of all of them back, instead of views and Concats."""
+    b = GraphBuilder()
+
+    def heads(name: str, dtype: str, many: int, size: int) -> Any:
+        rows = b.op("Reshape", b.input(name, dtype, (B, NEW, many * size)), ints(b, B, NEW, many, size))
+        return b.op("Transpose", rows, perm=(0, 2, 1, 3))
+
+    past = {n: b.input(f"past_{n}", "float16", (B, N, PAST, size)) for n, size in (("k", H), ("v", W))}
+    present = {n: b.op("Concat", x, heads(n, "float16", N, H if n == "k" else W), axis=2) for n, x in past.items()}
+    wide = [b.op("Cast", x, to=int(DType.FLOAT)) for x in present.values()]
+    y = b.op("Attention", heads("q", "float32", 2 * N, H), *wide, scale=1.0)
+    y = b.op("Reshape", b.op("Transpose", y, perm=(0, 2, 1, 3)), ints(b, B, NEW, 2 * N * W))
+    node, left = attention_in(b.finish({"y": y, **{f"present_{n}": x for n, x in present.items()}}))
+    assert len(node.outputs) == 3
+    assert left == {"Cast": 6, "Attention": 1}
 
 
 @pytest.mark.parametrize("low", [-np.inf, LOWEST, -1e9])

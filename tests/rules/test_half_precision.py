@@ -149,3 +149,21 @@ def test_computed_masks_leave_of_a_row_without_keys_what_they_left(dtype: str, l
     np.testing.assert_allclose(
         found.astype(np.float32), expected.astype(np.float32), rtol=0, atol=2 * TOLERANCE[dtype] * size
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_turned_features_that_are_read_in_float32_are_turned_there(dtype: str) -> None:
+    """The casts of cosines and sines are left out, and each of the others takes the place of the one behind the operator."""
+    kind, b = {"float16": 10, "bfloat16": 16}[dtype], GraphBuilder()
+    angles = b.input("angles", "float32", (2, 5, 4))
+    tables = [b.op("Cast", b.op(op, angles), to=kind) for op in ("Cos", "Sin")]
+    x = b.op("Cast", b.input("x", "float32", (2, 3, 5, 8)), to=kind)
+    y = b.op("Cast", b.op("RotaryEmbedding", b.op("Neg", x), *tables), to=1)
+    graph = b.finish({"y": y})
+    result = optimised(graph, verify=False)
+    assert result.report.operators_after == {"Cos": 1, "Sin": 1, "Cast": 2, "Neg": 1, "RotaryEmbedding": 1}
+    assert result.report.exactness == "rounding"
+    random = np.random.default_rng(0)
+    feeds = {name: random.normal(size=graph.type_of(name).shape).astype(np.float32) for name in graph.inputs}  # type: ignore[union-attr]
+    expected, found = (run(g, feeds)["y"] for g in (graph, result.program.graph))
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=4 * TOLERANCE[dtype])

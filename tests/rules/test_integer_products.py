@@ -132,6 +132,20 @@ def test_sums_that_overflow_stay_in_float() -> None:
         assert ("MatMul" not in ops) is integer
 
 
+@pytest.mark.parametrize(("rows", "integer"), [(65_793, True), (65_794, False), (None, False)])
+def test_sums_of_unknown_length_are_integers_where_a_table_limits_it(rows: int | None, integer: bool) -> None:
+    assert 65_794 * 255 * 128 > 2**31 - 1 > 65_793 * 255 * 128
+    g = Quantised()
+    x = g.b.input("x", "float32", (3, "seq"))
+    if rows is not None:  # added to as many of these numbers, of which there are no more
+        length = g.b.op("Shape", x, start=1, end=2)
+        zero = g.b.constant(np.zeros(1, np.int64))
+        x = g.b.op("Add", x, g.b.op("Slice", g.b.constant(np.ones(rows, np.float32)), zero, length, zero))
+    w = g.fake(g.b.input("w", "float32", ("seq", 4)), 1e-4)
+    result = within_one_quantum(g.finish(g.b.op("MatMul", g.fake(x, 1e-4, "uint8"), w)))
+    assert ("QLinearMatMul" in counts(result)) is integer
+
+
 @pytest.mark.parametrize("axis", [None, 0])
 def test_convolution_whose_result_stays_float_runs_on_integers(axis: int | None) -> None:
     g = Quantised()

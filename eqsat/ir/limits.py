@@ -1,0 +1,68 @@
+"""What a program says about the largest extents: where one is too large it fails, so nothing needs to hold beyond."""
+
+import math
+from collections.abc import Mapping
+from itertools import combinations, permutations
+
+from eqsat.ir.extents import function_of, is_nameless, terms
+from eqsat.ir.graph import Graph, Node
+from eqsat.ir.operator import definition_of
+from eqsat.ir.types import Dim, TensorType
+
+Limits = Mapping[str, int]
+"""The largest number that each of some symbols stands for."""
+
+
+def limits_of(graph: Graph) -> Limits:
+    """The limits of symbols that the operators of a graph imply.
+
+    What is broadcast with 512 elements, or with ``min(512, seq)`` of them as the first rows of a table are, has at most 512.
+    """
+    limits: dict[str, int] = {}
+    for node in graph.nodes:
+        shapes = [type.shape for type in _broadcast_types(graph, node) if type.shape is not None]
+        for a, b in combinations(shapes, 2):
+            for pair in zip(reversed(a), reversed(b), strict=False):
+                for symbol, other in permutations(pair):
+                    limit = _limit(symbol, other)
+                    if limit is not None:
+                        limits[str(symbol)] = min(limit, limits.get(str(symbol), limit))
+    return limits
+
+
+def _broadcast_types(graph: Graph, node: Node) -> list[TensorType]:
+    definition = definition_of(node)
+    operands = 0 if definition is None else definition.traits.operands
+    found = map(graph.type_of, filter(None, node.inputs[:operands]))
+    return [type for type in found if isinstance(type, TensorType)]
+
+
+def _limit(symbol: Dim, other: Dim) -> int | None:
+    """The largest ``symbol`` that broadcasts with ``other``, if there is one and ``symbol`` is one."""
+    if isinstance(symbol, int) or is_nameless(symbol) or terms(symbol) != [(1, (symbol,))] or function_of(symbol):
+        return None
+    if isinstance(other, int):
+        return other if other > 1 else None
+    name, operands = function_of(other) or ("", ())
+    numbers = [n for n in operands if isinstance(n, int) and n > 1]
+    return min(numbers) if name == "min" and numbers and set(operands) <= {symbol, *numbers} else None
+
+
+def largest(dim: Dim, limits: Limits) -> float:
+    """A number that an extent does not exceed; infinite where none is known."""
+    if isinstance(dim, int):
+        return dim
+    bound = 0.0
+    for number, factors in terms(dim):
+        if number > 0:
+            bound += number * math.prod(_largest_factor(f, limits) for f in factors)
+        elif any(function_of(f) for f in factors):  # it may be negative
+            return math.inf
+    return bound
+
+
+def _largest_factor(atom: str, limits: Limits) -> float:
+    name, operands = function_of(atom) or ("", ())
+    if not name:
+        return limits.get(atom, math.inf)
+    return min(largest(o, limits) for o in operands) if name == "min" else math.inf
