@@ -76,12 +76,15 @@ def _rotary() -> Iterator[Cases]:
     """Heads side by side that turn by their place, one table for all sequences: by either operator that has it."""
     f = "float32"
     sizes = ((1, 8, 1, 64), (1, 32, 1, 128), (2, 4, 16, 16), (1, 8, 128, 64), (1, 32, 128, 128), (8, 12, 384, 64))
-    yield Kernels(
-        "RotaryEmbedding",
-        sizes,
-        lambda b, h, s, d: [data(f, b, s, h * d), *[data(f, b, s, d // 2)] * 2],
-        lambda b, h, s, d: {"num_heads": h},
-    )
+    for precision in (f, "float16"):
+        yield Kernels(
+            "RotaryEmbedding",
+            sizes,
+            lambda b, h, s, d, precision=precision: [
+                data(precision, b, s, h * d), *[data(precision, b, s, d // 2)] * 2
+            ],
+            lambda b, h, s, d: {"num_heads": h},
+        )  # fmt: skip
     yield Kernels(
         "com.microsoft::RotaryEmbedding",
         sizes,
@@ -131,8 +134,30 @@ def _attention_on_stored(masked: bool) -> Iterator[Cases]:
     )  # fmt: skip
 
 
+def _turned(masked: bool) -> Iterator[Cases]:
+    """One query over stored keys, side by side with its key and value, turned inside."""
+    f = "float32"
+    sizes = ((1, 8, 4, 127, 64), (1, 8, 8, 127, 64), (1, 32, 8, 127, 128), (1, 32, 8, 1023, 128), (2, 4, 2, 16, 16),
+             (8, 12, 12, 255, 64))  # fmt: skip
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, g, p, d: [
+            data(f, b, 1, (h + 2 * g) * d), None, None, *[data(f, b, g, p, d)] * 2,
+            value("int32", [p] * b), value("int32", p + 1), *[data(f, p + 1, d // 2)] * 2,
+            value("int64", [[i] for i in range(b)]), *([data(f, 1, 1, 1, p + 1)] if masked else []),
+        ],
+        lambda b, h, g, p, d: {"num_heads": h, "kv_num_heads": g, "scale": d**-0.5, "causal": 0, "do_rotary": 1},
+        outputs=3,
+    )  # fmt: skip
+
+
 ATTENTION: tuple[Cases, ...] = (
     *_attention(),
-    *(kernels for masked in (False, True) for kernels in (*_attention_in_rows(masked), *_attention_on_stored(masked))),
+    *(
+        kernels
+        for masked in (False, True)
+        for kernels in (*_attention_in_rows(masked), *_attention_on_stored(masked), *_turned(masked))
+    ),
     *_rotary(),
 )

@@ -171,6 +171,9 @@ _VARIANTS: dict[str, Variant] = {
     "Split": _along(0),
     "QuantizeLinear": _per_axis,
     "DequantizeLinear": _per_axis,
+    "com.microsoft::GroupQueryAttention": lambda attributes, inputs, outputs: (
+        "turned" if attributes.get("do_rotary", 0) else ""
+    ),
     "com.microsoft::QuickGelu": lambda attributes, inputs, outputs: "silu" if attributes.get("alpha") == 1.0 else "",
     "com.microsoft::QLinearAdd": lambda attributes, inputs, outputs: _broadcast(
         attributes, (inputs[0], inputs[3]), outputs

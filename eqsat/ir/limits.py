@@ -1,8 +1,8 @@
 """What a program says about the largest extents: where one is too large it fails, so nothing needs to hold beyond."""
 
 import math
-from collections.abc import Mapping
-from itertools import combinations, permutations
+from collections.abc import Iterator, Mapping
+from itertools import permutations
 
 from eqsat.ir.extents import function_of, is_nameless, terms
 from eqsat.ir.graph import Graph, Node
@@ -19,15 +19,18 @@ def limits_of(graph: Graph) -> Limits:
     What is broadcast with 512 elements, or with ``min(512, seq)`` of them as the first rows of a table are, has at most 512.
     """
     limits: dict[str, int] = {}
-    for node in graph.nodes:
-        shapes = [type.shape for type in _broadcast_types(graph, node) if type.shape is not None]
-        for a, b in combinations(shapes, 2):
-            for pair in zip(reversed(a), reversed(b), strict=False):
-                for symbol, other in permutations(pair):
-                    limit = _limit(symbol, other)
-                    if limit is not None:
-                        limits[str(symbol)] = min(limit, limits.get(str(symbol), limit))
+    for symbol, other in (pair for node in graph.nodes for pair in _broadcast_extents(graph, node)):
+        limit = _limit(symbol, other)
+        if limit is not None:
+            limits[str(symbol)] = min(limit, limits.get(str(symbol), limit))
     return limits
+
+
+def _broadcast_extents(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
+    """Extents of two operands along one axis, either first."""
+    shapes = [type.shape for type in _broadcast_types(graph, node) if type.shape is not None]
+    for a, b in permutations(shapes, 2):
+        yield from zip(reversed(a), reversed(b), strict=False)
 
 
 def _broadcast_types(graph: Graph, node: Node) -> list[TensorType]:

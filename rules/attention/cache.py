@@ -138,7 +138,7 @@ def store_keys_and_values_in_attention(m: Match) -> Term:
     dtype, kept = m.q.dtype, m.pk.dtype
     new = (operands[0], *(_converted(x, kept, dtype) for x in operands[1:]))
     stored = (_converted(x, kept, dtype) for x in (m.pk, m.pv))
-    inputs = (*new, None if causal else m.mask, *stored)
+    inputs: tuple[Any, ...] = (*new, None if causal else m.mask, *stored)
     whole = Apply("Attention", inputs, m.a.attributes.updated(**how), "", 3).output(m.part)
     if m.part:
         return _converted(whole, dtype, kept)

@@ -197,6 +197,25 @@ def _group_attention(d: Sampler) -> Instance:
     return found, attributes | ({"scale": 0.25} if d.chance() else {})
 
 
+def _turned_attention(d: Sampler) -> Instance:
+    """One query of each sequence, which has a place in longer tables, beside its key and value or together with them."""
+    batch, groups, before, half = d.extents(4)
+    heads, size = groups * d.integer(1, 3), 16 * half
+    rows = [_floats(d, (batch, 1, n * size)) for n in (heads, groups, groups)]
+    found: list[Any] = [np.concatenate(rows, axis=2), None, None] if d.chance() else rows
+    found += [_floats(d, (batch, groups, before, size)) for _ in range(2)]
+    found += [fixed(np.full(batch, before, np.int32)), fixed(np.int32(before + 1))]
+    length = before + d.integer(1, 3)
+    found += [_floats(d, (length, size // 2)) for _ in range(2)] + [d.integers((batch, 1), "int64", 0, length - 1)]
+    found.append(_floats(d, (1, 1, 1, before + 1)) if d.chance() else None)
+    attributes = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": 1, "rotary_interleaved": d.integer(0, 1)}
+    return found, attributes
+
+
+def _grouped_attention(d: Sampler) -> Instance:
+    return _turned_attention(d) if d.chance() else _group_attention(d)
+
+
 def _rotary(d: Sampler) -> Instance:
     """Heads apart or in rows, a part of the features at times; a place for each element, or where all sequences begin."""
     batch, heads, length, half = d.extents(4)
@@ -262,7 +281,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "DynamicQuantizeMatMul": _dynamic,
     "QGemm": _qgemm,
     "MultiHeadAttention": _attention,
-    "GroupQueryAttention": _group_attention,
+    "GroupQueryAttention": _grouped_attention,
     "RotaryEmbedding": _rotary,
     "MatMulNBits": _few_bits,
     "EmbedLayerNormalization": _embedding,

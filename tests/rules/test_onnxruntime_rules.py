@@ -215,3 +215,19 @@ def test_language_models_with_symbols_need_no_new_opset(name: str, real_model: C
     assert result.report.recognized["rms_norm"] == 5
     assert not counts.keys() & {"Softmax", "Neg", "ReduceMean", "Transpose"}
     _assert_verified(result)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_step_of_a_decoder_has_ten_operators_a_layer(batch: int, real_model: Callable[[str], Path]) -> None:
+    """Products of queries, keys and values, of the result, of gate and up, and of what they gate; attention, in which heads turn;
+    two norms with the sums before them; Split, SiLU and the product of the two."""
+    sizes = {"batch": batch, "seq": 1, "past": 24, "total": 25}
+    result = eqsat.optimize(
+        real_model("dynamic/llama_decode.dynamo"), dims=sizes, form="onnxruntime", cost="kernels", opset=21
+    )
+    counts = {k.removeprefix("com.microsoft::"): n for k, n in result.report.operators_after.items()}
+    assert (counts["MatMul"], counts["GroupQueryAttention"], counts["SkipSimplifiedLayerNormalization"]) == (9, 2, 4)
+    assert (counts["Split"], counts["QuickGelu"]) == (2, 2)
+    assert "RotaryEmbedding" not in counts
+    assert sum(result.program.graph.operator_counts().values()) <= 2 * 10 + 15
+    _assert_verified(result)

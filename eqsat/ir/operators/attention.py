@@ -83,11 +83,10 @@ def _check_mask(app: Application, scores: Shape) -> None:
 # --- work ----------------------------------------------------------------------------------------------------------------
 
 
-def attention_flops(app: Application, outputs: Sequence[Type], past: int = 4) -> float:
-    """A multiply-add for each element of Q and key, and for each element of Y and key. ``past``: which operand has the keys that
-    are stored."""
+def _attention_flops(app: Application, outputs: Sequence[Type]) -> float:
+    """A multiply-add for each element of Q and key, and for each element of Y and key."""
     keys = 0
-    for i in (1, past):
+    for i in (1, 4):
         shape = app.shape(i) if app.has(i) else None
         if shape is not None and len(shape) > 2:
             keys += shape[-2] if isinstance(shape[-2], int) else 1
@@ -127,7 +126,7 @@ def _bias(attributes: Attributes, mask: Any, lengths: Any, scores: np.ndarray, p
     return bias + np.where(allowed, 0, -np.inf).astype(scores.dtype)
 
 
-@defines("Attention", infer=_infer, kind=Kind.ANCHOR, flops=attention_flops, traits=Traits(structure="attention"))
+@defines("Attention", infer=_infer, kind=Kind.ANCHOR, flops=_attention_flops, traits=Traits(structure="attention"))
 def _attention(
     attributes: Attributes,
     queries: Any,

@@ -12,7 +12,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
-from eqsat.ir.operators.attention import attention_flops
+from eqsat.ir.operators.dims import count
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -117,7 +117,8 @@ define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, infer=_like_first)
 _GROUPED = "GroupQueryAttention"
 _INPUTS = 14
 _SCORES = 10
-_BLOCK = 8
+_BLOCKS = {0: 8, 1: 16}
+"""What the size of a head is a multiple of, of those that do not turn and those that do."""
 
 
 def _length(b: GraphBuilder, value: str | None, axis: int, rank: int) -> int:
@@ -140,23 +141,54 @@ def _check_lengths(b: GraphBuilder, lengths: str | None, longest: str | None, to
             raise ShapeError(f"{_GROUPED}: sequences of different or unknown lengths are not covered by the definition")
 
 
+def _unpacked(b: Any, packed: str, heads: int, groups: int) -> Sequence[str]:
+    """Queries, keys and values that lie side by side."""
+    width = b.type_of(packed).shape[2]
+    if not isinstance(width, int) or width % (heads + 2 * groups):
+        raise ShapeError(f"{_GROUPED}: rows of {width} elements are not those of {heads} and two times {groups} heads")
+    size = width // (heads + 2 * groups)
+    sizes = b.constant([heads * size, groups * size, groups * size], "int64")
+    return b.op("Split", packed, sizes, outputs=3, axis=2)
+
+
+def _check_turned(b: Any, tables: Sequence[str | None], places: str | None, before: int, new: int) -> None:
+    """The definition covers single queries behind stored keys, each with its place in the tables, which the kernel wants to be as
+    long as all that is stored. Of several, the kernel looks at the first place only where nothing is stored."""
+    rows = [b.type_of(table).shape[0] if table else 0 for table in tables]
+    if _rank(b, places) != 2 or not before or new != 1 or not all(isinstance(n, int) and n > before for n in rows):
+        raise ShapeError(f"{_GROUPED}: heads are turned where one query has its place in tables that reach beyond it")
+
+
 def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    """Attention of the newest queries over what is stored and as many new keys; also the two together, heads apart."""
-    only_attributes(_GROUPED, attributes, "num_heads", "kv_num_heads", "scale", "causal", "do_rotary")
-    given: list[str | None] = [*inputs, *([None] * _INPUTS)][:_INPUTS]
-    query, keys, values, past_keys, past_values, lengths, longest = given[:7]
-    rest = [v for i, v in enumerate(given[7:], 7) if i != _SCORES]
-    if any(rest) or attributes.get("do_rotary", 0) or not (keys and values) or bool(past_keys) != bool(past_values):
-        raise ShapeError(f"{_GROUPED}: packed, rotated, sunk or quantised values are not covered by the definition")
+    """Attention of the newest queries over what is stored and as many new keys, turned before by their places; also the two
+    together, heads apart."""
+    only_attributes(
+        _GROUPED, attributes, "num_heads", "kv_num_heads", "scale", "causal", "do_rotary", "rotary_interleaved"
+    )
+    given: list[Any] = [*inputs, *([None] * _INPUTS)][:_INPUTS]
+    query, keys, values, past_keys, past_values, lengths, longest, *turns = given[:_SCORES]
+    heads, groups = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]
+    turned = attributes.get("do_rotary", 0)
+    if any(given[_SCORES + 1 :]) or any(turns) != bool(turned) or bool(past_keys) != bool(past_values):
+        raise ShapeError(f"{_GROUPED}: sunk or quantised values, or tables unused, are not covered by the definition")
+    if not keys and not values:
+        query, keys, values = _unpacked(b, query, heads, groups)
     new, before = _length(b, keys, 1, 3), _length(b, past_keys, 2, 4)
     if _length(b, query, 1, 3) != new:
         raise ShapeError(f"{_GROUPED} takes as many queries as new keys")
     batch, _, width = b.type_of(query).shape
-    if isinstance(width, int) and width // attributes["num_heads"] % _BLOCK:
-        raise ShapeError(f"{_GROUPED} takes heads whose size is a multiple of {_BLOCK}")
+    block = _BLOCKS[bool(turned)]
+    if isinstance(width, int) and width // heads % block:
+        raise ShapeError(f"{_GROUPED} takes heads whose size is a multiple of {block}")
     if before and new != 1 and batch != 1 and isinstance(batch, int):
         raise ShapeError(f"{_GROUPED} with stored keys takes one sequence, or one query of each")
     _check_lengths(b, lengths, longest, before + new)
+    if turned:
+        _check_turned(b, turns[:2], turns[2], before, new)
+        how = {"interleaved": attributes.get("rotary_interleaved", 0)}
+        query, keys = (
+            b.op("RotaryEmbedding", x, *turns, num_heads=n, **how) for x, n in ((query, heads), (keys, groups))
+        )
     stored = (past_keys, past_values) if past_keys else ()
     operands = [query, keys, values, given[_SCORES], *stored]
     while operands[-1] is None:
@@ -164,13 +196,16 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     scale: Any = attributes.get("scale", 0.0)
     more = {"scale": scale} if scale else {}
     return b.op(
-        "Attention", *operands, outputs=3, q_num_heads=attributes["num_heads"], kv_num_heads=attributes["kv_num_heads"],
+        "Attention", *operands, outputs=3, q_num_heads=heads, kv_num_heads=groups,
         is_causal=attributes.get("causal", 1), **more,
     )  # fmt: skip
 
 
 def _grouped_flops(app: Application, outputs: Sequence[Type]) -> float:
-    return attention_flops(app, outputs, past=3)
+    """A multiply-add for each element of a query and key, and for each element of the result and key."""
+    new, stored = app.shape(0), app.shape(3) if app.has(3) else None
+    lengths = ((new or ())[1:2], (stored or ())[2:3])
+    return 4.0 * count(outputs[0]) * sum(d if isinstance(d, int) else 1 for found in lengths for d in found)
 
 
 define_composite(
