@@ -7,11 +7,13 @@ computed once, after extraction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eqsat.egraph.intervals import Interval, bound_elements, forget_bounds
+from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import evaluate_operator
@@ -133,18 +135,26 @@ class KnownValues:
         type = egraph.type_of(cls)
         if not isinstance(type, TensorType) or type.bytes is None or not self._may_fold(handle, type.bytes):
             return False
+        inputs = [None if c == 0 else self._values.get(c) for c in children]
+        unknown = static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True))
+        array = static
+        if type.size is not None and type.size <= VALUE_SIZE_LIMIT and not unknown:
+            array = self._computed(handle, inputs) if array is None else array
+            if array is None:
+                return False
         already = cls in self.constants
         self._mark(cls, handle)
-        if type.size is not None and type.size <= VALUE_SIZE_LIMIT:
-            inputs = [None if c == 0 else self._values.get(c) for c in children]
-            if static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True)):
-                return not already  # a small result of large operands: computed after extraction
-            array = static if static is not None else evaluate_operator(node.key, node.attributes, inputs)[0]
-            self._replace(
-                handle, np.asarray(array), type, exact, () if static is not None else self._read(node.children)
-            )
-            return True
-        return not already
+        if array is None:  # it is large, or small and made of large operands: computed after extraction
+            return not already
+        self._replace(handle, array, type, exact, () if static is not None else self._read(node.children))
+        return True
+
+    def _computed(self, handle: int, inputs: Sequence[np.ndarray | None]) -> np.ndarray | None:
+        """What an e-node makes of known operands; ``None`` where ONNX leaves that open: then it is for the runtime to say."""
+        node = self._egraph.nodes[handle]
+        array = np.asarray(evaluate_operator(node.key, node.attributes, inputs)[0])
+        left_open = undefined(node.key, node.attributes, [None if x is None else (x, None) for x in inputs], array)
+        return array if left_open is None else None
 
     def _fold_tuple(self, handle: int, exact: bool) -> bool:
         egraph = self._egraph
