@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.work import TARGETS, known, work_of
+from benchmarks.work import known, work_of
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "tensat_bert"])
-@pytest.mark.parametrize("target", TARGETS)
+SLOW = 8000
+"""E-nodes of models that take more than two seconds."""
+
+
+def _cases() -> list[Any]:
+    """Each model and target in the table, the large ones marked as slow."""
+    cases: list[Any] = []
+    for name, targets in known().items():
+        for target, counts in targets.items():
+            slow = counts["saturation enodes"] > SLOW
+            cases.append(pytest.param(name, target, marks=[pytest.mark.slow] if slow else []))
+    return cases
+
+
+@pytest.mark.parametrize(("name", "target"), _cases())
 def test_work_is_what_the_table_says(name: str, target: str, real_model: Callable[[str], Path]) -> None:
     """If this fails, a change made the optimiser do more, or less: `python -m benchmarks.work --write` takes note of it."""
     counts, table = work_of(real_model(name), target), known()[name][target]
