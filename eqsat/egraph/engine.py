@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,14 +89,11 @@ def _bindings() -> Any:
 
 
 class Engine:
-    """One egglog e-graph, with the queries that run on it.
-
-    It owns a temporary folder until it is closed, as a context manager does, or nobody refers to it.
-    """
+    """One egglog e-graph, with the queries that run on it. It owns a temporary folder until nobody refers to it."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
-        self._close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._egraph: EGraph = _bindings().EGraph(fact_directory=str(self._folder))
         self._constructors: dict[str, int] = {}
         self._widths: set[str] = set()
@@ -103,13 +102,8 @@ class Engine:
         self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
         self._declared: list[str] | None = None
+        self._filled = False
         self._command(_PRELUDE)
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
 
     def start(self, queries: Sequence[tuple[int, Query]]) -> None:
         """Begins an e-graph with these (key, query) pairs; a query is compiled once all its constructors exist.
@@ -121,10 +115,18 @@ class Engine:
             self._waiting.extend(queries)
             self._declared = []
         else:
-            self._integers.clear()
-            self._command("\n".join(["(pop)", *self._declared]))
+            self.clear()
+            self._command("\n".join(self._declared))
             self._declared.clear()
         self._command("(push)")
+        self._filled = True
+
+    def clear(self) -> None:
+        """Forgets the e-graph that was begun last."""
+        if self._filled:
+            self._integers.clear()
+            self._command("(pop)")
+            self._filled = False
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -228,6 +230,26 @@ class Engine:
 
     def _freeze(self) -> Any:
         return self._egraph.freeze().functions
+
+
+_MOST_IDLE = 2
+"""Engines that wait to be asked the same again: that of the last model, and that of the part of it that was tried before."""
+
+_idle: dict[tuple[int, ...], tuple[Sequence[Query], Engine]] = {}
+
+
+@contextmanager
+def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
+    """An engine that has begun an e-graph with these queries, each by its place; if there is one, one that served them before:
+    most of what a small e-graph takes is done then."""
+    key = (os.getpid(), *map(id, queries))  # a forked process leaves those of its parent alone, and their folders
+    _, engine = _idle.pop(key, None) or (queries, Engine())
+    engine.start(list(enumerate(queries)))
+    yield engine
+    engine.clear()  # not after an error: then it is not used again
+    _idle[key] = queries, engine
+    while len(_idle) > _MOST_IDLE:
+        _idle.pop(next(iter(_idle)), None)
 
 
 def _declare(constructor: str, number: int, arity: int, relation: str, padding: int) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 
 from eqsat.egraph.apply import RuleApplier
 from eqsat.egraph.egraph import EGraph
-from eqsat.egraph.engine import Engine, Pending
+from eqsat.egraph.engine import Pending, engine_for
 from eqsat.egraph.patterns import compile_pattern
 from eqsat.rewrite import AnyRule, GroupRule, Rule
 
@@ -59,13 +58,11 @@ def saturate(
     rules: Sequence[AnyRule],
     limits: Limits | None = None,
     progress: Callable[[int, int], None] | None = None,
-    engine: Engine | None = None,
 ) -> Saturation:
     """Applies ``rules`` to ``egraph`` until nothing new follows or a limit is reached.
 
     Each iteration matches all rules on the same e-graph, then applies the matches in a fixed order. Group rules run when the
-    others have nothing left to say. ``progress`` gets (iteration, e-nodes). ``engine``: one that served the same rules before
-    (for many small e-graphs).
+    others have nothing left to say. ``progress`` gets (iteration, e-nodes).
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -92,8 +89,7 @@ def saturate(
         return StopReason.ITERATION_LIMIT if iteration >= limits.iterations else None
 
     queries = [(rule, query) for rule in local for query in compile_pattern(rule)]
-    with nullcontext(engine) if engine is not None else Engine() as engine:
-        engine.start([(i, query) for i, (_, query) in enumerate(queries)])
+    with engine_for([query for _, query in queries]) as engine:
         while True:
             egraph.known.propagate()
             pending, egraph.pending = egraph.pending, Pending()

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 
 from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import Encoding, encode
-from eqsat.egraph.engine import Engine
-from eqsat.egraph.patterns import Query, compile_pattern
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
@@ -57,8 +54,7 @@ class Trial:
         encoding = encode(instance.graph)
         given = len(encoding.egraph.nodes)
         try:
-            engine = _engine(compile_pattern(rule) if isinstance(rule, Rule) else ())
-            result = saturate(encoding.egraph, [rule], LIMITS, engine=engine)
+            result = saturate(encoding.egraph, [rule], LIMITS)
         except (RuleError, UnsoundError) as error:
             self.fired += 1
             yield str(error)
@@ -82,12 +78,6 @@ class Trial:
         yield from narrowed(instance)
         if rule.exactness is Exactness.EXACT:
             yield from with_specials(instance, np.random.default_rng(self.drawn))
-
-
-@lru_cache(maxsize=4)
-def _engine(queries: tuple[Query, ...]) -> Engine:
-    """The engine of all instances of a rule, and of those that match alike."""
-    return Engine()
 
 
 def instance_of(rule: AnyRule, sampler: Sampler) -> Instance:

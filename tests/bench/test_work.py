@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.work import known, work_of
 
-
 SLOW = 8000
 """E-nodes of models that take more than two seconds."""
 

@@ -12,8 +12,9 @@ from small_graphs import feeds, graph, make_rule
 import eqsat.rules  # noqa: F401  # registers the shipped rules
 from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import encode
-from eqsat.egraph.engine import Engine
+from eqsat.egraph.engine import engine_for
 from eqsat.egraph.explain import Explainer
+from eqsat.egraph.patterns import compile_pattern
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
@@ -60,7 +61,7 @@ def test_progress_reports_iterations() -> None:
 
 def test_engine_that_served_before_finds_the_same() -> None:
     rules = [COMMUTE, find_rule("remove_identity"), find_rule("compose_transposes")]
-    engine = Engine()
+    queries = [query for rule in rules for query in compile_pattern(rule)]
     graphs = [
         graph(lambda b, x: b.op("Identity", b.op("Identity", x)), x=(2,)),
         graph(lambda b, x, y: b.op("Add", b.op("Identity", x), y), x=(2,), y=(2,)),
@@ -68,10 +69,23 @@ def test_engine_that_served_before_finds_the_same() -> None:
     ]
     for made in [*graphs, *graphs]:
         fresh, served = encode(made), encode(made)
-        expected, found = saturate(fresh.egraph, rules), saturate(served.egraph, rules, engine=engine)
+        with engine_for(queries):  # the one that waits is taken
+            expected = saturate(fresh.egraph, rules)
+        found = saturate(served.egraph, rules)
         assert found.matches == expected.matches
         assert served.egraph.nodes == fresh.egraph.nodes
         assert sum(found.matches.values())
+
+
+def test_an_engine_that_failed_serves_nobody() -> None:
+    with engine_for([]) as first:
+        pass
+    with pytest.raises(ZeroDivisionError), engine_for([]) as second:
+        raise ZeroDivisionError
+    with engine_for([]) as third:
+        pass
+    assert first is second
+    assert third is not second
 
 
 def test_users_of_equal_values_are_equal() -> None:
