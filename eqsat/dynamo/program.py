@@ -116,14 +116,15 @@ def _function(
     else:
         compute = _in_torch(graph, captured.device, tensors if runtime == "inductor" else None)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
-    rest = captured.without_tensors()
+    rest = captured.rest()
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         known: dict[Any, Any] = dict(
             zip(captured.computed, compute([inputs[i] for i in captured.tensors]), strict=True)
         )
         if rest is not None:
-            known.update(zip(rest.nodes, rest.module(*inputs), strict=True))
+            owners = (known[node].contiguous() for node in rest.owners)
+            known.update(zip(rest.nodes, rest.module(*owners, *inputs), strict=True))
         return tuple(
             value if not isinstance(value, fx.Node) else inputs[numbers[value]] if value in numbers else known[value]
             for value in captured.outputs
