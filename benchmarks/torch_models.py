@@ -154,7 +154,7 @@ MODELS = {
     ),
     "convnext": Architecture("ConvNext", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1]}, "", _pixels),
     "mobilenet_v2": Architecture(
-        "MobileNetV2", {"image_size": 64, "depth_multiplier": 0.5, "initializer_range": 0.3}, "", _pixels
+        "MobileNetV2", {"image_size": 64, "depth_multiplier": 0.5, "initializer_range": 0.15}, "", _pixels
     ),
     "regnet": Architecture(
         "RegNet", {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "groups_width": 16}, "", _pixels

@@ -112,7 +112,8 @@ class _Runner:
         sizes: tuple[Any, ...] = tuple(inputs[i] for i in captured.loose)
         if not self._symbolic:
             sizes += tuple(inputs[i].shape for i in captured.tensors)
-        return tuple(map(id, weights)), tuple((w._version, w.data_ptr()) for w in weights), sizes
+        state = (*[w._version for w in weights], *[w.data_ptr() for w in weights])
+        return tuple(map(id, weights)), state, sizes
 
     def _check_limits(self, inputs: Sequence[Any]) -> None:
         owners, state, _ = self._key(inputs)

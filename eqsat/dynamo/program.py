@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from torch._guards import tracing
 
 from eqsat.backends.calling import load_graph
+from eqsat.backends.consumer import newest_opset
 from eqsat.backends.torch_tensors import to_array, to_tensor
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
@@ -68,8 +69,8 @@ class Settings:
         return {**defaults, **self.options}
 
 
-TORCH_DEFAULTS = {"form": "flat", "target": "inductor-cpu"}
-"""Options for programs that run in PyTorch."""
+TORCH_DEFAULTS = {"form": "flat", "target": "inductor-cpu", "opset": newest_opset()}
+"""Options for programs that run in PyTorch: no file is written that anything else would have to read."""
 
 
 def compile_captured(

@@ -13,7 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+from eqsat.backends.consumer import newest_opset  # noqa: E402
 from eqsat.dynamo import FallbackWarning, backend, eqsat  # noqa: E402
+from eqsat.dynamo.program import Settings  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::eqsat.dynamo.FallbackWarning")
 
@@ -88,6 +90,14 @@ def test_programs_run_in_pytorch_itself_where_that_is_asked_for(runtime: str, co
         _same(compiled(x), model(x))
     assert compilations == ([False] * 3 if runtime == "inductor" else [False, True])
     assert (metrics.generated_kernel_count > 0) == (runtime == "inductor")
+
+
+@pytest.mark.parametrize("runtime", ["eager", "inductor"])
+def test_programs_for_pytorch_need_not_be_of_an_opset_that_older_readers_know(runtime: str) -> None:
+    found = Settings.of({"runtime": runtime}).options_on("cpu")
+    assert (found["target"], found["opset"]) == ("inductor-cpu", newest_opset())
+    assert Settings.of({"runtime": runtime, "opset": 20}).options_on("cpu")["opset"] == 20
+    assert "opset" not in Settings.of({}).options_on("cpu")
 
 
 def test_outputs_are_memory_of_their_own() -> None:

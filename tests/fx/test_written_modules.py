@@ -258,3 +258,29 @@ def test_inductor_has_weights_as_constants_at_every_size() -> None:
         assert "_frozen_param" in code[0]
         np.testing.assert_allclose(found["y"], run(graph, feeds)["y"], rtol=1e-5, atol=1e-5)
         assert not run_and_get_code(loaded, feeds)[1], "compiled twice for one size"
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [[0, 1, 2], [1, 3, 5], [-1], [[0]], [[1, 2, 3], [3, 4, 5]], [[0, 2, 4], [1, 3, 5]], [[2], [4]], [[-3, -2]]],
+    ids=str,
+)
+def test_steady_indices_are_views(indices: list[Any]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 6, 3))
+    graph = b.finish({"y": b.op("Gather", x, b.constant(np.array(indices)), axis=1)})
+    module = to_module(graph)
+    feeds = {"x": np.arange(36, dtype=np.float32).reshape(2, 6, 3)}
+    found = _call(module, graph, feeds)[0]
+    _check(found, run(graph, feeds)["y"], module.code)
+    assert not list(module.buffers())
+
+
+@pytest.mark.parametrize("indices", [[2, 1, 0], [0, 1, 3], [1, 1], [[0, 2], [2, 5]], [[0, 2], [2, 4]]], ids=str)
+def test_other_indices_are_looked_up(indices: list[Any]) -> None:
+    b = GraphBuilder()
+    graph = b.finish({"y": b.op("Gather", b.input("x", "float32", (6, 2)), b.constant(np.array(indices)), axis=0)})
+    module = to_module(graph)
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(6, 2)}
+    _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
+    assert list(module.buffers())
