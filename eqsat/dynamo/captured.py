@@ -23,7 +23,8 @@ class Captured:
     Numbers of inputs: ``weights`` of modules, ``tensors`` that differ from call to call, ``integers``. ``sizes``: for each
     integer that is an extent of a tensor the position of that tensor in ``tensors`` and the axis; the others are ``loose``.
     ``symbols``: for each tensor in ``tensors`` its symbolic extents by axis. ``outputs``: as the graph returns them;
-    ``computed``: those that are tensors it computes, each once. ``device``: where all its tensors are.
+    ``computed``: those that are tensors it computes, each once, but for views of inputs or of one another; ``owners``: of what
+    each of these is a view. ``device``: where all its tensors are.
     """
 
     module: fx.GraphModule
@@ -174,21 +175,9 @@ def _is_computed(node: fx.Node) -> bool:
 
 
 VIEWS = (
-    {
-        "chunk",
-        "contiguous",
-        "detach",
-        "diagonal",
-        "expand",
-        "expand_as",
-        "flatten",
-        "getattr",
-        "getitem",
-        "movedim",
-        "narrow",
-    }
-    | {"permute", "reshape", "select", "split", "squeeze", "swapaxes", "t", "to", "transpose", "unbind", "unflatten"}
-    | {"unfold", "unsqueeze", "view", "view_as"}
+    {"chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "getattr", "getitem", "movedim"}
+    | {"narrow", "permute", "reshape", "select", "split", "squeeze", "swapaxes", "t", "to", "transpose", "unbind"}
+    | {"unflatten", "unfold", "unsqueeze", "view", "view_as"}
 )
 """Functions of torch that write nothing: what they return is a view of their first argument, or a tensor of its own."""
 

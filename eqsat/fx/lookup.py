@@ -51,7 +51,7 @@ def _steady(indices: np.ndarray, extent: Dim) -> Steady | None:
     sums = start + sum(places * d for places, d in zip(np.ix_(*map(np.arange, indices.shape)), steps, strict=True))
     if min(steps) < 1 or (len(steps) == 2 and 1 not in steps) or not 0 <= start <= indices.max() < extent:
         return None
-    return (start, steps, indices.shape) if (sums == indices).all() else None
+    return (start, steps, indices.shape) if np.array_equal(sums, indices) else None
 
 
 def _strided(x: Any, axis: int, start: int, steps: tuple[int, ...], extents: tuple[int, ...]) -> Any:
