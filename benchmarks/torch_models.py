@@ -17,15 +17,17 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 TOLERANCE = 2e-5
 """Largest difference from PyTorch, as a part of the largest output: float32, a few layers."""
 
 Sizes = tuple[int, int]
+Inputs = dict[str, Any]
 
 
-def _tokens(batch: int, length: int) -> dict[str, Any]:
+def _tokens(batch: int, length: int, _: int) -> Inputs:
     import torch
 
     mask = torch.ones(batch, length, dtype=torch.int64)
@@ -33,74 +35,185 @@ def _tokens(batch: int, length: int) -> dict[str, Any]:
     return {"input_ids": torch.randint(0, 99, (batch, length)), "attention_mask": mask}
 
 
-def _pixels(batch: int, _: int) -> dict[str, Any]:
+def _pixels(batch: int, _: int, image: int) -> Inputs:
     import torch
 
-    return {"pixel_values": torch.randn(batch, 3, 64, 64)}
+    return {"pixel_values": torch.randn(batch, 3, image, image)}
 
 
-_BERT = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 99}
-_LLAMA = {**_BERT, "num_key_value_heads": 2, "use_cache": False, "max_position_embeddings": 128}
+def _speech(batch: int, length: int, _: int) -> Inputs:
+    """A spectrum of as many frames as the encoder has positions for, and tokens for the decoder."""
+    import torch
 
-MODELS: dict[str, tuple[str, dict[str, Any], str, Callable[[int, int], dict[str, Any]]]] = {
-    "bert": ("Bert", _BERT, "num_hidden_layers", _tokens),
-    "roberta": ("Roberta", {**_BERT, "pad_token_id": 1}, "num_hidden_layers", _tokens),
-    "distilbert": (
-        "DistilBert",
-        {"dim": 64, "n_heads": 4, "hidden_dim": 128, "vocab_size": 99},
-        "n_layers",
-        _tokens,
+    return {
+        "input_features": torch.randn(batch, 80, 64),
+        "decoder_input_ids": torch.randint(0, 99, (batch, length)),
+    }
+
+
+def _pairs(batch: int, length: int, _: int) -> Inputs:
+    import torch
+
+    return {**_tokens(batch, length, 0), "decoder_input_ids": torch.randint(0, 99, (batch, length // 2))}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A class of transformers without ``Model``, its configuration, the key of its number of layers, and what draws inputs.
+
+    ``draw`` takes a batch, a length and the extent of images.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    depth: str
+    draw: Callable[[int, int, int], Inputs] = _tokens
+
+
+_BERT = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 256, "vocab_size": 99}
+_GPT = {"vocab_size": 99, "use_cache": False, "bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+_LLAMA = {**_BERT, **_GPT, "num_key_value_heads": 2, "max_position_embeddings": 128}
+_T5 = {"d_model": 64, "d_kv": 16, "d_ff": 256, "num_heads": 4, "vocab_size": 99}
+_VIT = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 256, "image_size": 64, "patch_size": 16}
+_SPEECH = {
+    **_GPT,
+    "d_model": 64,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 256,
+    "decoder_ffn_dim": 256,
+    "max_target_positions": 128,
+    "max_position_embeddings": 128,
+    "decoder_start_token_id": 1,
+}
+
+_LAYERS = "num_hidden_layers"
+
+MODELS = {
+    "bert": Architecture("Bert", _BERT, _LAYERS),
+    "roberta": Architecture("Roberta", {**_BERT, "pad_token_id": 1}, _LAYERS),
+    "distilbert": Architecture(
+        "DistilBert", {"dim": 64, "n_heads": 4, "hidden_dim": 256, "vocab_size": 99}, "n_layers"
     ),
-    "albert": ("Albert", {**_BERT, "embedding_size": 32}, "num_hidden_layers", _tokens),
-    "gpt2": (
-        "GPT2",
-        {"n_embd": 64, "n_head": 4, "vocab_size": 99, "bos_token_id": 1, "eos_token_id": 1, "use_cache": False},
-        "n_layer",
-        _tokens,
+    "albert": Architecture("Albert", {**_BERT, "embedding_size": 32}, _LAYERS),
+    "electra": Architecture("Electra", {**_BERT, "embedding_size": 32}, _LAYERS),
+    "mobilebert": Architecture(
+        "MobileBert",
+        {**_BERT, "embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
+        _LAYERS,
     ),
-    "llama": ("Llama", _LLAMA, "num_hidden_layers", _tokens),
-    "mistral": ("Mistral", _LLAMA, "num_hidden_layers", _tokens),
-    "qwen2": ("Qwen2", _LLAMA, "num_hidden_layers", _tokens),
-    "t5": (
-        "T5Encoder",
-        {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "vocab_size": 99},
-        "num_layers",
-        _tokens,
+    "deberta_v2": Architecture(
+        "DebertaV2",
+        {**_BERT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16},
+        _LAYERS,
     ),
-    "vit": (
-        "ViT",
-        {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64, "patch_size": 16},
-        "num_hidden_layers",
+    "mpnet": Architecture("MPNet", _BERT, _LAYERS),
+    "convbert": Architecture("ConvBert", {**_BERT, "embedding_size": 32, "head_ratio": 2}, _LAYERS),
+    "gpt2": Architecture("GPT2", {**_GPT, "n_embd": 64, "n_head": 4}, "n_layer"),
+    "gpt_neox": Architecture("GPTNeoX", {**_BERT, **_GPT, "max_position_embeddings": 128}, _LAYERS),
+    "opt": Architecture(
+        "OPT",
+        {
+            **_GPT,
+            "hidden_size": 64,
+            "ffn_dim": 256,
+            "num_attention_heads": 4,
+            "word_embed_proj_dim": 64,
+            "max_position_embeddings": 128,
+        },
+        _LAYERS,
+    ),
+    "bloom": Architecture("Bloom", {**_GPT, "hidden_size": 64, "n_head": 4}, "n_layer"),
+    "falcon": Architecture("Falcon", {**_GPT, "hidden_size": 64, "num_attention_heads": 4}, _LAYERS),
+    "llama": Architecture("Llama", _LLAMA, _LAYERS),
+    "mistral": Architecture("Mistral", _LLAMA, _LAYERS),
+    "qwen2": Architecture("Qwen2", _LLAMA, _LAYERS),
+    "qwen3": Architecture("Qwen3", {**_LLAMA, "head_dim": 16}, _LAYERS),
+    "gemma": Architecture("Gemma", {**_LLAMA, "head_dim": 16}, _LAYERS),
+    "phi": Architecture("Phi", _LLAMA, _LAYERS),
+    "t5": Architecture("T5Encoder", _T5, "num_layers"),
+    "bart": Architecture("Bart", _SPEECH, "encoder_layers", _pairs),
+    "whisper": Architecture("Whisper", {**_SPEECH, "max_source_positions": 32}, "encoder_layers", _speech),
+    "clip_text": Architecture("CLIPText", {**_BERT, "eos_token_id": 1}, _LAYERS),
+    "clip_vision": Architecture("CLIPVision", _VIT, _LAYERS, _pixels),
+    "vit": Architecture("ViT", _VIT, _LAYERS, _pixels),
+    "dinov2": Architecture("Dinov2", _VIT, _LAYERS, _pixels),
+    "beit": Architecture("Beit", _VIT, _LAYERS, _pixels),
+    "swin": Architecture(
+        "Swin",
+        {"image_size": 64, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [1, 2], "window_size": 4},
+        "",
         _pixels,
     ),
-    "resnet": (
+    "segformer": Architecture(
+        "Segformer",
+        {"hidden_sizes": [16, 32, 48, 64], "num_attention_heads": [1, 1, 2, 2], "depths": [1] * 4},
+        "",
+        _pixels,
+    ),
+    "convnext": Architecture("ConvNext", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1]}, "", _pixels),
+    "mobilenet_v2": Architecture(
+        "MobileNetV2", {"image_size": 64, "depth_multiplier": 0.5, "initializer_range": 0.15}, "", _pixels
+    ),
+    "regnet": Architecture(
+        "RegNet", {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "groups_width": 16}, "", _pixels
+    ),
+    "resnet": Architecture(
         "ResNet",
         {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [2, 2], "layer_type": "basic"},
         "",
         _pixels,
     ),
 }
-"""Name -> class of transformers without ``Model``, its configuration, the key of its number of layers, and its inputs."""
 
 
-WIDTHS = {"hidden_size": 1, "intermediate_size": 4, "dim": 1, "hidden_dim": 4, "n_embd": 1, "d_model": 1, "d_ff": 4}
-"""Keys of configurations that are multiples of the extent of hidden values."""
+WIDTHS = (
+    {
+        "hidden_size",
+        "hidden_sizes",
+        "intermediate_size",
+        "dim",
+        "hidden_dim",
+        "n_embd",
+        "d_model",
+        "d_ff",
+        "d_kv",
+        "ffn_dim",
+    }
+    | {"encoder_ffn_dim", "decoder_ffn_dim", "word_embed_proj_dim", "head_dim", "embed_dim", "embedding_size"}
+    | {"intra_bottleneck_size", "true_hidden_size"}
+)
+"""Keys of configurations that are multiples of the extent of hidden values, which is 64 in `MODELS`."""
+
+IMAGE = 64
+"""Extent of images unless stated."""
 
 
-def build(name: str, layers: int, hidden: int = 0) -> tuple[Any, Callable[[int, int], dict[str, Any]]]:
+def _times(factor: float, value: Any) -> Any:
+    return [_times(factor, v) for v in value] if isinstance(value, list) else int(factor * value)
+
+
+def build(name: str, layers: int, hidden: int = 0, image: int = IMAGE) -> tuple[Any, Callable[[int, int], Inputs]]:
     """The model with random weights, ready for inference, and what draws its inputs for a batch and a length.
 
-    ``hidden``: another extent of its hidden values than in `MODELS`.
+    ``hidden``: another extent of its hidden values than in `MODELS`; ``image``: of its images.
     """
     import torch
     import transformers
 
-    prefix, settings, depth, draw = MODELS[name]
-    settings = {k: WIDTHS[k] * hidden if hidden and k in WIDTHS else v for k, v in settings.items()}
+    found = MODELS[name]
+    settings = dict(found.settings)
+    if hidden:
+        settings |= {k: _times(hidden / 64, v) for k, v in settings.items() if k in WIDTHS}
+    if "image_size" in settings:
+        settings["image_size"] = image
+    if found.depth:
+        settings[found.depth] = layers
     torch.manual_seed(0)
-    config_of = getattr(transformers, f"{prefix.removesuffix('Encoder')}Config")
-    config = config_of(**settings, **({depth: layers} if depth else {}))
-    return getattr(transformers, f"{prefix}Model")(config).eval(), draw
+    config = getattr(transformers, f"{found.name.removesuffix('Encoder')}Config")(**settings)
+    model = getattr(transformers, f"{found.name}Model")(config).eval()
+    return model, lambda batch, length: found.draw(batch, length, image)
 
 
 def largest_error(found: Any, expected: Any) -> float:
@@ -110,7 +223,7 @@ def largest_error(found: Any, expected: Any) -> float:
     if isinstance(expected, torch.Tensor):
         assert found.shape == expected.shape
         assert found.dtype == expected.dtype
-        scale = max(float(expected.abs().max()), 1e-6)
+        scale = float(expected.abs().max()) or 1.0
         return float((found - expected).abs().max()) / scale
     if isinstance(expected, Mapping):
         return max((largest_error(found[k], v) for k, v in expected.items()), default=0.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import SymInt, Tensor, fx
 
-from eqsat.dynamo.captured import Captured, UnsupportedError, read_captured
+from eqsat.dynamo.captured import Captured, UnsupportedError, read_captured, with_tensors_as_inputs
 from eqsat.dynamo.program import Settings, compile_captured
 from eqsat.errors import EqsatError, OptionError
 
@@ -38,16 +38,18 @@ def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[s
     settings = Settings.of(options or {})
     captured = None
     try:
-        captured = read_captured(module, examples)
+        graph, held = with_tensors_as_inputs(module)
+        inputs = (*examples, *held)
+        captured = read_captured(graph, inputs, len(held))
         runner = _Runner(captured, settings)
-        runner.compile([e.node.hint if isinstance(e, SymInt) else e for e in examples])
+        runner.compile([e.node.hint if isinstance(e, SymInt) else e for e in inputs])
     except OptionError:
         raise
     except Exception as error:  # whatever it is, the graph can still run
         inductor = settings.runtime_on(captured.device if captured else "cpu") == "inductor"
         _warn_of_fallback(module, error, "Inductor" if inductor else "PyTorch")
         return _in_inductor(module, examples) if inductor else module.forward
-    return runner
+    return runner if not held else lambda *given: runner(*given, *held)
 
 
 def _in_inductor(module: fx.GraphModule, examples: Sequence[Any]) -> Run:
@@ -110,7 +112,8 @@ class _Runner:
         sizes: tuple[Any, ...] = tuple(inputs[i] for i in captured.loose)
         if not self._symbolic:
             sizes += tuple(inputs[i].shape for i in captured.tensors)
-        return tuple(map(id, weights)), tuple((w._version, w.data_ptr()) for w in weights), sizes
+        state = (*[w._version for w in weights], *[w.data_ptr() for w in weights])
+        return tuple(map(id, weights)), state, sizes
 
     def _check_limits(self, inputs: Sequence[Any]) -> None:
         owners, state, _ = self._key(inputs)

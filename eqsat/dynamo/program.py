@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from torch._guards import tracing
 
 from eqsat.backends.calling import load_graph
+from eqsat.backends.consumer import newest_opset
 from eqsat.backends.torch_tensors import to_array, to_tensor
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
@@ -68,8 +69,8 @@ class Settings:
         return {**defaults, **self.options}
 
 
-TORCH_DEFAULTS = {"form": "flat", "target": "inductor-cpu"}
-"""Options for programs that run in PyTorch."""
+TORCH_DEFAULTS = {"form": "flat", "target": "inductor-cpu", "opset": newest_opset()}
+"""Options for programs that run in PyTorch: no file is written that anything else would have to read."""
 
 
 def compile_captured(
@@ -116,14 +117,15 @@ def _function(
     else:
         compute = _in_torch(graph, captured.device, tensors if runtime == "inductor" else None)
     numbers = {node: i for i, node in enumerate(n for n in captured.module.graph.nodes if n.op == "placeholder")}
-    rest = captured.without_tensors()
+    rest = captured.rest()
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         known: dict[Any, Any] = dict(
             zip(captured.computed, compute([inputs[i] for i in captured.tensors]), strict=True)
         )
         if rest is not None:
-            known.update(zip(rest.nodes, rest.module(*inputs), strict=True))
+            owners = (known[node].contiguous() for node in rest.owners)
+            known.update(zip(rest.nodes, rest.module(*owners, *inputs), strict=True))
         return tuple(
             value if not isinstance(value, fx.Node) else inputs[numbers[value]] if value in numbers else known[value]
             for value in captured.outputs

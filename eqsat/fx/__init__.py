@@ -5,7 +5,7 @@ try:
 except ImportError as error:
     raise ImportError(f"eqsat.fx needs PyTorch: pip install 'eqsat[torch]' ({error})") from None
 
-from eqsat.fx.execution import INDUCTOR, Executable, compiled, compiled_for
+from eqsat.fx.execution import INDUCTOR, TUNED, Executable, compiled_for
 from eqsat.fx.module import check_operators, to_module
 
-__all__ = ["INDUCTOR", "Executable", "check_operators", "compiled", "compiled_for", "to_module"]
+__all__ = ["INDUCTOR", "TUNED", "Executable", "check_operators", "compiled_for", "to_module"]

@@ -22,19 +22,19 @@ TUNED: Mapping[str, Any] = {**INDUCTOR, "max_autotune": True}
 """The same, with kernels tried out when it compiles, which takes minutes."""
 
 
-def compiled(module: torch.nn.Module, *, dynamic: bool | None = None, tuned: bool = False) -> Callable[..., Any]:
-    """``module`` compiled by Inductor with `INDUCTOR`, or `TUNED`, to be called without gradients."""
-    return torch.compile(module, backend="inductor", dynamic=dynamic, options=dict(TUNED if tuned else INDUCTOR))
+def compiled_for(
+    module: torch.fx.GraphModule, examples: Sequence[torch.Tensor], *, tuned: bool = False
+) -> Callable[..., Any]:
+    """``module`` compiled by Inductor with `INDUCTOR`, or `TUNED`, for inputs of the sizes of ``examples`` alone.
 
-
-def compiled_for(module: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """The same for inputs of the sizes of ``examples`` alone, where Dynamo itself is at work: it does not compile anew what is
-    called from its own graphs."""
+    Not by `torch.compile`: where Dynamo traces the module, weights are constants only if Inductor's global configuration says so,
+    whatever the options, and where Dynamo itself is at work, it does not compile what is called from its own graphs.
+    """
     from torch._guards import tracing
     from torch._inductor.compile_fx import compile_fx
 
     with tracing(None), torch.no_grad():
-        return compile_fx(module, list(examples), config_patches=dict(INDUCTOR))
+        return compile_fx(module, list(examples), config_patches=dict(TUNED if tuned else INDUCTOR))
 
 
 class Executable:
@@ -47,7 +47,9 @@ class Executable:
     def __init__(self, graph: Graph, *, inductor: bool = False, tuned: bool = False, precision: str = "f32") -> None:
         self._graph = graph
         self.module = to_module(graph)
-        self._run = compiled(self.module, tuned=tuned) if inductor else self.module
+        self._inductor = inductor
+        self._tuned = tuned
+        self._compiled: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
         self._half = precision == "bf16"
         self._tensors: list[torch.Tensor] = []
         self._found: Sequence[torch.Tensor] = ()
@@ -67,11 +69,19 @@ class Executable:
         """One inference. Raises `ModelError` when an operator fails."""
         try:
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self._half):
-                self._found = self._run(*self._tensors)
+                self._found = self._function()(*self._tensors)
         except Exception as error:  # torch raises what it likes
             raise ModelError(
                 f"torch: cannot run the program: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
             ) from error
+
+    def _function(self) -> Callable[..., Any]:
+        if not self._inductor:
+            return self.module
+        sizes = tuple(x.shape for x in self._tensors)
+        if sizes not in self._compiled:
+            self._compiled[sizes] = compiled_for(self.module, self._tensors, tuned=self._tuned)
+        return self._compiled[sizes]
 
     def outputs(self) -> dict[str, np.ndarray]:
         """Outputs of the last run by name, in the types that the graph declares."""

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from eqsat.fx.site import Site, Unwritten, writes
+from eqsat.ir.types import Dim
 
 
 def _indices(site: Site, index: int, extent: Any) -> Any:
@@ -23,6 +24,9 @@ def _gather(site: Site) -> Any:
     known = site.value(1)
     if known is not None and known.ndim == 0:
         return site.call(torch.select, x, axis, int(known))
+    steady = None if known is None else _steady(known, (site.type(0).shape or ())[axis])
+    if steady is not None:
+        return _strided(x, axis, *steady)
     indices = site.operands[1]
     if known is not None and known.ndim == 1:
         return site.call(torch.index_select, x, axis, _indices(site, 1, x.size(axis)))
@@ -30,6 +34,34 @@ def _gather(site: Site) -> Any:
     indices = indices.reshape((1,)) if scalar else indices
     found = x[(*[slice(None)] * axis, indices)]
     return found.squeeze(axis) if scalar else found
+
+
+Steady = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Indices ``start + sum(position * step)``: start, steps by axis, extents."""
+
+
+def _steady(indices: np.ndarray, extent: Dim) -> Steady | None:
+    """Constant indices of one or two axes as such a sum of steps above 0, one of which is 1 if there are two; ``None`` if they
+    are none or need not lie within ``extent``. As loops, these are arithmetic; tensors of indices are read, and checked."""
+    if indices.ndim not in (1, 2) or not indices.size or not isinstance(extent, int):
+        return None
+    indices = np.where(indices < 0, indices + extent, indices)
+    start = int(indices.flat[0])
+    steps = tuple(int(indices.take(1, k).flat[0]) - start if n > 1 else 1 for k, n in enumerate(indices.shape))
+    sums = start + sum(places * d for places, d in zip(np.ix_(*map(np.arange, indices.shape)), steps, strict=True))
+    if min(steps) < 1 or (len(steps) == 2 and 1 not in steps) or not 0 <= start <= indices.max() < extent:
+        return None
+    return (start, steps, indices.shape) if np.array_equal(sums, indices) else None
+
+
+def _strided(x: Any, axis: int, start: int, steps: tuple[int, ...], extents: tuple[int, ...]) -> Any:
+    """A view of ``x``: elements at steady places along an axis, or windows over it."""
+    end = start + sum((n - 1) * d for n, d in zip(extents, steps, strict=True)) + 1
+    if len(steps) == 1:
+        return x[(*[slice(None)] * axis, slice(start, end, steps[0]))]
+    within = 1 if steps[1] == 1 else 0
+    windows = x.narrow(axis, start, end - start).unfold(axis, extents[within], steps[1 - within])
+    return windows.movedim(-1, axis + within)
 
 
 @writes("GatherElements")

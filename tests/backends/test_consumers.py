@@ -144,11 +144,12 @@ def test_attention_is_one_operator_only_where_the_consumer_reads_and_gains_from_
     assert ("Attention" in _operators(result.to_onnx())) == fused
 
 
-def test_programs_for_openvino_take_the_least_time_by_a_roofline_unless_asked_for_otherwise() -> None:
+def test_programs_for_openvino_and_inductor_take_the_least_time_by_a_roofline_unless_asked_for_otherwise() -> None:
     assert Options(consumer="openvino").cost_model.name == "roofline-launch"
     assert Options(target="openvino-cpu").cost_model.name == "roofline-launch"
     assert Options(consumer="openvino", cost="kernels").cost_model.name == "kernels"
-    assert Options(target="inductor-cpu").cost_model.name == "kernels"
+    assert Options(target="inductor-cpu").cost_model.name == "roofline-launch"
+    assert Options(target="tvm-like").cost_model.name == "kernels"
 
 
 def test_masks_that_a_release_applies_wrongly_are_not_handed_to_it() -> None:

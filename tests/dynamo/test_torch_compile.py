@@ -13,7 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+from eqsat.backends.consumer import newest_opset  # noqa: E402
 from eqsat.dynamo import FallbackWarning, backend, eqsat  # noqa: E402
+from eqsat.dynamo.program import Settings  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::eqsat.dynamo.FallbackWarning")
 
@@ -90,6 +92,14 @@ def test_programs_run_in_pytorch_itself_where_that_is_asked_for(runtime: str, co
     assert (metrics.generated_kernel_count > 0) == (runtime == "inductor")
 
 
+@pytest.mark.parametrize("runtime", ["eager", "inductor"])
+def test_programs_for_pytorch_need_not_be_of_an_opset_that_older_readers_know(runtime: str) -> None:
+    found = Settings.of({"runtime": runtime}).options_on("cpu")
+    assert (found["target"], found["opset"]) == ("inductor-cpu", newest_opset())
+    assert Settings.of({"runtime": runtime, "opset": 20}).options_on("cpu")["opset"] == 20
+    assert "opset" not in Settings.of({}).options_on("cpu")
+
+
 def test_outputs_are_memory_of_their_own() -> None:
     compiled = _compiled(lambda x: (x + 0, x * 1, x.t().t() * 1), runtime="eager")
     x = torch.ones(2, 3)
@@ -160,6 +170,41 @@ def test_inputs_that_are_returned_stay_the_same_tensor() -> None:
     assert found[0] is found[2]
 
 
+def test_outputs_that_are_views_share_their_memory() -> None:
+    def viewing(x: Any) -> Any:
+        y = x * 2
+        return y[:, 0], y, y.shape[0], x.flatten(0, 1), y.view(-1, 2).unsqueeze(0)
+
+    compiled = _compiled(viewing)
+    for rows in (2, 3):
+        x = torch.randn(rows, 4, 2)
+        first, y, count, flat, pairs = compiled(x)
+        for found, expected in zip(
+            (first, y, flat, pairs), (e for e in viewing(x) if isinstance(e, torch.Tensor)), strict=True
+        ):
+            _same(found, expected)
+        y.zero_()
+        x.zero_()
+        assert not any(view.any() for view in (first, pairs, flat))
+        assert count == rows
+
+
+def test_weights_that_dynamo_puts_into_the_graph_are_constants_too(compilations: list[bool]) -> None:
+    from torch._inductor import config
+
+    with torch.inference_mode(False), torch.no_grad(), config.patch(freezing=True):
+        model = Layer().eval()
+        compiled = _compiled(model)
+        for rows in (2, 3):
+            x = torch.randn(rows, 8)
+            _same(compiled(x), model(x))
+        assert compilations == [False, True]
+        model.linear.weight.mul_(2)
+        with pytest.warns(UserWarning, match="weights of a graph have changed"):
+            found = compiled(x)
+        _same(found, model(x))
+
+
 def test_arguments_need_not_lie_in_rows() -> None:
     x = torch.randn(4, 3).t()
     _same(_compiled(lambda x: x @ x.T)(x), x @ x.T)
@@ -174,13 +219,15 @@ def test_element_types_come_out_as_they_are(dtype: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda x: x.view(-1), "output view shares memory with l_x_"),
-        (lambda x: ((y := x * 2), y[0]), "shares memory with"),
+        (lambda x: x.view(-1), "computes no tensor but views of its inputs"),
+        (lambda x: ((y := x * 2)[0], y[:, 0]), "shares memory with"),
+        (lambda x: ((y := x * 2), y.add_(1)), "shares memory with"),
+        (lambda x: ((y := (x * 2).t()), y[0]), "shares memory with"),
         (lambda x: x.add_(1) * 2, r"writes to its inputs"),
         (lambda x: x + torch.rand(2, 2), "rand draws random numbers"),
         (lambda x: torch.linalg.eigvals(x).abs(), "cannot export"),
     ],
-    ids=["view", "view-of-output", "written-input", "random", "no-operator"],
+    ids=["view", "overlapping", "written-output", "columns", "written-input", "random", "no-operator"],
 )
 def test_what_cannot_be_run_elsewhere_falls_back_and_says_why(function: Callable[..., Any], reason: str) -> None:
     x = torch.randn(2, 2)

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 import eqsat  # noqa: E402
 from eqsat.backends.torch_tensors import to_array, to_tensor  # noqa: E402
 from eqsat.errors import EqsatError, ModelError  # noqa: E402
-from eqsat.fx import to_module  # noqa: E402
+from eqsat.fx import Executable, to_module  # noqa: E402
 from eqsat.fx.site import WRITERS  # noqa: E402
 from eqsat.ir.build import GraphBuilder  # noqa: E402
 from eqsat.ir.graph import Graph  # noqa: E402
@@ -243,3 +243,44 @@ def test_operators_of_other_domains_are_spelled_out() -> None:
     x = b.input("x", "float32", (2, 3))
     graph = b.finish({"y": b.op("FastGelu", x, domain="com.microsoft")})
     assert _functions(to_module(graph)) == ["gelu"]
+
+
+def test_inductor_has_weights_as_constants_at_every_size() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    b = GraphBuilder()
+    w = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    graph = b.finish({"y": b.op("Relu", b.op("MatMul", b.input("x", "float32", ("n", 16)), b.constant(w)))})
+    loaded = Executable(graph, inductor=True)
+    for rows in (3, 5):
+        feeds = {"x": np.random.default_rng(rows).standard_normal((rows, 16)).astype(np.float32)}
+        found, code = run_and_get_code(loaded, feeds)
+        assert "_frozen_param" in code[0]
+        np.testing.assert_allclose(found["y"], run(graph, feeds)["y"], rtol=1e-5, atol=1e-5)
+        assert not run_and_get_code(loaded, feeds)[1], "compiled twice for one size"
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [[0, 1, 2], [1, 3, 5], [-1], [[0]], [[1, 2, 3], [3, 4, 5]], [[0, 2, 4], [1, 3, 5]], [[2], [4]], [[-3, -2]]],
+    ids=str,
+)
+def test_steady_indices_are_views(indices: list[Any]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 6, 3))
+    graph = b.finish({"y": b.op("Gather", x, b.constant(np.array(indices)), axis=1)})
+    module = to_module(graph)
+    feeds = {"x": np.arange(36, dtype=np.float32).reshape(2, 6, 3)}
+    found = _call(module, graph, feeds)[0]
+    _check(found, run(graph, feeds)["y"], module.code)
+    assert not list(module.buffers())
+
+
+@pytest.mark.parametrize("indices", [[2, 1, 0], [0, 1, 3], [1, 1], [[0, 2], [2, 5]], [[0, 2], [2, 4]]], ids=str)
+def test_other_indices_are_looked_up(indices: list[Any]) -> None:
+    b = GraphBuilder()
+    graph = b.finish({"y": b.op("Gather", b.input("x", "float32", (6, 2)), b.constant(np.array(indices)), axis=0)})
+    module = to_module(graph)
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(6, 2)}
+    _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
+    assert list(module.buffers())
