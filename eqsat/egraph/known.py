@@ -7,12 +7,12 @@ computed once, after extraction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from eqsat.egraph.intervals import Interval, bound_elements, forget_bounds
+from eqsat.egraph.overflow import Marked
 from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
@@ -37,6 +37,18 @@ FOLD_EXACT = "fold_constants"
 FOLD_INEXACT = "fold_constants_with_rounding"
 
 
+class _Partly(NamedTuple):
+    """Elements of which ONNX leaves some open: for the runtime to say, unless nothing that is computed of them depends on them.
+
+    ``handle``: the e-node that gives them, by ``premises``.
+    """
+
+    elements: np.ndarray
+    left_open: np.ndarray
+    handle: int
+    premises: Pairs
+
+
 class KnownValues:
     """Analyses over an `EGraph`, kept up to date by its `added` and `merged` calls."""
 
@@ -47,6 +59,7 @@ class KnownValues:
         self._age = 0
         self._values: dict[int, np.ndarray] = {}
         self._literals: dict[int, int] = {}
+        self._partly: dict[int, _Partly] = {}
         self._bounds: dict[int, dict[int, Interval]] = {}
         self._queue: list[int] = []
 
@@ -84,6 +97,8 @@ class KnownValues:
         if lose in values:
             values.setdefault(keep, values.pop(lose))
             self._literals.setdefault(keep, self._literals.pop(lose))
+        if lose in self._partly:
+            self._partly.setdefault(keep, self._partly.pop(lose))
         forget_bounds(self._egraph, keep, lose, self._bounds)
         kept, lost = self.constants.get(keep), self.constants.pop(lose, None)
         if kept is not None and lost is not None:
@@ -95,6 +110,7 @@ class KnownValues:
 
     def _mark(self, cls: int, handle: int, age: int | None = None) -> None:
         if cls not in self.constants:
+            self._partly.pop(cls, None)
             if age is None:
                 self._age += 1
                 age = self._age
@@ -126,7 +142,7 @@ class KnownValues:
         static = self._static(handle) if node.key in ("Shape", "Size") else None
         exact = definition.folds_exactly(node.attributes) or static is not None
         if static is None:
-            if not all(c == 0 or c in self.constants for c in children):
+            if not all(c == 0 or c in self.constants or c in self._partly for c in children):
                 return False
             if not exact and not self._fold_inexact:
                 return False
@@ -135,13 +151,14 @@ class KnownValues:
         type = egraph.type_of(cls)
         if not isinstance(type, TensorType) or type.bytes is None or not self._may_fold(handle, type.bytes):
             return False
-        inputs = [None if c == 0 else self._values.get(c) for c in children]
-        unknown = static is None and any(v is None and c != 0 for v, c in zip(inputs, children, strict=True))
         array = static
-        if type.size is not None and type.size <= VALUE_SIZE_LIMIT and not unknown:
-            array = self._computed(handle, inputs) if array is None else array
-            if array is None:
+        if array is None and type.size is not None and type.size <= VALUE_SIZE_LIMIT:
+            array, left_open = self._computed(handle)
+            if array is not None and left_open is not None:
+                self._leave_open(cls, handle, array, left_open)
                 return False
+        if array is None and not all(c == 0 or c in self.constants for c in children):
+            return False
         already = cls in self.constants
         self._mark(cls, handle)
         if array is None:  # it is large, or small and made of large operands: computed after extraction
@@ -149,12 +166,28 @@ class KnownValues:
         self._replace(handle, array, type, exact, () if static is not None else self._read(node.children))
         return True
 
-    def _computed(self, handle: int, inputs: Sequence[np.ndarray | None]) -> np.ndarray | None:
-        """What an e-node makes of known operands; ``None`` where ONNX leaves that open: then it is for the runtime to say."""
-        node = self._egraph.nodes[handle]
-        array = np.asarray(evaluate_operator(node.key, node.attributes, inputs)[0])
-        left_open = undefined(node.key, node.attributes, [None if x is None else (x, None) for x in inputs], array)
-        return array if left_open is None else None
+    def _operand(self, cls: int) -> Marked | None:
+        """The elements of a class, if they are few, and which of them are left open; ``None`` where they are not known."""
+        value = self._values.get(cls)
+        if value is not None:
+            return value, None
+        partly = self._partly.get(cls)
+        return None if partly is None else (partly.elements, partly.left_open)
+
+    def _computed(self, handle: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """What an e-node makes of its operands, ``None`` where they are not known, and what of that ONNX leaves open."""
+        node, children = self._egraph.nodes[handle], self._egraph.canonical_children(handle)
+        operands = [None if c == 0 else self._operand(c) for c in children]
+        if any(o is None and c != 0 for o, c in zip(operands, children, strict=True)):
+            return None, None
+        found = evaluate_operator(node.key, node.attributes, [None if o is None else o[0] for o in operands])[0]
+        array = np.asarray(found)
+        return array, undefined(node.key, node.attributes, operands, array)
+
+    def _leave_open(self, cls: int, handle: int, array: np.ndarray, left_open: np.ndarray) -> None:
+        if cls not in self._partly and cls not in self.constants:
+            self._partly[cls] = _Partly(array, left_open, handle, self._read(self._egraph.nodes[handle].children))
+            self._queue.extend(self._egraph.uses(cls))
 
     def _fold_tuple(self, handle: int, exact: bool) -> bool:
         egraph = self._egraph
@@ -177,8 +210,15 @@ class KnownValues:
 
     def _read(self, children: tuple[int, ...]) -> Pairs:
         """What folding an operator rests on: that each operand is the literal which was read in its place."""
-        literals = ((c, self._literals[self._egraph.find(c)]) for c in children if c != 0)
-        return tuple((c, literal) for c, literal in literals if c != literal)
+        pairs: list[tuple[int, int]] = []
+        for child in (c for c in children if c != 0):
+            literal = self._literals.get(self._egraph.find(child))
+            if literal is None:
+                partly = self._partly[self._egraph.find(child)]
+                literal = partly.handle
+                pairs.extend(partly.premises)
+            pairs.append((child, literal))
+        return tuple((a, b) for a, b in pairs if a != b)
 
     def _replace(self, handle: int, array: np.ndarray, type: TensorType, exact: bool, premises: Pairs) -> None:
         rule = FOLD_EXACT if exact else FOLD_INEXACT

@@ -268,3 +268,12 @@ def test_what_onnx_leaves_open_is_left_to_the_runtime() -> None:
     graph = b.finish({"y": b.op(Q, mask, *parameters(b, np.inf, np.int8(0)))})
     for form in ("flat", "onnxruntime"):
         assert eqsat.optimize(graph, form=form).report.verification["verdict"] == "equal"
+
+
+def test_what_is_left_open_and_nobody_looks_at_is_computed_ahead() -> None:
+    """The bucket of a position, by the logarithm of 0, that a choice then leaves out."""
+    b = GraphBuilder()
+    rounded = b.op("Cast", b.constant(np.array([-np.inf, 2.5], np.float32)), to=7)
+    chosen = b.op("Where", b.constant(np.array([False, True])), rounded, b.constant(np.array(7, np.int64)))
+    graph = b.finish({"y": b.op("Add", b.input("x", "int64", (2,)), chosen)})
+    assert eqsat.optimize(graph).report.operators_after == {"Add": 1}
