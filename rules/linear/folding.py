@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
-from eqsat.equations import Equations, spelled
+from eqsat.equations import Equations, named, spelled
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.operator import Operator, operator
@@ -173,11 +173,6 @@ def padded(node: Ref) -> bool:
     return auto_pad != "VALID" and (auto_pad != "NOTSET" or any(node.attr("pads", ())))
 
 
-functions: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (lies_along, scaled, times, times_columns, outputs, plus, plus_all, patch, padded, bound, largest, limit)
-}
-
 # --- the equations -------------------------------------------------------------------------------------------------------
 
 _equation = Equations(
@@ -195,14 +190,14 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    own: dict[str, Any] = {"axes": axes}
+    functions: dict[str, Any] = named(axes, lies_along, largest, limit)
     if is_unbiased(op):
-        text, own["b"] = text.replace(", *b", ""), None
+        text, functions["b"] = text.replace(", *b", ""), None
     _equation(
         f"{name}_{spelled(op.name).lower().replace('.', '_')}",
         text.replace("L(", f"{spelled(op.name)}("),
         *where,
-        functions=functions | own,
+        functions=functions,
         **facts,
     )
 

@@ -4,7 +4,6 @@ Both directions are offered: forwards to the operator that follows, backwards to
 time and adds one product at most, which is chosen only where it meets weights.
 """
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
-from eqsat.equations import Equations, spelled, stated
+from eqsat.equations import Equations, named, spelled, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
@@ -40,14 +39,11 @@ def _quotient(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(shape, wild=True), "s": fixed(scale)}
 
 
-def _normal(s: Ref) -> float:
+def normal(s: Ref) -> float:
     return float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal)
 
 
-FUNCTIONS = {
-    "lies_along": lies_along, "largest": largest, "FLOATS": FLOATS, "inf": math.inf, "traits_of": traits_of,
-    "smallest": smallest, "limit": limit, "normal": _normal,
-}  # fmt: skip
+FUNCTIONS = named(lies_along, largest, traits_of, limit) | {"FLOATS": FLOATS}
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(

@@ -56,7 +56,7 @@ equation = Equations(
     __name__,
     domain="com.microsoft",
     source="permutation of columns; contrib operators of ONNX Runtime",
-    functions=named(exchanges_heads, columns, rows, exchanged, lies_along),
+    functions=named(lies_along),
 )
 
 

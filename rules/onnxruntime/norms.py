@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
@@ -39,7 +39,7 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime",
-    functions={f.__name__: f for f in (lies_along, row_numbers, positions, shift)},
+    functions=named(lies_along),
 )
 
 

@@ -230,9 +230,7 @@ ROWS = [
     *USED,
     worthwhile(Condition("kernels for one batch", lambda m: m.q.shape[0] == m.k.shape[0])),
     Condition("a mask or causality", lambda m: m.mask is None or not _is_causal(m)),
-    worthwhile(
-        Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE),
-    ),
+    worthwhile(Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE)),
     worthwhile(
         Condition(
             "kernels for masks with four axes, for each query and key",

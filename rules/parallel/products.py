@@ -31,14 +31,7 @@ from eqsat.rewrite import (
     present,
 )
 from eqsat.rules.linear.alignment import FLOATS
-from eqsat.rules.linear.folding import (
-    axes_of,
-    definition,
-    has_bias_by_channel,
-    is_of_matrices,
-    is_unbiased,
-    product_of,
-)
+from eqsat.rules.linear.folding import axes_of, definition, has_bias_by_channel, is_of_matrices, is_unbiased, product_of
 from eqsat.rules.terms import int64s
 from eqsat.samples.linear import products_of_one_value
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
@@ -57,12 +57,7 @@ def of_rows(s: Ref) -> Term:
     return s if per_tensor(s) else reshaped(s, (*s.static_shape, 1))
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    shorthands=shorthands,
-    functions=integer_bounds.functions | named(points, left_zero, right_zero, of_rows),
-)
+equation = Equations(__name__, source=SOURCE, shorthands=shorthands, functions=integer_bounds.functions)
 equation(
     "multiply_integers",
     """Y(A(a) @ W(w))

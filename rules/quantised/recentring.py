@@ -56,7 +56,7 @@ def shifted(bound: Ref | None, dtype: DType) -> Term | None:
 equation = Equations(
     __name__,
     source="adding 128 to the integer and to its zero point",
-    functions=pairs.functions | named(recentred, shifted, covers),
+    functions=pairs.functions | named(covers),
     shorthands=shorthands,
 )
 equation(
@@ -165,11 +165,7 @@ def _signed_product(d: Sampler) -> Instance:
 
 @group_rule(
     find=_signed_operands,
-    where=stated(
-        "q",
-        "signed bytes: q.dtype is int8",
-        functions={"int8": DType.INT8},
-    ),
+    where=stated("q", "signed bytes: q.dtype is int8"),
     exactness=Exactness.EXACT,
     source="adding 128 to the integer and to its zero point",
     sample=_signed_product,

@@ -62,8 +62,7 @@ def integers(found: Any) -> np.ndarray:
     return np.asarray(found, object).astype(np.int64)
 
 
-functions = {f.__name__: f for f in (view_as, only_ones_move, extents, part, known, integers)}
-equation = Equations(__name__, source="ONNX operator specification", functions=functions)
+equation = Equations(__name__, source="ONNX operator specification")
 
 # --- one view in normal form
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
@@ -184,12 +184,7 @@ def _viewed(d: Sampler, *, clipped: bool) -> dict[str, Any]:
     return {**found, "shape": fixed(target, "int64"), "view": {"allowzero": 1} if rows == 0 else {}}
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    functions={f.__name__: f for f in (requantised, filled, moved_bias, transpose, per_tensor, unblocked, int64s)}
-    | {"prod": math.prod},
-)
+equation = Equations(__name__, source=SOURCE, functions=named(transpose, per_tensor, unblocked, int64s, math.prod))
 BIASED = "QuantizeLinear(DequantizeLinear(q, s, *z, **dq) + c, s2, *z2, **quantized)"
 AGAIN = "requantised(quantized, dq, (s, z, s2, z2), {value}, {vector})"
 WHOLE = (

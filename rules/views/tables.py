@@ -136,7 +136,7 @@ def _one_hot(d: Sampler) -> dict[str, Any]:
     }
 
 
-Equations(__name__, functions={f.__name__: f for f in (counts_up, places, rows_of)})(
+Equations(__name__)(
     "look_up_row_instead_of_multiplying_one_hot",
     "MatMul(Cast(Equal(i, r), **c), w) == Gather(rows_of(i, w), places(i, w), axis=0)",
     constant("r", "w"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.conditions import constant
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
@@ -89,14 +89,7 @@ def _sandwich(d: Sampler) -> dict[str, Any]:
     }
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    functions={
-        f.__name__: f
-        for f in (placed, stay_together, moved_view, moved_ranges, runs_forward, taken, slice_term, transpose)
-    },
-)
+equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
     "Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer) == moved_view(x, placed(x, p, view), view, q)",
