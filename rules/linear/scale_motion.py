@@ -18,7 +18,7 @@ from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
 from eqsat.rules.linear.folding import is_linear
-from eqsat.rules.terms import add, mul
+from eqsat.rules.terms import add, by_class, complete_nodes, mul
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
@@ -156,10 +156,8 @@ DISTRIBUTED = stated(
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""
     reached = absorbing(view)
-    sums: dict[int, list[tuple[Ref, Ref]]] = {}
-    for node, (p, q) in view.nodes("Add"):
-        if p is not None and q is not None and p.handle in reached and q.handle in reached:
-            sums.setdefault(node.handle, []).append((p, q))
+    found = complete_nodes(view, "Add")
+    sums = by_class((node, (p, q)) for node, (p, q) in found if p.handle in reached and q.handle in reached)
     for node, value, scale in factors(view):
         for a, b in sums.get(value.handle, ()):
             if view.meets(DISTRIBUTED, s=scale):

@@ -28,6 +28,7 @@ from eqsat.rules.linear.scale_carrying import (
     scaled_result,
 )
 from eqsat.rules.linear.scale_motion import absorbing, factors, is_passable
+from eqsat.rules.terms import by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 PASSED_BACK = tuple(op for op in MOVEMENT if op != "Slice")
@@ -79,10 +80,8 @@ def _closure(
 def _back(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:
     """Scaled results of ``ops`` with weights in sight before them, with the scale before the operator."""
     reached = _behind_weights(view)
-    passable: dict[int, list[Node]] = {}
-    for node in _nodes(view, ops):
-        if all(o.handle in reached for o in node.operands):
-            passable.setdefault(node.ref.handle, []).append(node)
+    behind = (node for node in _nodes(view, ops) if all(o.handle in reached for o in node.operands))
+    passable = by_class((node.ref, node) for node in behind)
     for product, value, scale in factors(view):
         for node in passable.get(value.handle, ()):
             try:
@@ -110,9 +109,7 @@ def _may_pay(view: GroupView, value: Ref, scale: Ref, product: Ref) -> bool:
 def _on(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:
     """Operators ``ops`` on scaled operands with weights in sight behind them, with the scale behind the operator."""
     reached = _before_weights(view)
-    scaled: dict[int, list[tuple[Ref, Ref]]] = {}
-    for product, value, scale in factors(view):
-        scaled.setdefault(product.handle, []).append((value, scale))
+    scaled = by_class((product, (value, scale)) for product, value, scale in factors(view))
     for node in _nodes(view, ops):
         if node.ref.handle not in reached or not any(o.handle in scaled for o in node.operands):
             continue

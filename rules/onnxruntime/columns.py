@@ -15,9 +15,9 @@ from eqsat.conditions import worthwhile
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions
-from eqsat.rules.terms import heads_and_rows_exchanged, int64s, permutation_of, transpose
-from eqsat.rules.views.splits import again, splits
+from eqsat.rules.terms import heads_and_rows_exchanged, int64s, permutation_of, split, transpose
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 TABLE_BYTES = 1 << 20
@@ -195,13 +195,13 @@ class _Parts:
         """All functions, of all parts."""
         table = np.concatenate([self.columns.table(root) for root in self.roots], axis=1)
         if self.heads is None:
-            return again(read_columns(table, self.value), self.value.rank - 1, self.sizes)
+            return split(read_columns(table, self.value), self.sizes, self.value.rank - 1)
         *lead, _, count, size = self.heads.viewed
         entries = table.reshape(*lead, ENTRIES, count, size).transpose(self.heads.perm)
         moved = transpose(apply("Reshape", self.value, int64s(self.heads.viewed)), self.heads.perm)
         indices = apply("Cast", moved, to=int(DType.INT32))
         found = apply("GatherElements", literal(np.ascontiguousarray(entries)), indices, axis=len(lead) + 1)
-        return again(found, len(lead), self.heads.counts)
+        return split(found, self.heads.counts, len(lead))
 
     def part(self, index: int, order: tuple[int, ...]) -> Term:
         return transpose(self.together.output(index), order)
@@ -251,17 +251,13 @@ def _same(value: Ref) -> Term:
 
 def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Match]:
     """Functions of all parts of a value as those of the value; values with the parts of one that is ``read`` from a table."""
-    found = [
-        (value, sizes, tuple(parts[i] for i in range(len(sizes))))
-        for (_, value, axis, sizes), parts in splits(view)
-        if axis == value.rank - 1 and len(parts) == len(sizes)
-    ]
-    done = {p.handle for value, _, parts in found if value.handle in read for p in parts}
+    found = [cut for cut in cuts_of_bytes(view) if cut.axis == cut.value.rank - 1]
+    done = {p.handle for cut in found if cut.value.handle in read for p in cut.parts}
     whole: dict[tuple[int, ...], list[Ref]] = {}
-    for value, _, parts in found:
+    for value, _, parts, _ in found:
         whole.setdefault(tuple(p.handle for p in parts), []).append(value)
     shared = {"columns": columns, "steps": math.inf, "joined": False}
-    for value, sizes, parts in found:
+    for value, sizes, parts, _ in found:
         roots = [root for root in map(columns.farthest, parts) if root is not None]
         if len(roots) < len(parts) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
             continue

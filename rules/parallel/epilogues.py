@@ -1,75 +1,19 @@
 """What follows every part of a Split alike moves before the Split: biases, scales, functions of single elements."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, apply, group_rule
+from eqsat.rules.cuts import cuts
 from eqsat.rules.linear.alignment import lies_along, spread
-from eqsat.rules.terms import int64s, outputs_of, sizes_of_parts
+from eqsat.rules.terms import by_class
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.linear import shape_along
-
-
-class Cut(NamedTuple):
-    """A Split: the value that is cut, extents of the parts, the parts in order, axis counted from the front."""
-
-    value: Ref
-    sizes: tuple[int, ...]
-    parts: tuple[Ref, ...]
-    axis: int
-
-    def again(self, whole: Term) -> Apply:
-        """Another value, cut likewise."""
-        return apply("Split", whole, int64s(self.sizes), outputs=len(self.sizes), axis=self.axis)
-
-    def parts_of(self, view: GroupView, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
-        """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
-        yield from ((known, self.result(whole, index)) for known, index in self.results(view, readers))
-
-    def results(self, view: GroupView, readers: Sequence[Ref]) -> Iterator[tuple[Ref, int | None]]:
-        """What a whole that is cut into ``readers`` shows: the value that has these parts, cut likewise, and no number; else each
-        reader and its number. Were that value not told that it is the whole, there would be no end of values with parts that are
-        each other's negatives."""
-        known = _values(view).get((self.axis, tuple(reader.handle for reader in readers)))
-        yield from ((reader, index) for index, reader in enumerate(readers)) if known is None else ((known, None),)
-
-    def result(self, whole: Term, index: int | None) -> Term:
-        """``whole``, or its part with that number."""
-        return whole if index is None else self.again(whole).output(index)
-
-
-@shared
-def _values(view: GroupView) -> Mapping[tuple[int, tuple[int, ...]], Ref]:
-    """Values by the axis along which they are cut, and their parts."""
-    found: dict[tuple[int, tuple[int, ...]], Ref] = {}
-    for cut in cuts(view):
-        found.setdefault((cut.axis, tuple(part.handle for part in cut.parts)), cut.value)
-    return found
-
-
-@shared
-def cuts(view: GroupView) -> Sequence[Cut]:
-    """Every Split whose sizes are known and whose parts all exist."""
-    found: list[Cut] = []
-    for split, inputs in view.nodes("Split"):
-        value, sizes = (*inputs, None)[:2]
-        if value is None:
-            continue
-        parts = outputs_of(view, split)
-        try:
-            extents = sizes_of_parts(split, value, sizes)
-            if len(parts) == len(extents) > 1:
-                axis = split.attr("axis", 0) % value.rank
-                found.append(Cut(value, extents, tuple(parts[i] for i in range(len(parts))), axis))
-        except Unmet:
-            continue
-    return found
 
 
 def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
@@ -226,10 +170,8 @@ def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
 
     Both values have the same shape and are cut alike, so no part is broadcast.
     """
-    beginning: dict[int, list[Cut]] = {}
-    for cut in cuts(view):
-        beginning.setdefault(cut.parts[0].handle, []).append(cut)
-    for cut in (c for cuts in beginning.values() for c in cuts):
+    beginning = by_class((cut.parts[0], cut) for cut in cuts(view))
+    for cut in (c for found in beginning.values() for c in found):
         for op, _, inputs in view.users(cut.parts[0]):
             if traits_of(op).operands < 2 or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 continue

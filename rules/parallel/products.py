@@ -18,7 +18,6 @@ from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.traits import Product, Traits
 from eqsat.ir.types import Shape
 from eqsat.rewrite import (
-    PROJECTION,
     Apply,
     GroupView,
     Merge,
@@ -32,7 +31,7 @@ from eqsat.rewrite import (
 )
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.linear.folding import axes_of, definition, has_bias_by_channel, is_of_matrices, is_unbiased, product_of
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import complete_nodes, outputs_of, split
 from eqsat.samples.linear import products_of_one_value
 
 SOURCE = "block matrices; TVM CombineParallelDense, CombineParallelConv2D, pull request 14446; TASO"
@@ -72,13 +71,8 @@ def products(view: GroupView, op: str) -> Iterator[Branch]:
 
 def parts_of(whole: Term, group: Sequence[Branch], sizes: Sequence[int], axis: int) -> Iterator[Merge]:
     """The products of a group are the parts of ``whole``, of so many elements along ``axis``."""
-    split = apply("Split", whole, int64s(sizes), outputs=len(sizes), axis=axis)
-    yield from ((branch.node, split.output(index)) for index, branch in enumerate(group))
-
-
-def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
-    """``value`` of ``rank`` axes, cut along its last axis."""
-    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=rank - 1)
+    parts = split(whole, sizes, axis)
+    yield from ((branch.node, parts.output(index)) for index, branch in enumerate(group))
 
 
 def joined_biases(group: Sequence[Branch], sizes: Sequence[int]) -> tuple[Term, ...]:
@@ -230,10 +224,9 @@ class Products:
     @cached_property
     def _cut_from(self) -> dict[int, set[int]]:
         found: dict[int, set[int]] = {}
-        for split, inputs in self._view.nodes("Split"):
-            for op, part, _ in self._view.users(split):
-                if op == PROJECTION and inputs[0] is not None:
-                    found.setdefault(part.handle, set()).add(inputs[0].handle)
+        for node, (value, *_) in complete_nodes(self._view, "Split"):
+            for part in outputs_of(self._view, node).values():
+                found.setdefault(part.handle, set()).add(value.handle)
         return found
 
     @cached_property

@@ -17,18 +17,15 @@ from eqsat.rules.quantised.pairs import (
     same_zero_point,
     shorthands,
 )
-from eqsat.rules.terms import outputs_of
+from eqsat.rules.terms import by_class, outputs_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 Node = tuple[Ref, tuple[Ref | None, ...]]
 Found = Callable[[GroupView], Iterator[Match]]
 
 
-def nodes_by_class(view: GroupView, op: str) -> dict[int, list[Node]]:
-    found: dict[int, list[Node]] = {}
-    for node, inputs in view.nodes(op):
-        found.setdefault(node.handle, []).append((node, inputs))
-    return found
+def _spelled_by(view: GroupView, op: str) -> dict[int, list[Node]]:
+    return by_class((node, (node, inputs)) for node, inputs in view.nodes(op))
 
 
 def of_match(node: Ref, inputs: Sequence[Ref | None]) -> dict[str, Any]:
@@ -79,7 +76,7 @@ RECENTRING = Function("recentring", RECENTER, "R", (), lambda m, value: Apply(RE
 
 def _behind_concat(f: Function) -> Found:
     def find(view: GroupView) -> Iterator[Match]:
-        concats = nodes_by_class(view, "Concat")
+        concats = _spelled_by(view, "Concat")
         for node, inputs in view.nodes(f.op):
             for concat, parts in concats.get(inputs[0].handle, [])[:1] if inputs[0] is not None else ():
                 yield Match(of_match(node, inputs) | {"concat": concat, "parts": parts}, node)
@@ -137,7 +134,7 @@ def _alike(a: Node, b: Node) -> bool:
 
 def _concats_of_dequantised(view: GroupView) -> Iterator[Match]:
     """Each Concat with the first spelling of its parts as integers that are dequantised by the same parameters."""
-    dequantized = nodes_by_class(view, "DequantizeLinear")
+    dequantized = _spelled_by(view, "DequantizeLinear")
     for concat, parts in view.nodes("Concat"):
         choices = [dequantized.get(p.handle, []) if p is not None else [] for p in parts]
         if len(parts) < 2 or not all(choices):
@@ -150,7 +147,7 @@ def _concats_of_dequantised(view: GroupView) -> Iterator[Match]:
 
 
 def _splits_of_dequantised(view: GroupView) -> Iterator[Match]:
-    dequantized = nodes_by_class(view, "DequantizeLinear")
+    dequantized = _spelled_by(view, "DequantizeLinear")
     for split, parts in splits(view):
         for node in dequantized.get(split["value"].handle, [])[:1]:
             for index, output in parts.items():

@@ -17,15 +17,13 @@ from eqsat.exactness import Exactness
 from eqsat.ir.extents import Dim, add, at_least, multiply, product
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.terms import complete_nodes, int64s
+from eqsat.rules.terms import Node, complete_nodes, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "ONNX Gather, GatherND and Range"
 
 _DEPTH = 10
-
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,8 @@ class Indices:
     @cached_property
     def nodes(self) -> dict[int, list[Node]]:
         """The operators read, by class. Most graphs have no look-up that asks for them."""
-        nodes: dict[int, list[Node]] = {}
-        for op in (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat"):
-            for node, inputs in self._view.nodes(op):
-                nodes.setdefault(node.handle, []).append((op, node, inputs))
-        return nodes
+        ops = (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat")
+        return nodes_by_class(self._view, ops)
 
     def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:
         """``value`` as a sum of places, or ``None``."""

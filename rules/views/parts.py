@@ -23,7 +23,7 @@ from eqsat.rewrite import (
     group_rule,
     shared,
 )
-from eqsat.rules.terms import int64s, sizes_of_parts
+from eqsat.rules.terms import by_class, sizes_of_parts, split
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -198,9 +198,7 @@ def take_part_from_operand_of_concat(m: Match) -> Term:
 
 def _joined_parts(view: GroupView) -> Iterator[Match]:
     """Each concatenation of parts of one value, each of which begins where the one before it ends."""
-    parts: dict[int, list[Part]] = {}
-    for ref, part in parts_of(view):
-        parts.setdefault(ref.handle, []).append(part)
+    parts = by_class(parts_of(view))
     for node, inputs in view.nodes("Concat"):
         first, *others = (parts.get(i.handle, []) if i is not None else [] for i in inputs)
         for part in first if others else ():
@@ -237,8 +235,7 @@ def _tiles(view: GroupView) -> Iterator[Match]:
 @_rule(_tiles)
 def split_instead_of_slices(m: Match) -> Term:
     """``x[:a], x[a:b], x[b:] == Split(x, [a, b - a, n - b])`` along one axis."""
-    split = apply("Split", m.part.whole, int64s(m.sizes), outputs=len(m.sizes), axis=m.part.axis)
-    return split.output(m.index)
+    return split(m.part.whole, m.sizes, m.part.axis).output(m.index)
 
 
 # --- parts of parts, wholes of wholes ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Heads of queries, keys and values that one product computes are laid out at once
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,38 +16,14 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
-from eqsat.rules.terms import add, int64s, outputs_of, permutation_of, transpose
+from eqsat.rules.terms import add, int64s, permutation_of, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SOURCE = "each element by itself"
-
-Split = tuple[Ref, Ref, int, tuple[int, ...]]
-
-
-@shared
-def splits(view: GroupView) -> Sequence[tuple[Split, dict[int, Ref]]]:
-    """Each Split of a static shape: itself, its input, axis, extents of the parts; and its parts by number.
-
-    Of unsigned bytes only: signed ones have an unsigned twin, and attention on floats needs no heads laid out.
-    """
-    found: list[tuple[Split, dict[int, Ref]]] = []
-    for split, inputs in view.nodes("Split"):
-        parts = outputs_of(view, split)
-        value, sizes = (*inputs, None)[:2]
-        if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
-            continue
-        if value.dtype is DType.UINT8 and sizes.is_constant:
-            axis = split.attr("axis", 0) % value.rank
-            found.append(((split, value, axis, tuple(sizes.value.tolist())), parts))
-    return found
-
-
-def again(value: Term, axis: int, sizes: tuple[int, ...]) -> Apply:
-    """Another value, split."""
-    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=axis)
 
 
 def _laid_out(
@@ -55,9 +31,9 @@ def _laid_out(
 ) -> Iterator[tuple[Ref, int, tuple[int, ...], dict[int, tuple[Any, Ref]]]]:
     """Each value that is split with an ``op`` on every part: axis, sizes, and by part how that lays it out, which ``layout`` says
     of the whole, the user of a part and its size, or nothing."""
-    for (_, value, axis, sizes), parts in splits(view):
+    for value, sizes, parts, axis in cuts_of_bytes(view):
         found: dict[int, tuple[Any, Ref]] = {}
-        for index, part in parts.items():
+        for index, part in enumerate(parts):
             for reader, node, _ in view.users(part):
                 kind = layout(value, node, sizes[index]) if reader == op else None
                 if kind is not None:
@@ -128,13 +104,13 @@ def _parts(d: Sampler, *, op: str) -> Instance:
 @group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Reshape"))
 def view_heads_before_split(m: Match) -> Term:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
-    return again(viewed(m.x, m.x.shape, m.shape, m.x), m.axis, m.sizes).output(m.index)
+    return split(viewed(m.x, m.x.shape, m.shape, m.x), m.sizes, m.axis).output(m.index)
 
 
 @group_rule(find=_turned_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Transpose"))
 def transpose_before_split(m: Match) -> Term:
     """``Transpose(Split(x)[i], p) == Split(Transpose(x, p))[i]``; a part with another ``p`` is transposed once more."""
-    return transpose(again(transpose(m.x, m.perm), m.axis, m.sizes).output(m.index), m.more)
+    return transpose(split(transpose(m.x, m.perm), m.sizes, m.axis).output(m.index), m.more)
 
 
 # --- past the sum with a bias on bytes ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.terms import int64s, permutation_of, transpose
+from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, transpose
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 EXACT = Exactness.EXACT
@@ -33,7 +33,6 @@ _SIZE_LIMIT = 32
 """Operators between transposes that are rebuilt at most."""
 
 Permutation = tuple[int, ...]
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
 Found = tuple[Term, int]
 
 
@@ -41,15 +40,10 @@ class _Transposer:
     """Writes the transpose of a value without a Transpose, if there is a way."""
 
     def __init__(self, view: GroupView) -> None:
-        self.sources: dict[int, list[tuple[Ref, Permutation]]] = {}
-        for node, (x,) in view.nodes("Transpose"):
-            if x is not None:
-                self.sources.setdefault(node.handle, []).append((x, permutation_of(node)))
-        self.elementwise: dict[int, list[Node]] = {}
-        if self.sources:
-            for op in operators_with(is_elementwise):
-                for node, inputs in view.nodes(op):
-                    self.elementwise.setdefault(node.handle, []).append((op, node, inputs))
+        transposes = complete_nodes(view, "Transpose")
+        self.sources = by_class((node, (x, permutation_of(node))) for node, (x,) in transposes)
+        ops = operators_with(is_elementwise) if self.sources else ()
+        self.elementwise = nodes_by_class(view, ops)
         self._found: dict[tuple[int, Permutation], Found | None] = {}
 
     def transposed(self, value: Ref, perm: Permutation) -> Found | None:
