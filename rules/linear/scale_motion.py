@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
-from eqsat.equations import Equations, named, spelled, stated
+from eqsat.equations import Equations, form, named, spelled, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
@@ -19,7 +19,7 @@ from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, 
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
 from eqsat.rules.linear.folding import is_linear
 from eqsat.rules.terms import add, by_class, complete_nodes, mul
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Sampler, fixed
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
 
@@ -128,19 +128,6 @@ def factors(view: GroupView) -> Sequence[tuple[Ref, Ref, Ref]]:
     return found
 
 
-def _draw_sum(d: Sampler) -> Instance:
-    drawing = Drawing()
-    m, k, n = d.extents(3)
-    parts: list[str] = []
-    for _ in range(2):
-        part = drawing.op("MatMul", drawing.value(d.floats((m, k))), drawing.value(d.either(d.floats((k, n)), 0.9)))
-        parts.append(drawing.op("Relu", part) if d.chance() else part)
-    total = drawing.op("Add", *parts)
-    scale = d.scale(d.broadcast_with((m, n)))
-    scale = d.either(np.full_like(scale, np.inf) if d.chance(0.1) else scale, 0.9)
-    return drawing.finish(drawing.op("Mul", total, drawing.value(scale)), *d.subset(parts, 0.2))
-
-
 DISTRIBUTED = stated(
     "s",
     "s finite: largest(s) < inf",
@@ -151,7 +138,13 @@ DISTRIBUTED = stated(
 
 
 @group_rule(
-    where=DISTRIBUTED, exactness=Exactness.ROUNDING, source="distributivity; TVM FoldScaleAxis", sample=_draw_sum
+    where=DISTRIBUTED,
+    exactness=Exactness.ROUNDING,
+    source="distributivity; TVM FoldScaleAxis",
+    forms=[
+        form(f"({total}) * s", constant("w", "v", "s"))
+        for total in ("x @ w + y @ v", "Relu(x @ w) + y @ v", "x @ w + Relu(x @ v)")
+    ],
 )
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""

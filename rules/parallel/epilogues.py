@@ -1,10 +1,9 @@
 """What follows every part of a Split alike moves before the Split: biases, scales, functions of single elements."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import stated
+from eqsat.equations import form, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
@@ -12,29 +11,8 @@ from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, apply, grou
 from eqsat.rules.cuts import cuts
 from eqsat.rules.linear.alignment import lies_along, spread
 from eqsat.rules.terms import by_class
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.linear import shape_along
 
-
-def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
-    """A Split, mostly along the last axis, with the same operator behind most parts."""
-    drawing = Drawing()
-    rank = d.integer(1, 3)
-    sizes = [d.integer(1, 4) for _ in range(d.integer(2, 4))]
-    axis = rank - 1 if last and d.chance(0.85) else d.integer(0, rank - 1)
-    shape = [*d.extents(rank)]
-    shape[axis] = sum(sizes)
-    names = drawing.value(d.floats(shape)), drawing.value(fixed(sizes, "int64"))
-    parts = drawing.op("Split", *names, outputs=len(sizes), axis=d.choose((axis, axis - rank)))
-    common = d.choose(ops)
-    results: list[str] = []
-    for part, n in zip(parts, sizes, strict=True):
-        op = d.choose(ops) if d.chance(0.1) else common
-        beside = shape_along(d, (*shape[:axis], n, *shape[axis + 1 :]), -1)
-        operands = [part] if traits_of(op).operands == 1 else [part, drawing.value(d.either(d.floats(beside), 0.95))]
-        results.append(drawing.op(op, *(operands if d.chance() else operands[::-1])))
-    return drawing.finish(*results, *d.subset(parts, 0.2))
-
+_CUT, _OTHER = "Split(x, k, outputs=2, axis=a)", "Split(y, j, outputs=2, axis=b)"
 
 # --- one function of each part
 
@@ -56,7 +34,11 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     find=_functions_of_all_parts,
     exactness=Exactness.EXACT,
     source=FUNCTIONS,
-    sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
+    forms=[
+        form(f"Relu({_CUT}[0]) + Relu({_CUT}[1])"),
+        form(f"Concat(Neg({_CUT}[0]), Neg({_CUT}[1]), axis=b)"),
+        form(f"Concat(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h), axis=b)", constant("l", "h")),
+    ],
 )
 def merge_activations_of_one_split(m: Match) -> Term:
     """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements and, where
@@ -106,7 +88,10 @@ def _of_constants(name: str, op: str, sign: str) -> None:
         where=[*LAST, *BESIDE],
         exactness=Exactness.EXACT,
         source=FUNCTIONS,
-        sample=partial(_sample, ops=(op,), last=True),
+        forms=[
+            form(f"{both}({op}({_CUT}[0], c), {op}({_CUT}[1], e){axis})", constant("c", "e"))
+            for both, axis in (("Sub", ""), ("Concat", ", axis=b"))
+        ],
     )(merge)
 
 
@@ -141,30 +126,18 @@ def _with_constant(view: GroupView, op: str, part: Ref) -> tuple[Ref, Ref] | Non
 ALIKE = stated("a b", "of one type: a.value.type == b.value.type", "cut alike: (a.sizes, a.axis) == (b.sizes, b.axis)")
 
 
-def _pairs_sample(d: Sampler) -> Instance:
-    """Two or three Splits, mostly alike, with the same operator behind most pairs of parts."""
-    drawing = Drawing()
-    sizes = [d.integer(1, 3) for _ in range(d.integer(2, 3))]
-    rows = 1 if d.chance(0.1) else d.integer(2, 4)
-    cuts: list[tuple[list[int], Sequence[str]]] = []
-    for _ in range(d.integer(2, 3)):
-        own = list(sizes) if d.chance(0.8) else sizes[::-1]
-        shape = (1 if d.chance(0.1) else rows, sum(own))
-        if len(cuts) == 1 and rows == 1:  # the axis that is cut meets another one
-            shape = (2, sum(own), 1)
-        names = drawing.value(d.floats(shape)), drawing.value(fixed(own, "int64"))
-        cuts.append((own, drawing.op("Split", *names, outputs=len(own), axis=1)))
-    op = d.choose(("Add", "Sub", "Mul"))
-    (left, first), (right, second) = cuts[0], cuts[-1]
-    results = [
-        drawing.op(op, *((p, q) if d.chance(0.9) else (q, p)))
-        for p, q, n, k in zip(first, second, left, right, strict=True)
-        if n == k or 1 in (n, k)
-    ]
-    return drawing.finish(*results, *d.subset((*first, *second), 0.1), *(() if results else first))
-
-
-@group_rule(where=ALIKE, exactness=Exactness.EXACT, source=FUNCTIONS, sample=_pairs_sample)
+@group_rule(
+    where=ALIKE,
+    exactness=Exactness.EXACT,
+    source=FUNCTIONS,
+    forms=[
+        form(f"({_CUT}[0] - {_OTHER}[0]) * ({_CUT}[1] - {_OTHER}[1])"),
+        form(f"Concat({_CUT}[0] + {_OTHER}[0], {_OTHER}[1] + {_CUT}[1], axis=c)"),
+        form(
+            "(Split(x, k, outputs=2)[0] - Split(y, k, outputs=2)[0]) * (Split(x, k, outputs=2)[1] - Split(y, k, outputs=2)[1])"
+        ),
+    ],
+)
 def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
     """``(f(p1, q1), f(p2, q2), ...) == Split(f(v, u))`` where ``(p1, ...) == Split(v)`` and ``(q1, ...) == Split(u)``.
 

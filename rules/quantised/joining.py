@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
@@ -18,7 +19,6 @@ from eqsat.rules.quantised.pairs import (
     shorthands,
 )
 from eqsat.rules.terms import by_class, outputs_of
-from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 Node = tuple[Ref, tuple[Ref | None, ...]]
 Found = Callable[[GroupView], Iterator[Match]]
@@ -186,6 +186,8 @@ for _f in (QUANTIZE, RECENTRING):
 
 # --- ranges
 
+_CUT = "Split(x, k, outputs=2, axis=a)"
+
 
 def _clipped_parts(view: GroupView) -> Iterator[Match]:
     """Each part of a Split whose parts are all clipped to the same constant bounds."""
@@ -212,21 +214,15 @@ def _ranges(view: GroupView, value: Ref) -> dict[tuple[int, ...], tuple[Ref, tup
     return found
 
 
-def _clipped(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape, axis = d.extents(3, ones=0), d.integer(0, 2)
-    dtype = d.choose(("int8", "uint8", "float32"))
-    value = drawing.value(d.integers(shape, dtype, 0, 100) if dtype != "float32" else d.floats(shape))
-    parts = drawing.op("Split", value, drawing.value(fixed([1, shape[axis] - 1], "int64")), outputs=2, axis=axis)
-    bounds = [drawing.value(fixed(b, dtype)) for b in (1, 50)]
-    clipped: list[str] = []
-    for each in parts:
-        low, high = bounds if d.chance(0.9) else bounds[:1] * 2
-        clipped.append(drawing.op("Clip", each, low, *([high] if d.chance(0.9) else [])))
-    return drawing.finish(*clipped, *d.subset(parts, 0.2))
-
-
-@group_rule(find=_clipped_parts, exactness=Exactness.EXACT, source="each element by itself", sample=_clipped)
+@group_rule(
+    find=_clipped_parts,
+    exactness=Exactness.EXACT,
+    source="each element by itself",
+    forms=[
+        form(f"Add(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h))", constant("l", "h")),
+        form(f"Concat(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h), axis=b)", constant("l", "h")),
+    ],
+)
 def move_clip_before_split(m: Match) -> Term:
     """``Clip(Split(x)[i], a, b) == Split(Clip(x, a, b))[i]`` where every part is clipped to the same constant bounds."""
     return part(m, Apply("Clip", (m.value, *m.bounds)))
