@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.egraph.difference import difference
-from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
+from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import CONSTANT, INPUT
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_INEXACT
 from eqsat.egraph.magnitude import Operand, magnitude_of, moved_with

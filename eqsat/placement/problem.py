@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel
-from eqsat.egraph.egraph import CONSTANT, INPUT, TupleType
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import CONSTANT, INPUT, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError

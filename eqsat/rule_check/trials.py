@@ -9,9 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.engine import Engine
+from eqsat.egraph.enode import UnsoundError
 from eqsat.egraph.patterns import Query, compile_pattern
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes

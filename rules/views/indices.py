@@ -14,7 +14,8 @@ import numpy as np
 
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import Dim, add, at_least, multiply, product
+from eqsat.ir.extents import add, at_least, multiply, product
+from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.terms import Node, complete_nodes, int64s, nodes_by_class
