@@ -17,7 +17,7 @@ from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.types import Type
 from eqsat.lower.lowering import Lowering
 from eqsat.lower.program import Program
-from eqsat.placement.problem import Place, Placement
+from eqsat.placement.places import Place, Placement
 
 _COPY = "copy"
 _AGAIN = "again"

@@ -17,7 +17,7 @@ from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
-from eqsat.rules.linear.folding import is_linear
+from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.terms import add, by_class, complete_nodes, mul
 from eqsat.samples import Sampler, fixed
 

@@ -12,7 +12,7 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
 from eqsat.rewrite import Condition, GroupView, Hint, Merge, Ref, Rule, Unmet, group_rule, shared
-from eqsat.rules.linear.folding import is_linear
+from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.linear.scale_carrying import (
     BOUNDED,
     BOUNDS,

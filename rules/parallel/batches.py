@@ -9,7 +9,8 @@ from eqsat.conditions import constant, worthwhile
 from eqsat.equations import form, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, apply, group_rule
-from eqsat.rules.parallel.products import MERGEABLE, NO_VECTORS, Branch, Products, computed_from, parts_of, products
+from eqsat.rules.parallel.groups import Branch, Products, computed_from
+from eqsat.rules.parallel.products import MERGEABLE, NO_VECTORS, parts_of, products
 from eqsat.rules.terms import int64s
 from eqsat.samples import Drawing, Instance, Sampler
 

@@ -200,7 +200,8 @@ def _draw_grid(d: Sampler) -> Instance:
     counted = [_count(d, drawing, x, axis) for axis in (0, 1)]
     middle = middle if d.chance() else 1
     shape = drawing.op("Concat", *(drawing.op("Shape", x, start=i, end=i + 1) for i in (0, 1)), axis=0)
-    whole = drawing.op("Concat", *_split(drawing, shape, numbers([middle], "int64")), axis=0)
+    first, last = (drawing.op("Gather", shape, numbers([i], "int64")) for i in (0, 1))
+    whole = drawing.op("Concat", first, numbers([middle], "int64"), last, axis=0)
     order = (0, 1) if d.chance(0.85) else (1, 0)
     axes = [[1, 2], [0, 1]]
     grids = [
@@ -209,12 +210,6 @@ def _draw_grid(d: Sampler) -> Instance:
     ]
     parts = [drawing.op("Unsqueeze", g, numbers([-1], "int64")) for g in grids][: 2 if d.chance(0.9) else 1]
     return drawing.finish(drawing.op("GatherND", x, drawing.op("Concat", *parts, axis=-1)))
-
-
-def _split(drawing: Drawing, shape: str, middle: str) -> tuple[str, str, str]:
-    numbers = drawing.builder.constant
-    first, last = (drawing.op("Gather", shape, numbers([i], "int64")) for i in (0, 1))
-    return first, middle, last
 
 
 def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
