@@ -26,11 +26,8 @@ def has_bias_by_channel(op: Operator) -> bool:
     product = op.traits.product
     if product is None or product.axes is None or op.traits.holds is not whatever:
         return False
-    return (
-        (product.data, product.weights) == (0, 1)
-        and product.bias in op.traits.vectors
-        and product.bias in op.traits.affine
-    )
+    by_channel = product.bias in op.traits.vectors and product.bias in op.traits.affine
+    return (product.data, product.weights) == (0, 1) and by_channel
 
 
 def scales_weights(op: Operator) -> bool:

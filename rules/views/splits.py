@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
@@ -72,42 +72,38 @@ def _turned_parts(view: GroupView) -> Iterator[Match]:
             yield Match(bound | {"more": tuple(perm.index(i) for i in own)}, node)
 
 
-def _parts(d: Sampler, *, op: str) -> Instance:
+def _viewed_parts(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, size, *heads = d.extents(4)
-    last = op == "Reshape" and d.chance(0.9)
-    extents = (
-        (rows, sum(heads), size)
-        if op == "Transpose"
-        else (rows, sum(heads) * size)
-        if last
-        else (sum(heads) * size, rows)
-    )
-    sizes = heads if op == "Transpose" else [n * size for n in heads]
-    axis = 1 if op == "Transpose" or last else 0
-    value = drawing.value(d.integers(extents, "uint8"))
-    parts = drawing.op(
-        "Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis - d.choose((0, len(extents)))
-    )
-    if op == "Transpose":
-        perms = [d.permutation(3)] * 2
-        if d.chance(0.4):
-            perms[1] = d.permutation(3)
-        return drawing.finish(*(drawing.op(op, p, perm=perm) for p, perm in zip(parts, perms, strict=True)))
+    last, sizes = d.chance(0.9), [n * size for n in heads]
+    value = drawing.value(d.integers((rows, sum(sizes)) if last else (sum(sizes), rows), "uint8"))
+    axis = int(last) - d.choose((0, 2))
+    parts = drawing.op("Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis)
     shapes = [[rows, n, size] if last else [n, size, rows] for n in heads]
     if d.chance(0.1):
         shapes[1] = shapes[1][::-1]
     given = [drawing.value(fixed(s, "int64")) for s in shapes]
-    return drawing.finish(*(drawing.op(op, p, s) for p, s in zip(parts, given, strict=True)))
+    return drawing.finish(*(drawing.op("Reshape", p, s) for p, s in zip(parts, given, strict=True)))
 
 
-@group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Reshape"))
+@group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=_viewed_parts)
 def view_heads_before_split(m: Match) -> Term:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
     return split(viewed(m.x, m.x.shape, m.shape, m.x), m.sizes, m.axis).output(m.index)
 
 
-@group_rule(find=_turned_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Transpose"))
+_TURNED = "Concat(Transpose({0}[0], perm=p), Transpose({0}[1], perm={1}), axis=b)"
+
+
+@group_rule(
+    find=_turned_parts,
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    forms=[
+        form(_TURNED.format("Split(x, k, outputs=2, axis=a)", second), kernels("x", DType.UINT8), constant("k"))
+        for second in "pq"
+    ],
+)
 def transpose_before_split(m: Match) -> Term:
     """``Transpose(Split(x)[i], p) == Split(Transpose(x, p))[i]``; a part with another ``p`` is transposed once more."""
     return transpose(split(transpose(m.x, m.perm), m.sizes, m.axis).output(m.index), m.more)
