@@ -102,7 +102,6 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("move_pad_into_max_pool", "ceil_mode is 0"),
         ("shift_shifted_layer_normalization", "g + c finite"),
         ("move_scale_behind_movement", "the scale is finite"),
-        ("move_scale_behind_movement", "a border is of zeros"),
         ("recognise_attention", "a number that replaces scores leaves nothing of masks beside it"),
         ("recognise_attention", "factors for each head have the precision of the queries"),
         ("recognise_attention", "of scores beside the sum of two masks as much is left as beside one after the other"),

@@ -34,7 +34,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         "the operand as it was before",
         "remove_expand_before_matmul|sink_expand_behind_elementwise",
-        r"variable: operand replaced by expand(ed)? at 0(\.0)?",
+        r"variable: operand replaced by expand(ed)? at 0(\.[01])?",
     ),
     (
         "the sum of rows is brought to its shape behind, whatever axes of 1 the vector has",
@@ -96,6 +96,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "remove_sign_below_abs|keep_axes_of_reduce(l1|l2|sumsquare)",
         "sign: operand negated at 0",
     ),
+    (
+        "a bound of a Clip of one element may be its result",
+        "expand_before_functions|round_before_clip",
+        r"variable: operand replaced by (f|low) at [012](\.0)?",
+    ),
     ("only the shape of the operand is read", "replace_dropout_mask", "sign: operand negated at 0.0"),
     (
         "the order of the axes of a reduction is free",
@@ -134,8 +139,8 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "ONNX Runtime takes the size of a head, and half of the features that turn, from the tables",
-        "recognise_rotary_embedding|embed_.*",
-        "attribute: RotaryEmbedding.(num_heads|rotary_embedding_dim) changed by one at .*",
+        "(recognise|use)_rotary_embedding.*|embed_.*",
+        "attribute: (com.microsoft::)?RotaryEmbedding.(num_heads|rotary_embedding_dim) changed by one at .*",
     ),
     (
         "ONNX Runtime reads the tables as they lie in memory, with or without axes of one element: the operator asks for three",

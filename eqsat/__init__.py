@@ -33,8 +33,9 @@ if _TYPE_CHECKING:
     from eqsat.ir.build import GraphBuilder
     from eqsat.ir.graph import Graph, Node
     from eqsat.options import Options
-    from eqsat.pipeline import Result, optimize
+    from eqsat.pipeline import optimize
     from eqsat.report import Report
+    from eqsat.result import Result
     from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, apply, literal, variables
     from eqsat.rule_check.files import load_rules
     from eqsat.rule_check.registration import equation, group_rule, rule
@@ -50,8 +51,9 @@ _HOMES = {
     "eqsat.ir.build": "GraphBuilder",
     "eqsat.ir.graph": "Graph Node",
     "eqsat.options": "Options",
-    "eqsat.pipeline": "Result optimize",
+    "eqsat.pipeline": "optimize",
     "eqsat.report": "Report",
+    "eqsat.result": "Result",
     "eqsat.rewrite": "Condition GroupView Match Ref Unmet apply literal variables",
     "eqsat.rule_check.files": "load_rules",
     "eqsat.rule_check.registration": "equation group_rule rule",

@@ -15,7 +15,7 @@ from eqsat.pipeline import optimize
 
 if TYPE_CHECKING:
     from eqsat.inspection import Inspection
-    from eqsat.pipeline import Result
+    from eqsat.result import Result
     from eqsat.speed.bench import Bench
     from eqsat.verification import Verification
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from eqsat.report_phrases import (
+    counted,
+    in_short,
+    number,
+    of_better,
+    of_bodies,
+    of_engines,
+    of_needs,
+    of_placement,
+    of_verification,
+)
 
 if TYPE_CHECKING:
     from eqsat.report import Report
@@ -22,10 +33,10 @@ def summary(report: Report) -> str:
         ("", _header(report)),
         ("operators", _operators(report) + f"; kernels {_kernels(report)}" + (f"; {found}" if found else "")),
         ("cost", f"{_cost(report)}, {_distance(report)}"),
-        ("measured", _measured(report.engine)) if report.engine else ("predicted", _predicted(report)),
-        ("needs", "; ".join(filter(None, (_needs(report.needs), _withheld(report))))),
-        ("not fused", _in_short(_missed(report))),
-        ("untouched", _counts(report.opaque)),
+        ("measured", of_engines(report.engine)) if report.engine else ("predicted", _predicted(report)),
+        ("needs", "; ".join(filter(None, (of_needs(report.needs), _withheld(report))))),
+        ("not fused", in_short(_missed(report))),
+        ("untouched", counted(report.opaque)),
         ("note", "; ".join(_remarks(report))),
         ("verified", _verified_in_short(report)),
         ("seconds", f"{sum(report.seconds.values()):.1f}; for rules, operators and all else -v or --json PATH"),
@@ -49,22 +60,22 @@ def details(report: Report) -> str:
         lines += _over_sizes(report)
     optional = {
         "predicted": _predicted(report),
-        "measured": _measured(report.engine),
-        "needs": "; ".join(filter(None, (_needs(report.needs), _withheld(report)))),
+        "measured": of_engines(report.engine),
+        "needs": "; ".join(filter(None, (of_needs(report.needs), _withheld(report)))),
         "note": _counted(report),
-        "placement": _placement(report.placement),
-        "bodies": _bodies(report.bodies),
+        "placement": of_placement(report.placement),
+        "bodies": of_bodies(report.bodies),
     }
     lines += [_line(label, text) for label, text in optional.items() if text]
     lines += _changed_operators(report)
     lines += [_line("not fused", reason) for reason in _missed(report)]
     if report.opaque:
-        lines.append(_line("untouched", _counts(report.opaque)))
+        lines.append(_line("untouched", counted(report.opaque)))
     lines += _used_rules(report)
     if report.unverified_rules:
         lines.append(_line("unverified rule", _unverified(report)))
     if report.verification:
-        lines.append(_line("verified", _verification(report.verification)))
+        lines.append(_line("verified", of_verification(report.verification)))
         lines += [f"    {note}" for note in report.verification.get("notes", ())]
     lines.append(_line("seconds", ", ".join(f"{k} {v:.3f}" for k, v in report.seconds.items())))
     return "\n".join(lines)
@@ -74,7 +85,7 @@ def _withheld(report: Report) -> str:
     listed = ", ".join(f"{op} ({opset})" for op, opset in report.withheld.items())
     if report.passed_opset:
         opset, cost = int(report.passed_opset["opset"]), report.passed_opset["cost"]
-        return f"with --opset {opset}, for older readers, the cost is {_number(cost)} {report.cost_unit}"
+        return f"with --opset {opset}, for older readers, the cost is {number(cost)} {report.cost_unit}"
     return f"withheld {listed}: of a newer opset than the file may have (--for onnxruntime, --opset)" if listed else ""
 
 
@@ -101,13 +112,13 @@ def _kernels(report: Report) -> str:
 
 
 def _cost(report: Report) -> str:
-    return f"{_number(report.cost_before)} -> {_number(report.cost_after)} {report.cost_unit}"
+    return f"{number(report.cost_before)} -> {number(report.cost_after)} {report.cost_unit}"
 
 
 def _bound(report: Report) -> str:
     if report.bound_scope == "none":
         return _NO_BOUND
-    return f"lower bound {_number(report.lower_bound)}, gap {100 * report.gap:.2f} % ({report.bound_scope})"
+    return f"lower bound {number(report.lower_bound)}, gap {100 * report.gap:.2f} % ({report.bound_scope})"
 
 
 _NO_BOUND = "how far it is from the least was not looked for (--prove)"
@@ -155,16 +166,10 @@ def _over_sizes(report: Report) -> list[str]:
     """The costs at each size of a range."""
     varied = [{s: n for s, n in e["assumed"].items() if s not in report.assumed} for e in report.sizes]
     return [
-        f"    {', '.join(f'{s} = {n}' for s, n in at.items())}: {_number(e['cost_before'])} -> {_number(e['cost'])} "
-        f"{report.cost_unit}{_beaten(e)}"
+        f"    {', '.join(f'{s} = {n}' for s, n in at.items())}: {number(e['cost_before'])} -> {number(e['cost'])} "
+        f"{report.cost_unit}{of_better(e)}"
         for at, e in zip(varied, report.sizes, strict=True)
     ]
-
-
-def _beaten(entry: Mapping[str, Any]) -> str:
-    """By how much another program is cheaper at a size."""
-    regret = entry["cost"] / entry["least"] - 1 if entry["least"] else 0.0
-    return f"; another program would cost {100 * regret / (1 + regret):.1f} % less" if regret > 1e-3 else ""
 
 
 def _most_beaten(report: Report) -> str:
@@ -173,7 +178,7 @@ def _most_beaten(report: Report) -> str:
         return ""
     worst = max(report.sizes, key=lambda e: e["cost"] / e["least"] if e["least"] else 1.0)
     at = ", ".join(f"{s} = {n}" for s, n in worst["assumed"].items() if s not in report.assumed)
-    beaten = _beaten(worst)
+    beaten = of_better(worst)
     return f"{beaten} at {at}" if beaten else "; no program found costs 0.1 % less at one of them"
 
 
@@ -183,15 +188,6 @@ def _predicted(report: Report) -> str:
         return ""
     slower = "; SLOWER: --cost measured minimises it" if after > before * _SAME else ""
     return f"{1e3 * before:.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {report.target}{slower}"
-
-
-def _measured(data: Mapping[str, Any]) -> str:
-    if not data:
-        return ""
-    taken = sorted(data["median_s"].items(), key=lambda item: item[1])
-    listed = ", ".join(f"{name} {1e3 * seconds:.3g}" for name, seconds in taken)
-    left = "".join(f"; {name} {why}" for name, why in data["not_run"].items())
-    return f"{data['name']} is the fastest, with {data['program']}; milliseconds: {listed}{left}"
 
 
 _LATE = "the time limit, not the work limit, ended extraction: another run may find another program"
@@ -211,14 +207,6 @@ def _missed(report: Report) -> list[str]:
     ]
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} x{n}" for name, n in counts.items())
-
-
-def _in_short(items: Sequence[str]) -> str:
-    return (items[0] if items else "") + (f"; and {len(items) - 1} more" if len(items) > 1 else "")
-
-
 def _remarks(report: Report) -> list[str]:
     """What a reader of the numbers has to know, most important first."""
     remarks = [] if report.stop_reason == "saturated" else [f"saturation ended early: {report.stop_reason}"]
@@ -226,20 +214,20 @@ def _remarks(report: Report) -> list[str]:
     remarks += [_counted(report)] if report.counted_only else []
     if report.assumed or report.sizes:
         remarks.append(f"prices are for {_sizes(report)}; the program takes any{_most_beaten(report)}")
-    remarks += [_placement(report.placement)] if report.placement else []
-    remarks += [_bodies(report.bodies, reasons=False)] if report.bodies else []
+    remarks += [of_placement(report.placement)] if report.placement else []
+    remarks += [of_bodies(report.bodies, reasons=False)] if report.bodies else []
     if report.memory_budget:
         remarks.append(f"{report.peak_memory_bytes / 1e6:.1f} MB at the peak{_budget(report)}")
     return remarks
 
 
 def _verified_in_short(report: Report) -> str:
-    text = _verification(report.verification) if report.verification else "no: not asked for"
+    text = of_verification(report.verification) if report.verification else "no: not asked for"
     notes = report.verification.get("notes", ())
     if report.verification.get("verdict") == "not run":
         text += f" {notes[-1]}" if notes else ""
     elif notes:
-        text += f"; {_in_short(notes)}"
+        text += f"; {in_short(notes)}"
     return text + (f"; unverified rule {_unverified(report)}" if report.unverified_rules else "")
 
 
@@ -263,32 +251,6 @@ def _used_rules(report: Report) -> list[str]:
     ]
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
-
-
-def _bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
-    if not data:
-        return ""
-    text = (
-        f"{data['count']} of control flow, {data['optimised']} optimised: "
-        f"{data['operators_before']} -> {data['operators_after']} operators"
-    )
-    if data["verdicts"]:
-        text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
-    if not reasons:
-        kept = sum(data["kept"].values())
-        return text + (f", {kept} untouched" if kept else "")
-    return text + "".join(f"\n    {n} untouched: {reason}" for reason, n in data["kept"].items())
-
-
-def _placement(data: Mapping[str, Any]) -> str:
-    if not data:
-        return ""
-    parts = [f"{d} ({e['target']}) {e['kernels']} kernels" for d, e in data["devices"].items()]
-    return ", ".join([*parts, f"{data['copies']} copies of {data['copied_bytes']:,} bytes"])
-
-
 def _budget(report: Report) -> str:
     data = report.memory_budget
     if not data:
@@ -297,45 +259,6 @@ def _budget(report: Report) -> str:
     if data["candidates"] > 1:
         text += (
             f" by the cheapest of {data['candidates']} candidates; without it {data['peak_unconstrained_bytes'] / 1e6:.1f} MB, "
-            f"cost {_number(data['cost_unconstrained'])} instead of {_number(report.cost_after)}"
-        )
-    return text
-
-
-def _needs(data: Mapping[str, Any]) -> str:
-    parts: list[str] = []
-    if "opset" in data:
-        release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
-        parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
-    if "operators" in data:
-        parts = [p.partition(": ONNX Runtime")[0] for p in parts]
-        parts.append(f"ONNX Runtime {data['onnxruntime']} or newer for {', '.join(data['operators'])}")
-    if "domains" in data:
-        parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
-    if "vnni" in data:
-        parts.append(
-            f"a processor with VNNI, if x86, for exact sums of {', '.join(data['vnni'])} (--for onnxruntime-avx2 for others)"
-        )
-    parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
-    return "; ".join(parts)
-
-
-def _verification(data: Mapping[str, Any]) -> str:
-    text = str(data.get("verdict", "not run"))
-    if text == "not run":
-        text += ": nothing is known about the result, because"
-    if data.get("runs"):
-        text += f" in {data['runs']} runs"
-    if data.get("kernels_checked"):
-        text += f", {data['kernels_checked']} kernels checked one by one"
-    errors = [
-        o for o in data.get("outputs", {}).values() if isinstance(o["max_rel_error"], float) and o["max_rel_error"]
-    ]
-    if errors:
-        worst = max(errors, key=lambda o: o["max_rel_error"])
-        scale = worst["max_abs_error"] / worst["max_rel_error"]
-        text += (
-            f", largest error {worst['max_rel_error']:.2g} of the largest element of its output "
-            f"(tolerance {worst['tolerance'] / scale:.2g})"
+            f"cost {number(data['cost_unconstrained'])} instead of {number(report.cost_after)}"
         )
     return text

@@ -9,6 +9,8 @@ import numpy as np
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
 
 T = TypeVar("T")
+Node = tuple[str, Ref, tuple[Ref | None, ...]]
+"""An e-node: operator, class, inputs."""
 
 
 def add(a: Term, b: Term) -> Apply:
@@ -50,6 +52,16 @@ def heads_and_rows_exchanged(rank: int) -> tuple[int, ...]:
 def last_axes_exchanged(rank: int) -> tuple[int, ...]:
     """The permutation that exchanges the last two axes of a value with ``rank`` axes, two or more."""
     return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def split(value: Term, sizes: Sequence[int], axis: int) -> Apply:
+    """``value`` cut along an axis, counted from the front, into parts of so many elements."""
+    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=axis)
+
+
+def spread_out(value: Term, elements: int) -> Apply:
+    """A value of 1 or ``elements`` elements as a vector of ``elements``."""
+    return apply("Expand", apply("Reshape", value, int64s((-1,))), int64s((elements,)))
 
 
 def int64s(values: Iterable[int]) -> Literal:
@@ -96,11 +108,16 @@ def by_class(found: Iterable[tuple[Ref, T]]) -> dict[int, list[T]]:
     return grouped
 
 
+def nodes_by_class(view: GroupView, ops: Iterable[str]) -> dict[int, list[Node]]:
+    """The e-nodes of the operators, of each e-class."""
+    return by_class((node, (op, node, inputs)) for op in ops for node, inputs in view.nodes(op))
+
+
 class Functions(Generic[T]):
     """Which values are functions of one other value, the one farthest away; ``of`` gives ``None`` if there is none."""
 
     def __init__(self, view: GroupView, ops: Iterable[str]) -> None:
-        self._nodes = by_class((node, (op, node, inputs)) for op in ops for node, inputs in view.nodes(op))
+        self._nodes = nodes_by_class(view, ops)
         self._found: dict[int, T | None] = {}
 
     def of(self, value: Ref) -> T | None:

@@ -15,7 +15,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.types import TensorType
-from eqsat.pipeline import Result
+from eqsat.result import Result
 from eqsat.rewrite import select_rules
 
 SCALES = (1.0, -1.0, 300.0, 0.0)

@@ -22,16 +22,16 @@ from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.focus import Focus, bound_by_operations
 from eqsat.bounds.named_problem import ChosenGroup, InState, NamedProblem, chosen_groups
+from eqsat.bounds.pace import Pace
 from eqsat.bounds.prerequisites import Prerequisites
 from eqsat.bounds.reaching import Reaching
 from eqsat.bounds.readers import ReadBy, Readers
-from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_templates, mode_of, opened_by_anchors
+from eqsat.bounds.relaxed_templates import Mode, computed_from_leaves, distinct_templates, mode_of
 from eqsat.bounds.states import ANY, NONE, WHOLE, Borders, KernelId, Reach, State, Step, latest_stage
 from eqsat.cost.model import Rates
 from eqsat.cost.target import Target
 from eqsat.extract import Effort, ExtractionProblem
-from eqsat.fusion.graph import FusionGraph, Operation
-from eqsat.ir.operator import Kind
+from eqsat.fusion.graph import FusionGraph
 
 _STEPS_TO_ADD = 12
 """For each e-node of the problem: what adding it takes."""
@@ -62,11 +62,8 @@ class Relaxation:
         both = (False, True) if rates.counts_operations else (False,)
         templates = distinct_templates(target.templates)
         modes = [mode_of(n, t, h, focus.detail) for n, t in enumerate(templates) for h in both]
-        self._peak = max((target.peak(o.dtype) for o in graph.operations), default=1.0)
-        anchors = [target.peak(o.dtype) for o in graph.operations if o.kind is Kind.ANCHOR]
-        self._anchor_peak = max(anchors, default=self._peak)
         self._modes = [m for m in modes if (m.anchored or not m.heavy) and self._possible(m)]
-        self._around = {m.number: m.anchored and opened_by_anchors(graph, m) for m in self._modes}
+        self._pace = Pace(graph, target, self._modes)
 
     def build(self, most_nodes: int) -> ExtractionProblem | None:
         """The relaxed problem, ``None`` if it has more than ``most_nodes`` e-nodes or the effort does not suffice."""
@@ -106,9 +103,8 @@ class Relaxation:
         if not mode.anchored:
             return True
         heavy = self._focus.heavy.get(index)
-        return mode.heavy == (
-            self._bound_by_operations(index, ends=len(mode.required) == 1) if heavy is None else heavy
-        )
+        bound = self._bound_by_operations(index, ends=len(mode.required) == 1) if heavy is None else heavy
+        return mode.heavy == bound
 
     def _read(self, cls: int, kernel: ReadBy) -> int:
         """The class, read from memory by a kernel."""
@@ -134,15 +130,8 @@ class Relaxation:
             below = [problem.key("computed", c) for c in operation.inputs if graph.members[c]]
             if heavy is None:
                 below += [self._read(c, kernel) for c, kernel in self._readers.always(index)]
-            problem.add(use, below, 0.0 if heavy is None else self._least_seconds(operation))
+            problem.add(use, below, 0.0 if heavy is None else self._pace.least_seconds(operation))
         return [computed, problem.key(*name)]
-
-    def _least_seconds(self, operation: Operation) -> float:
-        """Least time of an operator's operations in any kernel that is bound by them."""
-        if not operation.flops:
-            return 0.0
-        taken = [m for m in self._modes if m.heavy and m.takes(operation)]
-        return operation.flops / max([self._target.peak(operation.dtype), *(self._rate(m, operation) for m in taken)])
 
     def _alone(self, cls: int, index: int) -> None:
         """A kernel of one operator."""
@@ -155,7 +144,7 @@ class Relaxation:
         elif operation.is_view:
             problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], rates.view)
         elif bound:
-            seconds = operation.flops / self._target.peak(operation.dtype) - self._least_seconds(operation)
+            seconds = operation.flops / self._target.peak(operation.dtype) - self._pace.least_seconds(operation)
             cost = rates.launch + rates.operator + max(0.0, seconds)
             problem.add(written, [*below, *(problem.key("written", c) for c in operation.inputs)], cost)
         else:
@@ -176,15 +165,7 @@ class Relaxation:
             self._taps(reach)
 
     def _is_alone(self, reach: Reach, cls: int, state: State) -> bool:
-        """Whether the kernel up to a state is the operator that opens it, which could not write further values nor read views
-        of what is in memory."""
-        template, anchor = reach.mode.template, state.kernel.anchor
-        if template.several or anchor == NONE or self._graph.owner[anchor] != cls:
-            return False
-        if any(self._graph.views_of(c) for c in self._graph.operations[anchor].inputs):
-            return False
-        first = template.stages[reach.mode.required[0]]
-        return first.entry and state.stage == reach.mode.required[0]
+        return reach.is_alone(self._graph, cls, state)
 
     def _state(self, mode: Mode, cls: int, state: State) -> int:
         return self._problem.named(InState("state", mode.number, mode.heavy, cls, state))
@@ -206,7 +187,7 @@ class Relaxation:
         operation, own = graph.operations[index], graph.owner[index]
         cost = rates.view if operation.is_view else rates.operator
         if mode.heavy:
-            cost += max(0.0, operation.flops / self._rate(mode, operation) - self._least_seconds(operation))
+            cost += max(0.0, operation.flops / self._pace.rate(mode, operation) - self._pace.least_seconds(operation))
         k = state.stage
         if mode.anchored and not operation.is_view and k == mode.required[0]:
             cost += rates.launch
@@ -229,14 +210,6 @@ class Relaxation:
         graph, mode = self._graph, reach.mode
         held = mode.anchored and carried > 0 and mode.template.stages[stage].same_size
         return not held or graph.operations[index].is_view or graph.elements[cls] == graph.elements[graph.owner[index]]
-
-    def _rate(self, mode: Mode, operation: Operation) -> float:
-        """Most operations a second of an operator inside a kernel: at the rate of the element type of the kernel's anchor."""
-        if not self._around[mode.number]:
-            return self._peak
-        if operation.kind is Kind.ANCHOR and sum(s.once for s in mode.template.stages) == 1:
-            return self._target.peak(operation.dtype)
-        return self._anchor_peak
 
     def _possible(self, mode: Mode) -> bool:
         """Whether some operator can fill each required stage, in the graph or beyond its borders."""

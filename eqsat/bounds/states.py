@@ -93,6 +93,17 @@ class Reach:
             s for s in self.states.get(cls, ()) if s.stage <= stage and s.filled <= filled and s.kernel in (kernel, ANY)
         ]
 
+    def is_alone(self, graph: FusionGraph, cls: int, state: State) -> bool:
+        """Whether the kernel up to a state is the operator that opens it, which could not write further values nor read views
+        of what is in memory."""
+        template, anchor = self.mode.template, state.kernel.anchor
+        if template.several or anchor == NONE or graph.owner[anchor] != cls:
+            return False
+        if any(graph.views_of(c) for c in graph.operations[anchor].inputs):
+            return False
+        first = template.stages[self.mode.required[0]]
+        return first.entry and state.stage == self.mode.required[0]
+
     def writes(self, cls: int, state: State) -> bool:
         """Whether a kernel may write a class that is in this state."""
         return state.filled == len(self.mode.required) and state.kernel.output in (NONE, cls)

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.egraph.egraph import INPUT, EGraph
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import INPUT
 from eqsat.extraction import Extraction, Saturated
 from eqsat.rewrite import PROJECTION
 

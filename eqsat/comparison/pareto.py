@@ -17,7 +17,8 @@ from eqsat.extraction import ChosenKernel, Extraction, extract_program
 from eqsat.growth import Progress, collector_off
 from eqsat.lower.schedule import with_least_memory
 from eqsat.options import SharedOptions, takes_options
-from eqsat.pipeline import Result, result_of
+from eqsat.pipeline import result_of
+from eqsat.result import Result
 
 TIME_WEIGHTS = (0.0, 1.0, 0.5, 0.05, 0.25, 0.75, 0.95)
 """Shares of predicted time in a scalarisation; the rest is the number of kernels. Both are relative to the least possible."""

@@ -14,7 +14,7 @@ from eqsat.fusion import kernel_works, price_works
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
 from eqsat.lower.schedule import with_least_memory
-from eqsat.pipeline import Result
+from eqsat.result import Result
 
 TIME_MODEL = COST_MODELS["roofline-launch"]
 """The cost model that predicts time."""

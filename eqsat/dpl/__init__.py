@@ -12,7 +12,8 @@ graph graph(v: float32[2]) -> (y: float32[2])
 """
 
 from eqsat.dpl.context import PatternContext
-from eqsat.dpl.expr import Call, Const, Expr, Item, Tuple, Var, call, const, graph_of, same
+from eqsat.dpl.expr import Call, Const, Expr, Item, Tuple, Var, call, const, same
+from eqsat.dpl.graphs import graph_of
 from eqsat.dpl.partitioning import Partition, find, partition
 from eqsat.dpl.pattern import (
     Pattern,

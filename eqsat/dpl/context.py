@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat.dpl.expr import Call, Expr, lift, topological
+from eqsat.dpl.expr import Call, Expr, topological
+from eqsat.dpl.graphs import lift
 from eqsat.dpl.matching import Bindings, Matcher
 from eqsat.dpl.pattern import AndPattern, AttrPattern, NotPattern, OrPattern, Pattern, TestPattern
 from eqsat.errors import RuleError

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsat.dpl.expr import Call, Const, Expr, Item, lift, topological
+from eqsat.dpl.expr import Call, Const, Expr, Item, topological
+from eqsat.dpl.graphs import lift
 from eqsat.dpl.matching import Bindings, Matcher
 from eqsat.dpl.pattern import ConstPattern, DominatorPattern, ExprPattern, Pattern, WildcardPattern
 from eqsat.errors import RuleError

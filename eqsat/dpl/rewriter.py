@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.dpl.expr import Call, Const, Expr, Item, Var, apply, lift, same, topological
+from eqsat.dpl.expr import Call, Const, Expr, Item, Var, apply, same, topological
+from eqsat.dpl.graphs import lift
 from eqsat.dpl.matching import Bindings, Matcher
 from eqsat.dpl.pattern import CallPattern, ExprPattern, OpPattern, Pattern, TestPattern, TupleGetItemPattern, wildcard
 from eqsat.dpl.rewriting import RewrittenGraph, to_fixpoint

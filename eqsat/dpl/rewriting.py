@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.dpl.context import PatternContext
-from eqsat.dpl.expr import Call, Expr, Item, Tuple, const, lift, lower, same, topological
+from eqsat.dpl.expr import Call, Expr, Item, Tuple, const, same, topological
+from eqsat.dpl.graphs import lift, lower
 from eqsat.dpl.matching import Matcher
 from eqsat.dpl.pattern import CallPattern, Pattern
 from eqsat.errors import RuleError, VerificationError

@@ -21,7 +21,8 @@ from eqsat.frontends.torch_export import as_onnx
 from eqsat.fx import compiled_for, to_module
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
-from eqsat.pipeline import Result, optimize
+from eqsat.pipeline import optimize
+from eqsat.result import Result
 
 _PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""

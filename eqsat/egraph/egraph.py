@@ -8,12 +8,12 @@ e-class now.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from eqsat.egraph.changes import Changes
 from eqsat.egraph.engine import Pending
+from eqsat.egraph.enode import ABSENT, CONSTANT, INPUT, LEAVES, ENode, TupleType, Union, UnsoundError
 from eqsat.egraph.known import KnownValues
 from eqsat.egraph.lists import Lists
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name
@@ -25,53 +25,6 @@ from eqsat.ir.limits import Limits, largest
 from eqsat.ir.operator import Operator, definition_of, operator, split_key
 from eqsat.ir.types import Dim, Type, compatible, meet
 from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
-
-INPUT = "Input"
-CONSTANT = "Constant"
-ABSENT = "Absent"
-LEAVES = frozenset((INPUT, CONSTANT, ABSENT))
-
-
-class UnsoundError(EqsatError):
-    """Two values that were declared equal have contradictory types: a rule is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class TupleType:
-    """Type of an operator with several outputs."""
-
-    items: tuple[Type, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Union:
-    """One merge that a rule asked for: the handles whose values it proved equal.
-
-    ``premises``: handles whose equality, known before, the rule relied on: what it matched inside e-classes.
-    """
-
-    left: int
-    right: int
-    rule: str
-    premises: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(slots=True)
-class ENode:
-    """An operator applied to e-classes. ``children`` are handles as they were when the node was made."""
-
-    op: str
-    domain: str
-    attributes: Attributes
-    attribute_number: int
-    children: tuple[int, ...]
-    outputs: int
-    rule: str  # the rule that made it; empty for the original program
-    opaque: Node | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
 class EGraph:
@@ -97,7 +50,7 @@ class EGraph:
         self.changes = Changes(self)
         self.known = KnownValues(self, fold_inexact=fold_inexact)
         self._lists = Lists(self)
-        absent = self._insert(ABSENT, "", NO_ATTRIBUTES, 0, (), 1, "", TupleType(()))
+        absent = self._insert(ENode(ABSENT, "", NO_ATTRIBUTES, 0, (), 1, ""), TupleType(()))
         assert absent == ABSENT_INPUT
 
     # ---- classes
@@ -105,11 +58,9 @@ class EGraph:
     def find(self, handle: int) -> int:
         """The handle that represents the e-class of ``handle``."""
         parent = self._parent
-        above = parent[handle]
-        while above != handle:
+        while (above := parent[handle]) != handle:
             parent[handle] = parent[above]
             handle = above
-            above = parent[handle]
         return handle
 
     def type_of(self, handle: int) -> Type:
@@ -193,7 +144,7 @@ class EGraph:
 
     def add_input(self, name: str, type: Type) -> int:
         number = self._leaf_numbers.setdefault((INPUT, name), len(self._leaf_numbers))
-        handle = self._add(INPUT, "", Attributes({"name": name}), number, (), 1, "", type)
+        handle = self._add(ENode(INPUT, "", Attributes({"name": name}), number, (), 1, ""), type)
         self._inputs.append(handle)
         return handle
 
@@ -204,7 +155,7 @@ class EGraph:
         if number is not None:
             return self._memo[CONSTANT, "", number, 1]
         number = self._leaf_numbers[constant] = len(self._leaf_numbers)
-        return self._add(CONSTANT, "", Attributes({"value": constant}), number, (), 1, rule, constant.type)
+        return self._add(ENode(CONSTANT, "", Attributes({"value": constant}), number, (), 1, rule), constant.type)
 
     def add_node(self, node: Node, children: Sequence[int], types: Sequence[Type]) -> int:
         """The e-node of a node of the original graph. A node we do not understand is equal only to itself."""
@@ -214,15 +165,14 @@ class EGraph:
         if definition is None:
             number = len(self._leaf_numbers)
             self._leaf_numbers[node, number] = number
-            return self._add(
-                node.op, f"opaque_{node.domain}", node.attributes, number, tuple(children), outputs, "", type, node
-            )
+            domain = f"opaque_{node.domain}"
+            return self._add(ENode(node.op, domain, node.attributes, number, tuple(children), outputs, "", node), type)
         if definition.deterministic:
             number = self._attribute_number(node.attributes)
         else:  # a number of its own: rules see the operator and its attributes, congruence never joins two of them
             number = len(self._attributes)
             self._attributes.append(node.attributes)
-        return self._add(node.op, node.domain, node.attributes, number, tuple(children), outputs, "", type)
+        return self._add(ENode(node.op, node.domain, node.attributes, number, tuple(children), outputs, ""), type)
 
     def add_projection(self, handle: int, index: int, rule: str = "") -> int:
         type = self.full_type_of(handle)
@@ -230,7 +180,9 @@ class EGraph:
             if index != 0:
                 raise RuleError(f"output {index} of an operator with one output")
             return handle
-        return self._add(PROJECTION, "", Attributes({"index": index}), index, (handle,), 1, rule, type.items[index])
+        return self._add(
+            ENode(PROJECTION, "", Attributes({"index": index}), index, (handle,), 1, rule), type.items[index]
+        )
 
     def add_term(self, term: Term, rule: str) -> int:
         """The e-node of a right side. Raises `RuleError` when an operator of the term rejects its inputs."""
@@ -252,16 +204,15 @@ class EGraph:
             return found
         types = [None if c == ABSENT_INPUT else self.type_of(c) for c in children]
         values = [None if c == ABSENT_INPUT else self.value_of(c) for c in children]
+        lists = [None if c == ABSENT_INPUT else self.list_of(c) for c in children]
         names = tuple(f"o{i}" for i in range(term.outputs))
         node = Node(op, tuple(f"i{i}" for i in range(len(children))), names, term.attributes, domain)
         try:
-            result = infer_types(
-                node, types, values, [None if c == ABSENT_INPUT else self.list_of(c) for c in children]
-            )
+            result = infer_types(node, types, values, lists)
         except EqsatError as error:
             raise RuleError(f"rule {rule!r} builds a term that is not well-formed: {error}") from None
         type: Type | TupleType = result[0] if term.outputs == 1 else TupleType(result)
-        return self._add(op, domain, term.attributes, number, children, term.outputs, rule, type)
+        return self._add(ENode(op, domain, term.attributes, number, children, term.outputs, rule), type)
 
     def attributes_by_number(self, number: int) -> Attributes:
         """The attributes behind the number that egglog sees."""
@@ -274,48 +225,27 @@ class EGraph:
             self._attributes.append(attributes)
         return number
 
-    def _add(
-        self,
-        op: str,
-        domain: str,
-        attributes: Attributes,
-        number: int,
-        children: tuple[int, ...],
-        outputs: int,
-        rule: str,
-        type: Type | TupleType,
-        opaque: Node | None = None,
-    ) -> int:
-        key = (op, domain, number, outputs, *map(self.find, children))
+    def _add(self, node: ENode, type: Type | TupleType) -> int:
+        """The handle of an e-node, the one that it has if there is one like it."""
+        key = (node.op, node.domain, node.attribute_number, node.outputs, *map(self.find, node.children))
         found = self._memo.get(key)
         if found is not None:
             return found
-        handle = self._insert(op, domain, attributes, number, children, outputs, rule, type, opaque)
-        self._memo[key] = handle
+        handle = self._memo[key] = self._insert(node, type)
         self.known.added(handle)
         return handle
 
-    def _insert(
-        self,
-        op: str,
-        domain: str,
-        attributes: Attributes,
-        number: int,
-        children: tuple[int, ...],
-        outputs: int,
-        rule: str,
-        type: Type | TupleType,
-        opaque: Node | None = None,
-    ) -> int:
+    def _insert(self, node: ENode, type: Type | TupleType) -> int:
         handle = len(self.nodes)
-        self.nodes.append(ENode(op, domain, attributes, number, children, outputs, rule, opaque))
+        self.nodes.append(node)
         self._types.append(type)
         self._parent.append(handle)
         self._members[handle] = [handle]
-        for child in {self.find(c) for c in children}:
+        for child in {self.find(c) for c in node.children}:
             self._uses.setdefault(child, []).append(handle)
         self.changes.inserted(handle)
-        self.pending.nodes[constructor_name(op, domain, len(children), outputs)].append((handle, number, *children))
+        constructor = constructor_name(node.op, node.domain, len(node.children), node.outputs)
+        self.pending.nodes[constructor].append((handle, node.attribute_number, *node.children))
         return handle
 
     def definition(self, handle: int) -> Operator | None:
@@ -356,9 +286,8 @@ class EGraph:
             fits = compatible(a, b)
             joined = meet(a, b) if fits else a
         if not fits:
-            raise UnsoundError(
-                f"{reason}: joined {self.nodes[keep].key} of type {a} with {self.nodes[lose].key} of type {b}"
-            )
+            kept, lost = self.nodes[keep].key, self.nodes[lose].key
+            raise UnsoundError(f"{reason}: joined {kept} of type {a} with {lost} of type {b}")
         self.changes.merging(keep, lose, refined=joined != a)
         self._parent[lose] = keep
         self._types[keep] = joined

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from eqsat.egraph.egraph import CONSTANT, EGraph, ENode
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import CONSTANT, ENode
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_commutative
 
 Pairs = tuple[tuple[int, int], ...]

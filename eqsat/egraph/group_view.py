@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from eqsat.egraph.egraph import CONSTANT, INPUT, EGraph
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import CONSTANT, INPUT
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Unmet, unmet
 

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eqsat.egraph.egraph import EGraph, ENode, TupleType
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import ENode, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.at_load import foldable
 

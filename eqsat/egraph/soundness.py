@@ -12,25 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from eqsat.egraph.difference import difference, unit_of
-from eqsat.egraph.egraph import CONSTANT, INPUT, LEAVES, EGraph
+from eqsat.egraph.difference import difference
+from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import CONSTANT, INPUT
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_INEXACT
-from eqsat.egraph.magnitude import Operand, magnitude_of, moved_with
-from eqsat.egraph.overflow import Marked, overflowed
+from eqsat.egraph.origins import Origins, Value
 from eqsat.egraph.patterns import ABSENT_INPUT
-from eqsat.egraph.undefined import undefined
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType, compatible, is_array, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, registered_rules
 
@@ -39,8 +35,6 @@ _LEVELS = 4
 
 _MOST_LEVELS = 7
 """Operators above each other, at most, that a rule matches, and in which a float may overflow on the way."""
-
-Value = Any  # an array, or a tuple of arrays for an operator with several outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +79,7 @@ class _Checker:
         self._source: dict[int, int] = {}
         self._failures: dict[int, str] = {}
         self._implemented: set[str] = set()
-        self._magnitudes: dict[tuple[int, int], np.ndarray] = {}
-        self._steps: dict[tuple[int, int], np.ndarray | None] = {}
-        self._overflows: dict[tuple[int, int], np.ndarray | None] = {}
-        self._open: dict[tuple[int, int], np.ndarray | None] = {}
+        self._origins = Origins(egraph, self._values, self._source)
         self._merged_by: dict[int, set[str]] = {}
         self._rules: dict[tuple[int, int], frozenset[str]] = {}
 
@@ -202,121 +193,17 @@ class _Checker:
         message = difference(expected, value, Exactness.EXACT)
         if message is None:
             return None
-        open = self._undefined(self._source[cls], _LEVELS)
+        open = self._origins.undefined_at(self._source[cls], _LEVELS)
         inside = None if open is None else ~open
         if exactness is Exactness.EXACT or expected.dtype.kind not in "fV":
             return difference(expected, value, exactness, quanta=quanta, inside=inside)
-        overflow = self._overflow(self._source[cls], _MOST_LEVELS, expected) | self._overflow(
+        overflow = self._origins.overflow(self._source[cls], _MOST_LEVELS, expected) | self._origins.overflow(
             handle, _MOST_LEVELS, value
         )
         inside = ~overflow if inside is None else inside & ~overflow
-        step = self._step(cls, _LEVELS) if exactness >= Exactness.LSB else None
+        step = self._origins.step(cls, _LEVELS) if exactness >= Exactness.LSB else None
         quantum = 0.0 if step is None else step * quanta
-        return difference(expected, value, exactness, self._magnitude(cls, _LEVELS), quanta, inside, quantum)
-
-    def _step(self, cls: int, levels: int) -> np.ndarray | None:
-        """By how much floats of a class move with integers some levels down, each by a quantum; ``None`` if there are none."""
-        key = (cls, levels)
-        if key not in self._steps:
-            found = self._steps[key] = None
-            for handle, output in (m for h in self._egraph.members(cls) for m in self._makers(h)):
-                node, children = self._egraph.nodes[handle], self._egraph.canonical_children(handle)
-                operands = [v if is_array(v) else None for v in map(self._values.get, children)]
-                steps = [self._step(c, levels - 1) if levels and c in self._values else None for c in children]
-                step = moved_with(node.key, node.attributes, operands, steps, output)
-                found = step if found is None else found if step is None else np.fmax(found, step)
-            self._steps[key] = found
-        return self._steps[key]
-
-    def _magnitude(self, cls: int, levels: int) -> np.ndarray:
-        """How large the terms were from which the floats of a class were computed, over some levels of operators.
-
-        The terms further down are the same in every spelling: their rounding is part of the values compared.
-        """
-        key = (cls, levels)
-        found = self._magnitudes.get(key)
-        if found is None:
-            value = self._values[cls]
-            found = np.abs(value.astype(np.float64))
-            self._magnitudes[key] = found
-            for handle in self._egraph.members(cls) if levels else ():
-                for maker, output in self._makers(handle):
-                    size = magnitude_of(*self._operands(maker, levels - 1), value, output)
-                    found = np.fmax(found, size * self._coarseness(maker, value))
-            self._magnitudes[key] = found
-        return found
-
-    def _coarseness(self, handle: int, value: np.ndarray) -> float:
-        """How many roundings of ``value`` one is of what it was converted from, where that was computed in half precision."""
-        child = next(iter(self._egraph.canonical_children(handle)), ABSENT_INPUT)
-        if child not in self._source or not traits_of(self._egraph.nodes[handle].key).converts:
-            return 1.0
-        maker = self._egraph.nodes[self._source[child]]
-        computed = maker.op not in LEAVES and not traits_of(maker.key, maker.attributes).moves
-        narrow = self._values[child]
-        if not (computed and is_array(narrow) and narrow.dtype.kind in "fV" and value.dtype.kind in "fV"):
-            return 1.0
-        return max(unit_of(narrow.dtype) / unit_of(value.dtype), 1.0)
-
-    def _overflow(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray:
-        """Which elements of ``value``, that an e-node computes, overflowed on the way, over some levels of operators."""
-        found = self._overflow_of(handle, levels, value)
-        return np.zeros(value.shape, np.bool_) if found is None else found
-
-    def _overflow_of(self, handle: int, levels: int, value: np.ndarray) -> np.ndarray | None:
-        """As above, or ``None``. Constants are no excuse: a rule that folds them has to see that they stay finite."""
-        key = (handle, levels)
-        if key not in self._overflows:
-            egraph, node = self._egraph, self._egraph.nodes[handle]
-            plain = node.outputs == 1 and node.op not in (PROJECTION, INPUT) and not egraph.is_constant(handle)
-            operands: list[Marked | None] = []
-            for child in egraph.canonical_children(handle) if plain else ():
-                array = None if child == ABSENT_INPUT else self._values.get(child)
-                marked = None
-                if levels and is_array(array) and array.dtype.kind in "fV":
-                    marked = self._overflow_of(self._source[child], levels - 1, array)
-                operands.append((array, marked) if is_array(array) else None)
-            self._overflows[key] = overflowed(node.key, node.attributes, operands, value) if plain else None
-        return self._overflows[key]
-
-    def _undefined(self, handle: int, levels: int) -> np.ndarray | None:
-        """Which elements of what an e-node computes ONNX leaves open, over some levels of operators; ``None`` if none."""
-        key = (handle, levels)
-        if key not in self._open:
-            egraph, node = self._egraph, self._egraph.nodes[handle]
-            value = self._values.get(egraph.find(handle))
-            found: np.ndarray | None = None
-            if node.op not in (PROJECTION, INPUT, CONSTANT) and node.outputs == 1 and is_array(value):
-                operands: list[Marked | None] = []
-                for child in egraph.canonical_children(handle):
-                    array = None if child == ABSENT_INPUT else self._values.get(child)
-                    marked = self._undefined(self._source[child], levels - 1) if levels and array is not None else None
-                    operands.append((array, marked) if is_array(array) else None)
-                found = undefined(node.key, node.attributes, operands, value)
-            self._open[key] = found
-        return self._open[key]
-
-    def _makers(self, handle: int) -> list[tuple[int, int]]:
-        """The e-node that computes a value and which output it is; of a projection, the operators of several outputs."""
-        node = self._egraph.nodes[handle]
-        if node.op != PROJECTION:
-            return [(handle, 0)]
-        whole = self._egraph.canonical_children(handle)[0]
-        return [(member, node.attribute_number) for member in self._egraph.members(whole)]
-
-    def _operands(self, handle: int, levels: int) -> tuple[str, Attributes, list[Operand | None]]:
-        node = self._egraph.nodes[handle]
-        operands: list[Operand | None] = []
-        if node.op not in (INPUT, CONSTANT):
-            for child in self._egraph.canonical_children(handle):
-                array = None if child == ABSENT_INPUT else self._values.get(child)
-                if not is_array(array):
-                    operands.append(None)
-                elif array.dtype.kind in "fV":
-                    operands.append((array, self._magnitude(child, levels)))
-                else:
-                    operands.append((array, array))
-        return node.key, node.attributes, operands
+        return difference(expected, value, exactness, self._origins.magnitude(cls, _LEVELS), quanta, inside, quantum)
 
     def _violation(self, cls: int, handle: int, message: str) -> Violation:
         node = self._egraph.nodes[handle]

@@ -29,7 +29,9 @@ condition that is not needed for the equation to be true, but for it to be of us
 """
 
 import ast
+import sys
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 from eqsat.equations.left import LeftSide
@@ -102,13 +104,22 @@ def named(*functions: Any) -> dict[str, Any]:
 
 
 class Equations:
-    """`equation` with what the equations of a module (``__name__``) have in common; each call may say otherwise."""
+    """`equation` with what the equations of a module (``__name__``) have in common; each call may say otherwise.
+
+    They may call the functions that the module has defined so far; ``functions`` are those from elsewhere."""
 
     def __init__(self, module: str, **common: Any) -> None:
+        self._module = module
         self._common: dict[str, Any] = {"family": family_of(module), **common}
 
     def __call__(self, name: str, text: str, *where: Condition | str, **options: Any) -> Rule:
-        return equation(name, text, *where, **(self._common | options))
+        stated = self._common | options
+        stated["functions"] = self._own_functions() | dict(stated.get("functions", {}))
+        return equation(name, text, *where, **stated)
+
+    def _own_functions(self) -> dict[str, Any]:
+        defined = vars(sys.modules[self._module]).values()
+        return named(*(f for f in defined if isinstance(f, FunctionType) and f.__module__ == self._module))
 
 
 def spelled(op: str) -> str:

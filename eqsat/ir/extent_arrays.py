@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir import extents
-from eqsat.ir.extents import Dim
+from eqsat.ir.normal_form import Dim
 
 
 class Undecided(Exception):

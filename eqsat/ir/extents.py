@@ -11,138 +11,27 @@ is known, and occurs nowhere else.
 
 import ast
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, reduce
+from functools import reduce
 
-Dim = int | str
-Monomial = tuple[str, ...]
-Form = dict[Monomial, int]
-"""Coefficients by the factors, sorted, that each is multiplied with."""
-
-FUNCTIONS = ("broadcast", "floordiv", "max", "min")
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[^\s*(),']+|[*(),]| [+-] |\s+")
-
-
-# --- text ------------------------------------------------------------------------------------------------------------------
-
-
-def symbol(name: str) -> str:
-    """The extent that a model calls ``name``: the name itself, in quotes where that would read as something else."""
-    plain = re.fullmatch(r"[^\s*(),'?\-\d\"\\][^\s*(),'\"\\]*", name)
-    return name if plain else repr(name)
-
-
-@cache
-def _form(dim: Dim) -> Form:
-    if isinstance(dim, int):
-        return {(): dim} if dim else {}
-    try:
-        form, rest = _sum(_TOKEN.findall(dim.removeprefix("-")), -1 if dim.startswith("-") else 1)
-    except IndexError:
-        return {(dim,): 1}  # no normal form: a symbol, whatever it is
-    return {(dim,): 1} if rest else form
-
-
-def _sum(tokens: list[str], sign: int) -> tuple[Form, list[str]]:
-    form, tokens = _product(tokens, sign)
-    while tokens and tokens[0] in (" + ", " - "):
-        more, rest = _product(tokens[1:], 1 if tokens[0] == " + " else -1)
-        form, tokens = _plus(form, more), rest
-    return form, tokens
-
-
-def _product(tokens: list[str], sign: int) -> tuple[Form, list[str]]:
-    number, factors = sign, list[str]()
-    while True:
-        head, tokens = tokens[0], tokens[1:]
-        if head.isdecimal():
-            number *= int(head)
-        elif tokens and tokens[0] == "(":
-            inside, tokens = _bracket(tokens)
-            factors.append(head + inside)
-        else:
-            factors.append(head)
-        if not tokens or tokens[0] != "*":
-            return ({tuple(sorted(factors)): number} if number else {}), tokens
-        tokens = tokens[1:]
-
-
-def _bracket(tokens: list[str]) -> tuple[str, list[str]]:
-    """The text up to the bracket that closes the first one, and what follows."""
-    depth = 0
-    for i, token in enumerate(tokens):
-        depth += (token == "(") - (token == ")")
-        if depth == 0:
-            return "".join(tokens[: i + 1]), tokens[i + 1 :]
-    raise IndexError("an open bracket")
-
-
-@cache
-def function_of(atom: str) -> tuple[str, tuple[Dim, ...]] | None:
-    """The function, one of `FUNCTIONS`, and operands that a factor is made of; ``None`` for a symbol.
-
-    >>> function_of("floordiv(seq + 1, 2)")
-    ('floordiv', ('seq + 1', 2))
-    """
-    name, bracket, inside = atom.partition("(")
-    if not bracket or name not in FUNCTIONS:
-        return None
-    operands: list[str] = [""]
-    depth = 0
-    for token in _TOKEN.findall(inside[:-1]):
-        depth += (token == "(") - (token == ")")
-        if token == "," and depth == 0:
-            operands.append("")
-        else:
-            operands[-1] += token
-    return name, tuple(int(o) if re.fullmatch(r"-?\d+", o) else o for o in map(str.strip, operands))
-
-
-def _dim(form: Form) -> Dim:
-    if not form:
-        return 0
-    if len(form) == 1 and () in form:
-        return form[()]
-    text = ""
-    for factors, number in sorted(form.items(), key=lambda term: (-len(term[0]), term[0])):
-        size = "*".join((str(abs(number)),) * (abs(number) != 1 or not factors) + factors)
-        text += (" - " if number < 0 else " + ") + size
-    return text.removeprefix(" + ") if text.startswith(" +") else "-" + text.removeprefix(" - ")
-
+from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, symbol, times
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------------
 
 
-def _plus(a: Form, b: Form, times: int = 1) -> Form:
-    found = dict(a)
-    for factors, number in b.items():
-        found[factors] = found.get(factors, 0) + times * number
-    return {factors: number for factors, number in found.items() if number}
-
-
-def _times(a: Form, b: Form) -> Form:
-    found: Form = {}
-    for x, n in a.items():
-        for y, m in b.items():
-            factors = tuple(sorted(x + y))
-            found[factors] = found.get(factors, 0) + n * m
-    return {factors: number for factors, number in found.items() if number}
-
-
 def add(a: Dim, b: Dim) -> Dim:
     """``a + b``"""
-    return a + b if isinstance(a, int) and isinstance(b, int) else _dim(_plus(_form(a), _form(b)))
+    return a + b if isinstance(a, int) and isinstance(b, int) else dim_of(plus(form_of(a), form_of(b)))
 
 
 def subtract(a: Dim, b: Dim) -> Dim:
     """``a - b``"""
-    return a - b if isinstance(a, int) and isinstance(b, int) else _dim(_plus(_form(a), _form(b), -1))
+    return a - b if isinstance(a, int) and isinstance(b, int) else dim_of(plus(form_of(a), form_of(b), -1))
 
 
 def multiply(a: Dim, b: Dim) -> Dim:
     """``a * b``"""
-    return a * b if isinstance(a, int) and isinstance(b, int) else _dim(_times(_form(a), _form(b)))
+    return a * b if isinstance(a, int) and isinstance(b, int) else dim_of(times(form_of(a), form_of(b)))
 
 
 def total(dims: Iterable[Dim]) -> Dim:
@@ -160,7 +49,7 @@ def quotient(a: Dim, b: Dim) -> Dim | None:
 
     Where ``b`` may be 0, the answer holds for all other values.
     """
-    above, below = _form(a), _form(b)
+    above, below = form_of(a), form_of(b)
     if not below:
         return None
     found: Form = {}
@@ -171,9 +60,9 @@ def quotient(a: Dim, b: Dim) -> Dim | None:
         if factors is None or above[top] % below[lead]:
             return None
         part: Form = {factors: above[top] // below[lead]}
-        found = _plus(found, part)
-        above = _plus(above, _times(part, below), -1)
-    return _dim(found)
+        found = plus(found, part)
+        above = plus(above, times(part, below), -1)
+    return dim_of(found)
 
 
 def _order(factors: Monomial) -> tuple[int, Monomial]:
@@ -198,10 +87,10 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
         return exact
     if not isinstance(b, int) or b < 0:
         return f"floordiv({a}, {b})"
-    form = _form(a)
+    form = form_of(a)
     whole = {factors: number // b for factors, number in form.items() if number // b}
-    rest = _dim({factors: number % b for factors, number in form.items() if number % b})
-    return add(_dim(whole), 0 if isinstance(rest, int) else f"floordiv({rest}, {b})")
+    rest = dim_of({factors: number % b for factors, number in form.items() if number % b})
+    return add(dim_of(whole), 0 if isinstance(rest, int) else f"floordiv({rest}, {b})")
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
@@ -244,7 +133,7 @@ def _operands(dim: str, function: str) -> tuple[Dim, ...]:
 
 
 def _is_factor(dim: str) -> bool:
-    form = _form(dim)
+    form = form_of(dim)
     return len(form) == 1 and next(iter(form.items())) == ((dim,), 1)
 
 
@@ -255,25 +144,25 @@ def at_least(a: Dim, b: Dim) -> bool:
     """Whether ``a >= b`` whatever the symbols are."""
     if isinstance(a, int) and isinstance(b, int):
         return a >= b
-    return all(number >= 0 for number in _form(subtract(a, b)).values())
+    return all(number >= 0 for number in form_of(subtract(a, b)).values())
 
 
 def differ(a: Dim, b: Dim) -> bool:
     """Whether ``a != b`` whatever the symbols are: one is larger, or a multiple of some number would be none."""
-    between = _form(subtract(a, b))
+    between = form_of(subtract(a, b))
     common = math.gcd(*(number for factors, number in between.items() if factors))
     return at_least(a, add(b, 1)) or at_least(b, add(a, 1)) or (common > 1 and between.get((), 0) % common != 0)
 
 
 def terms(dim: Dim) -> list[tuple[int, Monomial]]:
     """The sum that an extent is: each term a number and the factors that it is multiplied with."""
-    return [(number, factors) for factors, number in sorted(_form(dim).items(), key=lambda term: _order(term[0]))]
+    return [(number, factors) for factors, number in sorted(form_of(dim).items(), key=lambda term: _order(term[0]))]
 
 
 def symbols(dim: Dim) -> frozenset[str]:
     """The symbols that an extent is made of."""
     found: set[str] = set()
-    for atom in (atom for factors in _form(dim) for atom in factors):
+    for atom in (atom for factors in form_of(dim) for atom in factors):
         called = function_of(atom)
         found.update(*map(symbols, called[1])) if called else found.add(atom)
     return frozenset(found)
@@ -297,7 +186,7 @@ def substitute(dim: Dim, known: Mapping[str, int] | Mapping[str, Dim]) -> Dim:
         return dim
     return total(
         reduce(multiply, (_substituted(atom, known) for atom in factors), number)
-        for factors, number in _form(dim).items()
+        for factors, number in form_of(dim).items()
     )
 
 

@@ -14,7 +14,8 @@ from typing import Any, TypeGuard
 import ml_dtypes
 import numpy as np
 
-from eqsat.ir.extents import Dim, is_nameless
+from eqsat.ir.extents import is_nameless
+from eqsat.ir.normal_form import Dim
 
 Shape = tuple[Dim, ...]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from eqsat.egraph.egraph import INPUT
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import INPUT
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
-from eqsat.egraph.egraph import INPUT
+from eqsat.egraph.enode import INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import WorkDone
 from eqsat.fusion.covering import Covering

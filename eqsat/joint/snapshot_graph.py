@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.cost.target import Target
-from eqsat.egraph.egraph import INPUT, EGraph, TupleType
+from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import INPUT, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, part_of, projection

@@ -5,8 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from eqsat.egraph.egraph import INPUT, ENode, TupleType
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import INPUT, ENode, TupleType
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat.egraph.egraph import CONSTANT, EGraph, ENode
+from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import CONSTANT, ENode
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.patterns import ABSENT_INPUT

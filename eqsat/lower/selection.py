@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel, Work, at_load, work_of
 from eqsat.cost.target import Target
-from eqsat.egraph.egraph import LEAVES, EGraph, TupleType
+from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import LEAVES, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract

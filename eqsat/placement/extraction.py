@@ -17,7 +17,8 @@ from eqsat.lower.selection import Selection, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.lowering import lower_placement
 from eqsat.placement.machine import Machine
-from eqsat.placement.problem import Placement, Placing, kernels_of
+from eqsat.placement.places import Placement, kernels_of
+from eqsat.placement.problem import Placing
 from eqsat.placement.regions import fuse_regions
 
 

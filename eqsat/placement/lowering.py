@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from eqsat.egraph.egraph import EGraph, ENode, TupleType
+from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import ENode, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
@@ -16,7 +17,7 @@ from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.types import Type
 from eqsat.lower.lowering import Lowering
 from eqsat.lower.program import Program
-from eqsat.placement.problem import Place, Placement
+from eqsat.placement.places import Place, Placement
 
 _COPY = "copy"
 _AGAIN = "again"

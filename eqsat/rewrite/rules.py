@@ -171,8 +171,7 @@ _REGISTRY: dict[str, AnyRule] = {}
 def rule(
     pattern: Apply, *, where: Sequence[Condition] = (), family: str = "", **facts: Any
 ) -> Callable[[RightSide], Rule]:
-    """Registers the decorated function as the right side of a rule. See the module's docstring; ``facts``: exactness, source, and
-    what else a `Rule` states.
+    """Registers the decorated function as the right side of a rule. ``facts``: exactness, source, and what else a `Rule` states.
 
     Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern.
     """
@@ -180,8 +179,7 @@ def rule(
     def decorate(build: RightSide) -> Rule:
         name, stated = _describe(build, family)
         _check_pattern(pattern, name)
-        stated = facts | stated
-        return register(Rule(name, pattern, build, tuple(where), **stated))
+        return register(Rule(name, pattern, build, tuple(where), **facts | stated))
 
     return decorate
 
@@ -205,8 +203,8 @@ def group_rule(
     def decorate(build: Callable[[Any], Any]) -> GroupRule:
         name, stated = _describe(build, family)
         stated = facts | stated
-        stated |= {"find": find, "sample": sample, "conditions": tuple(where), "forms": tuple(forms)}
-        return register(GroupRule(name, build, **stated))
+        made = GroupRule(name, build, conditions=tuple(where), sample=sample, find=find, forms=tuple(forms), **stated)
+        return register(made)
 
     return decorate
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import Encoding, encode
+from eqsat.egraph.enode import UnsoundError
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError

@@ -1,6 +1,5 @@
-"""What the samples of linear operators share: random products, and constants that may lie along an axis."""
+"""Random products of one value, for what puts them side by side."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from eqsat.errors import EqsatError
@@ -9,18 +8,6 @@ from eqsat.ir.operator import traits_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.packed import packed_products_of_one_value
 from eqsat.samples.products import plan_product
-
-
-def shape_along(d: Sampler, shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """Mostly a shape with the extent of ``axis`` and ones; else one number, or any shape that broadcasts with ``shape``."""
-    kind = d.rng.random()
-    if kind < 0.2:
-        return d.choose(((), (1,), (1,) * len(shape)))
-    if kind < 0.4:
-        return d.broadcast_with(shape)
-    axis %= len(shape)
-    full = tuple(n if i == axis else 1 for i, n in enumerate(shape))
-    return full[d.integer(0, axis) :]
 
 
 def products_of_one_value(d: Sampler, op: str) -> Instance:

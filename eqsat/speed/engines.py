@@ -13,7 +13,8 @@ from eqsat.errors import EqsatError, OptionError, choices
 from eqsat.frontends import load, resolve
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
-from eqsat.pipeline import Result, optimize
+from eqsat.pipeline import optimize
+from eqsat.result import Result
 from eqsat.speed.bench import OURS, RAW, Bench, Progress, case_of
 from eqsat.speed.contest import Contestant, Measured, Protocol, contest
 

@@ -17,9 +17,8 @@ import numpy as np
 from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.parts import subgraph
-from eqsat.ir.types import DType, Type, is_array, type_of_array
+from eqsat.ir.graph import Graph
+from eqsat.ir.types import DType, is_array, type_of_array
 from eqsat.lower.program import Program
 from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
@@ -27,14 +26,12 @@ from eqsat.verification.counterparts import CounterpartFinder, join
 from eqsat.verification.extents import Sized, sized
 from eqsat.verification.noise import NOISE_RUNS, add_noise
 from eqsat.verification.pieces import in_interpreter_of, in_session_of
-from eqsat.verification.regions import Region, origin_of, partition
+from eqsat.verification.regions import FED, Region, origin_of, partition, piece_of
 from eqsat.verification.stretch import STRETCHED, Stretch, stretched
 from eqsat.verification.values import whole_numbers
 
 BYTE_BUDGET = 1 << 30
 """Bytes of the original's intermediate values held at a time."""
-
-_FED = "original:"
 
 Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
 """Runs the original and returns intermediate values by name."""
@@ -183,7 +180,7 @@ class KernelCheck:
             (r, v): Yardstick(
                 right[self.origin[v]],
                 whole=self.origin[v] in self.whole,
-                quanta=self._quanta(r) if _counts_quanta(right[self.origin[v]]) else 0,
+                quanta=self._quanta(r, right[self.origin[v]]),
             )
             for r, moved in differing.items()
             for v in moved
@@ -222,8 +219,8 @@ class KernelCheck:
 
     def _results(self, chunk: Sequence[Region], values: Mapping[str, Any]) -> dict[str, Any]:
         """What the regions compute from ``values``: all in one session, or one by one if that does not load."""
-        piece = self._piece(chunk)
-        fed = {name: values[name.removeprefix(_FED)] for name in piece.inputs}
+        piece = piece_of(chunk, self.original, self.program, self.origin)
+        fed = {name: values[name.removeprefix(FED)] for name in piece.inputs}
         try:
             return self._load(piece)(fed)
         except EqsatError as error:
@@ -245,32 +242,12 @@ class KernelCheck:
         rules = ", ".join(region.rules) or "no rule"
         return f"{region.label}: {name}: {what}; class {region.exactness.label}, rules: {rules}"
 
-    def _quanta(self, region: Region) -> int:
-        if region.exactness is Exactness.EXACT:
+    def _quanta(self, region: Region, reference: Any) -> int:
+        """By how many quanta an element may move: a code, rather than an index or a size, which may not."""
+        is_code = is_array(reference) and (reference.dtype.kind == "f" or reference.dtype.itemsize <= 2)
+        if region.exactness is Exactness.EXACT or not is_code:
             return 0
         return max((self.quanta.get(rule, 1) for rule in region.rules), default=1) or 1
-
-    def _piece(self, chunk: Sequence[Region]) -> Graph:
-        """The regions of ``chunk`` as one graph that reads a value of the original wherever a region begins at a value."""
-        graph = self.program.graph
-        kernel_of = {i: k for k, kernel in enumerate(self.program.kernels) for i in kernel.nodes}
-        producer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
-        nodes: list[Node] = []
-        inputs: dict[str, Type] = {}
-        for region in chunk:
-            boundary = set(region.inputs)
-            for i in region.nodes:
-                read: list[str] = []
-                for value in graph.nodes[i].inputs:
-                    inside = value in producer and kernel_of[producer[value]] == kernel_of[i]
-                    if value in boundary and not inside:
-                        source = self.origin[value]
-                        value = _FED + source
-                        inputs[value] = self.original.type_of(source)
-                    read.append(value)
-                nodes.append(replace(graph.nodes[i], inputs=tuple(read)))
-        outputs = [v for region in chunk for v in region.outputs]
-        return subgraph(graph, nodes, inputs, outputs, inputs)
 
     def _observe(
         self,
@@ -320,8 +297,3 @@ def _with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
 
 def _is_same(a: Any, b: Any) -> bool:
     return is_array(a) and is_array(b) and (a.dtype, a.shape) == (b.dtype, b.shape) and same_bits(a, b)
-
-
-def _counts_quanta(reference: Any) -> bool:
-    """Whether an element is a code, which may move by a quantum, rather than an index or a size, which may not."""
-    return is_array(reference) and (reference.dtype.kind == "f" or reference.dtype.itemsize <= 2)

@@ -6,14 +6,19 @@ region is then a small program of its own: fed with values of the original, it h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.parts import subgraph
+from eqsat.ir.types import Type
 from eqsat.lower.program import Kernel, Program
+
+FED = "original:"
+"""Before the names of values that are read of the original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +190,29 @@ def _is_same_operand(mine: str, theirs: str, graph: Graph, original: Graph, orig
     if a is None or b is None:
         return False
     return a is b or (a.type == b.type and same_bits(a.numpy(), b.numpy()))
+
+
+def piece_of(regions: Sequence[Region], original: Graph, program: Program, origin: Mapping[str, str]) -> Graph:
+    """The regions as one graph that reads a value of the original, under a name with `FED`, wherever a region begins at a value.
+
+    ``origin``: of each value of the program the one of the original.
+    """
+    graph = program.graph
+    kernel_of = {i: k for k, kernel in enumerate(program.kernels) for i in kernel.nodes}
+    producer = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs if value}
+    nodes: list[Node] = []
+    inputs: dict[str, Type] = {}
+    for region in regions:
+        boundary = set(region.inputs)
+        for i in region.nodes:
+            read: list[str] = []
+            for value in graph.nodes[i].inputs:
+                inside = value in producer and kernel_of[producer[value]] == kernel_of[i]
+                if value in boundary and not inside:
+                    source = origin[value]
+                    value = FED + source
+                    inputs[value] = original.type_of(source)
+                read.append(value)
+            nodes.append(replace(graph.nodes[i], inputs=tuple(read)))
+    outputs = [v for region in regions for v in region.outputs]
+    return subgraph(graph, nodes, inputs, outputs, inputs)

@@ -13,7 +13,8 @@ from eqsat.egraph.unfused import Recorder, attempts
 from eqsat.errors import OptionError
 from eqsat.growth import Progress
 from eqsat.options import AllOptions, takes_options
-from eqsat.pipeline import Result, optimize
+from eqsat.pipeline import optimize
+from eqsat.result import Result
 from eqsat.rewrite import AnyRule, GroupRule, Unmet, find_rule
 from eqsat.why.places import Places
 

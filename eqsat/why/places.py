@@ -2,8 +2,8 @@
 
 import difflib
 
-from eqsat.egraph.egraph import CONSTANT, INPUT
 from eqsat.egraph.encode import Encoding
+from eqsat.egraph.enode import CONSTANT, INPUT
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.errors import OptionError
 from eqsat.ir.constants import Constant

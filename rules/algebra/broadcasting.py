@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-import numpy as np
-
+from eqsat.conditions import constant
+from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, shared
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.transposes import is_broadcasting, is_elementwise, is_unary
-from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _SOURCE = "ONNX multidirectional broadcasting"
 
@@ -66,31 +65,6 @@ def _again(m: Match) -> Term:
     return Apply(m.op, m.operands, m.root.attributes)
 
 
-def _draw(d: Sampler, op: str | None) -> Instance:
-    drawing = Drawing()
-    result = d.shape(2, 4, ones=0.05)
-    small = (*d.broadcast_of(result[:-2]), *result[-2:]) if op == "MatMul" and d.chance(0.8) else d.broadcast_of(result)
-    if d.chance(0.5):
-        expanded = drawing.op("Expand", drawing.value(np.round(d.floats(small))), drawing.value(fixed(result, "int64")))
-    else:
-        repeats = [d.choose((1, n)) for n in result]
-        source = [1 if r > 1 and d.chance(0.9) else n // r for n, r in zip(result, repeats, strict=True)]
-        repeats = [n // s for n, s in zip(result, source, strict=True)]
-        expanded = drawing.op("Tile", drawing.value(d.floats(source)), drawing.value(fixed(repeats, "int64")))
-    if op == "MatMul":
-        other = (*d.broadcast_of(result[:-2]), result[-1], d.integer(2, 6))
-        if d.chance(0.6):
-            other = (*result[:-2], *other[-2:])
-        return drawing.finish(drawing.op(op, expanded, drawing.value(d.floats(other))))
-    numbers = d.floats(result if d.chance(0.7) else d.broadcast_of(result))
-    other = drawing.value(np.round(numbers) if d.chance() else numbers)
-    operands = [expanded, other] if d.chance() else [other, expanded]
-    chosen = d.choose(("Add", "Sub", "Mul", "Less", "Where"))
-    if chosen == "Where":
-        operands.insert(0, drawing.value(d.booleans(d.broadcast_of(result))))
-    return drawing.finish(drawing.op(chosen, *operands))
-
-
 KEEPS_SHAPE = Condition(
     "the result keeps its shape", lambda m: _broadcasts_to([p.shape for p in m.operands], m.root.shape)
 )
@@ -101,7 +75,10 @@ KEEPS_SHAPE = Condition(
     where=[KEEPS_SHAPE],
     exactness=Exactness.EXACT,
     source=_SOURCE,
-    sample=partial(_draw, op=None),
+    forms=[
+        *map(form, ("Expand(x, s) + y", "y - Tile(x, s)", "Where(c, Expand(x, s), y)")),
+        *map(form, ("Reshape(x, s) * y", "Unsqueeze(x, s) < y")),
+    ],
 )
 def remove_expand_before_elementwise(m: Match) -> Term:
     """``f(Expand(x), y) == f(x, y)`` for a broadcasting ``f`` whose result keeps its shape; likewise for a Tile that repeats only
@@ -112,6 +89,7 @@ def remove_expand_before_elementwise(m: Match) -> Term:
 SAME_MATRICES = Condition(
     "only batch axes were expanded", lambda m: m.x.rank >= 2 and m.x.shape[-2:] == m.expanded.shape[-2:]
 )
+NO_VECTORS = Condition("of no vectors", lambda m: all(p.rank >= 2 for p in m.operands))
 KEEPS_BATCH = Condition(
     "the result keeps its batch axes", lambda m: _broadcasts_to([p.shape[:-2] for p in m.operands], m.root.shape[:-2])
 )
@@ -119,26 +97,14 @@ KEEPS_BATCH = Condition(
 
 @group_rule(
     find=partial(_expanded_operands, ops=("MatMul",)),
-    where=[SAME_MATRICES, KEEPS_BATCH],
+    where=[SAME_MATRICES, NO_VECTORS, KEEPS_BATCH],
     exactness=Exactness.ROUNDING,
     source=_SOURCE,
-    sample=partial(_draw, op="MatMul"),
+    forms=[form(text) for text in ("Expand(x, s) @ y", "x @ Expand(y, s)", "x @ Unsqueeze(y, s)")],
 )
 def remove_expand_before_matmul(m: Match) -> Term:
     """``Expand(x) @ y == x @ y`` where only batch axes were expanded and the result keeps its shape."""
     return _again(m)
-
-
-def _sinking(d: Sampler) -> Instance:
-    drawing = Drawing()
-    result = d.shape(1, 3)
-    small = d.broadcast_of(result)
-    chosen = d.choose(("Where", "Mul", "Neg", "Add"))
-    value = d.booleans(small) if chosen == "Where" else d.floats(small)
-    expanded = drawing.op("Expand", drawing.value(value), drawing.value(fixed(result, "int64")))
-    extents = [() if d.chance(0.9) else result for _ in range(2)]
-    others = [drawing.value(fixed(d.floats(e))) for e in extents[: {"Where": 2, "Neg": 0}.get(chosen, 1)]]
-    return drawing.finish(drawing.op(chosen, expanded, *others))
 
 
 def _users_of_expanded(view: GroupView) -> Iterator[Match]:
@@ -171,7 +137,10 @@ STAYS_EXPANDED = Condition(
     where=[ONCE, NUMBERS, STAYS_EXPANDED],
     exactness=Exactness.EXACT,
     source=_SOURCE,
-    sample=_sinking,
+    forms=[
+        form("Relu(Expand(x, s))"),
+        *(form(text, constant("c")) for text in ("Expand(x, s) * c", "c - Expand(x, s)")),
+    ],
 )
 def sink_expand_behind_elementwise(m: Match) -> Term:
     """``f(Expand(x), c) == Expand(f(x, c))`` for a number ``c``."""
@@ -194,15 +163,12 @@ def _functions_expanded(view: GroupView) -> Iterator[Match]:
             yield from alike
 
 
-def _draw_alike(d: Sampler) -> Instance:
-    drawing = Drawing()
-    result = d.shape(1, 3)
-    x = drawing.value(d.floats(d.broadcast_of(result)))
-    shape = drawing.value(fixed(result, "int64"))
-    return drawing.finish(*(drawing.op("Expand", drawing.op(op, x), shape) for op in ("Cos", "Sin")))
-
-
-@group_rule(find=_functions_expanded, where=[], exactness=Exactness.EXACT, source=_SOURCE, sample=_draw_alike)
+@group_rule(
+    find=_functions_expanded,
+    exactness=Exactness.EXACT,
+    source=_SOURCE,
+    forms=[form("Expand(Relu(x), s) + Expand(Neg(x), s)"), form("Expand(Clip(x, *a, *b), s) * Expand(Abs(x), s)")],
+)
 def expand_before_functions(m: Match) -> Term:
     """``Expand(f(x)) == f(Expand(x))`` where another function of ``x`` is expanded, too."""
     return Apply(m.op, (apply("Expand", m.x, m.shape), *m.numbers), m.f.attributes)

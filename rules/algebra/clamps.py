@@ -56,11 +56,9 @@ def numbers(*bounds: Ref | None) -> bool:
     return not any(b is not None and math.isnan(float(b.value.reshape(-1)[0])) for b in bounds)
 
 
-functions = {f.__name__: f for f in (bound, clip, composed, least, greatest, numbers)}
-
 # --- one clamp for two
 
-equation = Equations(__name__, source="a composition of clamps is a clamp; NaN passes through", functions=functions)
+equation = Equations(__name__, source="a composition of clamps is a clamp; NaN passes through")
 equation(
     "compose_clips",
     "Clip(Clip(x, *a, *b), *f, *g) == composed(x, (a, b), (f, g))",
@@ -82,7 +80,7 @@ equation(
 
 # --- extrema with constants, and clamps that do nothing
 
-equation = Equations(__name__, source="definitions of Clip, Relu, Max and Min", functions=functions)
+equation = Equations(__name__, source="definitions of Clip, Relu, Max and Min")
 equation(
     "clip_instead_of_min_of_max",
     "Min(Max(x, c), e) == clip(x, c, e)",

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, same_type, single_or_half, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import Dim
@@ -65,7 +65,7 @@ def _axes(d: Sampler, rank: int) -> list[int]:
     return chosen or [d.integer(-rank, rank - 1)]
 
 
-equation = Equations(__name__, functions={f.__name__: f for f in (axes_of, kept_shape, count, is_reciprocal)})
+equation = Equations(__name__, functions=named(axes_of))
 reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
 for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
     for view, suffix in (("Reshape", ""), ("Unsqueeze", "_put_back")):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, finite, same_type, worthwhile
-from eqsat.equations import Equations, stated
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
@@ -108,7 +108,7 @@ equation(
     "GatherND(x, c, **n) == Reshape(x, int64s(c.value.shape[:-1]))",
     constant("c"),
     "all places in order: all_in_order(c.value, x.static_shape)",
-    functions={"all_in_order": all_in_order, "int64s": int64s},
+    functions=named(int64s),
     sample=_lookup,
 )
 

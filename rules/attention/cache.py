@@ -68,20 +68,10 @@ def _attention_on_stored(view: GroupView) -> Iterator[Match]:
         rows = [user for op, user, _ in view.users(node) if op == "Transpose" and permutation_of(user) == SWAP]
         stored = product(joined.get(keys.handle, ()), joined.get(values.handle, ()))
         for (all_keys, pk, k), (all_values, pv, v) in stored:
-            found = {
-                "a": node,
-                "q": q,
-                "k": k,
-                "v": v,
-                "mask": mask,
-                "pk": pk,
-                "pv": pv,
-                "keys": keys,
-                "rows": bool(rows),
-            }
+            found = {"a": node, "q": q, "k": k, "v": v, "mask": mask, "keys": keys, "rows": bool(rows)}
             for result in rows or (node,):
                 for part, root in enumerate((result, all_keys, all_values)):
-                    yield Match({**found, "part": part}, root)
+                    yield Match({**found, "pk": pk, "pv": pv, "part": part}, root)
 
 
 _PLAIN = {"is_causal": 0, "qk_matmul_output_mode": 0, "left_window_size": -1, "right_window_size": -1}

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.operator import Operator, operators_with
@@ -61,7 +61,6 @@ equation(
        == heads_apart(Attention(heads_in_rows(q), heads_in_rows(k), heads_in_rows(v), mask,
                                 q_num_heads=q.shape[1], kv_num_heads=k.shape[1], **a), root)""",
     "known numbers of heads: isinstance(q.shape[1], int) and isinstance(k.shape[1], int)",
-    functions=named(heads_apart, heads_in_rows),
     sample=_transposed,
 )
 

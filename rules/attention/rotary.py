@@ -239,9 +239,7 @@ def _turned_and_rest(view: GroupView) -> Iterator[Match]:
 @group_rule(
     find=_turned_and_rest,
     where=stated(
-        "x r",
-        "heads are an axis: x.rank == 4",
-        "all features of the part turn: not r.attr('rotary_embedding_dim', 0)",
+        "x r", "heads are an axis: x.rank == 4", "all features of the part turn: not r.attr('rotary_embedding_dim', 0)"
     ),
     exactness=Exactness.ROUNDING,
     source="ONNX RotaryEmbedding: rotary_embedding_dim",

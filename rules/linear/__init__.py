@@ -12,7 +12,7 @@
     A' @ B + c == Gemm(A, B, c, transA=1)                         flags, factors, bias         `gemm`
     Concat(Conv(x1), Conv(x2)) == Conv(x, group=2)                convolutions in groups       `grouped_convolutions`
 
-A scale may lie along one axis of a value (`alignment`). Where that is in the weights the traits of the operator say, so what is
-declared here for ``L`` and ``f`` holds for every operator with such traits, those defined later included. Constants have to stay
-finite.
+A scale may lie along one axis of a value (`alignment`). Where that is in the weights the traits of the operator say
+(`operators`), so what is declared here for ``L`` and ``f`` holds for every operator with such traits, those defined later
+included. Constants have to stay finite.
 """

@@ -5,15 +5,13 @@
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
-from eqsat.equations import Equations, spelled
+from eqsat.equations import Equations, named, spelled
 from eqsat.exactness import Exactness
-from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.ir.operator import Operator, operator
-from eqsat.ir.traits import Product, ProductAxes, whatever
+from eqsat.ir.operator import Operator
+from eqsat.ir.traits import ProductAxes
 from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
     FLOATS,
@@ -27,80 +25,23 @@ from eqsat.rules.linear.alignment import (
     reshaped_term,
     spread,
 )
+from eqsat.rules.linear.operators import (
+    axes_of,
+    definition,
+    has_bias_by_channel,
+    is_linear,
+    is_of_matrices,
+    is_unbiased,
+    others,
+    product_of,
+    scales_weights,
+    slides,
+    takes_shifts,
+)
 from eqsat.rules.terms import add, int64s, mul
 from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 FLOAT = kernels("x", *sorted(FLOATS))
-
-
-def is_linear(op: Operator) -> bool:
-    """Whether it is affine in data, weights and bias, its inputs in this order, and says where the channels lie, whatever its
-    attributes are."""
-    product = op.traits.product
-    if product is None or product.axes is None or product.bias not in (None, 2) or op.traits.holds is not whatever:
-        return False
-    return (product.data, product.weights) == (0, 1) and {0, 1} <= set(op.traits.affine)
-
-
-def is_unbiased(op: Operator) -> bool:
-    """Whether it is linear and has no bias of its own."""
-    return is_linear(op) and product_of(op).bias is None
-
-
-def has_bias_by_channel(op: Operator) -> bool:
-    """Whether its bias is one number for each channel, and it is affine in that, whatever it does with the data."""
-    product = op.traits.product
-    if product is None or product.axes is None or op.traits.holds is not whatever:
-        return False
-    return (
-        (product.data, product.weights) == (0, 1)
-        and product.bias in op.traits.vectors
-        and product.bias in op.traits.affine
-    )
-
-
-def scales_weights(op: Operator) -> bool:
-    """Whether its weights have scales of their own, in which it is affine, and a bias that is one number for each channel."""
-    return has_bias_by_channel(op) and product_of(op).scales in op.traits.affine
-
-
-def others(op: Operator) -> range:
-    """The inputs between the weights and the bias."""
-    return range(2, product_of(op).bias or 2)
-
-
-def slides(op: Operator) -> bool:
-    """Whether it is a convolution."""
-    return is_linear(op) and product_of(op).slides
-
-
-def takes_shifts(op: Operator) -> bool:
-    """Whether each element of the result is a sum over all weights of its channel, borders aside."""
-    return is_linear(op) and not product_of(op).scatters
-
-
-def is_of_matrices(op: Operator) -> bool:
-    """Whether it takes stacks of matrices, and vectors, of which its traits do not speak."""
-    return axes_of(op)(NO_ATTRIBUTES).data < 0
-
-
-def definition(key: str) -> Operator:
-    """The definition of an operator that has one."""
-    found = operator(key)
-    assert found is not None
-    return found
-
-
-def product_of(op: Operator) -> Product:
-    assert op.traits.product is not None
-    return op.traits.product
-
-
-def axes_of(op: Operator) -> Callable[[Attributes], ProductAxes]:
-    """Where its channels lie, by its attributes."""
-    found = product_of(op).axes
-    assert found is not None
-    return found
 
 
 # --- constants in weights and biases -------------------------------------------------------------------------------------
@@ -173,11 +114,6 @@ def padded(node: Ref) -> bool:
     return auto_pad != "VALID" and (auto_pad != "NOTSET" or any(node.attr("pads", ())))
 
 
-functions: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (lies_along, scaled, times, times_columns, outputs, plus, plus_all, patch, padded, bound, largest, limit)
-}
-
 # --- the equations -------------------------------------------------------------------------------------------------------
 
 _equation = Equations(
@@ -195,14 +131,14 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    own: dict[str, Any] = {"axes": axes}
+    functions: dict[str, Any] = named(axes, lies_along, largest, limit)
     if is_unbiased(op):
-        text, own["b"] = text.replace(", *b", ""), None
+        text, functions["b"] = text.replace(", *b", ""), None
     _equation(
         f"{name}_{spelled(op.name).lower().replace('.', '_')}",
         text.replace("L(", f"{spelled(op.name)}("),
         *where,
-        functions=functions | own,
+        functions=functions,
         **facts,
     )
 

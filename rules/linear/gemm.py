@@ -31,11 +31,9 @@ def overflows(value: Ref | None, factor: float) -> bool:
     return value is not None and factor != 1.0 and largest(value) * abs(factor) >= limit(value)
 
 
-functions = {f.__name__: f for f in (enlarges, turned, scaled, overflows)}
-
 # --- products, factors and sums
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm", functions=functions)
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX Gemm")
 equation(
     "add_to_matmul_as_gemm",
     "(m := x @ w) + c == Gemm(x, w, c)",

@@ -13,7 +13,8 @@ from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, apply, group_rule
 from eqsat.rules.attention.rotary_reading import parts_by_class
 from eqsat.rules.parallel.convolutions import window
-from eqsat.rules.parallel.products import Branch, joined_biases, parts_of
+from eqsat.rules.parallel.groups import Branch
+from eqsat.rules.parallel.products import joined_biases, parts_of
 from eqsat.rules.views.parts import Part
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 

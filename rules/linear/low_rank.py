@@ -5,7 +5,7 @@ one product only where that is no larger: two small factors in place of a large 
 """
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref
 from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit, not_all
@@ -20,7 +20,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="associativity and distributivity of the matrix product; Hu et al. 2021",
-    functions={f.__name__: f for f in (bound, largest, limit)},
+    functions=named(largest, limit),
 )
 FLOAT = kernels("x", *sorted(FLOATS))
 MATRICES = worthwhile("the factors are matrices: a.rank == 2 and b.rank == 2")

@@ -7,12 +7,12 @@ stays silent.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from eqsat.conditions import constant, same_type, single_or_half, worthwhile
-from eqsat.equations import Equations, stated
+from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
@@ -58,7 +58,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="ONNX LayerNormalization, RMSNormalization",
-    functions={f.__name__: f for f in (lies_over, over, times, mul, add)},
+    functions=named(mul, add),
 )
 OVER = (
     same_type("x"),
@@ -129,7 +129,6 @@ def _draw_norms(d: Sampler) -> Instance:
     return drawing.finish(*outputs)
 
 
-_FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (lies_along, largest, limit)}
 GAINED = stated(
     "node x gain shift",
     worthwhile(
@@ -147,7 +146,7 @@ READ = stated(
     "the shift lies along the columns: not norm.shift or lies_along(norm.shift, norm.x, -1)",
     "gain * w finite: largest(norm.gain) * largest(w) < limit(w)",
     "the sum of shift * w finite: not norm.shift or largest(norm.shift) * largest(w) * w.static_shape[0] < limit(w)",
-    functions=_FUNCTIONS,
+    functions=named(lies_along, largest, limit),
 )
 
 

@@ -39,7 +39,7 @@ def channels(x: Ref, vector: Term) -> Term:
     return vector if x.rank == 2 else apply("Reshape", vector, literal([-1, *(1,) * (x.rank - 2)], DType.INT64))
 
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={f.__name__: f for f in (gain, shift, channels)})
+equation = Equations(__name__, exactness=Exactness.ROUNDING)
 equation(
     "batch_normalization_as_scale_and_shift",
     """BatchNormalization(x, gamma, beta, mean, var, epsilon=e, training_mode=0, **n)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import condition
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType
@@ -123,10 +123,7 @@ def of_zero_points(m: Match) -> bool:
 
 
 equation = Equations(
-    __name__,
-    exactness=Exactness.ROUNDING,
-    source="definition of the operator's padding",
-    functions={f.__name__: f for f in (borders, added_axes, seen, spatial, padded, covers_data, int64s)},
+    __name__, exactness=Exactness.ROUNDING, source="definition of the operator's padding", functions=named(int64s)
 )
 PAD = "(p := Pad(x, pads, *value, *axes, mode='constant'))"
 BORDER = "borders(pads, axes, p.rank)"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import named, stated
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, GroupView, Literal, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, reshaped
@@ -110,9 +110,7 @@ def bounds_stay_finite(node: Node, scale: Ref) -> bool:
     return all(b is None or (b.is_constant and largest(b) * factor < limit(b)) for b in node.rest)
 
 
-FUNCTIONS: dict[str, Any] = {
-    f.__name__: f for f in (is_vector, keeps, has_border_of_zeros, bounds_stay_finite, largest)
-} | {"FLOATS": FLOATS, "inf": math.inf}
+FUNCTIONS = named(is_vector, keeps, has_border_of_zeros, bounds_stay_finite, largest) | {"FLOATS": FLOATS}
 SCALES = stated(
     "scale value",
     worthwhile("scale and value are of one float type: scale.dtype in FLOATS and scale.dtype is value.dtype"),

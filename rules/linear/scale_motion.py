@@ -4,7 +4,6 @@ Both directions are offered: forwards to the operator that follows, backwards to
 time and adds one product at most, which is chosen only where it meets weights.
 """
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -12,15 +11,15 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, varies, worthwhile
-from eqsat.equations import Equations, spelled, stated
+from eqsat.equations import Equations, form, named, spelled, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
-from eqsat.rules.linear.folding import is_linear
-from eqsat.rules.terms import add, mul
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.rules.linear.operators import is_linear
+from eqsat.rules.terms import add, by_class, complete_nodes, mul
+from eqsat.samples import Sampler, fixed
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
 
@@ -40,14 +39,11 @@ def _quotient(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(shape, wild=True), "s": fixed(scale)}
 
 
-def _normal(s: Ref) -> float:
+def normal(s: Ref) -> float:
     return float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal)
 
 
-FUNCTIONS = {
-    "lies_along": lies_along, "largest": largest, "FLOATS": FLOATS, "inf": math.inf, "traits_of": traits_of,
-    "smallest": smallest, "limit": limit, "normal": _normal,
-}  # fmt: skip
+FUNCTIONS = named(lies_along, largest, traits_of, limit) | {"FLOATS": FLOATS}
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(
@@ -132,19 +128,6 @@ def factors(view: GroupView) -> Sequence[tuple[Ref, Ref, Ref]]:
     return found
 
 
-def _draw_sum(d: Sampler) -> Instance:
-    drawing = Drawing()
-    m, k, n = d.extents(3)
-    parts: list[str] = []
-    for _ in range(2):
-        part = drawing.op("MatMul", drawing.value(d.floats((m, k))), drawing.value(d.either(d.floats((k, n)), 0.9)))
-        parts.append(drawing.op("Relu", part) if d.chance() else part)
-    total = drawing.op("Add", *parts)
-    scale = d.scale(d.broadcast_with((m, n)))
-    scale = d.either(np.full_like(scale, np.inf) if d.chance(0.1) else scale, 0.9)
-    return drawing.finish(drawing.op("Mul", total, drawing.value(scale)), *d.subset(parts, 0.2))
-
-
 DISTRIBUTED = stated(
     "s",
     "s finite: largest(s) < inf",
@@ -155,15 +138,19 @@ DISTRIBUTED = stated(
 
 
 @group_rule(
-    where=DISTRIBUTED, exactness=Exactness.ROUNDING, source="distributivity; TVM FoldScaleAxis", sample=_draw_sum
+    where=DISTRIBUTED,
+    exactness=Exactness.ROUNDING,
+    source="distributivity; TVM FoldScaleAxis",
+    forms=[
+        form(f"({total}) * s", constant("w", "v", "s"))
+        for total in ("x @ w + y @ v", "Relu(x @ w) + y @ v", "x @ w + Relu(x @ v)")
+    ],
 )
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""
     reached = absorbing(view)
-    sums: dict[int, list[tuple[Ref, Ref]]] = {}
-    for node, (p, q) in view.nodes("Add"):
-        if p is not None and q is not None and p.handle in reached and q.handle in reached:
-            sums.setdefault(node.handle, []).append((p, q))
+    found = complete_nodes(view, "Add")
+    sums = by_class((node, (p, q)) for node, (p, q) in found if p.handle in reached and q.handle in reached)
     for node, value, scale in factors(view):
         for a, b in sums.get(value.handle, ()):
             if view.meets(DISTRIBUTED, s=scale):

@@ -13,7 +13,7 @@
     x @ D(w) == MatMulNBits(x, w)                                 weights of 4 bits            `weights`
     D(MatMulInteger(a, b)) == MatMulIntegerToFloat(a, b)          products of integers         `integer`, `heads`, `depthwise`
     Q(D(a) + D(b)) == QLinearAdd(a, b)                            and relatives                `quantised`
-    table[q] == Gather(table, q)                                  functions of bytes           `lookup`, `columns`
+    table[q] == Gather(table, q)                                  functions of bytes           `lookup`, `columns`, `column_heads`
     Q(D(q) + mask)                                                masks of quantised scores    `masks`
 
 What these kernels promise is not written down anywhere; conditions cite the kernel's source or an experiment. A condition that

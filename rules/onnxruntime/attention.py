@@ -58,11 +58,7 @@ def mask_of_scores(d: Sampler, batch: int, heads: int, queries: int, keys: int) 
 
 
 equation = Equations(
-    __name__,
-    domain="com.microsoft",
-    exactness=Exactness.ROUNDING,
-    source=SOURCE,
-    functions=named(lies_along),
+    __name__, domain="com.microsoft", exactness=Exactness.ROUNDING, source=SOURCE, functions=named(lies_along)
 )
 FLOAT32 = worthwhile(Condition("kernels for q, k, v: float32", lambda m: all(m[i].dtype is DType.FLOAT for i in "qkv")))
 

@@ -15,9 +15,10 @@ from eqsat.conditions import worthwhile
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.cuts import cuts_of_bytes
+from eqsat.rules.onnxruntime.column_heads import Heads, heads_of_parts
 from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions
-from eqsat.rules.terms import heads_and_rows_exchanged, int64s, permutation_of, transpose
-from eqsat.rules.views.splits import again, splits
+from eqsat.rules.terms import heads_and_rows_exchanged, int64s, split, transpose
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 TABLE_BYTES = 1 << 20
@@ -51,6 +52,10 @@ class _Columns(Regions):
         """The values of a function of bytes, (256, columns). Raises `Unmet` where a vector is too long to be known."""
         return np.broadcast_to(self.columns(root), (ENTRIES, root.static_shape[-1]))
 
+    def read(self, root: Ref, source: Ref) -> Term:
+        """A function of ``source``, read from its table."""
+        return read_columns(self.table(root), source)
+
 
 def _is_clipped_behind_movement(view: GroupView, value: Ref) -> bool:
     """Whether a Clip follows behind a view or a transpose: it moves to the front first (`clip_before_reshape`)."""
@@ -66,10 +71,9 @@ def _moved(view: GroupView, value: Ref) -> dict[int, Ref]:
 
 def _is_table_of(source: Ref, node: Ref) -> bool:
     """Whether bytes are unsigned before and after, with rows and columns, and a table for the columns is not too large."""
-    unsigned = source.dtype is DType.UINT8 and node.dtype is DType.UINT8
-    return (
-        source.type.is_static and unsigned and source.rank >= 2 and 0 < source.static_shape[-1] * ENTRIES <= TABLE_BYTES
-    )
+    unsigned = source.dtype is node.dtype is DType.UINT8
+    has_columns = source.type.is_static and source.rank >= 2
+    return unsigned and has_columns and 0 < source.static_shape[-1] * ENTRIES <= TABLE_BYTES
 
 
 def read_columns(table: np.ndarray, value: Ref) -> Term:
@@ -145,42 +149,6 @@ def _laid_out(d: Sampler) -> Instance:
 
 
 @dataclass(frozen=True)
-class _Heads:
-    """How the columns of parts are laid out as heads: ``viewed`` (..., rows, heads, size), then rows and heads exchanged by
-    ``perm``; ``counts`` are the heads of each part. ``laid``: for each part the results and the permutation of each."""
-
-    viewed: tuple[int, ...]
-    perm: tuple[int, ...]
-    counts: tuple[int, ...]
-    laid: tuple[tuple[tuple[Ref, tuple[int, ...]], ...], ...]
-
-
-def _heads(view: GroupView, roots: Sequence[Ref], sizes: Sequence[int]) -> _Heads | None:
-    """The heads that all of ``roots`` are cut into, if they are of one size and most are laid out head by head."""
-    laid: list[tuple[tuple[Ref, tuple[int, ...]], ...]] = []
-    kinds: set[tuple[int, ...]] = set()
-    for root, columns in zip(roots, sizes, strict=True):
-        found: list[tuple[Ref, tuple[int, ...]]] = []
-        for op, viewed, _ in view.users(root):
-            if op != "Reshape" or not viewed.type.is_static or viewed.rank < 3:
-                continue
-            *lead, rows, heads, size = viewed.static_shape
-            turned = [(node, permutation_of(node)) for op, node, _ in view.users(viewed) if op == "Transpose"]
-            if turned and heads * size == columns and math.prod(lead) == 1 and rows == root.static_shape[-2]:
-                kinds.add((*lead, rows, size))
-                found += turned
-        laid.append(tuple(found))
-    if len(kinds) != 1 or not all(laid):
-        return None
-    *lead, rows, size = next(iter(kinds))
-    perm = heads_and_rows_exchanged(len(lead) + 3)
-    if sum(any(own == perm for _, own in found) for found in laid) < 2:
-        return None
-    counts = tuple(n // size for n in sizes)
-    return _Heads((*lead, rows, sum(counts), size), perm, counts, tuple(laid))
-
-
-@dataclass(frozen=True)
 class _Parts:
     """A value, cut along its last axis into parts of ``sizes``, each with a function ``roots``, laid out by ``heads`` if so."""
 
@@ -188,20 +156,20 @@ class _Parts:
     value: Ref
     sizes: tuple[int, ...]
     roots: tuple[Ref, ...]
-    heads: _Heads | None
+    heads: Heads | None
 
     @cached_property
     def together(self) -> Apply:
         """All functions, of all parts."""
         table = np.concatenate([self.columns.table(root) for root in self.roots], axis=1)
         if self.heads is None:
-            return again(read_columns(table, self.value), self.value.rank - 1, self.sizes)
+            return split(read_columns(table, self.value), self.sizes, self.value.rank - 1)
         *lead, _, count, size = self.heads.viewed
         entries = table.reshape(*lead, ENTRIES, count, size).transpose(self.heads.perm)
         moved = transpose(apply("Reshape", self.value, int64s(self.heads.viewed)), self.heads.perm)
         indices = apply("Cast", moved, to=int(DType.INT32))
         found = apply("GatherElements", literal(np.ascontiguousarray(entries)), indices, axis=len(lead) + 1)
-        return again(found, len(lead), self.heads.counts)
+        return split(found, self.heads.counts, len(lead))
 
     def part(self, index: int, order: tuple[int, ...]) -> Term:
         return transpose(self.together.output(index), order)
@@ -234,15 +202,11 @@ def _found(view: GroupView) -> Iterator[Match]:
     for source in columns.sources.values():
         root = columns.farthest(source)
         if root is not None:
-            make = partial(_read, columns, root, source)
+            make = partial(columns.read, root, source)
             stands = {"joined": source.handle in joined, "computed": root.handle in read | few}
             bound = {"roots": (root,), "make": make, "steps": columns.steps(root), "columns": columns, **stands}
             yield Match(bound, root, key=(source.handle, columns.key(root), *stands.values()))
     yield from _of_parts(view, columns, read)
-
-
-def _read(columns: _Columns, root: Ref, source: Ref) -> Term:
-    return read_columns(columns.table(root), source)
 
 
 def _same(value: Ref) -> Term:
@@ -251,17 +215,13 @@ def _same(value: Ref) -> Term:
 
 def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Match]:
     """Functions of all parts of a value as those of the value; values with the parts of one that is ``read`` from a table."""
-    found = [
-        (value, sizes, tuple(parts[i] for i in range(len(sizes))))
-        for (_, value, axis, sizes), parts in splits(view)
-        if axis == value.rank - 1 and len(parts) == len(sizes)
-    ]
-    done = {p.handle for value, _, parts in found if value.handle in read for p in parts}
+    found = [cut for cut in cuts_of_bytes(view) if cut.axis == cut.value.rank - 1]
+    done = {p.handle for cut in found if cut.value.handle in read for p in cut.parts}
     whole: dict[tuple[int, ...], list[Ref]] = {}
-    for value, _, parts in found:
+    for value, _, parts, _ in found:
         whole.setdefault(tuple(p.handle for p in parts), []).append(value)
     shared = {"columns": columns, "steps": math.inf, "joined": False}
-    for value, sizes, parts in found:
+    for value, sizes, parts, _ in found:
         roots = [root for root in map(columns.farthest, parts) if root is not None]
         if len(roots) < len(parts) or value.static_shape[-1] * ENTRIES > TABLE_BYTES:
             continue
@@ -273,7 +233,7 @@ def _of_parts(view: GroupView, columns: _Columns, read: set[int]) -> Iterator[Ma
                     bound = {**shared, "roots": (), "make": partial(_same, tabulated), "computed": False}
                     yield Match(bound, v, key=tabulated)
             continue
-        heads = _heads(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
+        heads = heads_of_parts(view, roots, sizes) if math.prod(value.static_shape[:-2]) == 1 else None
         together = _Parts(columns, value, sizes, tuple(roots), heads)
         results = together.results()
         parts_key = (value.handle, sizes, heads, *(columns.key(root) for root in roots))

@@ -153,9 +153,7 @@ def _drawn(d: Sampler) -> dict[str, Any]:
     }
 
 
-equation = Equations(
-    __name__, domain="com.microsoft", functions=functions | {f.__name__: f for f in (kernels_of, image, in_place)}
-)
+equation = Equations(__name__, domain="com.microsoft", functions=functions)
 FOUND = "kernels_of(c, sa, za, sy, zy)"
 equation(
     "convolve_biased_columns",

@@ -18,9 +18,9 @@ from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
+from eqsat.rules.cuts import cuts
 from eqsat.rules.onnxruntime.parameters import lies_along
 from eqsat.rules.onnxruntime.shared_heads import exchanged_heads
-from eqsat.rules.parallel.epilogues import cuts
 from eqsat.rules.terms import add, by_class, complete_nodes, matmul, permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -56,7 +56,7 @@ equation = Equations(
     __name__,
     domain="com.microsoft",
     source="permutation of columns; contrib operators of ONNX Runtime",
-    functions=named(exchanges_heads, columns, rows, exchanged, lies_along),
+    functions=named(lies_along),
 )
 
 

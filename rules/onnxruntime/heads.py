@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.ir.types import DType, Shape
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.onnxruntime.parameters import functions
@@ -95,22 +95,7 @@ def points(zero: Ref, scale: Ref) -> Term:
     return literal(np.full(() if scale.type.size == 1 else scale.static_shape, int(zero.low), zero.dtype.numpy))
 
 
-helpers = (
-    exchanged,
-    cuts_heads,
-    rows_of,
-    heads_of,
-    for_heads,
-    tables_of,
-    as_many_tables,
-    joins_heads,
-    kernels_of,
-    points,
-    int64s,
-)
-equation = Equations(
-    __name__, domain="com.microsoft", source="block matrices", functions=functions | {f.__name__: f for f in helpers}
-)
+equation = Equations(__name__, domain="com.microsoft", source="block matrices", functions=functions | named(int64s))
 
 
 def _weights(d: Sampler, inner: int, columns: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source=f"{SOURCE}; Jacob et al. 2017",
-    functions=functions | {f.__name__: f for f in (sums_fit, are_columns, moves_few, as_many)},
+    functions=functions,
 )
 UNSIGNED = worthwhile("kernels for unsigned integers by bytes: a.dtype is uint8 and w.dtype in BYTES")
 FITS = "the sums fit into int32, and scaled into float32: sums_fit(a, za, w, zw, sa, sw)"

@@ -18,7 +18,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.quantised.byte_tables import FACTORS, every_byte, is_stable
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import Node, int64s
 from eqsat.rules.views.transposes import is_elementwise
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -45,8 +45,6 @@ def _by_column(op: Operator) -> bool:
 
 
 _BY_COLUMN = frozenset((*_QUANTISATION, *operators_with(_by_column)))
-
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
 
 class Regions:

@@ -152,10 +152,7 @@ def _drawn(d: Sampler) -> dict[str, Any]:
     return found | {"c": d.booleans(extent), "q": {"precision": int(DType.FLOAT16)} if d.chance(0.1) else {}}
 
 
-helpers = (mask, alone, expanded, identity, row)
-equation = Equations(
-    __name__, domain="com.microsoft", functions=functions | {f.__name__: f for f in helpers} | {"WIDEST": WIDEST}
-)
+equation = Equations(__name__, domain="com.microsoft", functions=functions | {"WIDEST": WIDEST})
 SUM = quantized(f"{dequantized('a')} + Where(c, k, l)")
 VALUES = "root, sa, za, sy, zy, k, l"
 CHOSEN = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
@@ -39,7 +39,7 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime",
-    functions={f.__name__: f for f in (lies_along, row_numbers, positions, shift)},
+    functions=named(lies_along),
 )
 
 
@@ -88,20 +88,12 @@ for op, given, fused, norm in (
         )
 
 
-def _rows(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(2, 4, ones=0.05), d.choose(("float32", "float32", "float32", "float16")))
-    axis = d.choose((-1, -2))
-    gain = d.floats(x.shape[axis:] if d.chance(0.8) else d.broadcast_of(x.shape[axis:]), x.dtype.name)
-    return {"x": x, "g": gain, "n": {"axis": axis if d.chance() else x.ndim + axis, "epsilon": d.choose((1e-5, 0.5))}}
-
-
 equation(
     "use_simplified_layer_norm",
     "RMSNormalization(x, g, axis=i, **n) == com.microsoft.SimplifiedLayerNormalization(x, g, axis=i, **n)",
     kernels("x", DType.FLOAT),
     worthwhile("kernels in single precision: n.attr('stash_type', 1) == 1"),
     worthwhile("kernels for a gain of each element: g.dtype is x.dtype and g.shape == x.shape[i:]"),
-    sample=_rows,
 )
 
 # --- embeddings

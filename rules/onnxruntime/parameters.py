@@ -3,6 +3,7 @@
 from typing import Any
 
 from eqsat.conditions import asks, constant, worthwhile
+from eqsat.equations import named
 from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, Ref, Term, apply, literal
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, positive, unblocked
@@ -58,8 +59,7 @@ def viewed(value: Term, like: Ref) -> Term:
     return value if like.rank == 2 else apply("Reshape", value, int64s(like.static_shape))
 
 
-helpers = (scalar, column, are_scales, lies_along, matrix, viewed, per_tensor, unblocked)
-functions = {f.__name__: f for f in helpers} | {"BYTES": BYTES}
+functions = named(scalar, column, are_scales, lies_along, matrix, viewed, per_tensor, unblocked) | {"BYTES": BYTES}
 
 
 def known_parameters(operands: str, result: str = "") -> list[Condition | str]:

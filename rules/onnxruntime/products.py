@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from eqsat.conditions import another_value, constant, kernels, same_type, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.onnxruntime_products import ACTIVATIONS
 from eqsat.ir.types import DType
@@ -37,7 +37,7 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime",
-    functions={f.__name__: f for f in (times, is_factor, bound, last_axes_exchanged)},
+    functions=named(last_axes_exchanged),
 )
 FUSED = "com.microsoft.FusedMatMul"
 MATRICES = worthwhile("kernels for matrices: a.rank >= 2 and b.rank >= 2")

@@ -69,12 +69,7 @@ def length(x: Ref) -> int:
 
 
 equation = Equations(
-    __name__,
-    domain="com.microsoft",
-    exactness=Exactness.LSB,
-    quanta=1,
-    source=SOURCE,
-    functions=functions | {f.__name__: f for f in (is_byte, bytes_of, zero_of, quanta, length)},
+    __name__, domain="com.microsoft", exactness=Exactness.LSB, quanta=1, source=SOURCE, functions=functions
 )
 IN_ORDER = worthwhile("in order: b.is_constant if a.is_constant or b.is_constant else a.handle <= b.handle")
 

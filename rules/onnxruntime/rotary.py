@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import kernels, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply
 from eqsat.ir.types import DType
@@ -53,7 +53,6 @@ equation = Equations(
     domain="com.microsoft",
     exactness=Exactness.ROUNDING,
     source="contrib operators of ONNX Runtime; ONNX RotaryEmbedding",
-    functions=named(rows, places, heads_of),
 )
 KERNEL = (
     kernels("x", DType.FLOAT),

@@ -80,14 +80,14 @@ def _total(m: Match) -> Dim:
     return sum(extents) if are_known(*extents) else "?"
 
 
+def _is_of_all(mask: Ref, queries: Dim, keys: Dim) -> bool:
+    """Whether a mask has four axes, and an element for each query and key."""
+    return mask.rank == 4 and mask.shape[2:] == (queries, keys)
+
+
 def _plain(m: Match) -> bool:
-    given = {
-        "softcap": 0,
-        "qk_matmul_output_mode": 0,
-        "softmax_precision": 0,
-        "left_window_size": -1,
-        "right_window_size": -1,
-    }
+    given = {"left_window_size": -1, "right_window_size": -1}
+    given |= {"softcap": 0, "qk_matmul_output_mode": 0, "softmax_precision": 0}
     return m.lengths is None and all(m.a.attr(name, value) == value for name, value in given.items())
 
 
@@ -109,10 +109,7 @@ SHARED = [
     worthwhile(
         Condition(
             "kernels for masks of floats with four axes, for each query and key",
-            lambda m: (
-                m.mask is None
-                or (m.mask.dtype is DType.FLOAT and m.mask.rank == 4 and m.mask.shape[2:] == (m.q.shape[1], _total(m)))
-            ),
+            lambda m: m.mask is None or (m.mask.dtype is DType.FLOAT and _is_of_all(m.mask, m.q.shape[1], _total(m))),
         )
     ),
     Condition(
@@ -230,13 +227,11 @@ ROWS = [
     *USED,
     worthwhile(Condition("kernels for one batch", lambda m: m.q.shape[0] == m.k.shape[0])),
     Condition("a mask or causality", lambda m: m.mask is None or not _is_causal(m)),
-    worthwhile(
-        Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE),
-    ),
+    worthwhile(Condition("a small causal mask", lambda m: not _is_causal(m) or _rows(m).area <= LARGEST_TRIANGLE)),
     worthwhile(
         Condition(
             "kernels for masks with four axes, for each query and key",
-            lambda m: m.mask is None or (m.mask.rank == 4 and m.mask.shape[2:] == (_rows(m).queries, _rows(m).keys)),
+            lambda m: m.mask is None or _is_of_all(m.mask, _rows(m).queries, _rows(m).keys),
         )
     ),
     Condition(

@@ -63,9 +63,7 @@ def _draw(d: Sampler) -> dict[str, Any]:
     return found | ({"z": fixed(d.rng.integers(least, least + 16, scales).astype(dtype))} if d.chance() else {})
 
 
-equation = Equations(
-    __name__, domain="com.microsoft", functions={f.__name__: f for f in (blocks_of, points_of, scales_of)}
-)
+equation = Equations(__name__, domain="com.microsoft")
 equation(
     "multiply_by_weights_of_four_bits",
     """x @ DequantizeLinear(w, s, *z, axis=i, block_size=b, **n)

@@ -5,5 +5,6 @@
     Conv(x, A), Conv(x, B) == Split(Conv(x, Concat(A, Pad(B))))   smaller kernels padded       `convolutions`
     f(Split(x)[0]), f(Split(x)[1]) == Split(f(x))                 what follows all alike       `epilogues`
 
-Never pair by pair: n products have n! orders in which pairs could meet, and one merged product of all.
+Never pair by pair: n products have n! orders in which pairs could meet, and one merged product of all. Which products may be
+one says `groups`.
 """

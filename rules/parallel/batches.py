@@ -5,13 +5,14 @@ Both are further ways to have one kernel instead of many, beside the wide produc
 
 from collections.abc import Hashable, Iterator
 
-from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.conditions import constant, worthwhile
+from eqsat.equations import form, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, apply, group_rule
-from eqsat.rules.parallel.products import MERGEABLE, NO_VECTORS, Branch, Products, computed_from, parts_of, products
+from eqsat.rules.parallel.groups import Branch, Products, computed_from
+from eqsat.rules.parallel.products import MERGEABLE, NO_VECTORS, parts_of, products
 from eqsat.rules.terms import int64s
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "block matrices; TVM CombineParallelDense"
 
@@ -57,26 +58,6 @@ def stack_matmuls_of_one_input(view: GroupView) -> Iterator[Merge]:
             yield node, apply("Squeeze", part, int64s([0]))
 
 
-def _rows_sample(d: Sampler) -> Instance:
-    """Products of several inputs by one matrix, mostly of as many axes; at times one in a chain with another."""
-    drawing = Drawing()
-    k, batch = d.extents(2, ones=0.1)
-    form = d.choose(((k, k), (k, k), (k, k), (1, k, k), (k,)))
-    w, square = drawing.value(d.either(d.floats(form), 0.8)), form == (k, k)
-    values: list[str] = []
-    for _ in range(d.integer(2, 3)):
-        rows = d.integer(1, 4)
-        shape = d.choose(((rows, k), (rows, k), (batch, rows, k), (k,)))
-        symbolic = {rows} - {k} if d.chance(0.15) else ()
-        chained = values and square and d.chance(0.15)
-        source = values[-1] if chained else drawing.value(d.floats(shape), symbolic)
-        values.append(drawing.op("MatMul", source, w))
-    if square and d.chance(0.3):
-        other = drawing.value(fixed(d.floats((k, 3))))
-        values.append(drawing.op("MatMul", values[0], other))
-    return drawing.finish(*values)
-
-
 OF_ROWS = stated(
     "x w",
     worthwhile("the matrix is constant, its rows are not: w.is_constant and not x.is_constant"),
@@ -85,7 +66,12 @@ OF_ROWS = stated(
 )
 
 
-@group_rule(where=[*MERGEABLE, *NO_VECTORS, *OF_ROWS], exactness=Exactness.ROUNDING, source=SOURCE, sample=_rows_sample)
+@group_rule(
+    where=[*MERGEABLE, *NO_VECTORS, *OF_ROWS],
+    exactness=Exactness.ROUNDING,
+    source=SOURCE,
+    forms=[form(text, constant("w")) for text in ("x @ w + y @ w", "Concat(x @ w, y @ w, axis=a)", "(x @ w) @ w")],
+)
 def merge_matmuls_of_one_matrix(view: GroupView) -> Iterator[Merge]:
     """``(x1 @ w, x2 @ w, ...) == Split(Concat(x1, x2, ...) @ w)`` along the rows, for constant ``w`` of two axes.
 

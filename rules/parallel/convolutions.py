@@ -11,7 +11,8 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule
-from eqsat.rules.parallel.products import MERGEABLE, Branch, Products, joined_biases, parts_of, products
+from eqsat.rules.parallel.groups import Branch, Products
+from eqsat.rules.parallel.products import MERGEABLE, joined_biases, parts_of, products
 from eqsat.rules.terms import int64s
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 

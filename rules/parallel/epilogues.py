@@ -1,96 +1,18 @@
 """What follows every part of a Split alike moves before the Split: biases, scales, functions of single elements."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import stated
+from eqsat.equations import form, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import operator, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, Unmet, apply, group_rule, shared
+from eqsat.rewrite import Apply, GroupView, Match, Merge, Ref, Term, apply, group_rule
+from eqsat.rules.cuts import cuts
 from eqsat.rules.linear.alignment import lies_along, spread
-from eqsat.rules.terms import int64s, outputs_of, sizes_of_parts
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.linear import shape_along
+from eqsat.rules.terms import by_class
 
-
-class Cut(NamedTuple):
-    """A Split: the value that is cut, extents of the parts, the parts in order, axis counted from the front."""
-
-    value: Ref
-    sizes: tuple[int, ...]
-    parts: tuple[Ref, ...]
-    axis: int
-
-    def again(self, whole: Term) -> Apply:
-        """Another value, cut likewise."""
-        return apply("Split", whole, int64s(self.sizes), outputs=len(self.sizes), axis=self.axis)
-
-    def parts_of(self, view: GroupView, whole: Term, readers: Sequence[Ref]) -> Iterator[Merge]:
-        """``readers``, one of each part, are the parts of ``whole`` cut likewise."""
-        yield from ((known, self.result(whole, index)) for known, index in self.results(view, readers))
-
-    def results(self, view: GroupView, readers: Sequence[Ref]) -> Iterator[tuple[Ref, int | None]]:
-        """What a whole that is cut into ``readers`` shows: the value that has these parts, cut likewise, and no number; else each
-        reader and its number. Were that value not told that it is the whole, there would be no end of values with parts that are
-        each other's negatives."""
-        known = _values(view).get((self.axis, tuple(reader.handle for reader in readers)))
-        yield from ((reader, index) for index, reader in enumerate(readers)) if known is None else ((known, None),)
-
-    def result(self, whole: Term, index: int | None) -> Term:
-        """``whole``, or its part with that number."""
-        return whole if index is None else self.again(whole).output(index)
-
-
-@shared
-def _values(view: GroupView) -> Mapping[tuple[int, tuple[int, ...]], Ref]:
-    """Values by the axis along which they are cut, and their parts."""
-    found: dict[tuple[int, tuple[int, ...]], Ref] = {}
-    for cut in cuts(view):
-        found.setdefault((cut.axis, tuple(part.handle for part in cut.parts)), cut.value)
-    return found
-
-
-@shared
-def cuts(view: GroupView) -> Sequence[Cut]:
-    """Every Split whose sizes are known and whose parts all exist."""
-    found: list[Cut] = []
-    for split, inputs in view.nodes("Split"):
-        value, sizes = (*inputs, None)[:2]
-        if value is None:
-            continue
-        parts = outputs_of(view, split)
-        try:
-            extents = sizes_of_parts(split, value, sizes)
-            if len(parts) == len(extents) > 1:
-                axis = split.attr("axis", 0) % value.rank
-                found.append(Cut(value, extents, tuple(parts[i] for i in range(len(parts))), axis))
-        except Unmet:
-            continue
-    return found
-
-
-def _sample(d: Sampler, ops: Sequence[str], *, last: bool) -> Instance:
-    """A Split, mostly along the last axis, with the same operator behind most parts."""
-    drawing = Drawing()
-    rank = d.integer(1, 3)
-    sizes = [d.integer(1, 4) for _ in range(d.integer(2, 4))]
-    axis = rank - 1 if last and d.chance(0.85) else d.integer(0, rank - 1)
-    shape = [*d.extents(rank)]
-    shape[axis] = sum(sizes)
-    names = drawing.value(d.floats(shape)), drawing.value(fixed(sizes, "int64"))
-    parts = drawing.op("Split", *names, outputs=len(sizes), axis=d.choose((axis, axis - rank)))
-    common = d.choose(ops)
-    results: list[str] = []
-    for part, n in zip(parts, sizes, strict=True):
-        op = d.choose(ops) if d.chance(0.1) else common
-        beside = shape_along(d, (*shape[:axis], n, *shape[axis + 1 :]), -1)
-        operands = [part] if traits_of(op).operands == 1 else [part, drawing.value(d.either(d.floats(beside), 0.95))]
-        results.append(drawing.op(op, *(operands if d.chance() else operands[::-1])))
-    return drawing.finish(*results, *d.subset(parts, 0.2))
-
+_CUT, _OTHER = "Split(x, k, outputs=2, axis=a)", "Split(y, j, outputs=2, axis=b)"
 
 # --- one function of each part
 
@@ -112,7 +34,11 @@ def _functions_of_all_parts(view: GroupView) -> Iterator[Match]:
     find=_functions_of_all_parts,
     exactness=Exactness.EXACT,
     source=FUNCTIONS,
-    sample=partial(_sample, ops=("Relu", "Tanh", "Neg", "Erf"), last=False),
+    forms=[
+        form(f"Relu({_CUT}[0]) + Relu({_CUT}[1])"),
+        form(f"Concat(Neg({_CUT}[0]), Neg({_CUT}[1]), axis=b)"),
+        form(f"Concat(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h), axis=b)", constant("l", "h")),
+    ],
 )
 def merge_activations_of_one_split(m: Match) -> Term:
     """``(f(p1), f(p2), ...) == Split(f(v))`` where ``(p1, p2, ...) == Split(v)``, for one function of single elements and, where
@@ -162,7 +88,10 @@ def _of_constants(name: str, op: str, sign: str) -> None:
         where=[*LAST, *BESIDE],
         exactness=Exactness.EXACT,
         source=FUNCTIONS,
-        sample=partial(_sample, ops=(op,), last=True),
+        forms=[
+            form(f"{both}({op}({_CUT}[0], c), {op}({_CUT}[1], e){axis})", constant("c", "e"))
+            for both, axis in (("Sub", ""), ("Concat", ", axis=b"))
+        ],
     )(merge)
 
 
@@ -197,39 +126,25 @@ def _with_constant(view: GroupView, op: str, part: Ref) -> tuple[Ref, Ref] | Non
 ALIKE = stated("a b", "of one type: a.value.type == b.value.type", "cut alike: (a.sizes, a.axis) == (b.sizes, b.axis)")
 
 
-def _pairs_sample(d: Sampler) -> Instance:
-    """Two or three Splits, mostly alike, with the same operator behind most pairs of parts."""
-    drawing = Drawing()
-    sizes = [d.integer(1, 3) for _ in range(d.integer(2, 3))]
-    rows = 1 if d.chance(0.1) else d.integer(2, 4)
-    cuts: list[tuple[list[int], Sequence[str]]] = []
-    for _ in range(d.integer(2, 3)):
-        own = list(sizes) if d.chance(0.8) else sizes[::-1]
-        shape = (1 if d.chance(0.1) else rows, sum(own))
-        if len(cuts) == 1 and rows == 1:  # the axis that is cut meets another one
-            shape = (2, sum(own), 1)
-        names = drawing.value(d.floats(shape)), drawing.value(fixed(own, "int64"))
-        cuts.append((own, drawing.op("Split", *names, outputs=len(own), axis=1)))
-    op = d.choose(("Add", "Sub", "Mul"))
-    (left, first), (right, second) = cuts[0], cuts[-1]
-    results = [
-        drawing.op(op, *((p, q) if d.chance(0.9) else (q, p)))
-        for p, q, n, k in zip(first, second, left, right, strict=True)
-        if n == k or 1 in (n, k)
-    ]
-    return drawing.finish(*results, *d.subset((*first, *second), 0.1), *(() if results else first))
-
-
-@group_rule(where=ALIKE, exactness=Exactness.EXACT, source=FUNCTIONS, sample=_pairs_sample)
+@group_rule(
+    where=ALIKE,
+    exactness=Exactness.EXACT,
+    source=FUNCTIONS,
+    forms=[
+        form(f"({_CUT}[0] - {_OTHER}[0]) * ({_CUT}[1] - {_OTHER}[1])"),
+        form(f"Concat({_CUT}[0] + {_OTHER}[0], {_OTHER}[1] + {_CUT}[1], axis=c)"),
+        form(
+            "(Split(x, k, outputs=2)[0] - Split(y, k, outputs=2)[0]) * (Split(x, k, outputs=2)[1] - Split(y, k, outputs=2)[1])"
+        ),
+    ],
+)
 def merge_pairs_of_two_splits(view: GroupView) -> Iterator[Merge]:
     """``(f(p1, q1), f(p2, q2), ...) == Split(f(v, u))`` where ``(p1, ...) == Split(v)`` and ``(q1, ...) == Split(u)``.
 
     Both values have the same shape and are cut alike, so no part is broadcast.
     """
-    beginning: dict[int, list[Cut]] = {}
-    for cut in cuts(view):
-        beginning.setdefault(cut.parts[0].handle, []).append(cut)
-    for cut in (c for cuts in beginning.values() for c in cuts):
+    beginning = by_class((cut.parts[0], cut) for cut in cuts(view))
+    for cut in (c for found in beginning.values() for c in found):
         for op, _, inputs in view.users(cut.parts[0]):
             if traits_of(op).operands < 2 or len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 continue

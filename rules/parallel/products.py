@@ -4,9 +4,9 @@
 alike moves before the Split (`eqsat.rules.parallel.epilogues`). A Gemm takes part as the product and sum that it is.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,10 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Operator, traits_of
-from eqsat.ir.traits import Product, Traits
+from eqsat.ir.operator import Operator
+from eqsat.ir.traits import Product
 from eqsat.ir.types import Shape
 from eqsat.rewrite import (
-    PROJECTION,
     Apply,
     GroupView,
     Merge,
@@ -31,7 +30,7 @@ from eqsat.rewrite import (
     present,
 )
 from eqsat.rules.linear.alignment import FLOATS
-from eqsat.rules.linear.folding import (
+from eqsat.rules.linear.operators import (
     axes_of,
     definition,
     has_bias_by_channel,
@@ -39,22 +38,13 @@ from eqsat.rules.linear.folding import (
     is_unbiased,
     product_of,
 )
-from eqsat.rules.terms import int64s
+from eqsat.rules.parallel.groups import Branch, Products
+from eqsat.rules.terms import split
 from eqsat.samples.linear import products_of_one_value
 
 SOURCE = "block matrices; TVM CombineParallelDense, CombineParallelConv2D, pull request 14446; TASO"
 _WINDOW = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
 """What attributes of convolutions are where they are absent."""
-
-
-class Branch(NamedTuple):
-    """A product, or convolution, of a value."""
-
-    x: Ref
-    node: Ref
-    w: Ref
-    bias: Ref | None = None
-    inputs: Sequence[Ref | None] = ()
 
 
 MERGEABLE = stated(
@@ -79,13 +69,8 @@ def products(view: GroupView, op: str) -> Iterator[Branch]:
 
 def parts_of(whole: Term, group: Sequence[Branch], sizes: Sequence[int], axis: int) -> Iterator[Merge]:
     """The products of a group are the parts of ``whole``, of so many elements along ``axis``."""
-    split = apply("Split", whole, int64s(sizes), outputs=len(sizes), axis=axis)
-    yield from ((branch.node, split.output(index)) for index, branch in enumerate(group))
-
-
-def split_last(value: Term, rank: int, sizes: Sequence[int]) -> Apply:
-    """``value`` of ``rank`` axes, cut along its last axis."""
-    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=rank - 1)
+    parts = split(whole, sizes, axis)
+    yield from ((branch.node, parts.output(index)) for index, branch in enumerate(group))
 
 
 def joined_biases(group: Sequence[Branch], sizes: Sequence[int]) -> tuple[Term, ...]:
@@ -194,145 +179,3 @@ def _wide(op: str, group: Sequence[Branch], sizes: Sequence[int]) -> Apply:
         operands[product.bias] = next(iter(joined_biases(group, sizes)), None)
     counted = {product.counted: sum(sizes)} if product.counted else {}
     return Apply(op, present(*operands), first.node.attributes.updated(**counted))
-
-
-def _resizes(traits: Traits) -> bool:
-    """Whether an operator joins values, or fills one up."""
-    return traits.moves and len(traits.sources) > 1
-
-
-def _rearranges(traits: Traits) -> bool:
-    """Whether weights may be scaled, moved, joined or filled up by an operator."""
-    return traits.moves or (traits.homogeneous and traits.operands == 2)
-
-
-class Products:
-    """The products of two values in the e-graph, by left operand: matrix products, or convolutions of one input."""
-
-    def __init__(self, view: GroupView, branches: Iterable[Branch]) -> None:
-        self._view = view
-        self._of: dict[int, dict[int, Branch]] = {}
-        for branch in branches:
-            self._of.setdefault(branch.x.handle, {}).setdefault(branch.node.handle, branch)
-        self._made_from: dict[int, dict[int, Ref]] = {}
-        self._origins_of: dict[int, set[int]] = {}
-
-    def groups(self, key: Callable[[Branch], Hashable]) -> Iterator[list[Branch]]:
-        """Branches that can be one product, those with equal ``key``, oldest first; ``None`` is no key."""
-        for handle in sorted(self._of):
-            alike: dict[Hashable, list[Branch]] = {}
-            for branch in self._distinct(self._of[handle]):
-                found = key(branch)
-                if found is not None:
-                    alike.setdefault(found, []).append(branch)
-            for group in alike.values():
-                independent = self._independent(group)
-                if len(independent) > 1:
-                    yield independent
-
-    def is_cut(self, x: Ref, node: Ref) -> bool:
-        """Whether the product is already cut from a wider product of ``x``."""
-        return any(wide in self._of[x.handle] for wide in self._cut_from.get(node.handle, ()))
-
-    @cached_property
-    def _cut_from(self) -> dict[int, set[int]]:
-        found: dict[int, set[int]] = {}
-        for split, inputs in self._view.nodes("Split"):
-            for op, part, _ in self._view.users(split):
-                if op == PROJECTION and inputs[0] is not None:
-                    found.setdefault(part.handle, set()).add(inputs[0].handle)
-        return found
-
-    @cached_property
-    def _sums(self) -> dict[int, set[int]]:
-        found: dict[int, set[int]] = {}
-        for node, inputs in self._view.nodes("Add"):
-            found.setdefault(node.handle, set()).update(i.handle for i in inputs if i is not None)
-        return found
-
-    def _distinct(self, branches: dict[int, Branch]) -> Iterator[Branch]:
-        """The branches, one for each weight: not also a scaled form of it, nor the wide product it is part of."""
-        taken: set[int] = set()
-        for branch in branches.values():
-            if not self._is_superseded(branches, branch):
-                origins = self._origins(branch.w)
-                if not origins & taken:
-                    taken |= origins
-                    yield branch
-
-    def _origins(self, weight: Ref) -> set[int]:
-        """The values that ``weight`` is a scaled, rearranged or joined form of, itself among them."""
-        known = self._origins_of.get(weight.handle)
-        if known is not None:
-            return known
-        found = self._origins_of[weight.handle] = {weight.handle}
-        waiting = [weight]
-        while waiting:
-            for handle, operand in self._operands(waiting.pop()).items():
-                if handle not in found:
-                    found.add(handle)
-                    waiting.append(operand)
-        return found
-
-    def _operands(self, value: Ref) -> dict[int, Ref]:
-        known = self._made_from.get(value.handle)
-        if known is None:
-            known = self._made_from[value.handle] = {}
-            for op, inputs in self._view.spellings(value):
-                traits = traits_of(op)
-                if _rearranges(traits):
-                    resized = _resizes(traits)
-                    operands = [i for i in inputs if i is not None and (resized or _same_size(i, value))]
-                    known.update((i.handle, i) for i in operands)
-        return known
-
-    def _is_superseded(self, branches: dict[int, Branch], branch: Branch) -> bool:
-        """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead."""
-        node, weight = branch.node, branch.w
-        forms = {h for h, b in branches.items() if h != node.handle and weight.handle in self._origins(b.w)}
-
-        def elsewhere(op: str, reader: Ref) -> bool:
-            if reader.handle in forms:
-                return True
-            return op == "Add" and self._all_readers(reader, lambda _, r: bool(forms & self._sums.get(r.handle, set())))
-
-        return bool(forms) and self._all_readers(node, elsewhere)
-
-    def _all_readers(self, value: Ref, holds: Callable[[str, Ref], bool]) -> bool:
-        readers = [(op, reader) for op, reader, _ in self._view.users(value)]
-        return bool(readers) and all(holds(op, reader) for op, reader in readers)
-
-    def _independent(self, group: list[Branch]) -> list[Branch]:
-        """The group without the right operands that are computed from one of its products."""
-        computed = [branch.w for branch in group if not branch.w.is_constant]
-        if not computed or len(group) < 2:
-            return group
-        reached = computed_from(self._view, computed, {branch.node.handle for branch in group})
-        return [branch for branch in group if branch.w.handle not in reached]
-
-
-def _same_size(a: Ref, b: Ref) -> bool:
-    return a.type.is_static and b.type.is_static and a.type.size == b.type.size
-
-
-def computed_from(view: GroupView, targets: Sequence[Ref], sources: set[int]) -> set[int]:
-    """The e-classes among ``targets`` that some spelling computes from one of ``sources``.
-
-    The search runs backwards: right operands are mostly constants in disguise, with few operands of their own.
-    """
-    return {target.handle for target in targets if _is_computed_from(view, target, sources)}
-
-
-def _is_computed_from(view: GroupView, target: Ref, sources: set[int]) -> bool:
-    seen = {target.handle}
-    waiting = [target]
-    while waiting:
-        value = waiting.pop()
-        if value.handle in sources:
-            return True
-        operands = (operand for _, inputs in view.spellings(value) for operand in inputs)
-        for operand in operands:
-            if operand is not None and operand.handle not in seen:
-                seen.add(operand.handle)
-                waiting.append(operand)
-    return False

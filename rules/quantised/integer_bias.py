@@ -109,11 +109,13 @@ def no_points(sw: Ref) -> Term:
     return literal(np.zeros(sw.static_shape, np.int8))
 
 
-functions = integer_bounds.functions | named(
-    units, in_units, one_rank, oriented, most_rows, step, padded, full_rows, with_rows, no_points, lies_along
-)
 equation = Equations(
-    __name__, source=SOURCE, shorthands=shorthands, exactness=Exactness.LSB, quanta=1, functions=functions
+    __name__,
+    source=SOURCE,
+    shorthands=shorthands,
+    exactness=Exactness.LSB,
+    quanta=1,
+    functions=integer_bounds.functions | named(lies_along),
 )
 
 

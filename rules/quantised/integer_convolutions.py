@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, Unmet, apply, literal
@@ -59,12 +59,7 @@ def biased(y: Term, bias: Ref | None, rank: int) -> Term:
     return y if bias is None else add(y, reshaped(bias, (*bias.static_shape, *(1,) * (rank - 2))))
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    shorthands=shorthands,
-    functions=integer_bounds.functions | named(terms, units, in_units, point_of, rescaled, biased),
-)
+equation = Equations(__name__, source=SOURCE, shorthands=shorthands, functions=integer_bounds.functions)
 _channels = (*OPERANDS, ONE_LEFT_SCALE, "the scales are those of the channels: along(right, w, sw, None, 0)")
 _ONE_POINT = "one zero point of the weights: zw is None or zw.low == zw.high"
 equation(

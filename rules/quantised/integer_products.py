@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import reshaped
-from eqsat.rules.parallel.products import split_last
 from eqsat.rules.quantised import integer_bounds
 from eqsat.rules.quantised.integer_bounds import (
     NO_VECTORS,
@@ -28,7 +27,7 @@ from eqsat.rules.quantised.integer_bounds import (
     sums,
 )
 from eqsat.rules.quantised.pairs import per_tensor
-from eqsat.rules.terms import div
+from eqsat.rules.terms import div, split, spread_out
 from eqsat.samples import Drawing, Sampler, fixed
 
 SOURCE = (
@@ -57,12 +56,7 @@ def of_rows(s: Ref) -> Term:
     return s if per_tensor(s) else reshaped(s, (*s.static_shape, 1))
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    shorthands=shorthands,
-    functions=integer_bounds.functions | named(points, left_zero, right_zero, of_rows),
-)
+equation = Equations(__name__, source=SOURCE, shorthands=shorthands, functions=integer_bounds.functions)
 equation(
     "multiply_integers",
     """Y(A(a) @ W(w))
@@ -144,13 +138,8 @@ def merge_integer_products_of_one_input(m: Match) -> Term:
     x, scale, zero, *_, last = m.parts[0]
     weights = [weight for _, _, _, weight, *_ in m.parts]
     sizes = [w.static_shape[1] for w in weights]
-    scales = [_spread(div(o[4], o[6]), n) for o, n in zip(m.parts, sizes, strict=True)]
-    zeros = [_spread(o[5], n) for o, n in zip(m.parts, sizes, strict=True)]
+    scales = [spread_out(div(o[4], o[6]), n) for o, n in zip(m.parts, sizes, strict=True)]
+    zeros = [spread_out(o[5], n) for o, n in zip(m.parts, sizes, strict=True)]
     right = (apply("Concat", *parts, axis=axis) for parts, axis in ((weights, 1), (scales, 0), (zeros, 0)))
     product = apply("QLinearMatMul", x, scale, zero, *right, literal(1, DType.FLOAT), last)
-    return split_last(product, x.rank, sizes).output(m.index)
-
-
-def _spread(value: Term, columns: int) -> Term:
-    """A number, or one for each column, as a vector."""
-    return apply("Expand", apply("Reshape", value, literal([-1], "int64")), literal([columns], "int64"))
+    return split(product, sizes, x.rank - 1).output(m.index)

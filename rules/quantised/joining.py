@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
@@ -17,18 +18,14 @@ from eqsat.rules.quantised.pairs import (
     same_zero_point,
     shorthands,
 )
-from eqsat.rules.terms import outputs_of
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.rules.terms import by_class, outputs_of
 
 Node = tuple[Ref, tuple[Ref | None, ...]]
 Found = Callable[[GroupView], Iterator[Match]]
 
 
-def nodes_by_class(view: GroupView, op: str) -> dict[int, list[Node]]:
-    found: dict[int, list[Node]] = {}
-    for node, inputs in view.nodes(op):
-        found.setdefault(node.handle, []).append((node, inputs))
-    return found
+def _spelled_by(view: GroupView, op: str) -> dict[int, list[Node]]:
+    return by_class((node, (node, inputs)) for node, inputs in view.nodes(op))
 
 
 def of_match(node: Ref, inputs: Sequence[Ref | None]) -> dict[str, Any]:
@@ -79,7 +76,7 @@ RECENTRING = Function("recentring", RECENTER, "R", (), lambda m, value: Apply(RE
 
 def _behind_concat(f: Function) -> Found:
     def find(view: GroupView) -> Iterator[Match]:
-        concats = nodes_by_class(view, "Concat")
+        concats = _spelled_by(view, "Concat")
         for node, inputs in view.nodes(f.op):
             for concat, parts in concats.get(inputs[0].handle, [])[:1] if inputs[0] is not None else ():
                 yield Match(of_match(node, inputs) | {"concat": concat, "parts": parts}, node)
@@ -137,7 +134,7 @@ def _alike(a: Node, b: Node) -> bool:
 
 def _concats_of_dequantised(view: GroupView) -> Iterator[Match]:
     """Each Concat with the first spelling of its parts as integers that are dequantised by the same parameters."""
-    dequantized = nodes_by_class(view, "DequantizeLinear")
+    dequantized = _spelled_by(view, "DequantizeLinear")
     for concat, parts in view.nodes("Concat"):
         choices = [dequantized.get(p.handle, []) if p is not None else [] for p in parts]
         if len(parts) < 2 or not all(choices):
@@ -150,7 +147,7 @@ def _concats_of_dequantised(view: GroupView) -> Iterator[Match]:
 
 
 def _splits_of_dequantised(view: GroupView) -> Iterator[Match]:
-    dequantized = nodes_by_class(view, "DequantizeLinear")
+    dequantized = _spelled_by(view, "DequantizeLinear")
     for split, parts in splits(view):
         for node in dequantized.get(split["value"].handle, [])[:1]:
             for index, output in parts.items():
@@ -189,6 +186,8 @@ for _f in (QUANTIZE, RECENTRING):
 
 # --- ranges
 
+_CUT = "Split(x, k, outputs=2, axis=a)"
+
 
 def _clipped_parts(view: GroupView) -> Iterator[Match]:
     """Each part of a Split whose parts are all clipped to the same constant bounds."""
@@ -215,21 +214,15 @@ def _ranges(view: GroupView, value: Ref) -> dict[tuple[int, ...], tuple[Ref, tup
     return found
 
 
-def _clipped(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape, axis = d.extents(3, ones=0), d.integer(0, 2)
-    dtype = d.choose(("int8", "uint8", "float32"))
-    value = drawing.value(d.integers(shape, dtype, 0, 100) if dtype != "float32" else d.floats(shape))
-    parts = drawing.op("Split", value, drawing.value(fixed([1, shape[axis] - 1], "int64")), outputs=2, axis=axis)
-    bounds = [drawing.value(fixed(b, dtype)) for b in (1, 50)]
-    clipped: list[str] = []
-    for each in parts:
-        low, high = bounds if d.chance(0.9) else bounds[:1] * 2
-        clipped.append(drawing.op("Clip", each, low, *([high] if d.chance(0.9) else [])))
-    return drawing.finish(*clipped, *d.subset(parts, 0.2))
-
-
-@group_rule(find=_clipped_parts, exactness=Exactness.EXACT, source="each element by itself", sample=_clipped)
+@group_rule(
+    find=_clipped_parts,
+    exactness=Exactness.EXACT,
+    source="each element by itself",
+    forms=[
+        form(f"Add(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h))", constant("l", "h")),
+        form(f"Concat(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h), axis=b)", constant("l", "h")),
+    ],
+)
 def move_clip_before_split(m: Match) -> Term:
     """``Clip(Split(x)[i], a, b) == Split(Clip(x, a, b))[i]`` where every part is clipped to the same constant bounds."""
     return part(m, Apply("Clip", (m.value, *m.bounds)))

@@ -6,7 +6,7 @@ Transpose.
 """
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import further_inputs
 from eqsat.ir.traits import whatever
@@ -25,7 +25,7 @@ def axis_of(n: Ref, s: Ref, z: Ref | None) -> int:
 equation = Equations(
     __name__,
     source="each element is quantised by itself",
-    functions=pairs.functions | {"moves": moves, "axis_of": axis_of},
+    functions=pairs.functions | named(moves),
     shorthands=shorthands,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import another_value, constant, worthwhile
-from eqsat.equations import Equations, named
+from eqsat.equations import Equations
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.schema_operator import further_inputs, takes_types
@@ -94,12 +94,7 @@ def finite(*names: str) -> Condition:
     return Condition(f"{', '.join(names)} finite", holds, names, tuple(Hint(n, constant=True) for n in names))
 
 
-equation = Equations(
-    __name__,
-    source="monotone quantisation",
-    shorthands=shorthands,
-    functions=pairs.functions | named(bounds, bind, bounded, border, covers, within_scales, quantised),
-)
+equation = Equations(__name__, source="monotone quantisation", shorthands=shorthands, functions=pairs.functions)
 _whole_axes = "no axis is empty: 0 not in q.static_shape"
 _windows = ("no window mixes scales: within_scales(s, z, n)", "no blocks: unblocked(n.attributes)")
 _covered = "every window covers data: covers(a)"

@@ -142,13 +142,8 @@ class Step(NamedTuple):
         """Whether one constant positive float32 scale and a constant zero point hold for the whole tensor."""
         constants = self.s.is_constant and (self.z is None or self.z.is_constant)
         single = all(v is None or v.type.size == 1 for v in (self.s, self.z))
-        return (
-            constants
-            and single
-            and self.s.dtype is DType.FLOAT
-            and positive(self.s)
-            and unblocked(self.node.attributes)
-        )
+        ordinary = self.s.dtype is DType.FLOAT and positive(self.s)
+        return constants and single and ordinary and unblocked(self.node.attributes)
 
     def again(self, op: str, value: Term) -> Apply:
         """``op`` by the same parameters on another value."""

@@ -8,9 +8,9 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.quantised.pairs import Step, same_zero_point, steps
-from eqsat.rules.terms import add, div, int64s, mul
-from eqsat.rules.views.splits import again, splits
+from eqsat.rules.terms import add, div, int64s, mul, split, spread_out
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _LARGEST = 1e6
@@ -68,10 +68,10 @@ def _splits(view: GroupView) -> Iterator[Match]:
         for step in steps(view, op):
             if step.is_plain:
                 plain.setdefault(step.value.handle, []).append(step)
-    for (_, value, axis, sizes), parts in splits(view):
-        if axis != value.rank - 1 or value.dtype is not DType.UINT8 or len(parts) < len(sizes):
+    for value, sizes, parts, axis in cuts_of_bytes(view):
+        if axis != value.rank - 1:
             continue
-        choices = [next(_biased(view, parts[i], n, plain), None) for i, n in enumerate(sizes)]
+        choices = [next(_biased(view, p, n, plain), None) for p, n in zip(parts, sizes, strict=True)]
         found = [c for c in choices if c is not None]
         if len(found) == len(sizes):
             for index, part in enumerate(found):
@@ -100,16 +100,12 @@ def add_biases_before_split(m: Match) -> Term:
     All parts have the same zero points; at most one quantum at rounding ties. Where each operator is a kernel of its own that
     is four instead of three for each part.
     """
-    factors = [_spread(div(p.dequantized.s, p.quantized.s), n) for p, n in zip(m.parts, m.sizes, strict=True)]
+    factors = [spread_out(div(p.dequantized.s, p.quantized.s), n) for p, n in zip(m.parts, m.sizes, strict=True)]
     biases = [div(p.bias, apply("Reshape", p.quantized.s, int64s(()))) for p in m.parts]
     before, _, behind = m.parts[0]
     terms = mul(_by_one("DequantizeLinear", m.value, before.z), apply("Concat", *factors, axis=0))
     total = add(terms, apply("Concat", *biases, axis=0))
-    return again(_by_one("QuantizeLinear", total, behind.z), m.value.rank - 1, m.sizes).output(m.index)
-
-
-def _spread(number: Term, columns: int) -> Term:
-    return apply("Expand", apply("Reshape", number, int64s((1,))), int64s((columns,)))
+    return split(_by_one("QuantizeLinear", total, behind.z), m.sizes, m.value.rank - 1).output(m.index)
 
 
 def _by_one(op: str, value: Term, zero: Ref | None) -> Apply:

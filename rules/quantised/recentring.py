@@ -33,7 +33,6 @@ from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.order import covers, takes_windows
 from eqsat.rules.quantised.pairs import shorthands
 from eqsat.rules.views.movement import moves_elements
-from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 def recenter(value: Term) -> Apply:
@@ -56,7 +55,7 @@ def shifted(bound: Ref | None, dtype: DType) -> Term | None:
 equation = Equations(
     __name__,
     source="adding 128 to the integer and to its zero point",
-    functions=pairs.functions | named(recentred, shifted, covers),
+    functions=pairs.functions | named(covers),
     shorthands=shorthands,
 )
 equation(
@@ -153,26 +152,12 @@ def _signed_operands(view: GroupView) -> Iterator[Match]:
                     yield Match({"op": op, "inputs": given, **bound}, node)
 
 
-def _signed_product(d: Sampler) -> Instance:
-    drawing = Drawing()
-    rows, inner, columns = d.extents(3)
-    kinds = d.choose((("uint8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")))
-    values = [d.integers(s, k) for s, k in zip(((rows, inner), (inner, columns)), kinds, strict=True)]
-    points = [drawing.value(fixed(d.integers((), k, 20, 60))) if d.chance(0.8) else None for k in kinds]
-    operands = [drawing.value(d.either(v)) for v in values]
-    return drawing.finish(drawing.op("MatMulInteger", *operands, *points))
-
-
 @group_rule(
     find=_signed_operands,
-    where=stated(
-        "q",
-        "signed bytes: q.dtype is int8",
-        functions={"int8": DType.INT8},
-    ),
+    where=stated("q", "signed bytes: q.dtype is int8"),
     exactness=Exactness.EXACT,
     source="adding 128 to the integer and to its zero point",
-    sample=_signed_product,
+    forms=[form("MatMulInteger(x, y, *z, *w)")],
     domain=UNSIGNED,
 )
 def multiply_unsigned(m: Match) -> Term:

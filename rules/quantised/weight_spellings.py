@@ -67,12 +67,8 @@ def _weights(view: GroupView) -> dict[int, list[_Weight]]:
     found: dict[int, list[_Weight]] = {}
     for node, integers, scale, zero in steps(view, "DequantizeLinear"):
         known = integers.is_constant and (zero is None or zero.is_constant) and positive(scale)
-        if (
-            known
-            and integers.dtype in BYTES
-            and node.dtype is scale.dtype is DType.FLOAT
-            and unblocked(node.attributes)
-        ):
+        of_types = integers.dtype in BYTES and node.dtype is scale.dtype is DType.FLOAT
+        if known and of_types and unblocked(node.attributes):
             axis = int(node.attr("axis", 1)) % integers.rank if scale.type.size != 1 else None
             found.setdefault(node.handle, []).append(_Weight(integers, scale, scale.interval, zero, axis))
     casts: dict[int, _Weight] = {}

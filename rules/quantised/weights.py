@@ -9,7 +9,7 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.quantised.pairs import BYTES, Step, steps, unblocked
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import by_class, spread_out
 
 _PART = "DequantizeLinear({}, {}, *{}, **{})"
 
@@ -29,9 +29,7 @@ def _is_part(step: Step, axis: int) -> bool:
 
 def _concats(view: GroupView) -> Iterator[Match]:
     """Each Concat of dequantised constants: the first such spelling of each part."""
-    found: dict[int, list[Step]] = {}
-    for step in steps(view, "DequantizeLinear"):
-        found.setdefault(step.node.handle, []).append(step)
+    found = by_class((step.node, step) for step in steps(view, "DequantizeLinear"))
     for concat, values in view.nodes("Concat"):
         if len(values) < 2 or not all(v is not None and v.handle in found for v in values):
             continue
@@ -72,7 +70,7 @@ def _columns(parts: Sequence[Step], axis: int) -> Iterator[tuple[Term, Term]]:
         extent = part.value.static_shape[axis]
 
         def spread(v: Ref, whole: bool = _is_whole(part), extent: int = extent) -> Term:
-            return apply("Expand", apply("Reshape", v, int64s((1,))), int64s((extent,))) if whole else v
+            return spread_out(v, extent) if whole else v
 
         zeros = literal(np.zeros(extent, part.value.dtype.numpy)) if part.z is None else spread(part.z)
         yield spread(part.s), zeros

@@ -14,15 +14,11 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
 
 
-def _is_one_number(c: Ref) -> bool:
+def one_number(c: Ref) -> bool:
     return c.value.size == 1
 
 
-equation = Equations(
-    __name__,
-    exactness=Exactness.ROUNDING,
-    functions={"finite": math.isfinite, "one_number": _is_one_number},
-)
+equation = Equations(__name__, exactness=Exactness.ROUNDING, functions={"finite": math.isfinite})
 NARROW = single_or_half("x")
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 

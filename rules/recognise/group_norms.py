@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import another_value, constant, finite, number, same_type, single_or_half
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Ref, Term, apply, literal
@@ -84,7 +84,7 @@ equation = Equations(
     exactness=Exactness.ROUNDING,
     source="ONNX GroupNormalization; Wu and He 2018",
     sample=_images,
-    functions={f.__name__: f for f in (cuts_into, repeated, full, lies_along_channels, lined_up)},
+    functions=named(lined_up),
 )
 GROUPED = (
     same_type("x"),

@@ -41,9 +41,7 @@ def fit(*values: Ref | None) -> bool:
     return all(v is None or -LARGEST <= v.low <= v.high <= LARGEST for v in values)
 
 
-equation = Equations(
-    __name__, exactness=Exactness.ROUNDING, source="ONNX: stash_type", sample=_normalised, functions={"fit": fit}
-)
+equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX: stash_type", sample=_normalised)
 BACK = "back to the precision of x: to == x.dtype"
 for op, parameters, shift, back in (
     ("RMSNormalization", "g", "", worthwhile(BACK)),  # whose result is as precise as the gain

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import kernels
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Literal, Ref, literal
@@ -33,9 +33,7 @@ def column(x: Ref) -> Literal:
     return int64s([-1, *[1] * (x.rank - 2)])
 
 
-equation = Equations(
-    __name__, exactness=Exactness.ROUNDING, functions={f.__name__: f for f in (int64s, last_axes, full, column)}
-)
+equation = Equations(__name__, exactness=Exactness.ROUNDING, functions=named(int64s))
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 SHIFTED = "(x - ReduceMax(x, int64s([i]), keepdims=1))"
 SUM = f"ReduceSum(Exp({SHIFTED}), int64s([i]), keepdims=1)"

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import another_value, between, constant, number, same_type, single_or_half, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
@@ -71,10 +71,8 @@ def outlives_underflow(eps: Ref) -> bool:
     return eps.low >= float(info.smallest_subnormal) / (64 * float(info.eps))
 
 
-functions = {
-    f.__name__: f for f in (axes_of, reduces_last, first_axis, known, ones, beside, spread_out, outlives_underflow)
-}
-equation = Equations(__name__, exactness=Exactness.ROUNDING, functions=functions)
+functions = named(axes_of, reduces_last, known, ones, outlives_underflow)
+equation = Equations(__name__, exactness=Exactness.ROUNDING)
 NARROW = single_or_half("x")
 
 # --- as one operator
@@ -228,11 +226,7 @@ def _scaled_each(d: Sampler) -> dict[str, Any]:
     """A value and its mean, each times ``y``, or by ``s``, and times ``g`` or ``h``, mostly its opposite."""
     x = d.floats(d.shape(1, 4, ones=0.05))
     gain = d.floats(x.shape[-1:])
-    found = {
-        "x": x,
-        "y": d.either(d.positive(d.broadcast_with(x.shape)), 0.2),
-        "s": _divisor(d, x.shape),
-    }
+    found = {"x": x, "y": d.either(d.positive(d.broadcast_with(x.shape)), 0.2), "s": _divisor(d, x.shape)}
     found |= {"g": fixed(gain), "h": fixed(-gain if d.chance(0.8) else gain * np.float32(1.5))}
     found |= {"c": d.either(d.floats(d.broadcast_of(x.shape)))}
     return found | {"a": fixed([d.integer(-x.ndim, x.ndim - 1)], "int64")}
@@ -248,7 +242,6 @@ equation(
     NARROW,
     *NOT_ZERO,
     "h is g negated: opposite(g, h)",
-    functions=functions | {"opposite": opposite},
     sample=_scaled_each,
     source="distributivity",
 )

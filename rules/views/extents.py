@@ -12,7 +12,7 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir import extents
-from eqsat.ir.extents import Dim
+from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, shared

@@ -14,18 +14,17 @@ import numpy as np
 
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import Dim, add, at_least, multiply, product
+from eqsat.ir.extents import add, at_least, multiply, product
+from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.terms import complete_nodes, int64s
+from eqsat.rules.terms import Node, complete_nodes, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
 SOURCE = "ONNX Gather, GatherND and Range"
 
 _DEPTH = 10
-
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,8 @@ class Indices:
     @cached_property
     def nodes(self) -> dict[int, list[Node]]:
         """The operators read, by class. Most graphs have no look-up that asks for them."""
-        nodes: dict[int, list[Node]] = {}
-        for op in (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat"):
-            for node, inputs in self._view.nodes(op):
-                nodes.setdefault(node.handle, []).append((op, node, inputs))
-        return nodes
+        ops = (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat")
+        return nodes_by_class(self._view, ops)
 
     def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:
         """``value`` as a sum of places, or ``None``."""
@@ -204,7 +200,8 @@ def _draw_grid(d: Sampler) -> Instance:
     counted = [_count(d, drawing, x, axis) for axis in (0, 1)]
     middle = middle if d.chance() else 1
     shape = drawing.op("Concat", *(drawing.op("Shape", x, start=i, end=i + 1) for i in (0, 1)), axis=0)
-    whole = drawing.op("Concat", *_split(drawing, shape, numbers([middle], "int64")), axis=0)
+    first, last = (drawing.op("Gather", shape, numbers([i], "int64")) for i in (0, 1))
+    whole = drawing.op("Concat", first, numbers([middle], "int64"), last, axis=0)
     order = (0, 1) if d.chance(0.85) else (1, 0)
     axes = [[1, 2], [0, 1]]
     grids = [
@@ -213,12 +210,6 @@ def _draw_grid(d: Sampler) -> Instance:
     ]
     parts = [drawing.op("Unsqueeze", g, numbers([-1], "int64")) for g in grids][: 2 if d.chance(0.9) else 1]
     return drawing.finish(drawing.op("GatherND", x, drawing.op("Concat", *parts, axis=-1)))
-
-
-def _split(drawing: Drawing, shape: str, middle: str) -> tuple[str, str, str]:
-    numbers = drawing.builder.constant
-    first, last = (drawing.op("Gather", shape, numbers([i], "int64")) for i in (0, 1))
-    return first, middle, last
 
 
 def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.operators.quantization import PLAIN
 from eqsat.ir.schema_operator import further_inputs, has_one_output
@@ -132,11 +132,7 @@ def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
     low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
     if d.chance(0.15):
         source, last = DType.FLOAT, d.choose((DType.FLOAT, last))
-    found: dict[str, Any] = {
-        "x": d.array(d.shape(), source),
-        "p": {"to": int(middle)},
-        "q": {"to": int(last)},
-    }
+    found: dict[str, Any] = {"x": d.array(d.shape(), source), "p": {"to": int(middle)}, "q": {"to": int(last)}}
     if d.chance(0.9):
         found["low"] = fixed(low, source)
     if d.chance(0.9):
@@ -144,21 +140,6 @@ def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
     return found
 
 
-functions = {
-    f.__name__: f
-    for f in (
-        transpose,
-        moves,
-        is_lossless,
-        has_one_meaning,
-        holds_all,
-        runs_forward,
-        taken,
-        slice_term,
-        composed,
-        table_first,
-    )
-}
 WIDE, HALVES = int(DType.FLOAT), (DType.FLOAT16, DType.BFLOAT16)
 TO_HALF = worthwhile(
     Condition(
@@ -170,7 +151,7 @@ TO_HALF = worthwhile(
 SMALL = 1 << 16
 """Elements of a table of which another copy is no harm."""
 
-equation = Equations(__name__, functions=functions | {"DType": DType, "PLAIN": PLAIN, "SMALL": SMALL})
+equation = Equations(__name__, functions=named(transpose, DType) | {"PLAIN": PLAIN, "SMALL": SMALL})
 
 equation(
     "compose_transposes",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.rewrite import (
     PROJECTION,
@@ -23,9 +24,8 @@ from eqsat.rewrite import (
     group_rule,
     shared,
 )
-from eqsat.rules.terms import int64s, sizes_of_parts
+from eqsat.rules.terms import by_class, sizes_of_parts, split
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
-from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 @dataclass(frozen=True)
@@ -109,66 +109,9 @@ def _concats(view: GroupView) -> Concats:
     return found
 
 
-# --- random instances ----------------------------------------------------------------------------------------------------
-
-
-def _cut(d: Sampler, drawing: Drawing, value: str, axis: int, places: Sequence[int]) -> list[str]:
-    """A value cut at some places along an axis, by a Split or by slices, of which at times one is missing or too many."""
-    shape = _shape(drawing, value)
-    places = sorted({0, *places, shape[axis]})
-    at = axis if d.chance() else axis - len(shape)
-    sizes = [end - start for start, end in itertools.pairwise(places)]
-    if len(sizes) > 1 and d.chance():
-        equal = len(set(sizes)) == 1 and d.chance()
-        given = () if equal else (drawing.value(fixed(sizes, "int64")),)
-        count = {"num_outputs": len(sizes)} if equal else {}
-        return list(drawing.op("Split", value, *given, outputs=len(sizes), axis=at, **count))
-    bounds = list(itertools.pairwise(places))
-    if len(bounds) > 1 and d.chance(0.2):
-        bounds.pop(d.integer(0, len(bounds) - 1))
-    if d.chance(0.2):
-        bounds.append((0, max(shape[axis] - 1, 1)))
-    ends = [2**63 - 1 if end == shape[axis] and d.chance() else end for _, end in bounds]
-    given = [[drawing.value(fixed([i], "int64")) for i in (b[0], end, at)] for b, end in zip(bounds, ends, strict=True)]
-    return [drawing.op("Slice", value, *inputs) for inputs in given]
-
-
-def _shape(drawing: Drawing, value: str) -> Any:
-    type: Any = drawing.builder.type_of(value)
-    return type.shape
-
-
-def _parts_and_wholes(d: Sampler) -> Instance:
-    """Parts of a value, wholes of them, parts of those and of parts, wholes of wholes."""
-    drawing = Drawing()
-    shape = d.shape(1, 3, ones=0)
-    axis = d.integer(0, len(shape) - 1)
-    dtype = d.choose(("float32", "int8"))
-    x = drawing.value(d.array(shape, dtype))
-    pieces = _cut(d, drawing, x, axis, d.rng.integers(1, shape[axis], 2).tolist())
-    joined = list(pieces)
-    if d.chance(0.3):
-        joined.insert(d.integer(0, len(joined)), drawing.value(d.array(shape, dtype)))
-    if d.chance(0.2):
-        joined.reverse()
-    other = len(shape) - 1 - axis  # another axis, if the pieces fit along it
-    along = other if len({_shape(drawing, p)[axis] for p in joined}) == 1 and d.chance(0.3) else axis
-    whole = drawing.op("Concat", *joined, axis=along if d.chance() else along - len(shape))
-    extents = [_shape(drawing, p)[along] for p in joined]
-    places = list(itertools.accumulate(extents)) if d.chance(0.7) else d.rng.integers(0, sum(extents), 2).tolist()
-    again = _cut(d, drawing, whole, along, places)
-    piece = d.choose(pieces)
-    across = d.integer(0, len(shape) - 1)
-    again += _cut(d, drawing, piece, across, [d.integer(0, _shape(drawing, piece)[across])])
-    more = [whole, drawing.value(d.array(_shape(drawing, whole), dtype)), pieces[-1] if along == axis else whole]
-    d.rng.shuffle(more)
-    return drawing.finish(drawing.op("Concat", *more, axis=along), *again)
-
-
-def _rule(find: Finder) -> Callable[[RightSide], GroupRule]:
-    return group_rule(
-        find=find, exactness=Exactness.EXACT, source="ONNX Slice, Split and Concat", sample=_parts_and_wholes
-    )
+def _rule(find: Finder, *forms: str) -> Callable[[RightSide], GroupRule]:
+    source = "ONNX Slice, Split and Concat"
+    return group_rule(find=find, exactness=Exactness.EXACT, source=source, forms=[form(text) for text in forms])
 
 
 def _part(m: Match) -> Term:
@@ -190,7 +133,13 @@ def _parts_in_operands(view: GroupView) -> Iterator[Match]:
                     break
 
 
-@_rule(_parts_in_operands)
+@_rule(
+    _parts_in_operands,
+    "Split(Concat(x, y, axis=a), k, outputs=2, axis=a)[0]",
+    "Split(Concat(x, y, axis=a), k, outputs=3, axis=a)[2]",
+    "Split(Concat(x, y, axis=a), k, outputs=2, axis=b)[1]",
+    "Slice(Concat(x, y, axis=0), s, t)",
+)
 def take_part_from_operand_of_concat(m: Match) -> Term:
     """``Slice(Concat(..., x, ...)) == Slice(x)`` for a part, of a Slice or a Split, that lies in one operand."""
     return _part(m)
@@ -198,9 +147,7 @@ def take_part_from_operand_of_concat(m: Match) -> Term:
 
 def _joined_parts(view: GroupView) -> Iterator[Match]:
     """Each concatenation of parts of one value, each of which begins where the one before it ends."""
-    parts: dict[int, list[Part]] = {}
-    for ref, part in parts_of(view):
-        parts.setdefault(ref.handle, []).append(part)
+    parts = by_class(parts_of(view))
     for node, inputs in view.nodes("Concat"):
         first, *others = (parts.get(i.handle, []) if i is not None else [] for i in inputs)
         for part in first if others else ():
@@ -212,7 +159,12 @@ def _joined_parts(view: GroupView) -> Iterator[Match]:
                 yield Match({"part": Part(part.whole, part.axis, part.start, end)}, node)
 
 
-@_rule(_joined_parts)
+@_rule(
+    _joined_parts,
+    "Concat(Split(x, k, outputs=2, axis=a)[0], Split(x, k, outputs=2, axis=a)[1], axis=b)",
+    "Concat(Split(x, k, outputs=3)[1], Split(x, k, outputs=3)[2])",
+    "Concat(Slice(x, s, t, *e), Slice(x, t, u, *e), axis=b)",
+)
 def join_adjacent_parts(m: Match) -> Term:
     """``Concat(x[a:b], x[b:c], ...) == x[a:...]`` for adjacent parts of one value, in order."""
     return _part(m)
@@ -234,11 +186,10 @@ def _tiles(view: GroupView) -> Iterator[Match]:
                 yield Match({"part": part, "sizes": [p.end - p.start for _, p in tiles], "index": index}, ref)
 
 
-@_rule(_tiles)
+@_rule(_tiles, "Concat(Slice(x, s, t, *e), Slice(x, t, u, *e), axis=b)")
 def split_instead_of_slices(m: Match) -> Term:
     """``x[:a], x[a:b], x[b:] == Split(x, [a, b - a, n - b])`` along one axis."""
-    split = apply("Split", m.part.whole, int64s(m.sizes), outputs=len(m.sizes), axis=m.part.axis)
-    return split.output(m.index)
+    return split(m.part.whole, m.sizes, m.part.axis).output(m.index)
 
 
 # --- parts of parts, wholes of wholes ------------------------------------------------------------------------------------
@@ -256,7 +207,11 @@ def _slices_of_split(view: GroupView) -> Iterator[Match]:
             yield Match({"whole": outer.whole, "ranges": ranges}, ref)
 
 
-@_rule(_slices_of_split)
+@_rule(
+    _slices_of_split,
+    "Slice(Split(x, k, outputs=2, axis=a)[1], s, t, *e, *f)",
+    "Slice(Split(x, outputs=2, num_outputs=2)[1], s, t, *e, *f)",
+)
 def compose_slice_of_split(m: Match) -> Term:
     """``Slice(Split(x)[i]) == Slice(x)``."""
     return slice_term(m.whole, m.ranges)
@@ -284,7 +239,11 @@ def _nested_concats(view: GroupView) -> Iterator[Match]:
                 yield Match({"flat": flat, "axis": axis}, node)
 
 
-@_rule(_nested_concats)
+@_rule(
+    _nested_concats,
+    "Concat(Concat(x, y, axis=a), z, axis=b)",
+    "Concat(z, Concat(x, Concat(y, u, axis=a), axis=b), axis=c)",
+)
 def flatten_concat(m: Match) -> Term:
     """``Concat(Concat(x, y), z) == Concat(x, y, z)`` along one axis."""
     return apply("Concat", *m.flat, axis=m.axis)

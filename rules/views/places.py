@@ -15,9 +15,10 @@ import numpy as np
 from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.extents import Dim, multiply, subtract
+from eqsat.ir.extents import multiply, subtract
 from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal

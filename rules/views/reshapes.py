@@ -5,21 +5,20 @@ as soon as the types determine it. Symbolic extents stay: 0 copies the extent of
 Both only where the program has a -1, too: ONNX cannot tell what that is where a copied extent turns out to be 0.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.conditions import constant, same_type
-from eqsat.equations import Equations, stated
+from eqsat.equations import Equations, form, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.transposes import is_unary
-from eqsat.samples import SYMBOLIC, Drawing, Instance, Sampler, fixed
+from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
 def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
@@ -62,8 +61,7 @@ def integers(found: Any) -> np.ndarray:
     return np.asarray(found, object).astype(np.int64)
 
 
-functions = {f.__name__: f for f in (view_as, only_ones_move, extents, part, known, integers)}
-equation = Equations(__name__, source="ONNX operator specification", functions=functions)
+equation = Equations(__name__, source="ONNX operator specification")
 
 # --- one view in normal form
 
@@ -82,16 +80,6 @@ equation(
     "Transpose(x, perm=p, **v) == view_as(x, root)",
     "only axes of extent 1 move: only_ones_move(x, p)",
 )
-
-
-def _draw_back(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape(2, 3)
-    flat = [-1, shape[-1]] if d.chance() else [-1]
-    back = shape if d.chance(0.8) else (*shape[:-2], math.prod(shape[-2:]), 1)
-    y = drawing.op("Reshape", drawing.value(d.floats(shape)), drawing.value(fixed(flat, "int64")))
-    y = drawing.op("Clip", y, drawing.value(fixed(-0.5, "float32"))) if d.chance(0.3) else drawing.op("Tanh", y)
-    return drawing.finish(drawing.op("Reshape", y, drawing.value(fixed(back, "int64"))))
 
 
 def _viewed_back(view: GroupView) -> Iterator[Match]:
@@ -115,7 +103,7 @@ def _is_view(op: Operator) -> bool:
     where=stated("x root", "the shape is that of before: x.shape == root.shape"),
     exactness=Exactness.EXACT,
     source="each element by itself",
-    sample=_draw_back,
+    forms=[form("Squeeze(Relu(Unsqueeze(x, s)), t)"), form("Reshape(Neg(Reshape(x, s)), t)")],
 )
 def cancel_views_around_function(m: Match) -> Term:
     """``Reshape(f(Reshape(x)), shape of x) == f(x)`` for a function of each element."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, kernels, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
@@ -60,7 +60,7 @@ equation = Equations(
     source="each row by itself",
     domain="com.microsoft",
     sample=_rows,
-    functions={f.__name__: f for f in (stacks_rows, like, per_tensor, unblocked, int64s)} | {"prod": math.prod},
+    functions=named(like, per_tensor, unblocked, int64s, math.prod),
 )
 UNSIGNED, FLOAT32 = kernels("q", DType.UINT8), kernels("x", DType.FLOAT)
 STACKED = "the view stacks the rows of a matrix: stacks_rows({0}, root)"

@@ -5,49 +5,25 @@ Heads of queries, keys and values that one product computes are laid out at once
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from eqsat.conditions import constant, kernels, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule, shared
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
-from eqsat.rules.terms import add, int64s, outputs_of, permutation_of, transpose
+from eqsat.rules.terms import add, int64s, permutation_of, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SOURCE = "each element by itself"
-
-Split = tuple[Ref, Ref, int, tuple[int, ...]]
-
-
-@shared
-def splits(view: GroupView) -> Sequence[tuple[Split, dict[int, Ref]]]:
-    """Each Split of a static shape: itself, its input, axis, extents of the parts; and its parts by number.
-
-    Of unsigned bytes only: signed ones have an unsigned twin, and attention on floats needs no heads laid out.
-    """
-    found: list[tuple[Split, dict[int, Ref]]] = []
-    for split, inputs in view.nodes("Split"):
-        parts = outputs_of(view, split)
-        value, sizes = (*inputs, None)[:2]
-        if value is None or sizes is None or value.is_constant or not value.type.is_static or len(parts) < 2:
-            continue
-        if value.dtype is DType.UINT8 and sizes.is_constant:
-            axis = split.attr("axis", 0) % value.rank
-            found.append(((split, value, axis, tuple(sizes.value.tolist())), parts))
-    return found
-
-
-def again(value: Term, axis: int, sizes: tuple[int, ...]) -> Apply:
-    """Another value, split."""
-    return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=axis)
 
 
 def _laid_out(
@@ -55,9 +31,9 @@ def _laid_out(
 ) -> Iterator[tuple[Ref, int, tuple[int, ...], dict[int, tuple[Any, Ref]]]]:
     """Each value that is split with an ``op`` on every part: axis, sizes, and by part how that lays it out, which ``layout`` says
     of the whole, the user of a part and its size, or nothing."""
-    for (_, value, axis, sizes), parts in splits(view):
+    for value, sizes, parts, axis in cuts_of_bytes(view):
         found: dict[int, tuple[Any, Ref]] = {}
-        for index, part in parts.items():
+        for index, part in enumerate(parts):
             for reader, node, _ in view.users(part):
                 kind = layout(value, node, sizes[index]) if reader == op else None
                 if kind is not None:
@@ -96,45 +72,41 @@ def _turned_parts(view: GroupView) -> Iterator[Match]:
             yield Match(bound | {"more": tuple(perm.index(i) for i in own)}, node)
 
 
-def _parts(d: Sampler, *, op: str) -> Instance:
+def _viewed_parts(d: Sampler) -> Instance:
     drawing = Drawing()
     rows, size, *heads = d.extents(4)
-    last = op == "Reshape" and d.chance(0.9)
-    extents = (
-        (rows, sum(heads), size)
-        if op == "Transpose"
-        else (rows, sum(heads) * size)
-        if last
-        else (sum(heads) * size, rows)
-    )
-    sizes = heads if op == "Transpose" else [n * size for n in heads]
-    axis = 1 if op == "Transpose" or last else 0
-    value = drawing.value(d.integers(extents, "uint8"))
-    parts = drawing.op(
-        "Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis - d.choose((0, len(extents)))
-    )
-    if op == "Transpose":
-        perms = [d.permutation(3)] * 2
-        if d.chance(0.4):
-            perms[1] = d.permutation(3)
-        return drawing.finish(*(drawing.op(op, p, perm=perm) for p, perm in zip(parts, perms, strict=True)))
+    last, sizes = d.chance(0.9), [n * size for n in heads]
+    value = drawing.value(d.integers((rows, sum(sizes)) if last else (sum(sizes), rows), "uint8"))
+    axis = int(last) - d.choose((0, 2))
+    parts = drawing.op("Split", value, drawing.value(fixed(sizes, "int64")), outputs=2, axis=axis)
     shapes = [[rows, n, size] if last else [n, size, rows] for n in heads]
     if d.chance(0.1):
         shapes[1] = shapes[1][::-1]
     given = [drawing.value(fixed(s, "int64")) for s in shapes]
-    return drawing.finish(*(drawing.op(op, p, s) for p, s in zip(parts, given, strict=True)))
+    return drawing.finish(*(drawing.op("Reshape", p, s) for p, s in zip(parts, given, strict=True)))
 
 
-@group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Reshape"))
+@group_rule(find=_views_of_parts, exactness=Exactness.EXACT, source=SOURCE, sample=_viewed_parts)
 def view_heads_before_split(m: Match) -> Term:
     """``Reshape(Split(x)[i], [..., n_i, h]) == Split(Reshape(x, [..., n, h]))[i]`` where all parts have the same ``h``."""
-    return again(viewed(m.x, m.x.shape, m.shape, m.x), m.axis, m.sizes).output(m.index)
+    return split(viewed(m.x, m.x.shape, m.shape, m.x), m.sizes, m.axis).output(m.index)
 
 
-@group_rule(find=_turned_parts, exactness=Exactness.EXACT, source=SOURCE, sample=partial(_parts, op="Transpose"))
+_TURNED = "Concat(Transpose({0}[0], perm=p), Transpose({0}[1], perm={1}), axis=b)"
+
+
+@group_rule(
+    find=_turned_parts,
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    forms=[
+        form(_TURNED.format("Split(x, k, outputs=2, axis=a)", second), kernels("x", DType.UINT8), constant("k"))
+        for second in "pq"
+    ],
+)
 def transpose_before_split(m: Match) -> Term:
     """``Transpose(Split(x)[i], p) == Split(Transpose(x, p))[i]``; a part with another ``p`` is transposed once more."""
-    return transpose(again(transpose(m.x, m.perm), m.axis, m.sizes).output(m.index), m.more)
+    return transpose(split(transpose(m.x, m.perm), m.sizes, m.axis).output(m.index), m.more)
 
 
 # --- past the sum with a bias on bytes ------------------------------------------------------------------------------------
@@ -184,12 +156,7 @@ def _viewed(d: Sampler, *, clipped: bool) -> dict[str, Any]:
     return {**found, "shape": fixed(target, "int64"), "view": {"allowzero": 1} if rows == 0 else {}}
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    functions={f.__name__: f for f in (requantised, filled, moved_bias, transpose, per_tensor, unblocked, int64s)}
-    | {"prod": math.prod},
-)
+equation = Equations(__name__, source=SOURCE, functions=named(transpose, per_tensor, unblocked, int64s, math.prod))
 BIASED = "QuantizeLinear(DequantizeLinear(q, s, *z, **dq) + c, s2, *z2, **quantized)"
 AGAIN = "requantised(quantized, dq, (s, z, s2, z2), {value}, {vector})"
 WHOLE = (

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, dtype_in, finite, worthwhile
-from eqsat.equations import Equations, stated
+from eqsat.equations import Equations, form, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
@@ -14,8 +14,7 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule,
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.movement import SMALL
-from eqsat.samples import Drawing, Instance, Sampler, fixed
-from eqsat.samples.linear import shape_along
+from eqsat.samples import Sampler, fixed
 
 # --- elementwise functions of rows
 
@@ -28,25 +27,6 @@ def along_row(others: Sequence[Ref], behind: int) -> bool:
 def in_row(c: Ref, behind: int) -> Term:
     """An operand without the axes in front of those."""
     return reshaped(c, c.static_shape[max(c.rank - behind, 0) :])
-
-
-def _look_up(d: Sampler) -> Instance:
-    drawing = Drawing()
-    axis = d.integer(0, 1)
-    table = d.floats(d.extents(d.integer(axis + 1, 3)))
-    places = d.integers(d.shape(0, 2), "int64", 0, table.shape[axis] - 1)
-    rows = drawing.op("Gather", drawing.value(d.either(table, 0.9)), drawing.value(places), axis=axis)
-    behind = table.shape[axis + 1 :]
-    op = d.choose(("Add", "Sub", "Mul", "Tanh", "Clip"))
-    if op in ("Tanh", "Clip"):
-        bounds = (drawing.value(fixed(np.float32(n))) for n in (-0.5, 0.5) if op == "Clip")
-        return drawing.finish(drawing.op(op, rows, *bounds), *d.subset((rows,), 0.2))
-    result = (*table.shape[:axis], *places.shape, *behind)
-    shape = d.choose(
-        (behind, (1, *behind), (1,) * len(result) + behind, shape_along(d, result, -1), result, (2, *result))
-    )
-    operands = [rows, drawing.value(d.either(d.floats(shape), 0.9))]
-    return drawing.finish(drawing.op(op, *(operands if d.chance() else operands[::-1])))
 
 
 def _functions_of_rows(view: GroupView) -> Iterator[Match]:
@@ -79,7 +59,7 @@ def _functions_of_rows(view: GroupView) -> Iterator[Match]:
     ),
     exactness=Exactness.EXACT,
     source="an element of the result follows from one of the table",
-    sample=_look_up,
+    forms=[form("Relu(Gather(t, i, **g))", constant("t")), form("Gather(t, i, **g) - c", constant("t", "c"))],
 )
 def compute_in_table(m: Match) -> Term:
     """``f(Gather(t, i), c, ...) == Gather(f(t, c, ...), i)`` for a constant table and an elementwise function.
@@ -136,7 +116,7 @@ def _one_hot(d: Sampler) -> dict[str, Any]:
     }
 
 
-Equations(__name__, functions={f.__name__: f for f in (counts_up, places, rows_of)})(
+Equations(__name__)(
     "look_up_row_instead_of_multiplying_one_hot",
     "MatMul(Cast(Equal(i, r), **c), w) == Gather(rows_of(i, w), places(i, w), axis=0)",
     constant("r", "w"),

@@ -34,9 +34,7 @@ def _stack(d: Sampler, side: str) -> dict[str, Any]:
 
 
 equation = Equations(
-    __name__,
-    exactness=Exactness.ROUNDING,
-    functions={"turned": last_axes_exchanged, "transpose": transpose},
+    __name__, exactness=Exactness.ROUNDING, functions={"turned": last_axes_exchanged, "transpose": transpose}
 )
 
 for name, text, side in (

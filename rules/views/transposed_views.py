@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.conditions import constant
-from eqsat.equations import Equations
+from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
@@ -14,7 +14,7 @@ from eqsat.rules.terms import permutation_of, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.transposes import is_unary
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Sampler, fixed
 
 SOURCE = "each element keeps its place among those of its block of axes"
 Block = tuple[list[int], list[int]]
@@ -89,14 +89,7 @@ def _sandwich(d: Sampler) -> dict[str, Any]:
     }
 
 
-equation = Equations(
-    __name__,
-    source=SOURCE,
-    functions={
-        f.__name__: f
-        for f in (placed, stay_together, moved_view, moved_ranges, runs_forward, taken, slice_term, transpose)
-    },
-)
+equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
     "Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer) == moved_view(x, placed(x, p, view), view, q)",
@@ -112,23 +105,6 @@ equation(
     "forward through known extents: runs_forward(moved, s, a, b)",
     "something is left: all(taken(moved, s, t, a, b).values())",
 )
-
-
-def _joint(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape(2, 4)
-    perm = d.permutation(len(shape))
-    axis = d.integer(0, len(shape) - 1)
-    parts: list[str] = []
-    for _ in range(d.integer(2, 4)):
-        extents = [d.integer(1, 5) if i == perm[axis] else n for i, n in enumerate(shape)]
-        if d.chance(0.1):  # a permutation of its own
-            parts.append(drawing.value(d.floats([extents[p] for p in perm])))
-            continue
-        part = drawing.op("Transpose", drawing.value(d.floats(extents)), perm=perm)
-        bounds = [drawing.value(fixed(b, "float32")) for b in (-1.0, 0.5)]
-        parts.append(d.choose((part, part, drawing.op("Neg", part), drawing.op("Clip", part, *bounds))))
-    return drawing.finish(drawing.op("Concat", *parts, axis=d.choose((axis, axis - len(shape)))))
 
 
 def _transposed_operands(view: GroupView) -> Iterator[Match]:
@@ -153,7 +129,16 @@ def _transposed_operands(view: GroupView) -> Iterator[Match]:
 ALIKE = Condition("all operands are transposed alike", lambda m: None not in m.operands)
 
 
-@group_rule(find=_transposed_operands, where=[ALIKE], exactness=Exactness.EXACT, source=SOURCE, sample=_joint)
+@group_rule(
+    find=_transposed_operands,
+    where=[ALIKE],
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    forms=[
+        form(f"Concat(Transpose(x, perm=p), {f}, axis=a)")
+        for f in ("Transpose(y, perm=q)", "Relu(Transpose(y, perm=q))")
+    ],
+)
 def sink_equal_transposes_below_concat(m: Match) -> Term:
     """``Concat(Transpose(x, p), f(Transpose(y, p)), ..., a) == Transpose(Concat(x, f(y), ..., p[a]), p)`` for an ``f`` of each
     element by itself, or none.

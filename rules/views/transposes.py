@@ -6,11 +6,12 @@ operators between a Transpose and those that undo it are rebuilt at once.
 
 from collections.abc import Iterator
 
+from eqsat.conditions import constant
+from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.terms import int64s, permutation_of, transpose
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, transpose
 
 EXACT = Exactness.EXACT
 
@@ -33,7 +34,6 @@ _SIZE_LIMIT = 32
 """Operators between transposes that are rebuilt at most."""
 
 Permutation = tuple[int, ...]
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
 Found = tuple[Term, int]
 
 
@@ -41,15 +41,10 @@ class _Transposer:
     """Writes the transpose of a value without a Transpose, if there is a way."""
 
     def __init__(self, view: GroupView) -> None:
-        self.sources: dict[int, list[tuple[Ref, Permutation]]] = {}
-        for node, (x,) in view.nodes("Transpose"):
-            if x is not None:
-                self.sources.setdefault(node.handle, []).append((x, permutation_of(node)))
-        self.elementwise: dict[int, list[Node]] = {}
-        if self.sources:
-            for op in operators_with(is_elementwise):
-                for node, inputs in view.nodes(op):
-                    self.elementwise.setdefault(node.handle, []).append((op, node, inputs))
+        transposes = complete_nodes(view, "Transpose")
+        self.sources = by_class((node, (x, permutation_of(node))) for node, (x,) in transposes)
+        ops = operators_with(is_elementwise) if self.sources else ()
+        self.elementwise = nodes_by_class(view, ops)
         self._found: dict[tuple[int, Permutation], Found | None] = {}
 
     def transposed(self, value: Ref, perm: Permutation) -> Found | None:
@@ -100,36 +95,6 @@ class _Transposer:
         return transpose(filled, perm), 0
 
 
-def _region(d: Sampler) -> Instance:
-    """A value computed elementwise from transposed inputs, and transposed back."""
-    drawing = Drawing()
-    shape = d.shape(2, 4)
-    perm = d.permutation(len(shape))
-    moved = tuple(shape[p] for p in perm)
-
-    def turned() -> str:
-        own = perm if d.chance(0.8) else tuple(range(len(perm)))
-        extents = shape if own == perm else moved
-        small = tuple(1 if d.chance(0.3) else n for n in extents) if d.chance(0.2) else extents
-        return drawing.op("Transpose", drawing.value(d.floats(small)), perm=own)
-
-    value = drawing.op("Transpose", drawing.value(d.floats(shape)), perm=perm)
-    for number in range(d.integer(1, 3)):
-        kind = d.integer(0 if number else 2, 4)
-        if kind == 0:
-            value = drawing.op(d.choose(("Relu", "Neg", "Abs", "Floor")), value)
-        elif kind == 1:
-            low, high = (drawing.value(fixed(bound, "float32")) for bound in (d.choose((-1.0, 0.0)), 1.0))
-            value = drawing.op("Clip", value, low, high)
-        elif kind == 2:
-            value = drawing.op(d.choose(("Add", "Mul")), drawing.value(fixed(d.floats(d.broadcast_of(moved)))), value)
-        else:
-            value = drawing.op(d.choose(("Sub", "Max", "Mul")), value, turned())
-    undo = _inverse(perm) if d.chance(0.85) else perm
-    root = drawing.op("Transpose", value, perm=undo)
-    return drawing.finish(root, *([value] if d.chance(0.3) else []))
-
-
 def _inverse(perm: Permutation) -> Permutation:
     return tuple(perm.index(i) for i in range(len(perm)))
 
@@ -145,7 +110,16 @@ def _undone(view: GroupView) -> Iterator[Match]:
             yield Match({"region": found[0]}, node)
 
 
-@group_rule(find=_undone, exactness=EXACT, source="elementwise operators commute with permutations", sample=_region)
+@group_rule(
+    find=_undone,
+    exactness=EXACT,
+    source="elementwise operators commute with permutations",
+    forms=[
+        form("Transpose(Relu(Transpose(x, perm=p)), perm=q)"),
+        form("Transpose(Transpose(x, perm=p) - c, perm=q)", constant("c")),
+        form("Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)"),
+    ],
+)
 def cancel_transposes_across_elementwise(m: Match) -> Term:
     """``Transpose(f(Transpose(x, p), c), q) == f(x, c')`` where ``q`` undoes ``p``; ``f`` is any elementwise region."""
     return m.region
@@ -166,7 +140,10 @@ def _transposed_alike(view: GroupView) -> Iterator[Match]:
 
 
 @group_rule(
-    find=_transposed_alike, exactness=EXACT, source="elementwise operators commute with permutations", sample=_region
+    find=_transposed_alike,
+    exactness=EXACT,
+    source="elementwise operators commute with permutations",
+    forms=[form(f"{op}(Transpose(x, perm=p), Transpose(y, perm=q))") for op in ("Sub", "Max")],
 )
 def sink_equal_transposes(m: Match) -> Term:
     """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""

@@ -10,9 +10,9 @@ import pytest
 from small_graphs import feeds, graph, make_rule
 
 import eqsat.rules  # noqa: F401  # registers the shipped rules
-from eqsat.egraph.egraph import UnsoundError
 from eqsat.egraph.encode import encode
 from eqsat.egraph.engine import engine_for
+from eqsat.egraph.enode import UnsoundError
 from eqsat.egraph.explain import Explainer
 from eqsat.egraph.patterns import compile_pattern
 from eqsat.egraph.saturate import Limits, StopReason, saturate

@@ -14,7 +14,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.operators.byte_table import BYTE_TABLE
 from eqsat.ir.operators.qlinear_gemm import QLINEAR_GEMM
-from eqsat.pipeline import Result
+from eqsat.result import Result
 
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
 EVERY = np.arange(-128, 128).astype(np.int8)

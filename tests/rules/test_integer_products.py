@@ -16,7 +16,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
-from eqsat.pipeline import Result
+from eqsat.result import Result
 from eqsat.verification.unsigned import in_unsigned
 
 Q, DQ = "QuantizeLinear", "DequantizeLinear"

@@ -82,6 +82,14 @@ def test_products_with_vectors(left: tuple[int, ...]) -> None:
     optimized(b.finish({f"y{i}": b.op("MatMul", x, b.constant(w)) for i, w in enumerate(weights)}))
 
 
+def test_product_of_vector_by_expanded_matrix_keeps_its_axes() -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", "float32", (3,)), b.input("w", "float32", (3, 5))
+    one = b.op("MatMul", x, b.op("Unsqueeze", w, b.constant([0], "int64")))
+    two = b.op("MatMul", x, b.op("Expand", w, b.constant([2, 3, 5], "int64")))
+    optimized(b.finish({"one": one, "two": two}))
+
+
 def test_weight_shared_by_two_convolutions_is_scaled_for_one() -> None:
     b = GraphBuilder()
     x, z = b.input("x", "float32", (1, 3, 5, 5)), b.input("z", "float32", (1, 3, 5, 5))

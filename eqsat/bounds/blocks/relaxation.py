@@ -8,6 +8,7 @@ from eqsat.bounds.blocks.prerequisites import BlockPrerequisites, NoPrerequisite
 from eqsat.bounds.blocks.slow_kernels import held_across, is_slow
 from eqsat.bounds.focus import Focus
 from eqsat.bounds.named_problem import ChosenGroup, chosen_groups
+from eqsat.bounds.pace import Pace
 from eqsat.bounds.readers import EVERY, ReadBy
 from eqsat.bounds.relaxation import Relaxation
 from eqsat.bounds.relaxed_templates import Mode, ModeKey, holds_kernels_around
@@ -32,7 +33,7 @@ class BlockRelaxation(Relaxation):
         slow = {i: focus.heavy.get(i, is_slow(graph, i, target, rates)) for members in graph.members for i in members}
         heavy = {i: known and self._may_be_slow(block, users, i, target) for i, known in slow.items()}
         super().__init__(graph, block.prerequisites, target, rates, replace(focus, heavy=heavy), effort, borders)
-        self._peak = self._anchor_peak = self._fastest  # of parts of kernels around anchors elsewhere
+        self._pace = Pace(graph, target, self._modes, self._fastest)  # parts of kernels lie around anchors elsewhere
         self._toll = block.toll
         self._shared = block.shared
         self._first = {m.number: self._first_anchors(m) for m in self._modes if block.borders.source != NONE}

@@ -1,0 +1,56 @@
+"""What an e-graph consists of: e-nodes, their types, and the unions that rules asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eqsat.errors import EqsatError
+from eqsat.ir.graph import Attributes, Node
+from eqsat.ir.types import Type
+
+INPUT = "Input"
+CONSTANT = "Constant"
+ABSENT = "Absent"
+LEAVES = frozenset((INPUT, CONSTANT, ABSENT))
+
+
+class UnsoundError(EqsatError):
+    """Two values that were declared equal have contradictory types: a rule is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """Type of an operator with several outputs."""
+
+    items: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One merge that a rule asked for: the handles whose values it proved equal.
+
+    ``premises``: handles whose equality, known before, the rule relied on: what it matched inside e-classes.
+    """
+
+    left: int
+    right: int
+    rule: str
+    premises: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True)
+class ENode:
+    """An operator applied to e-classes. ``children`` are handles as they were when the node was made."""
+
+    op: str
+    domain: str
+    attributes: Attributes
+    attribute_number: int
+    children: tuple[int, ...]
+    outputs: int
+    rule: str  # the rule that made it; empty for the original program
+    opaque: Node | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.domain}::{self.op}" if self.domain else self.op

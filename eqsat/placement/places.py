@@ -1,0 +1,73 @@
+"""Which value is computed on which device, and the rows of the problem of choosing that."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.ir.operator import split_key
+from eqsat.ir.types import Type
+from eqsat.lower.selection import Writable
+from eqsat.placement.machine import Machine
+
+Place = tuple[int, str]
+"""Representative of an e-class, and a device."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is computed where.
+
+    ``made``: place -> handle of the e-node that computes the value there, operands first. ``copied``: place -> device from
+    which the value is copied there. ``sources``: e-class of a mark between annotations -> e-class of the marked value.
+    ``roots``: output -> place; ``homes``: input or output -> device where it lives. ``cost``, ``cost_before`` (the original
+    program, each node where it is annotated, on the host if nowhere) and ``lower_bound`` count every operator as one kernel,
+    and every copy.
+    """
+
+    made: Mapping[Place, int]
+    copied: Mapping[Place, str]
+    sources: Mapping[int, int]
+    roots: Mapping[str, Place]
+    homes: Mapping[str, str]
+    cost: float
+    cost_before: float
+    lower_bound: float
+    gap: float
+    method: str
+
+    def source_of(self, cls: int) -> int:
+        """The e-class of which ``cls`` is the mark of an annotation, or ``cls`` itself."""
+        while cls in self.sources:
+            cls = self.sources[cls]
+        return cls
+
+
+@dataclass
+class Rows:
+    """The rows of an extraction problem while it grows."""
+
+    numbers: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    owner: list[int] = field(default_factory=list[int])
+    children: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    cost: list[float] = field(default_factory=list[float])
+    meaning: list[tuple[str, int, str, int | str]] = field(default_factory=list[tuple[str, int, str, int | str]])
+
+    def number(self, what: str, cls: int, device: str) -> int:
+        return self.numbers.setdefault((what, cls, device), len(self.numbers))
+
+    def add(self, owner: int, children: tuple[int, ...], cost: float, meaning: tuple[str, int, str, int | str]) -> int:
+        self.owner.append(owner)
+        self.children.append(tuple(dict.fromkeys(children)))
+        self.cost.append(cost)
+        self.meaning.append(meaning)
+        return len(self.owner) - 1
+
+
+def kernels_of(machine: Machine, device: str, writable: Writable) -> Writable:
+    """``writable`` for one device: operators that the device has kernels for."""
+    target = machine.target(device)
+
+    def allowed(key: str, types: Sequence[Type | None]) -> bool:
+        domain, _ = split_key(key)
+        return (not domain or domain in target.domains) and key not in target.expanded and writable(key, types)
+
+    return allowed

@@ -1,0 +1,94 @@
+"""What a report says of bodies, devices, engines, readers and verification, each from its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def of_better(entry: Mapping[str, Any]) -> str:
+    """By how much another program is cheaper at a size."""
+    regret = entry["cost"] / entry["least"] - 1 if entry["least"] else 0.0
+    return f"; another program would cost {100 * regret / (1 + regret):.1f} % less" if regret > 1e-3 else ""
+
+
+def of_engines(data: Mapping[str, Any]) -> str:
+    if not data:
+        return ""
+    taken = sorted(data["median_s"].items(), key=lambda item: item[1])
+    listed = ", ".join(f"{name} {1e3 * seconds:.3g}" for name, seconds in taken)
+    left = "".join(f"; {name} {why}" for name, why in data["not_run"].items())
+    return f"{data['name']} is the fastest, with {data['program']}; milliseconds: {listed}{left}"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} x{n}" for name, n in counts.items())
+
+
+def in_short(items: Sequence[str]) -> str:
+    return (items[0] if items else "") + (f"; and {len(items) - 1} more" if len(items) > 1 else "")
+
+
+def number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
+    if not data:
+        return ""
+    text = (
+        f"{data['count']} of control flow, {data['optimised']} optimised: "
+        f"{data['operators_before']} -> {data['operators_after']} operators"
+    )
+    if data["verdicts"]:
+        text += "; verified by themselves: " + ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items())
+    if not reasons:
+        kept = sum(data["kept"].values())
+        return text + (f", {kept} untouched" if kept else "")
+    return text + "".join(f"\n    {n} untouched: {reason}" for reason, n in data["kept"].items())
+
+
+def of_placement(data: Mapping[str, Any]) -> str:
+    if not data:
+        return ""
+    parts = [f"{d} ({e['target']}) {e['kernels']} kernels" for d, e in data["devices"].items()]
+    return ", ".join([*parts, f"{data['copies']} copies of {data['copied_bytes']:,} bytes"])
+
+
+def of_needs(data: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    if "opset" in data:
+        release = f": ONNX Runtime {data['onnxruntime']} or newer" if data["onnxruntime"] else ""
+        parts.append(f"opset {data['opset']} (the model had {data['opset_before']}){release}")
+    if "operators" in data:
+        parts = [p.partition(": ONNX Runtime")[0] for p in parts]
+        parts.append(f"ONNX Runtime {data['onnxruntime']} or newer for {', '.join(data['operators'])}")
+    if "domains" in data:
+        parts.append(f"domain {', '.join(data['domains'])}: ONNX Runtime (--form flat for others)")
+    if "vnni" in data:
+        parts.append(
+            f"a processor with VNNI, if x86, for exact sums of {', '.join(data['vnni'])} (--for onnxruntime-avx2 for others)"
+        )
+    parts += [f"{engine} does not read {', '.join(ops)}" for engine, ops in data.get("unread", {}).items()]
+    return "; ".join(parts)
+
+
+def of_verification(data: Mapping[str, Any]) -> str:
+    text = str(data.get("verdict", "not run"))
+    if text == "not run":
+        text += ": nothing is known about the result, because"
+    if data.get("runs"):
+        text += f" in {data['runs']} runs"
+    if data.get("kernels_checked"):
+        text += f", {data['kernels_checked']} kernels checked one by one"
+    errors = [
+        o for o in data.get("outputs", {}).values() if isinstance(o["max_rel_error"], float) and o["max_rel_error"]
+    ]
+    if errors:
+        worst = max(errors, key=lambda o: o["max_rel_error"])
+        scale = worst["max_abs_error"] / worst["max_rel_error"]
+        text += (
+            f", largest error {worst['max_rel_error']:.2g} of the largest element of its output "
+            f"(tolerance {worst['tolerance'] / scale:.2g})"
+        )
+    return text
