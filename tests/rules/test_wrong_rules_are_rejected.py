@@ -195,7 +195,8 @@ def _group(of: GroupRule, change: Callable[[Term], Term]) -> GroupRule:
         for ref, term in of.merges(view):
             yield ref, change(term)
 
-    return GroupRule(f"wrong_{of.name}", build, of.exactness, "test", "none", "", "", sample=of.sample)
+    name = f"wrong_{of.name}"
+    return GroupRule(name, build, of.exactness, "test", "none", "", "", sample=of.sample, forms=of.forms)
 
 
 def _reversed(term: Any) -> Term:
