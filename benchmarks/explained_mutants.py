@@ -54,7 +54,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         "a list of extents in another order is the same list, or gives a type that could not be merged",
         "view_instead_of_gathering_flat",
-        r"(constant|attribute|sign|operands): .* at 1(\..*)?|attribute: Reshape.allowzero .*|omission: (Reshape|Unsqueeze).* root",
+        r"(constant|attribute|sign|operands): .* at 1(\..*)?|attribute: Reshape.allowzero .*|omission: (Resh|Unsq).* root",
     ),
     (
         "where the order of the elements is open, it may be the sorted one",
