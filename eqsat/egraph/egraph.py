@@ -90,12 +90,9 @@ class EGraph:
         value = self.value_of(handle)
         if value is not None or not self.is_constant(handle):
             return value
-        for member in self.members(handle):
-            node = self.nodes[member]
-            constant = node.attributes["value"] if node.op == CONSTANT and not node.domain else None
-            if isinstance(constant, Constant):
-                return constant.numpy()
-        return None
+        spelled = (self.nodes[member] for member in self.members(handle))
+        constants = (node.attributes["value"] for node in spelled if node.op == CONSTANT and not node.domain)
+        return next((c.numpy() for c in constants if isinstance(c, Constant)), None)
 
     def is_constant(self, handle: int) -> bool:
         return (handle if self._parent[handle] == handle else self.find(handle)) in self.known.constants

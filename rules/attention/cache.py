@@ -10,8 +10,8 @@ from eqsat.conditions import condition
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.layout import SWAP, heads_apart, heads_in_rows
-from eqsat.rules.attention.masks import is_causal
 from eqsat.rules.terms import by_class, complete_nodes, permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 

@@ -8,7 +8,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref
 from eqsat.rules.attention.reading import Reader
 
@@ -17,6 +17,9 @@ Levels = frozenset[float]
 
 _MOST_LEVELS = 8
 _DEPTH = 8
+
+_COARSE = 1 / 16
+"""Numbers whose neighbours are this far from them leave of a score what a softmax notices to be gone."""
 
 
 def bounds_of(array: np.ndarray) -> tuple[float, float, bool] | None:
@@ -101,3 +104,19 @@ def _united(parts: Sequence[Levels | None]) -> Levels | None:
 
 
 __all__ = ["Levels", "bounds_of", "elements_of", "levels_of", "paired"]
+
+
+def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbidding: float = -1e9) -> bool:
+    """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
+
+    ``before``: number of keys that are there before those of the queries.
+    """
+    if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
+        return False
+    earlier = np.tri(array.shape[-2], array.shape[-1], before, dtype=np.bool_)
+    return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
+
+
+def is_coarse(numbers: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))

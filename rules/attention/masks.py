@@ -10,7 +10,6 @@ Of other masks, those of which nothing is known among them, rows in which all is
 more operators and leaves ordinary rows as they are. In half precision there is no room to know more: a mask of known numbers is
 small there, or leaves every row open. Others are taken to float32, where `_MORE_DIGITS` times a number leaves of a score what the
 number leaves of it in half precision: a row in which every key is forbidden is then the same mean.
-
 Queries and keys are taken to be finite: zeros in place of NaN would hide NaN there, too.
 """
 
@@ -24,9 +23,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, Ref, Term, apply, literal
-from eqsat.rules.attention.elements import Levels, bounds_of, elements_of, levels_of, paired
-from eqsat.rules.attention.reading import Reader, Step
+from eqsat.rewrite import Term, apply, literal
+from eqsat.rules.attention.elements import Levels, bounds_of, is_causal, is_coarse, paired
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
 from eqsat.rules.terms import add, int64s, mul, sub
 
@@ -35,26 +33,23 @@ MASK_FLOOR = -1e38
 
 LARGEST = float(np.finfo(np.float32).max)
 
-_FORBIDDING = {DType.FLOAT: -1e9, DType.BFLOAT16: -1e9, DType.FLOAT16: -1e4}
+FORBIDDING = {DType.FLOAT: -1e9, DType.BFLOAT16: -1e9, DType.FLOAT16: -1e4}
 """A score that was replaced by this number or a lower one is out of the race, whatever it was before."""
 
 _SHRINKING = 100.0
 """Least factor, inverted, after which such a number is still far enough from the scores, which shrink as it does."""
 
-_ABSORBING = -1e30
+ABSORBING = -1e30
 """Added to a score of ordinary size this leaves nothing of it, as if the score had been replaced."""
 
 _ABSORBED = -1e22
-"""Least number of which nothing is left beside `_ABSORBING`."""
+"""Least number of which nothing is left beside `ABSORBING`."""
 
 _LOW_ROW = {DType.FLOAT: float(np.float32(1e37)), DType.FLOAT16: 2.0**14}
 """Rows are shifted whose greatest number is further from zero than this, and then that is it, or about that."""
 
-_COARSE = 1 / 16
-"""Numbers whose neighbours are this far from them leave of a score what a softmax notices to be gone."""
-
 _PART_LOST = 8.0
-"""A sum of two numbers may miss this part of such a step: what scores add up to then still rounds as it did."""
+"""A sum may miss this part of the step between neighbours: what scores add up to then still rounds as it did."""
 
 _SMALL = 64.0
 """Numbers of a float16 mask up to this size leave the scores as precise as they are."""
@@ -119,7 +114,7 @@ class Mask:
             levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,))),
             raised=self.raised if self.replaces and factor > 0 else None,
         )
-        return scaled.assuming(not self.replaces or least <= _FORBIDDING[self.dtype] / _SHRINKING, REPLACED)
+        return scaled.assuming(not self.replaces or least <= FORBIDDING[self.dtype] / _SHRINKING, REPLACED)
 
     def regrouped(self, source: Sequence[Dim], target: Sequence[Dim]) -> Mask:
         """The mask of scores with leading extents ``source``, of the same scores with ``target`` in their place."""
@@ -137,8 +132,8 @@ class Mask:
         wide = replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
         if self.unknown or (self._is_small() and not self.replaces):
             return wide
-        found, low = self._numbers(), float(self.dtype.numpy.type(_FORBIDDING[DType.FLOAT16]))
-        factor = _ABSORBING / min(self.least, low) if self.replaces else _MORE_DIGITS.get(self.dtype, math.inf)
+        found, low = self._numbers(), float(self.dtype.numpy.type(FORBIDDING[DType.FLOAT16]))
+        factor = ABSORBING / min(self.least, low) if self.replaces else _MORE_DIGITS.get(self.dtype, math.inf)
         if (
             found is None
             or -self.least * factor > -MASK_FLOOR
@@ -156,13 +151,13 @@ class Mask:
     def plus(self, other: Mask) -> Mask:
         """The sum of two masks, assuming that scores round as they do beside one after the other.
 
-        Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `selected`.
+        Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `mask_reading.selected_mask`.
         """
         found = self._sum(other).assuming(not _rounds_otherwise(self, other), ROUNDED)
         return replace(found, doubts=found.doubts | self.doubts | other.doubts)
 
     def _sum(self, other: Mask) -> Mask:
-        shape = _broadcast(self.shape, other.shape)
+        shape = broadcast(self.shape, other.shape)
         term = add(self.term, other.term)
         if self.array is not None and other.array is not None:
             with np.errstate(over="ignore"):
@@ -182,16 +177,8 @@ class Mask:
         total = Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, allowed, replaces)
         if self.unknown or other.unknown or not -LARGEST <= least <= high <= LARGEST:
             total = unknown_mask(term, shape, self.dtype, replaces=replaces)
-        apart = (not x.replaces or (x.least <= _ABSORBING and y.least >= _ABSORBED) for x, y in both_ways)
+        apart = (not x.replaces or (x.least <= ABSORBING and y.least >= _ABSORBED) for x, y in both_ways)
         return total.assuming(all(apart), BESIDE)
-
-    def selected(self, step: Step) -> Mask:
-        """The mask where scores with it are replaced by a number: `selecting_mask` where the two cannot be added."""
-        condition, number, value = _selection(step)
-        term = apply("Where", condition, *((number, self.term) if step.swapped else (self.term, number)))
-        shape = _broadcast(self.shape, condition.shape)
-        found = unknown_mask(term, shape, self.dtype, replaces=value > -math.inf, doubts=self.doubts)
-        return found.assuming(value <= _ABSORBING, REPLACED)
 
     def forms(self, dtype: DType, queries: Dim, keys: Dim, *, guarded: bool) -> Iterator[Form]:
         """The mask as an operator on elements of ``dtype`` may take it: as numbers, as truth values, or as causality.
@@ -206,7 +193,7 @@ class Mask:
             if dtype is self.dtype and dtype in _LOW_ROW and (self.unknown or dtype is DType.FLOAT or self._is_small()):
                 yield self._shifted(), {}
             return
-        if self.array is not None and is_causal(self.array, queries, keys, forbidding=_FORBIDDING[self.dtype]):
+        if self.array is not None and is_causal(self.array, queries, keys, forbidding=FORBIDDING[self.dtype]):
             yield None, {"is_causal": 1}
             return
         if self.allowed is not None and self.infinite:
@@ -222,7 +209,7 @@ class Mask:
     def _finite(self, dtype: DType) -> Mask | None:
         if dtype is DType.FLOAT16 or (dtype is DType.BFLOAT16 and not self._absorbs_all()):
             return self._finite_half(dtype)
-        if self.least >= MASK_FLOOR and not (self.replaces and self.least > _ABSORBING):
+        if self.least >= MASK_FLOOR and not (self.replaces and self.least > ABSORBING):
             return self
         low = self.levels if self.array is None else frozenset(np.unique(self.array[self.array <= MASK_FLOOR]).tolist())
         if not self.is_open and (low is None or sum(x <= MASK_FLOOR for x in low) > 1):
@@ -237,14 +224,14 @@ class Mask:
     def _absorbs_all(self) -> bool:
         """Whether scores beside the numbers are whole, or nothing is left of them, in whatever precision."""
         found = self._numbers()
-        return found is not None and all(x <= _ABSORBING or abs(x) <= _SMALL for x in found)
+        return found is not None and all(x <= ABSORBING or abs(x) <= _SMALL for x in found)
 
     def _finite_half(self, dtype: DType) -> Mask | None:
         if self._is_small():
             return self._cast(dtype)
         if self.array is None or not self.is_open:
             return None
-        array = np.where(self.array <= _FORBIDDING[dtype], -np.inf, self.array)
+        array = np.where(self.array <= FORBIDDING[dtype], -np.inf, self.array)
         forbidding = mask_of_elements(literal(array, dtype), self.shape, dtype, array)
         return forbidding._with_infinities(dtype) if forbidding.is_open else None
 
@@ -284,48 +271,6 @@ def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np
     return Mask(term, shape, dtype, *bounds, array, is_open=is_open, **more)
 
 
-def added_mask(reader: Reader, mask: Ref) -> Mask:
-    """A value that is added to the scores."""
-    array = elements_of(reader, mask)
-    if array is not None:
-        return mask_of_elements(mask, mask.shape, mask.dtype, array)
-    levels = levels_of(reader, mask)
-    bounds = (*mask.interval, False) if levels is None else bounds_of(np.array(sorted(levels)))
-    if bounds is None or not -LARGEST <= bounds[0] <= bounds[1] <= LARGEST:
-        return unknown_mask(mask, mask.shape, mask.dtype)
-    least, _, infinite = bounds
-    raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
-    allowed = _truth_values(reader, mask) if infinite else None
-    return Mask(mask, mask.shape, mask.dtype, *bounds, levels=levels, allowed=allowed, raised=raised)
-
-
-def selecting_mask(reader: Reader, step: Step) -> Mask:
-    """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it."""
-    condition, number, value = _selection(step)
-    dtype = number.dtype
-    infinite = value == -math.inf
-    term = _choice(condition, value, dtype, step.swapped)
-    floor = value if dtype is DType.FLOAT16 else max(min(value, _ABSORBING), MASK_FLOOR)
-    raised = term if infinite else _choice(condition, floor, dtype, step.swapped)
-    holds = elements_of(reader, condition)
-    if holds is not None:
-        array = np.where(holds, value, 0.0) if step.swapped else np.where(holds, 0.0, value)
-        found = mask_of_elements(term, condition.shape, dtype, array, replaces=not infinite, raised=raised)
-    elif infinite:
-        allowed = apply("Not", condition) if step.swapped else condition
-        found = Mask(term, condition.shape, dtype, 0.0, 0.0, True, allowed=allowed)
-    else:
-        found = Mask(term, condition.shape, dtype, min(value, 0.0), max(value, 0.0), replaces=True, raised=raised)
-    found = found if holds is not None else replace(found, levels=frozenset((0.0, value)))
-    return found.assuming(value <= _FORBIDDING[dtype], REPLACED)
-
-
-def _selection(step: Step) -> tuple[Ref, Ref, float]:
-    """Condition and number of a choice between the scores and a number, and that number."""
-    condition, number = step.operands
-    return condition, number, float(number.value.reshape(()))
-
-
 def _rounds_otherwise(left: Mask, right: Mask) -> bool:
     """Whether all of a row may be so far from zero that the rounding of a sum of two numbers decides what is left of scores.
 
@@ -336,7 +281,7 @@ def _rounds_otherwise(left: Mask, right: Mask) -> bool:
     if left.array is not None and right.array is not None:
         a, b = np.broadcast_arrays(np.atleast_1d(left.array), right.array)
         with np.errstate(all="ignore"):
-            far = _is_coarse((a + b).astype(dtype).max(axis=-1, initial=-math.inf))
+            far = is_coarse((a + b).astype(dtype).max(axis=-1, initial=-math.inf))
         a, b = a[far], b[far]
     elif left.levels is not None and right.levels is not None:
         a, b = np.array(sorted(left.levels))[:, None], np.array(sorted(right.levels))
@@ -346,51 +291,10 @@ def _rounds_otherwise(left: Mask, right: Mask) -> bool:
         exact = a.astype(np.float64) + b
         total = exact.astype(dtype)
         lost = np.abs(exact - total.astype(np.float64))
-        return bool((_is_coarse(total) & (lost > np.spacing(np.abs(total)).astype(np.float64) / _PART_LOST)).any())
+        return bool((is_coarse(total) & (lost > np.spacing(np.abs(total)).astype(np.float64) / _PART_LOST)).any())
 
 
-def _is_coarse(numbers: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))
-
-
-def _broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:
+def broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:
     rank = max(len(left), len(right))
     a, b = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (left, right))
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
-
-
-def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:
-    zero, low = literal(0.0, dtype), literal(value, dtype)
-    return apply("Where", condition, *((low, zero) if swapped else (zero, low)))
-
-
-def _truth_values(reader: Reader, mask: Ref) -> Term | None:
-    """``c`` of ``Where(c, 0, -inf)``, negated if the branches are exchanged, where it has all axes of the mask."""
-    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
-        if condition.shape == mask.shape and {a.interval, b.interval} == {(0.0, 0.0), (-math.inf, -math.inf)}:
-            return condition if b.interval[0] < 0 else apply("Not", condition)
-    return None
-
-
-def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
-    """A choice between two numbers with the lower one raised to the floor at once."""
-    floor = literal(MASK_FLOOR, mask.dtype)
-    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
-        if a.is_constant and b.is_constant:
-            return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))
-    return None
-
-
-def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbidding: float = -1e9) -> bool:
-    """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
-
-    ``before``: number of keys that are there before those of the queries.
-    """
-    if array.ndim < 2 or array.shape[-2:] != (queries, keys) or array.dtype.kind != "f":
-        return False
-    earlier = np.tri(array.shape[-2], array.shape[-1], before, dtype=np.bool_)
-    return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
-
-
-__all__ = ["DOUBTS", "LARGEST", "MASK_FLOOR", "TELLING", "Form", "Mask", "added_mask", "is_causal", "selecting_mask"]

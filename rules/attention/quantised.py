@@ -14,8 +14,9 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP
-from eqsat.rules.attention.reading import Probabilities, Reader, Step, are_numbers
+from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.recognition import batch_and_heads, grouped, result_of
+from eqsat.rules.attention.scores import Probabilities, Step, are_numbers
 from eqsat.rules.linear.alignment import regrouped
 from eqsat.rules.terms import permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed

@@ -7,56 +7,16 @@ views and quantisation in any order. Each function here knows one of these steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Ref, Unmet
+from eqsat.rules.attention.scores import Probabilities, Scores, Step, are_numbers, is_number
 
 Node = tuple[str, Ref, tuple[Any, ...]]
 """Operator, class and inputs of an e-node; ``None`` for those that are absent."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One operator applied to the scores: its name and its other inputs. ``swapped``: the scores are its last input.
-
-    ``lead``: the leading extents of the scores there, where the other inputs vary along them. Widen and Narrow are casts from
-    float16 to float32 and back.
-    """
-
-    op: str
-    operands: tuple[Any, ...] = ()
-    swapped: bool = False
-    lead: tuple[Dim, ...] = ()
-
-
-@dataclass(frozen=True)
-class Scores:
-    """``steps`` applied to the product of ``q`` (..., queries, size) and ``k`` (..., size, keys).
-
-    ``lead``: the leading extents of the scores, which a Reshape may have regrouped since the product, at the first step that
-    varies along them. ``product``: MatMul, or MatMulInteger without zero points.
-    """
-
-    q: Ref
-    k: Ref
-    steps: tuple[Step, ...] = ()
-    lead: tuple[Dim, ...] = ()
-    product: str = "MatMul"
-
-    def then(self, op: str, *operands: Ref | None, swapped: bool = False, lead: tuple[Dim, ...] = ()) -> Scores:
-        return replace(self, steps=(*self.steps, Step(op, operands, swapped, lead)))
-
-
-@dataclass(frozen=True)
-class Probabilities:
-    """``steps`` applied to the softmax of ``scores`` over the keys. ``guarded``: NaN among them was replaced by zero."""
-
-    scores: Scores
-    steps: tuple[Step, ...] = ()
-    guarded: bool = False
 
 
 @dataclass
@@ -143,7 +103,7 @@ class Reader:
     def _scaled_probabilities(self, value: Ref, op: str, inputs: tuple[Any, ...]) -> Probabilities | None:
         a, b = inputs
         for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-            found = self.probabilities(x) if _one(c) and x.type == value.type else None
+            found = self.probabilities(x) if is_number(c) and x.type == value.type else None
             if found is not None:
                 return replace(found, steps=(*found.steps, Step(op, (c,))))
         return None
@@ -189,20 +149,14 @@ class Reader:
         if not depth:
             return
         for op, _, (source, *bounds) in self.nodes(integers, "Clip", "Max", "Min"):
-            if source is None or (op != "Clip" and len(bounds) != 1) or not all(b is None or _one(b) for b in bounds):
+            if (
+                source is None
+                or (op != "Clip" and len(bounds) != 1)
+                or not all(b is None or is_number(b) for b in bounds)
+            ):
                 continue
             for value, steps in self._clipped(source, depth - 1):
                 yield value, (*steps, Step(op, tuple(bounds)))
-
-
-def _one(value: Ref) -> bool:
-    """Whether a value is one number known at compile time."""
-    return value.is_constant and all(d == 1 for d in value.shape)
-
-
-def are_numbers(parameters: Sequence[Ref | None]) -> bool:
-    """Whether each parameter is absent or one number known at compile time."""
-    return all(p is None or _one(p) for p in parameters)
 
 
 def _kinds(source: Ref, result: Ref) -> tuple[DType, DType]:
@@ -235,10 +189,10 @@ def _scaled(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``scores * c``, ``c * scores`` or ``scores / c`` for one number ``c``, or one for each head or query."""
     op, _, (a, b) = node
     for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-        if _within(c, value) and (_one(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
+        if _within(c, value) and (is_number(c) or (c.is_constant and c.shape[-1:] == (1,) and x.type == value.type)):
             found = reader.scores(x)
             if found is not None:
-                return found.then(op, c, lead=() if _one(c) else value.shape[:-2])
+                return found.then(op, c, lead=() if is_number(c) else value.shape[:-2])
     return None
 
 
@@ -257,7 +211,7 @@ def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Where(condition, scores, number)``, or the other way round."""
     _, _, (condition, a, b) = node
     for x, other, swapped in ((a, b, False), (b, a, True)):
-        if x.type == value.type and _one(other):
+        if x.type == value.type and is_number(other):
             found = reader.scores(x)
             if found is not None:
                 return found.then("Where", condition, other, swapped=swapped, lead=value.shape[:-2])
@@ -323,5 +277,3 @@ _STEPS: dict[str, Callable[[Reader, Ref, Node], Scores | None] | None] = {
     "Where": _selected,
 }
 """What attention is written with, and how scores that end in it are read; ``None``: by those who read what they look for."""
-
-__all__ = ["Probabilities", "Reader", "Scores", "Step", "are_numbers"]

@@ -14,18 +14,17 @@ from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask, added_mask, selecting_mask
-from eqsat.rules.attention.reading import Probabilities, Reader, Scores, Step
+from eqsat.rules.attention.factors import Factors, number_of
+from eqsat.rules.attention.mask_reading import added_mask, selected_mask, selecting_mask
+from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask
+from eqsat.rules.attention.reading import Reader
+from eqsat.rules.attention.scores import Probabilities, Scores, Step
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples.attention import draw_attention
 
 FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
-
-_DEPTH = 5
-"""Most factors, views and transposes above each other through which factors are taken out."""
-
 
 ONE_CAP = "a cap comes before masks, and there is one"
 SIGNED = "factors for each head come before masks and a cap, and are of one sign"
@@ -55,7 +54,7 @@ class _Core:
     def after(self, step: Step, reader: Reader) -> _Core:
         """The core with one more step."""
         if step.op in ("Mul", "Div"):
-            return self._scaled_each(step) if step.lead else self._scaled(_number(step.operands[0], step.op))
+            return self._scaled_each(step) if step.lead else self._scaled(number_of(step.operands[0], step.op))
         if step.op == "Tanh":
             return replace(self, cap=1.0).assuming(self.mask is None and not self.cap, ONE_CAP)
         if step.op == "Widen":
@@ -65,7 +64,7 @@ class _Core:
         assert step.op == "Where"
         mask = selecting_mask(reader, step)
         if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
-            return replace(self, mask=self.mask.selected(step)).assuming(step.lead == self.lead, GROUPED)
+            return replace(self, mask=selected_mask(self.mask, step)).assuming(step.lead == self.lead, GROUPED)
         return self._masked(mask, step)
 
     def _scaled(self, factor: float) -> _Core:
@@ -82,13 +81,6 @@ class _Core:
     def _masked(self, mask: Mask, step: Step) -> _Core:
         mask = mask.regrouped(step.lead, self.lead)
         return replace(self, mask=mask if self.mask is None else self.mask.plus(mask))
-
-
-def _number(value: Ref, op: str) -> float:
-    """What multiplying with a number, or dividing by it, multiplies with; 0 for one that is out of range."""
-    number = float(value.value.reshape(()))
-    factor = number if op == "Mul" else 1 / number if number else 0.0
-    return factor if abs(factor) < LARGEST else 0.0
 
 
 # --- shapes --------------------------------------------------------------------------------------------------------------
@@ -120,45 +112,6 @@ def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim, know
     if len(shape) != 4:
         term = apply("Unsqueeze", term, int64s(range(4 - len(shape))))
     return repeated(term, full, (*full[:-2], queries, keys), known)
-
-
-class _Factors:
-    """Factors that are one number each, below views and transposes too."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._known: dict[tuple[int, int], tuple[Term, float]] = {}
-
-    def taken_out(self, value: Ref, depth: int = _DEPTH) -> tuple[Term, float]:
-        """``value`` without them, and their product."""
-        key = value.handle, depth
-        if key not in self._known:
-            self._known[key] = self._search(value, depth - 1) if depth else (value, 1.0)
-        return self._known[key]
-
-    def _search(self, value: Ref, depth: int) -> tuple[Term, float]:
-        for op, _, (a, b) in self._reader.nodes(value, "Mul", "Div"):
-            for x, c in ((a, b), (b, a))[: 2 if op == "Mul" else 1]:
-                if c.is_constant and all(d == 1 for d in c.shape) and x.type == value.type and not x.is_constant:
-                    factor = _number(c, op)
-                    if factor and x.handle != value.handle and not self._undone(value, x):
-                        term, rest = self.taken_out(x, depth)
-                        return term, factor * rest
-        for op, node, (x, *others) in self._reader.nodes(value, "Reshape", "Transpose"):
-            if x is not None and x.handle != value.handle:
-                term, factor = self.taken_out(x, depth)
-                if factor != 1:
-                    return Apply(op, (term, *(y for y in others if y is not None)), node.attributes), factor
-        return value, 1.0
-
-    def _undone(self, value: Ref, multiple: Ref) -> bool:
-        """Whether ``multiple`` is made of ``value``, which is made of something else: there is no factor to take out."""
-        made = any(
-            x is not None and x.handle == value.handle
-            for _, _, operands in self._reader.nodes(multiple, "Mul", "Div")
-            for x in operands
-        )
-        return made and any(op not in ("Mul", "Div") for op, _ in self._reader.view.spellings(value))
 
 
 def batches_agree(scores: Scores, p: Ref, v: Ref) -> bool:
@@ -198,7 +151,7 @@ def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
 def _products_behind_softmax(view: GroupView) -> Iterator[Match]:
     """Products of probabilities and values, with the mask in each form that it may have."""
     reader = Reader(view)
-    factors = _Factors(reader)
+    factors = Factors(reader)
     for root, (p, v) in complete_nodes(view, "MatMul"):
         if root.dtype not in FLOATS:
             known = "only on float32, float16 and bfloat16"
@@ -220,7 +173,7 @@ def _is_quantised(found: Probabilities) -> bool:
     return any(traits_of(step.op).quantises for step in (*found.scores.steps, *found.steps))
 
 
-def _forms(reader: Reader, factors: _Factors, found: Probabilities, p: Ref, v: Ref, root: Ref) -> Iterator[Match]:
+def _forms(reader: Reader, factors: Factors, found: Probabilities, p: Ref, v: Ref, root: Ref) -> Iterator[Match]:
     scores = found.scores
     core = _Core(scores.lead)
     for step in scores.steps:

@@ -1,0 +1,98 @@
+"""Masks as the e-graph has them: values that are added to the scores, and numbers that take their place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, Ref, Term, apply, literal
+from eqsat.rules.attention.elements import bounds_of, elements_of, levels_of
+from eqsat.rules.attention.masks import (
+    ABSORBING,
+    FORBIDDING,
+    LARGEST,
+    MASK_FLOOR,
+    REPLACED,
+    Mask,
+    broadcast,
+    mask_of_elements,
+    unknown_mask,
+)
+from eqsat.rules.attention.reading import Reader
+from eqsat.rules.attention.scores import Step
+
+
+def added_mask(reader: Reader, mask: Ref) -> Mask:
+    """A value that is added to the scores."""
+    array = elements_of(reader, mask)
+    if array is not None:
+        return mask_of_elements(mask, mask.shape, mask.dtype, array)
+    levels = levels_of(reader, mask)
+    bounds = (*mask.interval, False) if levels is None else bounds_of(np.array(sorted(levels)))
+    if bounds is None or not -LARGEST <= bounds[0] <= bounds[1] <= LARGEST:
+        return unknown_mask(mask, mask.shape, mask.dtype)
+    least, _, infinite = bounds
+    raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
+    allowed = _truth_values(reader, mask) if infinite else None
+    return Mask(mask, mask.shape, mask.dtype, *bounds, levels=levels, allowed=allowed, raised=raised)
+
+
+def selecting_mask(reader: Reader, step: Step) -> Mask:
+    """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it."""
+    condition, number, value = _selection(step)
+    dtype = number.dtype
+    infinite = value == -math.inf
+    term = _choice(condition, value, dtype, step.swapped)
+    floor = value if dtype is DType.FLOAT16 else max(min(value, ABSORBING), MASK_FLOOR)
+    raised = term if infinite else _choice(condition, floor, dtype, step.swapped)
+    holds = elements_of(reader, condition)
+    if holds is not None:
+        array = np.where(holds, value, 0.0) if step.swapped else np.where(holds, 0.0, value)
+        found = mask_of_elements(term, condition.shape, dtype, array, replaces=not infinite, raised=raised)
+    elif infinite:
+        allowed = apply("Not", condition) if step.swapped else condition
+        found = Mask(term, condition.shape, dtype, 0.0, 0.0, True, allowed=allowed)
+    else:
+        found = Mask(term, condition.shape, dtype, min(value, 0.0), max(value, 0.0), replaces=True, raised=raised)
+    found = found if holds is not None else replace(found, levels=frozenset((0.0, value)))
+    return found.assuming(value <= FORBIDDING[dtype], REPLACED)
+
+
+def selected_mask(mask: Mask, step: Step) -> Mask:
+    """The mask where scores with it are replaced by a number: `selecting_mask` where the two cannot be added."""
+    condition, number, value = _selection(step)
+    term = apply("Where", condition, *((number, mask.term) if step.swapped else (mask.term, number)))
+    shape = broadcast(mask.shape, condition.shape)
+    found = unknown_mask(term, shape, mask.dtype, replaces=value > -math.inf, doubts=mask.doubts)
+    return found.assuming(value <= ABSORBING, REPLACED)
+
+
+def _selection(step: Step) -> tuple[Ref, Ref, float]:
+    """Condition and number of a choice between the scores and a number, and that number."""
+    condition, number = step.operands
+    return condition, number, float(number.value.reshape(()))
+
+
+def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:
+    zero, low = literal(0.0, dtype), literal(value, dtype)
+    return apply("Where", condition, *((low, zero) if swapped else (zero, low)))
+
+
+def _truth_values(reader: Reader, mask: Ref) -> Term | None:
+    """``c`` of ``Where(c, 0, -inf)``, negated if the branches are exchanged, where it has all axes of the mask."""
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        if condition.shape == mask.shape and {a.interval, b.interval} == {(0.0, 0.0), (-math.inf, -math.inf)}:
+            return condition if b.interval[0] < 0 else apply("Not", condition)
+    return None
+
+
+def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
+    """A choice between two numbers with the lower one raised to the floor at once."""
+    floor = literal(MASK_FLOOR, mask.dtype)
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        if a.is_constant and b.is_constant:
+            return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))
+    return None
