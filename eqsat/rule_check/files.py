@@ -27,7 +27,7 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
 
     path = Path(path)
     if not path.is_file():
-        raise OptionError(f"rules {path}: no such file")
+        raise OptionError(f"rules {path}: {'is a folder; give a file' if path.is_dir() else 'no such file'}")
     _take_back(*_LOADED.pop(path.resolve(), (set(), set())))
     rules, operators = _registered()
     try:
@@ -69,6 +69,6 @@ def _take_back(rules: set[str], operators: set[str]) -> None:
 def _line(path: Path, error: Exception) -> str:
     """Where in the file an error arose."""
     if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
+        return "" if error.lineno is None else f":{error.lineno}"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     return f":{lines[-1]}" if lines else ""

@@ -41,6 +41,10 @@ def _rule(pattern: str, right: str, exactness: str = "'exact'") -> str:
     return HEAD + RULE.format(pattern=pattern, right=right, exactness=exactness)
 
 
+def _equation(text: str) -> str:
+    return f"import eqsat\neqsat.equation('mine', {text!r}, exactness='rounding')"
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     b = eqsat.GraphBuilder("g")
@@ -96,8 +100,19 @@ def test_rules_of_a_file_are_known_afterwards(file: Path) -> None:
         ("x, y = variables('x y')", r"my_rules\.py:1: NameError: name 'variables' is not defined"),
         ("import eqsat\nrule x", r"my_rules\.py:2: SyntaxError"),
         ("import eqsat", "registers nothing"),
+        ("\0", r"my_rules\.py: SyntaxError: source code string cannot contain null bytes"),
+        (_rule("Relu(x)", "m.x").replace("``", ""), "must state the equation between double backquotes"),
+        (
+            "import eqsat\n@eqsat.rule\ndef mine(m): ...",
+            r"my_rules\.py:2: @eqsat\.rule takes the left side of the rule",
+        ),
+        (_rule("Relu(x)", "m.x").replace("Relu(x),", "Relu(x), where=['x.low >= 0'],"), "'x.low >= 0' is no condition"),
+        (
+            _equation("Gemm(x, w, transb=1) == MatMul(x, w)"),
+            "'Gemm.*': Gemm has no attribute 'transb'; did you mean 'transB'",
+        ),
+        (_equation("Relu(Relu(x)) == Relu(x, axis=1)"), "Relu has no attribute 'axis'; it has none"),
     ],
-    ids=["wrong", "class", "class-type", "literal", "name", "syntax", "empty"],
 )
 def test_a_file_that_fails_leaves_no_rule(text: str, said: str, file: Path) -> None:
     before = registered_rules()
