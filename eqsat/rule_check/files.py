@@ -10,6 +10,7 @@ from eqsat import rewrite
 from eqsat.errors import EqsatError, OptionError, RuleError
 from eqsat.ir.operator import defined_operators, undefine
 from eqsat.rewrite import AnyRule
+from eqsat.rule_check.operators import check_operator
 
 _LOADED: dict[Path, tuple[set[str], set[str]]] = {}
 """Names of the rules and of the operators that a file registered."""
@@ -19,9 +20,10 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
     """Runs a Python file that registers rules (``eqsat.equation``, ``@eqsat.rule``, ``@eqsat.group_rule``) and returns them.
 
     The file may define operators, too, or nothing else (`eqsat.ir.composite`). Each rule is checked by random instances as it is
-    registered, and so are those that follow from the traits of an operator. A file that is loaded again replaces what it made
-    before. Raises `OptionError` for a file that cannot be read and `RuleError` for one that fails, with the line, or that
-    registers nothing; then nothing of it stays registered.
+    registered, and so are those that follow from the traits of an operator; operators themselves are, too
+    (`eqsat.rule_check.operators`). A file that is loaded again replaces what it made before. Raises `OptionError` for a file
+    that cannot be read and `RuleError` for one that fails, with the line, or that registers nothing; then nothing of it stays
+    registered.
     """
     import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
@@ -36,6 +38,8 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
         if not any(made):
             raise RuleError("registers nothing; state a rule with eqsat.equation, or decorate one with @eqsat.rule")
         _check_consequences(made[0])
+        for key in sorted(made[1]):
+            check_operator(key)
     except Exception as error:
         _take_back(_registered()[0] - rules, _registered()[1] - operators)
         said = " ".join(str(error).split())
