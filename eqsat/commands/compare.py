@@ -15,6 +15,7 @@ from eqsat.commands.common import (
     Quiet,
     TimeLimit,
     Verbose,
+    check_json,
     check_writable,
     errors,
     parse_dims,
@@ -63,6 +64,7 @@ def compare(
         from eqsat.comparison import pareto as run_pareto
         from eqsat.comparison.picture import NoPictureError
 
+        check_json(json_path)
         if plot is not None:
             check_writable(plot)
         costs, targets = _names("--cost", cost), _names("--target", target)

@@ -91,7 +91,8 @@ def test_shape_errors_name_operator_and_shapes() -> None:
 )
 def test_a_builder_says_what_is_wrong(build: Callable[[GraphBuilder], Any], said: str) -> None:
     b = GraphBuilder()
-    b.input("x", "float32", (np.int64(2), "n"))
+    shape: Any = (np.int64(2), "n")
+    b.input("x", "float32", shape)
     with pytest.raises(ModelError, match=re.escape(said)):
         build(b)
 
