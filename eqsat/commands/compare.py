@@ -15,7 +15,6 @@ from eqsat.commands.common import (
     Quiet,
     TimeLimit,
     Verbose,
-    check_json,
     check_writable,
     errors,
     parse_dims,
@@ -64,7 +63,6 @@ def compare(
         from eqsat.comparison import pareto as run_pareto
         from eqsat.comparison.picture import NoPictureError
 
-        check_json(json_path)
         if plot is not None:
             check_writable(plot)
         costs, targets = _names("--cost", cost), _names("--target", target)

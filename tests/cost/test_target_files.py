@@ -102,6 +102,11 @@ def test_a_mistake_is_one_line_that_says_where(old: str, new: str, said: str, gr
     assert "\n" not in str(error.value)
 
 
+def test_a_name_that_is_no_target_is_told_of_files(graph: Any) -> None:
+    with pytest.raises(eqsat.OptionError, match=r"target 'mine' does not exist; choose one of .*, or a PATH\.toml"):
+        eqsat.optimize(graph, target="mine")
+
+
 def test_a_file_that_does_not_exist_is_said(graph: Any) -> None:
     with pytest.raises(eqsat.OptionError, match=r"target nowhere\.toml: cannot be read: No such file"):
         eqsat.optimize(graph, target="nowhere.toml")
