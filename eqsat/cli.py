@@ -30,6 +30,7 @@ from eqsat.commands.common import (
     TargetName,
     TimeLimit,
     Verify,
+    check_json,
     check_writable,
     errors,
     fail_unless_run,
@@ -141,6 +142,7 @@ def optimize(
             check_form(form)
         if output is not None:
             check_writable(output, model, overwrite=overwrite)
+        check_json(json_path)
         load_rule_files(rules)
         only = None if only_rules is None else [n for n in only_rules.split(",") if n]
         with progress(quiet, verbose, stages=True) as notify:
@@ -212,6 +214,7 @@ def inspect(
     model: Model,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes by name, with what they compute.")] = False,
     dim: Dims = None,
+    rules: RuleFiles = None,
     json_path: Json = None,
     quiet: Quiet = False,
 ) -> None:
@@ -219,6 +222,7 @@ def inspect(
     with errors():
         from eqsat.api import inspect as run
 
+        load_rule_files(rules)
         print_report(run(model, parse_dims(dim), nodes=nodes), json_path, quiet)
 
 

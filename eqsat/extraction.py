@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,9 @@ from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import OutputError
+from eqsat.errors import OptionError, OutputError
 from eqsat.exactness import Exactness
-from eqsat.extract import DEFAULT_STEPS, Effort, WorkDone
+from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
@@ -24,7 +25,7 @@ from eqsat.joint import JointSelection, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
-from eqsat.lower.selection import Selection, Writable, select
+from eqsat.lower.selection import Selection, Writable, select, work_of_enode
 
 ChosenKernel = tuple[int, frozenset[int]]
 """Class that a kernel computes, and the handles of its e-nodes."""
@@ -153,7 +154,16 @@ def extract_program(
 
 
 def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, effort: Effort) -> Extraction:
-    found = _extract(saturated, target, model, effort, saturated.writable(target.expanded))
+    try:
+        found = _extract(saturated, target, model, effort, saturated.writable(target.expanded))
+    except ExtractionError:
+        dear = _without_price(saturated.encoding, target, model)
+        if not dear:
+            raise
+        raise OptionError(
+            f"cost model {model.name!r} on {target.name}: every program has an infinite price; of the original those of "
+            f"{', '.join(dear)} are"
+        ) from None
     if can_be_written(found.program.graph, saturated.form):
         return found
     again = _extract(saturated, target, model, effort, lambda op, types: False)
@@ -184,6 +194,12 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
     return Extraction(
         target, model, selection, scope, kernels, program, seconds, launches_before=before, work=effort.work
     )
+
+
+def _without_price(encoding: Encoding, target: Target, model: CostModel) -> list[str]:
+    """The operators of the original that cannot run at any price, alone."""
+    works = [work_of_enode(encoding.egraph, handle) for handle in encoding.node_handles]
+    return sorted({work.operators[0] for work in works if math.isinf(model.kernel_cost(work, target))})
 
 
 def can_be_written(graph: Graph, form: str) -> bool:

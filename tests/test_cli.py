@@ -298,6 +298,9 @@ def _break(model: Path, how: str) -> list[object]:
         "dim": ["--dim", "batch"],
         "dim name": ["--dim", "nobody=3"],
         "dim value": ["--dim", "batch=0"],
+        "dim twice": ["--dim", "batch=1", "--dim", "batch=2"],
+        "assume less": ["--assume", "batch<=8"],
+        "assume twice": ["--assume", "batch=1,batch=1..4"],
         "rule": ["--disable-rule", "nobody"],
         "form": ["--form", "origami"],
         "keep": ["--keep", "nobody"],
@@ -318,6 +321,9 @@ def _break(model: Path, how: str) -> list[object]:
             "dim",
             "dim name",
             "dim value",
+            "dim twice",
+            "assume less",
+            "assume twice",
             "rule",
             "form",
             "keep",
@@ -344,6 +350,28 @@ def test_unwritable_output_is_refused_before_any_work(model: Path, tmp_path: Pat
         done = _eqsat("optimize", model, "-o", output)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_any_work(model: Path, tmp_path: Path) -> None:
+    done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", tmp_path / "no" / "report.json")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_inspect_says_why_an_operator_of_ones_own_is_untouched(tmp_path: Path) -> None:
+    rules, model = tmp_path / "mine.py", tmp_path / "mine.onnx"
+    rules.write_text(
+        "from eqsat.ir.composite import define_composite\nfrom eqsat.ir.operator import Kind\n"
+        "define_composite('mine::Sum', lambda b, a, i: [b.op('Add', i[0], i[1])], Kind.ELEMENTWISE)"
+    )
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Sum", ["x"], ["y"], domain="mine")], "g", [x], [y])
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("mine", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), model)
+    assert "mine::Sum x1: domain mine" in _eqsat("inspect", model).stdout
+    assert "are not covered by the definition: IndexError" in _eqsat("inspect", model, "--rules", rules).stdout
+    assert "its definition does not cover this node" in _eqsat("optimize", model, "--rules", rules).stderr
 
 
 def test_json_that_cannot_be_written(model: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from eqsat.commands.common import (
     Seed,
     TargetName,
     Verbose,
+    check_json,
     errors,
     parse_dims,
     progress,
@@ -70,6 +71,7 @@ def bench(
     with errors():
         from eqsat.api import bench as run
 
+        check_json(json_path)
         with progress(quiet, verbose) as notify:
             found = run(
                 model, *(others or ()), engines=engines, precision=precision, levels=_names(levels), runs=runs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -199,6 +199,12 @@ def print_report(report: Any, json_path: str | None, quiet: bool, *, details: bo
         print(report.details() if details else report)
 
 
+def check_json(json_path: str | None) -> None:
+    """Raises `OutputError` unless the JSON report can be written: before the work that it is about."""
+    if json_path not in (None, "-"):
+        check_writable(Path(json_path))
+
+
 def write_json(data: Any, json_path: str | None) -> None:
     if json_path is None:
         return
@@ -221,7 +227,9 @@ def parse_dims(given: list[str] | None) -> dict[str, int | str]:
         name, _, value = item.partition("=")
         if not name or not value:
             raise OptionError(f"--dim {item!r}: expected NAME=N with a whole number N, or NAME=OTHER with another name")
-        dims[name] = int(value) if value.lstrip("-").isdigit() else value
+        extent = int(value) if value.lstrip("-").isdigit() else value
+        _say_once("--dim", name, extent, dims)
+        dims[name] = extent
     return dims
 
 
@@ -231,10 +239,18 @@ def parse_sizes(given: list[str] | None) -> dict[str, Assumed]:
     for item in (part for text in given or () for part in text.split(",")):
         name, _, value = item.partition("=")
         ends = value.split("..")
-        if not name or len(ends) > 2 or not all(end.lstrip("-").isdigit() for end in ends):
+        if not name or name[-1] in "<>!" or len(ends) > 2 or not all(end.lstrip("-").isdigit() for end in ends):
             raise OptionError(f"--assume {item!r}: expected NAME=N or NAME=LOW..HIGH with whole numbers")
-        sizes[name] = int(value) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
+        assumed = int(value) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
+        _say_once("--assume", name, assumed, sizes)
+        sizes[name] = assumed
     return sizes
+
+
+def _say_once(option: str, name: str, value: object, given: Mapping[str, object]) -> None:
+    """Raises `OptionError` where one name is given two values."""
+    if given.get(name, value) != value:
+        raise OptionError(f"{option} {name}: is given as {given[name]} and as {value}; give it once")
 
 
 def load_rule_files(paths: list[Path] | None) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import math
 import numbers
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ def as_cost_model(cost: str | CostModel | CostFunction | Rates) -> CostModel:
         _check_rates(cost)
         return FormulaModel("rates", "units", cost.price, str(cost), lambda target: cost)
     price: Callable[..., Any] | None = getattr(cost, "kernel_cost", None)
+    if price is not None and isinstance(cost, type):
+        raise OptionError(f"cost model {cost.__name__}: is a class; give an object of it, {cost.__name__}()")
     if price is not None:
         name = str(getattr(cost, "name", type(cost).__name__))
         return CheckedModel(name, str(getattr(cost, "unit", "units")), price)
@@ -87,8 +90,8 @@ class CheckedModel:
             ) from error
         if not isinstance(price, numbers.Real) or math.isnan(price) or price < 0:
             raise OptionError(
-                f"cost model {self.name!r} returned {price!r} for {kernel}; a price must be a number >= 0, or inf for a "
-                "kernel that cannot be"
+                f"cost model {self.name!r} returned {reprlib.repr(price)} for {kernel}; a price must be a number >= 0, or inf "
+                "for a kernel that cannot be"
             )
         return float(price)
 

@@ -230,8 +230,8 @@ class MeasuredModel:
             if table is None or table.target != target.name:
                 found = "there are no timings of it" if table is None else f"{self.path} has timings of {table.target}"
                 raise OptionError(
-                    f"cost model measured, target {target.name!r}: {found}; make them with `eqsat calibrate --target "
-                    f"{target.name}`, or choose another cost model"
+                    f"cost model measured, target {target.name!r}: {found}; choose another cost model; "
+                    "`eqsat calibrate` makes timings of targets whose kernels run on this machine"
                 )
             self._fitted[target.name] = _FITS.setdefault(id(table), Fitted(table))
         return self._fitted[target.name]

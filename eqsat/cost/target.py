@@ -118,7 +118,7 @@ def load_target(name: str) -> Target:
     """The shipped target called ``name``. Raises `OptionError` with the names there are."""
     path = _FOLDER / f"{name}.toml"
     if name not in target_names():
-        raise OptionError(f"target {name!r} does not exist; {choices(name, target_names())}")
+        raise OptionError(f"target {name!r} does not exist; {choices(name, target_names())}, or a PATH.toml")
     return parse_target(name, tomllib.loads(path.read_text()))
 
 

@@ -1,5 +1,6 @@
 """Files of targets: what they may say. Whatever else stands in one is refused, with the nearest thing that may."""
 
+import math
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
@@ -33,7 +34,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
 
     kinds = [k.value for k in Kind]
     stage: dict[str, Check] = {f.name: _flag for f in fields(Stage)}
-    stage |= {"accepts": _list_of(_operator_or_label), "from_input": _number}
+    stage |= {"accepts": _accepted, "from_input": _number}
     template = {"name": _text, "source": _text, "several": _flag, "stages": _tables(stage, ("accepts",))}
     templates = _tables(template, ("name", "source", "stages"))
     keys: dict[str, Check] = {
@@ -41,7 +42,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "description": _text,
         "source": _text,
         "launch_s": _number,
-        "bandwidth_bytes_per_s": _number,
+        "bandwidth_bytes_per_s": _rate,
         "peak_ops": _peaks,
         "free_kinds": _list_of(_one_of("kind", kinds)),
         "templates": templates,
@@ -55,7 +56,7 @@ def check_target(where: str, data: Mapping[str, Any]) -> None:
         "slices": _flag,
         "kept_at_load": _list_of(_operator),
         "on_chip_bytes": _number,
-        "argument_limit": _number,
+        "argument_limit": _count,
         "cost": _text,
     }
     required = ("description", "source", "launch_s", "bandwidth_bytes_per_s", "peak_ops", "free_kinds")
@@ -89,7 +90,11 @@ def _tables(keys: Mapping[str, Check], required: Collection[str]) -> Check:
 def _peaks(where: str, value: Mapping[str, Any] | None) -> None:
     """Element types, or two of them with a star between for products of 8-bit integers."""
     types = [d.numpy.name for d in DType if d not in (DType.UNDEFINED, DType.STRING)]
-    if not isinstance(value, Mapping) or "default" not in value:
+    if not isinstance(value, Mapping):
+        raise OptionError(
+            f"{where}: expected a table of rates by element type, such as {{ default = 1e12 }}, got {value!r}"
+        )
+    if "default" not in value:
         raise OptionError(f"{where}: key 'default' is missing, the rate of all types that have none of their own")
     for key, rate in value.items():
         for name in () if key == "default" else key.split("*"):
@@ -97,9 +102,7 @@ def _peaks(where: str, value: Mapping[str, Any] | None) -> None:
                 raise OptionError(
                     f"{where}: element type {name!r} does not exist; {choices(name, ['default', *types])}"
                 )
-        _number(f"{where}.{key}", rate)
-        if rate <= 0:
-            raise OptionError(f"{where}: {key} is {rate}; it must be positive")
+        _rate(f"{where}.{key}", rate)
 
 
 def _list_of(check: Check) -> Check:
@@ -140,6 +143,12 @@ def _operator_or_label(where: str, value: str) -> None:
         raise OptionError(f"{where}: {value!r} is neither an operator nor one of {', '.join(LABELS)}{hint}")
 
 
+def _accepted(where: str, value: list[Any] | None) -> None:
+    _list_of(_operator_or_label)(where, value)
+    if not value:
+        raise OptionError(f"{where}: a stage accepts at least one operator or label")
+
+
 def _is_operator(key: str) -> bool:
     """Whether we know an operator of that key, or cannot know: those of foreign domains have no list."""
     import onnx
@@ -164,5 +173,17 @@ def _flag(where: str, value: Any) -> None:
 
 
 def _number(where: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise OptionError(f"{where}: expected a number that is not negative, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise OptionError(f"{where}: expected a number that is neither negative nor infinite, got {value!r}")
+
+
+def _rate(where: str, value: Any) -> None:
+    """Times are divided by it."""
+    _number(where, value)
+    if not value:
+        raise OptionError(f"{where} is {value}; it must be positive")
+
+
+def _count(where: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise OptionError(f"{where}: expected a whole number of at least 1, got {value!r}")

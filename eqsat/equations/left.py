@@ -60,7 +60,9 @@ class LeftSide:
     def _application(self, e: ast.expr, called: str) -> Apply:
         op, operands, keywords = self._text.application(e)
         outputs = [self._text.value(k.value) for k in keywords if k.arg == "outputs"]
-        node = self._node(op, [k for k in keywords if k.arg != "outputs"], called)
+        given = [k for k in keywords if k.arg != "outputs"]
+        self._text.check_attributes(op, e, given)
+        node = self._node(op, given, called)
         return Apply(op, tuple(self._pattern(a) for a in operands), NO_ATTRIBUTES, node, outputs[0] if outputs else 1)
 
     def _constant(self, condition: Callable[[str, float], Condition], value: float) -> Variable:

@@ -146,6 +146,7 @@ class _Terms:
         if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id in self._text.functions:
             return ast.Call(e.func, [self.value(a) for a in e.args], self._keywords(e.keywords))
         op, operands, keywords = self._text.application(e)
+        self._text.check_attributes(op, e, [k for k in keywords if k.arg != "outputs"])
         return _call("_term", [ast.Constant(op), *map(self.term, operands)], self._keywords(keywords))
 
     def value(self, e: ast.expr) -> ast.expr:

@@ -13,6 +13,7 @@ import numpy as np
 
 from eqsat.errors import RuleError
 from eqsat.ir.operator import defined_operators, operator
+from eqsat.ir.schema_operator import unknown_attribute
 from eqsat.ir.types import DType
 from eqsat.rewrite import literal
 
@@ -101,6 +102,12 @@ class Text:
                 return self.operator_key(e), args, keywords
             case _:
                 raise self.error(e, "neither an operator nor a name nor a number")
+
+    def check_attributes(self, op: str, e: ast.expr, keywords: list[ast.keyword]) -> None:
+        """Raises `RuleError` for an attribute that the operator does not have."""
+        wrong = unknown_attribute(op, [k.arg for k in keywords if k.arg is not None])
+        if wrong:
+            raise self.error(e, wrong)
 
     def operator_key(self, e: ast.expr) -> str:
         """The key of the operator that an expression applies."""

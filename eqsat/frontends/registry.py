@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -53,6 +54,8 @@ _known: dict[str, Frontend] = {f.name: f for f in (_ONNX, RelaxFrontend(), Torch
 
 def register(frontend: F) -> F:
     """Makes a front end known; it is asked before those that are known already. One of the same name is replaced."""
+    if isinstance(frontend, type):
+        raise OptionError(f"front end {frontend.__name__}: is a class; register an object of it, {frontend.__name__}()")
     if not isinstance(frontend, Frontend):  # pyright: ignore[reportUnnecessaryIsInstance]
         missing = [name for name in ("name", "takes", "accepts", "read") if not hasattr(frontend, name)]
         raise OptionError(
@@ -91,7 +94,12 @@ def resolve(source: Any, **options: Any) -> Graph | OnnxSource:
     for name in given:
         if name not in frontend.takes:
             raise OptionError(f"{name}: {frontend.name} takes no such option{_taken(frontend)}")
-    return frontend.read(source, **given)
+    found = frontend.read(source, **given)
+    if found is None:  # pyright: ignore[reportUnnecessaryComparison]  # a return that was forgotten
+        raise ModelError(
+            f"front end {frontend.name}: read returned nothing for {type(source).__name__} {reprlib.repr(source)}"
+        )
+    return found
 
 
 def load(source: Any, dims: Mapping[str, int | str] | None = None, **options: Any) -> Graph:

@@ -1,16 +1,17 @@
 """Building graphs in Python, without a file."""
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ModelError
+from eqsat.errors import ModelError, choices, nearest
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.infer import infer_types
-from eqsat.ir.operator import definition_of
+from eqsat.ir.operator import defined_operators, definition_of, operator
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import Dim, DType, Type, tensor_type
 
@@ -36,11 +37,23 @@ class GraphBuilder:
         self._fresh = 0
 
     def input(self, name: str, dtype: DType | str, shape: Sequence[Dim] | None) -> str:
-        """Declares an input of the graph and returns its name."""
+        """Declares an input of the graph and returns its name.
+
+        Extents are whole numbers that are not negative, or names. Raises `ModelError` for others, for an element type that does
+        not exist, and for a name that is taken.
+        """
         if name in self._types:
             raise ModelError(f"value {name!r} is declared twice")
+        try:
+            found = DType.of(dtype)
+        except (TypeError, KeyError):
+            known = [d.numpy.name for d in DType if d not in (DType.UNDEFINED, DType.STRING)]
+            raise ModelError(
+                f"input {name!r}: element type {dtype!r} does not exist; {choices(dtype, known)}"
+            ) from None
+        extents = None if shape is None else tuple(_extent(name, dim) for dim in shape)
         self._inputs.append(name)
-        self._types[name] = tensor_type(dtype, None if shape is None else tuple(shape))
+        self._types[name] = tensor_type(found, extents)
         return name
 
     def constant(self, value: Any, dtype: DType | str | None = None, name: str | None = None) -> str:
@@ -50,7 +63,13 @@ class GraphBuilder:
         return name
 
     def op(self, op: str, *inputs: str | None, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
-        """Applies an operator. Returns the name of its output, or a tuple of names when ``outputs`` is not 1."""
+        """Applies an operator. Returns the name of its output, or a tuple of names when ``outputs`` is not 1.
+
+        Raises `ModelError` for an operator or an attribute that ONNX does not have and for an input that is no value of the
+        graph, `ShapeError` for operands that the operator does not take.
+        """
+        if domain == "" and "::" not in op:
+            _check_name(op, attributes)
         names = tuple(self._name(op.lower()) for _ in range(outputs))
         node = Node(op, tuple(i or "" for i in inputs), names, Attributes(attributes), domain)
         types = [self.type_of(i) if i else None for i in node.inputs]
@@ -65,7 +84,14 @@ class GraphBuilder:
         return names[0] if outputs == 1 else names
 
     def type_of(self, value: str) -> Type:
+        """The type of a value. Raises `ModelError` for what is none of the graph."""
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a number, say, or an array
+            raise ModelError(f"{value!r} is no value of the graph; make it one with constant()")
         constant = self._constants.get(value)
+        if constant is None and value not in self._types:
+            raise ModelError(
+                f"{value!r} is no value of the graph: neither an input nor the output of an operator so far"
+            )
         return constant.type if constant is not None else self._types[value]
 
     def constant_of(self, value: str) -> Constant | None:
@@ -85,7 +111,10 @@ class GraphBuilder:
         return list(names)
 
     def finish(self, outputs: Mapping[str, str] | Sequence[str]) -> Graph:
-        """The graph with these outputs: a sequence of values, or new names mapped to values."""
+        """The graph with these outputs: a sequence of values, or new names mapped to values.
+
+        Raises `ModelError` for an output that is no value of the graph.
+        """
         renamed: dict[str, str] = {}
         aliases: list[Node] = []
         names = list(outputs)
@@ -97,8 +126,8 @@ class GraphBuilder:
                     aliases.append(Node("Identity", (renamed.get(value, value),), (name,)))
                     self._types[name] = self.type_of(value)
                 else:
+                    self._types[name] = self.type_of(value)
                     renamed[value] = name
-                    self._types[name] = self._types[value]
         nodes = [
             Node(
                 n.op,
@@ -126,3 +155,28 @@ class GraphBuilder:
     def _name(self, stem: str) -> str:
         self._fresh += 1
         return f"{stem}_{self._fresh}"
+
+
+def _extent(name: str, dim: Any) -> Dim:
+    """An extent of input ``name``. Raises `ModelError` for what is none."""
+    if isinstance(dim, str):
+        return dim
+    try:
+        found = index(dim)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise ModelError(f"input {name!r}: extent {dim!r} is neither a whole number of at least 0 nor a name")
+    return found
+
+
+def _check_name(op: str, attributes: Mapping[str, Any]) -> None:
+    """Raises `ModelError` for an operator of the default domain that does not exist, or an attribute that it does not have."""
+    from eqsat.ir.schema_operator import is_in_schema, unknown_attribute
+
+    if operator(op) is None and not is_in_schema(op):
+        hint = nearest(op, defined_operators())
+        raise ModelError(f"{op!r} is no operator of ONNX; {hint}opaque() adds one of which only the types are known")
+    wrong = unknown_attribute(op, attributes)
+    if wrong:
+        raise ModelError(wrong)

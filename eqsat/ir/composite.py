@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import ShapeError
+from eqsat.errors import ModelError, ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
@@ -19,7 +19,7 @@ from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
 from eqsat.ir.nominal import flops_of
 from eqsat.ir.operator import Application, Expand, Kind, Operator, define, definition_of
-from eqsat.ir.types import DType, TensorType, Type, tensor_type
+from eqsat.ir.types import DType, TensorType, Type, is_sequence, tensor_type
 
 OWN_DOMAIN = "eqsat"
 """Domain of operators that no file format has: they are spelled out whenever a graph is written or run."""
@@ -86,6 +86,8 @@ def _build(
             assert isinstance(found, TensorType)
             inputs.append(b.input(f"i{i}", found.dtype, found.shape))
     outputs = expand(b, attributes, inputs)
+    if not is_sequence(outputs):
+        raise ModelError(f"what builds it returned {outputs!r}; expected a list of values")
     return b.finish({f"o{i}": v for i, v in enumerate(outputs)})
 
 

@@ -15,7 +15,10 @@ def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Outputs of one node. Absent inputs are ``None``. Raises `ModelError` for an operator without a definition."""
     definition = definition_of(node)
     if definition is None:
-        raise ModelError(f"{node.key} {node.name!r}: the reference interpreter has no definition of this operator")
+        label = f"{node.key} {node.name!r}" if node.name else node.key
+        if operator(node.key) is not None:
+            raise ModelError(f"{label}: its definition does not cover this node: {node.opaque}")
+        raise ModelError(f"{label}: the reference interpreter has no definition of this operator")
     return evaluate_operator(node.key, node.attributes, inputs, len(node.outputs))
 
 

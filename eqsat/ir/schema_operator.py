@@ -1,6 +1,6 @@
 """Operators without a definition of our own: shapes from their ONNX schema, meaning from the ONNX reference evaluator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
-from eqsat.errors import ModelError, ShapeError
+from eqsat.errors import ModelError, ShapeError, choices
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
 from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
@@ -57,6 +57,26 @@ def attributes_of_schema(key: str) -> Mapping[str, Any] | None:
     """The attributes that an operator may have and their defaults, ``None`` for one without; ``None`` without a schema."""
     schema = _schema(key)
     return None if schema is None else {name: default_of_schema(key, name) for name in schema.attributes}
+
+
+def unknown_attribute(key: str, names: Iterable[str]) -> str:
+    """What to say of the first of ``names`` that is no attribute of an operator; nothing where no schema says."""
+    known = _attribute_names(key)
+    for name in names:
+        if known is not None and name not in known:
+            return f"{key} has no attribute {name!r}; {choices(name, sorted(known)) if known else 'it has none'}"
+    return ""
+
+
+@cache
+def _attribute_names(key: str) -> frozenset[str] | None:
+    schema = _schema(key)
+    return None if schema is None else frozenset(schema.attributes)
+
+
+def is_in_schema(key: str) -> bool:
+    """Whether a schema has the operator, whether or not we know what it means."""
+    return _schema(key) is not None
 
 
 def further_inputs(key: str) -> str:

@@ -220,7 +220,9 @@ def _describe(function: Callable[..., Any], family: str) -> tuple[str, dict[str,
     doc = (function.__doc__ or "").strip()
     equation = re.search(r"``(.+?)``", doc, re.DOTALL)
     if equation is None or "==" not in equation.group(1):
-        raise RuleError(f"rule {name!r}: the docstring must state the equation as ``left == right``")
+        raise RuleError(
+            f"rule {name!r}: its docstring must state the equation between double backquotes: ``left == right``"
+        )
     stated = " ".join(equation.group(1).split())
     return name, {"family": family or family_of(function.__module__), "equation": stated, "doc": doc}
 

@@ -10,6 +10,7 @@ from eqsat import rewrite
 from eqsat.errors import EqsatError, OptionError, RuleError
 from eqsat.ir.operator import defined_operators, undefine
 from eqsat.rewrite import AnyRule
+from eqsat.rule_check.operators import check_operator
 
 _LOADED: dict[Path, tuple[set[str], set[str]]] = {}
 """Names of the rules and of the operators that a file registered."""
@@ -19,15 +20,16 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
     """Runs a Python file that registers rules (``eqsat.equation``, ``@eqsat.rule``, ``@eqsat.group_rule``) and returns them.
 
     The file may define operators, too, or nothing else (`eqsat.ir.composite`). Each rule is checked by random instances as it is
-    registered, and so are those that follow from the traits of an operator. A file that is loaded again replaces what it made
-    before. Raises `OptionError` for a file that cannot be read and `RuleError` for one that fails, with the line, or that
-    registers nothing; then nothing of it stays registered.
+    registered, and so are those that follow from the traits of an operator; operators themselves are, too
+    (`eqsat.rule_check.operators`). A file that is loaded again replaces what it made before. Raises `OptionError` for a file
+    that cannot be read and `RuleError` for one that fails, with the line, or that registers nothing; then nothing of it stays
+    registered.
     """
     import eqsat.rules  # pyright: ignore[reportUnusedImport]  # noqa: F401  # the shipped ones come first, so that what is new is the file's
 
     path = Path(path)
     if not path.is_file():
-        raise OptionError(f"rules {path}: no such file")
+        raise OptionError(f"rules {path}: {'is a folder; give a file' if path.is_dir() else 'no such file'}")
     _take_back(*_LOADED.pop(path.resolve(), (set(), set())))
     rules, operators = _registered()
     try:
@@ -36,6 +38,8 @@ def load_rules(path: str | Path) -> tuple[AnyRule, ...]:
         if not any(made):
             raise RuleError("registers nothing; state a rule with eqsat.equation, or decorate one with @eqsat.rule")
         _check_consequences(made[0])
+        for key in sorted(made[1]):
+            check_operator(key)
     except Exception as error:
         _take_back(_registered()[0] - rules, _registered()[1] - operators)
         said = " ".join(str(error).split())
@@ -69,6 +73,6 @@ def _take_back(rules: set[str], operators: set[str]) -> None:
 def _line(path: Path, error: Exception) -> str:
     """Where in the file an error arose."""
     if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
+        return "" if error.lineno is None else f":{error.lineno}"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     return f":{lines[-1]}" if lines else ""

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from eqsat import rewrite
+from eqsat.errors import RuleError
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Condition, Finder, GroupRule, RightSide, Rule, Sample
 
@@ -50,9 +51,15 @@ def rule(
     attributes of a node named ``n`` from ``attributes={"n": {"axis": [0, -1]}}`` where given, else from usual ones.
     ``check=False`` skips the check, and reports call the rule unverified.
 
-    Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern, an
-    instance on which the two sides differ, or no instance on which the rule fires.
+    Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern,
+    something that is no condition, an instance on which the two sides differ, or no instance on which the rule fires.
     """
+
+    if not isinstance(pattern, Apply):  # pyright: ignore[reportUnnecessaryIsInstance]  # a function, say: no parentheses
+        raise RuleError(
+            "@eqsat.rule takes the left side of the rule, an operator applied to variables: @eqsat.rule(Relu(x))"
+        )
+    _check_conditions(where)
 
     def register(build: RightSide) -> Rule:
         made = rewrite.rule(
@@ -117,6 +124,8 @@ def group_rule(
     `rule` does.
     """
 
+    _check_conditions(where)
+
     def register(build: Callable[[Any], Any]) -> GroupRule:
         made = rewrite.group_rule(
             find=find,
@@ -130,6 +139,15 @@ def group_rule(
         return _checked(made, {}, check)
 
     return register
+
+
+def _check_conditions(where: Sequence[Condition]) -> None:
+    for given in (where,) if isinstance(where, str) else where:
+        if not isinstance(given, Condition):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RuleError(
+                f"where: {given!r} is no condition; one is a function of the match with a name, @condition('a matrix') "
+                "(eqsat.conditions), or words, stated('x', 'a matrix: x.rank == 2') (eqsat.equations)"
+            )
 
 
 def _checked(made: R, choices: Choices, check: bool) -> R:

@@ -212,6 +212,11 @@ def test_a_function_may_forbid_kernels() -> None:
         (lambda work: 1 / 0, "failed with ZeroDivisionError"),
         (lambda: 1.0, "expected (work) or (work, target)"),
         (lambda a, b, c: 1.0, "expected (work) or (work, target)"),
+        (lambda work: math.inf, "every program has an infinite price; of the original those of "),
+        (
+            type("Model", (), {"kernel_cost": lambda self, work, target: 1.0}),
+            "is a class; give an object of it, Model()",
+        ),
         (17, "neither a name"),
         ("cheapest", "choose one of kernels"),
     ],

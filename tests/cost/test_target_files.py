@@ -82,6 +82,12 @@ def test_shipped_targets_pass_their_own_check(name: str) -> None:
         ("launch_s = 5e-6", "launch_s = = 5", "is no TOML"),
         ("launch_s = 5e-6", 'extends = "tensorrt"', "target 'tensorrt' does not exist; did you mean 'tensorrt-like'?"),
         ("recompute =", 'fusion = "cone"\nrecompute =', "fusion 'cone' does not exist; did you mean 'cones'?"),
+        ("bandwidth_bytes_per_s = 1.6e12", "bandwidth_bytes_per_s = 0", "bandwidth_bytes_per_s is 0; it must be positive"),
+        ("launch_s = 5e-6", "launch_s = inf", "launch_s: expected a number that is neither negative nor infinite"),
+        ("default = 2e13", "default = nan", "peak_ops.default: expected a number"),
+        ("argument_limit = 32", "argument_limit = 0", "argument_limit: expected a whole number of at least 1"),
+        ("[peak_ops]\ndefault = 2e13\nfloat16 = 3e14\n\"uint8*int8\" = 6e14", "peak_ops = 1e12", "expected a table of rates"),
+        ('accepts = ["elementwise", "broadcast"] }]', "accepts = [] }]", "accepts at least one operator or label"),
         ("recompute =", 'domains = ["com.microsft"]\nrecompute =', "did you mean 'com.microsoft'?"),
     ],
 )  # fmt: skip
@@ -94,6 +100,11 @@ def test_a_mistake_is_one_line_that_says_where(old: str, new: str, said: str, gr
     assert said in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_that_is_no_target_is_told_of_files(graph: Any) -> None:
+    with pytest.raises(eqsat.OptionError, match=r"target 'mine' does not exist; choose one of .*, or a PATH\.toml"):
+        eqsat.optimize(graph, target="mine")
 
 
 def test_a_file_that_does_not_exist_is_said(graph: Any) -> None:

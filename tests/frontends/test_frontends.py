@@ -155,3 +155,14 @@ def test_what_is_no_front_end_is_refused() -> None:
 def test_models_that_no_front_end_reads_are_named() -> None:
     with pytest.raises(ModelError, match=r"expected a path, .* got int"):
         eqsat.optimize(7)
+
+
+def test_a_class_in_place_of_an_object_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"front end Layers: is a class; register an object of it, Layers\(\)"):
+        register(Layers)  # type: ignore[type-var]
+
+
+def test_a_return_that_was_forgotten_is_said(layers: Layers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Layers, "read", lambda self, source: None)
+    with pytest.raises(ModelError, match=r"front end layers: read returned nothing for str 'net\.layers'"):
+        load("net.layers")

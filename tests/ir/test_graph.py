@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +69,32 @@ def test_shape_errors_name_operator_and_shapes() -> None:
     y = b.input("y", "float32", (4, 5))
     with pytest.raises(ShapeError, match=r"MatMul: inner extents differ: \(2, 3\) @ \(4, 5\) \(3 != 4\)"):
         b.op("MatMul", x, y)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda b: b.op("Rleu", "x"), "'Rleu' is no operator of ONNX; did you mean 'Relu'?"),
+        (lambda b: b.op("Softmax", "x", axs=1), "Softmax has no attribute 'axs'; did you mean 'axis'?"),
+        (lambda b: b.op("Relu", "z"), "'z' is no value of the graph"),
+        (lambda b: b.op("Add", "x", 1.0), "1.0 is no value of the graph; make it one with constant()"),
+        (lambda b: b.op("Concat", ["x", "x"], axis=0), "is no value of the graph; make it one"),
+        (lambda b: b.finish({"y": "z"}), "'z' is no value of the graph"),
+        (lambda b: b.input("x", "float32", ()), "value 'x' is declared twice"),
+        (
+            lambda b: b.input("z", "flaot32", ()),
+            "input 'z': element type 'flaot32' does not exist; did you mean 'float32'?",
+        ),
+        (lambda b: b.input("z", "float32", (-1,)), "input 'z': extent -1 is neither"),
+        (lambda b: b.input("z", "float32", (2.5,)), "input 'z': extent 2.5 is neither"),
+    ],
+)
+def test_a_builder_says_what_is_wrong(build: Callable[[GraphBuilder], Any], said: str) -> None:
+    b = GraphBuilder()
+    shape: Any = (np.int64(2), "n")
+    b.input("x", "float32", shape)
+    with pytest.raises(ModelError, match=re.escape(said)):
+        build(b)
 
 
 def test_attributes_distinguish_what_equality_of_floats_does_not() -> None:

@@ -41,6 +41,10 @@ def _rule(pattern: str, right: str, exactness: str = "'exact'") -> str:
     return HEAD + RULE.format(pattern=pattern, right=right, exactness=exactness)
 
 
+def _equation(text: str) -> str:
+    return f"import eqsat\neqsat.equation('mine', {text!r}, exactness='rounding')"
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     b = eqsat.GraphBuilder("g")
@@ -96,8 +100,19 @@ def test_rules_of_a_file_are_known_afterwards(file: Path) -> None:
         ("x, y = variables('x y')", r"my_rules\.py:1: NameError: name 'variables' is not defined"),
         ("import eqsat\nrule x", r"my_rules\.py:2: SyntaxError"),
         ("import eqsat", "registers nothing"),
+        ("\0", r"my_rules\.py: SyntaxError: source code string cannot contain null bytes"),
+        (_rule("Relu(x)", "m.x").replace("``", ""), "must state the equation between double backquotes"),
+        (
+            "import eqsat\n@eqsat.rule\ndef mine(m): ...",
+            r"my_rules\.py:2: @eqsat\.rule takes the left side of the rule",
+        ),
+        (_rule("Relu(x)", "m.x").replace("Relu(x),", "Relu(x), where=['x.low >= 0'],"), "'x.low >= 0' is no condition"),
+        (
+            _equation("Gemm(x, w, transb=1) == MatMul(x, w)"),
+            "'Gemm.*': Gemm has no attribute 'transb'; did you mean 'transB'",
+        ),
+        (_equation("Relu(Relu(x)) == Relu(x, axis=1)"), "Relu has no attribute 'axis'; it has none"),
     ],
-    ids=["wrong", "class", "class-type", "literal", "name", "syntax", "empty"],
 )
 def test_a_file_that_fails_leaves_no_rule(text: str, said: str, file: Path) -> None:
     before = registered_rules()
@@ -164,6 +179,100 @@ def test_rules_that_follow_from_wrong_traits_are_refused_with_their_operator(fil
         eqsat.load_rules(file)
     assert operator("mine::Thrice") is None
     assert registered_rules() == before
+
+
+OWN = """
+import numpy as np
+from eqsat.ir.composite import define_composite
+from eqsat.ir.operator import Kind, define
+from eqsat.ir.traits import Traits
+
+ELEMENTWISE = Kind.ELEMENTWISE
+
+
+def cube(b, attributes, inputs):
+    (x,) = inputs
+    return [b.op("Mul", x, b.op("Mul", x, x))]
+
+
+def less(b, attributes, inputs):
+    x, y = inputs
+    return [b.op("Sub", x, y)]
+
+
+def same_type(app):
+    return (app.tensor(0),)
+
+
+def in_double(attributes, inputs):
+    return (inputs[0].astype(np.float64),)
+
+
+def square(attributes, inputs):
+    return (inputs[0] * inputs[0],)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ("cube, ELEMENTWISE, traits=Traits(operands=1, rising=True)", ""),
+        (
+            "cube, ELEMENTWISE, traits=Traits(operands=1, bounds=(0.0, 1.0))",
+            "its trait bounds=(0.0, 1.0) does not hold",
+        ),
+        ("cube, ELEMENTWISE, traits=Traits(operands=1, whole=True)", "its trait whole=True does not hold"),
+        ("cube, ELEMENTWISE, traits=Traits(operands=1, keeps_whole=True)", ""),
+        ("cube, ELEMENTWISE, traits=Traits(truth=True)", "its trait truth=True does not hold"),
+        ("cube, ELEMENTWISE, traits=Traits(sources=(0,))", "its trait sources=(0,) does not hold"),
+        ("cube, ELEMENTWISE, traits=Traits(moves=True)", "its trait moves=True does not hold"),
+        ("cube, ELEMENTWISE, traits=Traits(homogeneous=True)", "its trait homogeneous=True does not hold"),
+        ("cube, ELEMENTWISE, traits=Traits(idempotent=True)", "its trait idempotent=True does not hold"),
+        ("cube, ELEMENTWISE, traits=Traits(affine=(0,))", "its trait affine=(0,) does not hold"),
+        (
+            "lambda b, a, i: [b.op('Neg', *i)], ELEMENTWISE, traits=Traits(rising=True)",
+            "its trait rising=True does not hold",
+        ),
+        (
+            "lambda b, a, i: [b.op('Softmax', *i)], ELEMENTWISE, traits=Traits(operands=1)",
+            "its trait operands=1 does not",
+        ),
+        ("less, ELEMENTWISE, commutative=True", "it is not commutative for float32[3, 5], float32[3, 5]"),
+        (
+            "lambda b, a, i: b.op('Relu', *i), ELEMENTWISE",
+            "what builds it returned 'relu_1'; expected a list of values",
+        ),
+        ("lambda b, a, i: [b.op('Rleu', *i)], ELEMENTWISE", "'Rleu' is no operator of ONNX; did you mean 'Relu'?"),
+        ("lambda b, a, i: [b.op('mine::Thrice', *i)], ELEMENTWISE", "its definition fails: maximum recursion depth"),
+        ("lambda b, x: [b.op('Relu', x)], ELEMENTWISE", "takes (b, x); expected (builder, attributes, inputs)"),
+        ("lambda b, a, i: [b.op('MatMul', *i)], Kind.ANCHOR", ""),
+        ("cube, 'elementwise'", "kind is 'elementwise'; expected one of eqsat.ir.operator.Kind"),
+        ("cube, ELEMENTWISE, evaluate=square", "evaluate and what it is built from make different values"),
+        ("cube, ELEMENTWISE, evaluate=in_double", "of float32[3, 5] infer makes float32[3, 5], evaluate float64[3, 5]"),
+        ("cube, ELEMENTWISE, infer=lambda app: app.tensor(0)", "infer and evaluate return a tuple"),
+    ],
+)
+def test_an_operator_that_is_not_what_it_says_is_refused(definition: str, said: str, file: Path) -> None:
+    file.write_text(f"{OWN}define_composite('mine::Thrice', {definition})")
+    if not said:
+        eqsat.load_rules(file)
+        assert operator("mine::Thrice") is not None
+        return
+    with pytest.raises(eqsat.RuleError) as error:
+        eqsat.load_rules(file)
+    assert "operator 'mine::Thrice'" in str(error.value)
+    assert said in str(error.value)
+    assert operator("mine::Thrice") is None
+
+
+@pytest.mark.parametrize("key", ["Thrice", "mine.Thrice", "::Thrice"])
+def test_an_operator_of_ones_own_has_a_domain(key: str, file: Path) -> None:
+    file.write_text(f"{OWN}define_composite({key!r}, cube, ELEMENTWISE)")
+    with pytest.raises(eqsat.RuleError, match=r"has a domain; call it '[\w.]+::Thrice'"):
+        eqsat.load_rules(file)
+    assert operator(key) is None
 
 
 def test_a_target_with_kernels_of_ones_own_gets_them(file: Path, tmp_path: Path) -> None:

@@ -81,10 +81,10 @@ def test_the_counterpart_is_the_part_between() -> None:
 def test_what_is_computed_beside_the_inputs_is_measured_from_what_both_depend_on() -> None:
     """A variance in one pass, which a program may compute in two from differences that the original has, too."""
     b = GraphBuilder()
-    x = b.input("x", "float32", (4, 64))
-    mean = b.op("ReduceMean", x, axes=(-1,))
+    x, axes = b.input("x", "float32", (4, 64)), b.constant([-1], "int64")
+    mean = b.op("ReduceMean", x, axes)
     difference = b.op("Sub", x, mean)
-    variance = b.op("Sub", b.op("ReduceMean", b.op("Mul", x, x), axes=(-1,)), b.op("Mul", mean, mean))
+    variance = b.op("Sub", b.op("ReduceMean", b.op("Mul", x, x), axes), b.op("Mul", mean, mean))
     graph = b.finish({"difference": difference, "variance": variance})
     part = CounterpartFinder(graph).find(["difference"], ["variance"])
     assert set(part.inputs) == {"x", mean}
