@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
 
 T = TypeVar("T")
@@ -57,6 +58,11 @@ def last_axes_exchanged(rank: int) -> tuple[int, ...]:
 def split(value: Term, sizes: Sequence[int], axis: int) -> Apply:
     """``value`` cut along an axis, counted from the front, into parts of so many elements."""
     return apply("Split", value, int64s(sizes), outputs=len(sizes), axis=axis)
+
+
+def converted(term: Term, source: DType, target: DType) -> Term:
+    """A term of element type ``source`` in another one, or as it is."""
+    return term if source is target else apply("Cast", term, to=int(target))
 
 
 def spread_out(value: Term, elements: int) -> Apply:

@@ -78,5 +78,5 @@ def _within_rounding(expected: np.ndarray, found: np.ndarray, magnitude: np.ndar
     a, b = expected.astype(np.float64), found.astype(np.float64)
     size = np.abs(a) if magnitude is None else np.fmax(np.abs(a), magnitude)
     with np.errstate(all="ignore"):
-        close = np.abs(a - b) <= ROUNDING_FACTOR * (unit_of(expected.dtype) * size + float(info.smallest_normal))
+        close = np.abs(a - b) <= ROUNDING_FACTOR * (float(info.eps) * size + float(info.smallest_normal))
     return np.asarray(close & np.isfinite(a) & np.isfinite(b))

@@ -102,31 +102,26 @@ class Engine:
         self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
         self._declared: list[str] | None = None
-        self._filled = False
         self._command(_PRELUDE)
 
-    def start(self, queries: Sequence[tuple[int, Query]]) -> None:
-        """Begins an e-graph with these (key, query) pairs; a query is compiled once all its constructors exist.
+    def start(self, queries: Sequence[Query]) -> None:
+        """Begins an e-graph with these queries, whose keys are their places; each is compiled once all its constructors exist.
 
         An engine that is started again, with the same queries, keeps its declarations: they take longer than all else does for a
         small e-graph.
         """
         if self._declared is None:
-            self._waiting.extend(queries)
+            self._waiting.extend(enumerate(queries))
             self._declared = []
         else:
-            self.clear()
             self._command("\n".join(self._declared))
             self._declared.clear()
         self._command("(push)")
-        self._filled = True
 
     def clear(self) -> None:
-        """Forgets the e-graph that was begun last."""
-        if self._filled:
-            self._integers.clear()
-            self._command("(pop)")
-            self._filled = False
+        """Forgets the e-graph that was begun, so that another can be."""
+        self._integers.clear()
+        self._command("(pop)")
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -235,19 +230,19 @@ class Engine:
 _MOST_IDLE = 2
 """Engines that wait to be asked the same again: that of the last model, and that of the part of it that was tried before."""
 
-_idle: dict[tuple[int, ...], tuple[Sequence[Query], Engine]] = {}
+_idle: dict[tuple[int, tuple[Query, ...]], Engine] = {}
 
 
 @contextmanager
 def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     """An engine that has begun an e-graph with these queries, each by its place; if there is one, one that served them before:
     most of what a small e-graph takes is done then."""
-    key = (os.getpid(), *map(id, queries))  # a forked process leaves those of its parent alone, and their folders
-    _, engine = _idle.pop(key, None) or (queries, Engine())
-    engine.start(list(enumerate(queries)))
+    key = os.getpid(), tuple(queries)  # a forked process leaves those of its parent alone, and their folders
+    engine = _idle.pop(key, None) or Engine()
+    engine.start(queries)
     yield engine
     engine.clear()  # not after an error: then it is not used again
-    _idle[key] = queries, engine
+    _idle[key] = engine
     while len(_idle) > _MOST_IDLE:
         _idle.pop(next(iter(_idle)), None)
 

@@ -212,12 +212,12 @@ class KnownValues:
         """What folding an operator rests on: that each operand is the literal which was read in its place."""
         pairs: list[tuple[int, int]] = []
         for child in (c for c in children if c != 0):
-            literal = self._literals.get(self._egraph.find(child))
-            if literal is None:
-                partly = self._partly[self._egraph.find(child)]
-                literal = partly.handle
-                pairs.extend(partly.premises)
-            pairs.append((child, literal))
+            cls = self._egraph.find(child)
+            if cls in self._literals:
+                pairs.append((child, self._literals[cls]))
+            else:
+                partly = self._partly[cls]
+                pairs += [*partly.premises, (child, partly.handle)]
         return tuple((a, b) for a, b in pairs if a != b)
 
     def _replace(self, handle: int, array: np.ndarray, type: TensorType, exact: bool, premises: Pairs) -> None:

@@ -117,16 +117,16 @@ def broadcast(*dims: str) -> str:
     """
     parts: set[str] = set()
     for d in dims:
-        called = _operands(d, "broadcast")
+        called = operands(d, "broadcast")
         parts.update(map(str, called) if called else (d,))
     for d in sorted(parts):
-        rest = [x for x in _operands(d, "min") if not (isinstance(x, int) and x > 1)]
+        rest = [x for x in operands(d, "min") if not (isinstance(x, int) and x > 1)]
         if len(rest) == 1 and rest[0] in parts:
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
 
 
-def _operands(dim: str, function: str) -> tuple[Dim, ...]:
+def operands(dim: str, function: str) -> tuple[Dim, ...]:
     """The operands of an extent that is a function of some; none if it is anything else."""
     called = function_of(dim) if dim.startswith(f"{function}(") and _is_factor(dim) else None
     return called[1] if called else ()

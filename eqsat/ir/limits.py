@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import permutations
 
-from eqsat.ir.extents import function_of, is_nameless, terms
+from eqsat.ir.extents import is_nameless, operands, symbols, terms
 from eqsat.ir.graph import Graph, Node
+from eqsat.ir.normal_form import function_of
 from eqsat.ir.operator import definition_of
 from eqsat.ir.types import Dim, TensorType
 
@@ -35,20 +36,20 @@ def _broadcast_extents(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
 
 def _broadcast_types(graph: Graph, node: Node) -> list[TensorType]:
     definition = definition_of(node)
-    operands = 0 if definition is None else definition.traits.operands
-    found = map(graph.type_of, filter(None, node.inputs[:operands]))
+    count = 0 if definition is None else definition.traits.operands
+    found = map(graph.type_of, filter(None, node.inputs[:count]))
     return [type for type in found if isinstance(type, TensorType)]
 
 
 def _limit(symbol: Dim, other: Dim) -> int | None:
     """The largest ``symbol`` that broadcasts with ``other``, if there is one and ``symbol`` is one."""
-    if isinstance(symbol, int) or is_nameless(symbol) or terms(symbol) != [(1, (symbol,))] or function_of(symbol):
+    if isinstance(symbol, int) or symbols(symbol) != frozenset({symbol}) or is_nameless(symbol):
         return None
     if isinstance(other, int):
         return other if other > 1 else None
-    name, operands = function_of(other) or ("", ())
-    numbers = [n for n in operands if isinstance(n, int) and n > 1]
-    return min(numbers) if name == "min" and numbers and set(operands) <= {symbol, *numbers} else None
+    smallest = operands(other, "min")
+    numbers = [n for n in smallest if isinstance(n, int) and n > 1]
+    return min(numbers) if numbers and set(smallest) <= {symbol, *numbers} else None
 
 
 def largest(dim: Dim, limits: Limits) -> float:
@@ -65,7 +66,6 @@ def largest(dim: Dim, limits: Limits) -> float:
 
 
 def _largest_factor(atom: str, limits: Limits) -> float:
-    name, operands = function_of(atom) or ("", ())
-    if not name:
+    if function_of(atom) is None:
         return limits.get(atom, math.inf)
-    return min(largest(o, limits) for o in operands) if name == "min" else math.inf
+    return min((largest(o, limits) for o in operands(atom, "min")), default=math.inf)

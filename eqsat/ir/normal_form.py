@@ -96,14 +96,16 @@ def dim_of(form: Form) -> Dim:
     return text.removeprefix(" + ") if text.startswith(" +") else "-" + text.removeprefix(" - ")
 
 
-def plus(a: Form, b: Form, times: int = 1) -> Form:
+def plus(a: Form, b: Form, factor: int = 1) -> Form:
+    """``a + factor * b``"""
     found = dict(a)
     for factors, number in b.items():
-        found[factors] = found.get(factors, 0) + times * number
+        found[factors] = found.get(factors, 0) + factor * number
     return {factors: number for factors, number in found.items() if number}
 
 
 def times(a: Form, b: Form) -> Form:
+    """``a * b``"""
     found: Form = {}
     for x, n in a.items():
         for y, m in b.items():

@@ -9,10 +9,11 @@ import numpy as np
 from eqsat.conditions import condition
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
 from eqsat.rules.attention.elements import is_causal
 from eqsat.rules.attention.layout import SWAP, heads_apart, heads_in_rows
-from eqsat.rules.terms import by_class, complete_nodes, permutation_of
+from eqsat.rules.terms import by_class, complete_nodes, converted, permutation_of
+from eqsat.rules.views.movement import HALVES
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -59,7 +60,7 @@ def _attention_on_stored(view: GroupView) -> Iterator[Match]:
         (n, (n, *xs)) for n, xs in complete_nodes(view, "Concat") if len(xs) == 2 and n.attr("axis") in (2, -2)
     )
     for wide, (x,) in complete_nodes(view, "Cast"):
-        if wide.dtype is DType.FLOAT and x.dtype in (DType.FLOAT16, DType.BFLOAT16) and x.handle in joined:
+        if wide.dtype is DType.FLOAT and x.dtype in HALVES and x.handle in joined:
             joined.setdefault(wide.handle, []).extend(joined[x.handle])
     for node, inputs in view.nodes("Attention"):
         q, keys, values, mask, *rest = (*inputs, None)
@@ -105,10 +106,6 @@ def _forbids_later_keys(mask: Ref | None, rows: Any, keys: Any, before: Any) -> 
     return elements is not None and is_causal(elements, rows, keys, before)
 
 
-def _converted(term: Term, source: DType, target: DType) -> Term:
-    return term if source is target else apply("Cast", term, to=int(target))
-
-
 @group_rule(
     find=_attention_on_stored,
     where=[_four_axes, _plain, _stored_alike, _known_heads],
@@ -126,10 +123,10 @@ def store_keys_and_values_in_attention(m: Match) -> Term:
         operands = [heads_in_rows(x) for x in (m.q, m.k, m.v)]
         how |= {"q_num_heads": int(m.q.shape[1]), "kv_num_heads": int(m.k.shape[1])}
     dtype, kept = m.q.dtype, m.pk.dtype
-    new = (operands[0], *(_converted(x, kept, dtype) for x in operands[1:]))
-    stored = (_converted(x, kept, dtype) for x in (m.pk, m.pv))
+    new = (operands[0], *(converted(x, kept, dtype) for x in operands[1:]))
+    stored = (converted(x, kept, dtype) for x in (m.pk, m.pv))
     inputs: tuple[Any, ...] = (*new, None if causal else m.mask, *stored)
     whole = Apply("Attention", inputs, m.a.attributes.updated(**how), "", 3).output(m.part)
     if m.part:
-        return _converted(whole, dtype, kept)
+        return converted(whole, dtype, kept)
     return heads_apart(whole, m.root) if m.rows else whole

@@ -103,9 +103,6 @@ def _united(parts: Sequence[Levels | None]) -> Levels | None:
     return both if len(both) <= _MOST_LEVELS else None
 
 
-__all__ = ["Levels", "bounds_of", "elements_of", "levels_of", "paired"]
-
-
 def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbidding: float = -1e9) -> bool:
     """Whether every row of a mask allows the keys up to its own place, adding nothing, and forbids all others.
 
@@ -118,5 +115,6 @@ def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbi
 
 
 def is_coarse(numbers: np.ndarray) -> np.ndarray:
+    """Which numbers have neighbours as far from them as `_COARSE`, or farther."""
     with np.errstate(all="ignore"):
         return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))

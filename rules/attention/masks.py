@@ -295,6 +295,7 @@ def _rounds_otherwise(left: Mask, right: Mask) -> bool:
 
 
 def broadcast(left: tuple[Dim, ...], right: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The extents that two lists of them broadcast to."""
     rank = max(len(left), len(right))
     a, b = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (left, right))
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))

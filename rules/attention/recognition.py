@@ -13,14 +13,14 @@ from eqsat.exactness import Exactness
 from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.attention.factors import Factors, number_of
 from eqsat.rules.attention.mask_reading import added_mask, selected_mask, selecting_mask
 from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask
 from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import Probabilities, Scores, Step
 from eqsat.rules.linear.alignment import regrouped, regrouped_shape
-from eqsat.rules.terms import complete_nodes, int64s
+from eqsat.rules.terms import complete_nodes, converted, int64s
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples.attention import draw_attention
 
@@ -138,7 +138,7 @@ def keys_of(scores: Scores, term: Term) -> Term:
     return apply("Transpose", grouped(scores.k, lead, term), perm=(0, 1, 3, 2))
 
 
-def result_of(term: Apply, root: Ref, lead: Sequence[Dim]) -> Term:
+def result_of(term: Term, root: Ref, lead: Sequence[Dim]) -> Term:
     """The operator's result, regrouped as the original's; ``lead``: the leading extents of the scores."""
     if len(lead) == 2 and root.shape[:-2] == tuple(lead):
         return term
@@ -230,10 +230,6 @@ CONDITIONS = stated(
 )
 
 
-def _single(term: Term, value: Ref) -> Term:
-    return term if value.dtype is DType.FLOAT else apply("Cast", term, to=int(DType.FLOAT))
-
-
 @group_rule(
     find=_products_behind_softmax,
     where=CONDITIONS,
@@ -252,7 +248,7 @@ def recognise_attention(m: Match) -> Term:
     operands = [apply("Neg", queries) if m.scale < 0 else queries, keys_of(scores, k), values_of(m.v, scores)]
     if m.single:
         values = (scores.q, scores.k, m.v)
-        operands = [_single(term, x) for term, x in zip(operands, values, strict=True)]
+        operands = [converted(term, x.dtype, DType.FLOAT) for term, x in zip(operands, values, strict=True)]
     attributes: dict[str, Any] = {**m.how, "scale": float(np.float32(abs(m.scale)))}
     if core.cap:
         attributes["softcap"] = float(np.float32(core.cap))
@@ -261,5 +257,5 @@ def recognise_attention(m: Match) -> Term:
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
     operands += [] if m.mask is None else [_mask_operand(m.mask, scores.lead, rows, columns, m.v)]
     term = apply("Attention", *operands, **attributes)
-    narrowed = m.single and m.v.dtype is not DType.FLOAT
-    return result_of(apply("Cast", term, to=int(m.v.dtype)) if narrowed else term, m.root, scores.lead)
+    term = converted(term, DType.FLOAT, m.v.dtype) if m.single else term
+    return result_of(term, m.root, scores.lead)

@@ -27,10 +27,10 @@ from eqsat.rules.attention.rotary_reading import (
 )
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
+from eqsat.rules.views.movement import HALVES
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
-HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 
 def _draw(d: Sampler) -> Instance:

@@ -1,6 +1,7 @@
 """Reading rotary position embeddings out of the e-graph: values whose pairs of features were turned by a quarter."""
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from eqsat.rewrite import GroupView, Ref, shared
 from eqsat.rules.terms import by_class, complete_nodes
@@ -17,14 +18,13 @@ def parts_by_class(view: GroupView) -> dict[int, list[Part]]:
     return by_class(parts_of(view))
 
 
-def whole_features(first: Iterable[Part], second: Iterable[Part]) -> Iterator[tuple[Ref, int]]:
-    """Values of which ``first`` and ``second`` are all features between them, and where the second begins."""
-    for a in first:
-        for b in second:
-            extent = a.whole.shape[-1]
-            last = a.axis == b.axis == a.whole.rank - 1 and a.whole.handle == b.whole.handle
-            if last and (a.start, a.end, b.end) == (0, b.start, extent):
-                yield a.whole, a.end
+def whole_features(*parts: Iterable[Part]) -> Iterator[tuple[Ref, int]]:
+    """Values of which one of each of ``parts`` are all features between them, in this order, and where the second begins."""
+    for chosen in product(*parts):
+        whole, bounds = chosen[0].whole, [0, *(part.end for part in chosen)]
+        last = all(part.whole.handle == whole.handle and part.axis == whole.rank - 1 for part in chosen)
+        if last and [part.start for part in chosen] == bounds[:-1] and bounds[-1] == whole.shape[-1]:
+            yield whole, chosen[0].end
 
 
 def pairs_of_features(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:

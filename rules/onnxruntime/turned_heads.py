@@ -16,11 +16,10 @@ import numpy as np
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import PROJECTION, Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule, literal
-from eqsat.rules.attention.rotary_reading import parts_by_class
+from eqsat.rules.attention.rotary_reading import parts_by_class, whole_features
 from eqsat.rules.onnxruntime.attention import SOURCE, tame
 from eqsat.rules.onnxruntime.rotary import rows
 from eqsat.rules.terms import by_class, complete_nodes, int64s
-from eqsat.rules.views.parts import Part
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 GROUPED = "com.microsoft::GroupQueryAttention"
@@ -54,15 +53,6 @@ def _draw(d: Sampler) -> Instance:
     return drawing.finish(*drawing.op(GROUPED, q, k, v, *past, *lengths, *mask, outputs=3, **attributes))
 
 
-def _side_by_side(parts: dict[int, list[Part]], *values: Ref) -> Ref | None:
-    """What has three values as its parts, one behind the other in each row, and nothing else."""
-    for a, b, c in product(*(parts.get(x.handle, ()) for x in values)):
-        of_one = a.whole.handle == b.whole.handle == c.whole.handle and a.axis == b.axis == c.axis == a.whole.rank - 1
-        if of_one and (a.start, a.end, b.end, c.end) == (0, b.start, c.start, a.whole.shape[-1]):
-            return a.whole
-    return None
-
-
 def _turned(view: GroupView) -> Iterator[Match]:
     """Each output of attention on queries and keys that were turned by one table."""
     turned = by_class((node, (node, xs)) for node, xs in complete_nodes(view, "RotaryEmbedding") if len(xs) == 3)
@@ -74,8 +64,10 @@ def _turned(view: GroupView) -> Iterator[Match]:
         for (r, (x, c, s)), (e, (y, *others)) in product(turned.get(q.handle, ()), turned.get(k.handle, ())):
             if [f.handle for f in others] != [c.handle, s.handle]:
                 continue
+            wholes = whole_features(*(parts.get(value.handle, ()) for value in (x, y, v)))
+            whole, _ = next(wholes, (None, 0))
             rest = {"pk": pk, "pv": pv, "lengths": lengths, "total": total, "mask": more[3], "a": node, "r": r, "e": e}
-            found = {"q": x, "k": y, "v": v, "c": c, "s": s, "whole": _side_by_side(parts, x, y, v), **rest}
+            found = {"q": x, "k": y, "v": v, "c": c, "s": s, "whole": whole, **rest}
             for user in [user for op, user, _ in view.users(node) if op == PROJECTION]:
                 yield Match({**found, "part": user.attr("index")}, user)
 

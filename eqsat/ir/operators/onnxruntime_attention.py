@@ -117,8 +117,8 @@ define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, infer=_like_first)
 _GROUPED = "GroupQueryAttention"
 _INPUTS = 14
 _SCORES = 10
-_BLOCKS = {0: 8, 1: 16}
-"""What the size of a head is a multiple of, of those that do not turn and those that do."""
+_BLOCK, _TURNED_BLOCK = 8, 16
+"""What the size of a head is a multiple of, and of one that turns."""
 
 
 def _length(b: GraphBuilder, value: str | None, axis: int, rank: int) -> int:
@@ -169,15 +169,16 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     query, keys, values, past_keys, past_values, lengths, longest, *turns = given[:_SCORES]
     heads, groups = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]
     turned = attributes.get("do_rotary", 0)
-    if any(given[_SCORES + 1 :]) or any(turns) != bool(turned) or bool(past_keys) != bool(past_values):
+    paired = bool(keys) == bool(values) and bool(past_keys) == bool(past_values)
+    if any(given[_SCORES + 1 :]) or any(turns) != bool(turned) or not paired:
         raise ShapeError(f"{_GROUPED}: sunk or quantised values, or tables unused, are not covered by the definition")
-    if not keys and not values:
+    if not keys:
         query, keys, values = _unpacked(b, query, heads, groups)
     new, before = _length(b, keys, 1, 3), _length(b, past_keys, 2, 4)
     if _length(b, query, 1, 3) != new:
         raise ShapeError(f"{_GROUPED} takes as many queries as new keys")
     batch, _, width = b.type_of(query).shape
-    block = _BLOCKS[bool(turned)]
+    block = _TURNED_BLOCK if turned else _BLOCK
     if isinstance(width, int) and width // heads % block:
         raise ShapeError(f"{_GROUPED} takes heads whose size is a multiple of {block}")
     if before and new != 1 and batch != 1 and isinstance(batch, int):
