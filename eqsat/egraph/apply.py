@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
 
-import numpy as np
-
 from eqsat.egraph.egraph import EGraph
+from eqsat.egraph.enode import TupleType
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import premises_of
 from eqsat.errors import RuleError
-from eqsat.ir.types import DType, TensorType, may_differ
+from eqsat.ir.types import DType, TensorType, Type, may_differ
 from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
 
 
@@ -46,14 +45,20 @@ class RuleApplier:
         if key in seen:
             return False
         seen.add(key)
-        if _is_saturated(egraph.value_of(root)):
-            return False
+        if egraph.value_of(root) is not None and not self._converts(query, row, root):
+            return False  # a literal costs nothing, and values that are equal to it are the same literal
         bindings: dict[str, Ref | None] = dict.fromkeys(query.absent)
         for (name, _), handle in zip(query.bindings, bound, strict=True):
             bindings[name] = Ref(handle, egraph)
         for (name, _, _), (handle, number) in zip(query.nodes, nodes, strict=True):
             bindings[name] = Ref(handle, egraph, egraph.attributes_by_number(number))
         return self._rewrite(rule, Match(bindings, Ref(root, egraph), rule.attributes), query, row)
+
+    def _converts(self, query: Query, row: tuple[int, ...], root: int) -> bool:
+        """Whether a match reads values of another element type: only they tell what a literal was converted from."""
+        dtype = _dtype(self._egraph.full_type_of(root))
+        operands = (row[spot.children[0]] for spot in query.enodes if spot.children and spot.children[0] is not None)
+        return any(_dtype(self._egraph.full_type_of(operand)) is not dtype for operand in operands)
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph
@@ -163,10 +168,5 @@ class RuleApplier:
         self.reasons[key] = self.reasons.get(key, 0) + 1
 
 
-def _is_saturated(value: np.ndarray | None) -> bool:
-    """Whether a literal holds nothing but floats at which overflow and underflow end. It costs nothing, and has ever more
-    spellings: ``Exp(100) * Exp(60)``, ``Exp(160) * Exp(60)``, ..."""
-    if value is None or not DType.of(value.dtype).is_float:
-        return False
-    wide = value.astype(np.float64)
-    return not np.any(np.isfinite(wide) & (wide != 0))
+def _dtype(type: Type | TupleType) -> DType | None:
+    return type.dtype if isinstance(type, TensorType) else None
