@@ -66,7 +66,8 @@ class Saturated:
         from eqsat.backends.onnx_form import may_hold, may_name
         from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
 
-        graph, reader = self.encoding.graph, self.reader or find_consumer("onnxruntime")
+        graph, domains = self.encoding.graph, self.domains
+        reader = self.reader or find_consumer("onnxruntime")
 
         @cache
         def holds(op: str) -> bool:
@@ -80,7 +81,7 @@ class Saturated:
             domain, op = split_key(key)
             if not domain:
                 return holds(op) and takes_bytes(op, types)
-            return (domain in self.domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
+            return (domain in domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
 
         return writable
 

@@ -1,6 +1,6 @@
 """What a written model needs of those who read it, beyond what the model it came from needs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eqsat.backends.consumer import Consumer, find_consumer, releases_of
@@ -10,6 +10,7 @@ from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.versions import first_version
 from eqsat.ir.graph import Graph
+from eqsat.ir.types import Type
 
 _FIRST_RUNTIME = {
     13: "1.7",
@@ -52,7 +53,8 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     refused = sorted(key for key in new if not key.count("::") and not other.reads_operator(key))
     if refused:
         found["unread"] = {f"OpenVINO {other.version}": refused}
-    inexact = _lacked(find_consumer("onnxruntime-avx2"), formed) - _lacked(find_consumer("onnxruntime"), formed)
+    uses = _uses(formed)
+    inexact = _lacked(find_consumer("onnxruntime-avx2"), uses) - _lacked(find_consumer("onnxruntime"), uses)
     if products := inexact & new - {"DequantizeLinear"}:
         found["vnni"] = sorted(products)
     return found
@@ -62,17 +64,27 @@ def _newer_operators(written: Graph, original: Graph, opset: int) -> tuple[str, 
     """The first release of ONNX Runtime known to run ``written``, where its operators, and not only its opset, need a newer one
     than those of ``original`` do; and which operators that are."""
     releases = [r for r in releases_of("onnxruntime") if r.opset >= opset]
-    lacking = [(r, _lacked(r, written)) for r in releases if not _lacked(r, original)]
+    before, after = _uses(original), _uses(written)
+    lacking = [(r, _lacked(r, after)) for r in releases if not _lacked(r, before)]
     first = next((r for r, lacked in lacking if not lacked), None)
     if first is None or first is lacking[0][0]:
         return None
     return first.version, sorted({key for _, lacked in lacking for key in lacked})
 
 
-def _lacked(release: Consumer, graph: Graph) -> set[str]:
-    """Operators of a graph that a release does not have, or not for their operands."""
-    nodes = [n for n in graph.nodes if not n.opaque]
-    return {n.key for n in nodes if not release.has(n.key, [graph.type_of(v) if v else None for v in n.inputs])}
+def _uses(graph: Graph) -> list[tuple[str, list[Type | None]]]:
+    """The operators of a graph with the types of their operands, once for all that have the same element types."""
+    found: dict[tuple[object, ...], tuple[str, list[Type | None]]] = {}
+    for node in graph.nodes:
+        if not node.opaque:
+            types = [graph.type_of(v) if v else None for v in node.inputs]
+            found.setdefault((node.key, *(getattr(t, "dtype", None) for t in types)), (node.key, types))
+    return list(found.values())
+
+
+def _lacked(release: Consumer, uses: Sequence[tuple[str, Sequence[Type | None]]]) -> set[str]:
+    """Operators that a release does not have, or not for their operands."""
+    return {key for key, types in uses if not release.has(key, types)}
 
 
 def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:

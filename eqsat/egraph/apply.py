@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
 
+from eqsat.egraph.changes import Shown
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.enode import TupleType
 from eqsat.egraph.group_view import EGraphView, Look
@@ -27,7 +28,7 @@ class RuleApplier:
         self.work = {"offered": 0, "tried": 0, "built": 0}
         """Matches that egglog found, those whose conditions were evaluated, and right sides built, those of group rules too."""
         self._view = EGraphView(egraph)
-        self._looks: dict[str, Look] = {}
+        self._shown: dict[str, Shown] = {}
         self._lively: set[str] = set()
 
     def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
@@ -68,7 +69,7 @@ class RuleApplier:
             match.check(rule.conditions)
             term = rule.build(match)
         except Unmet as reason:
-            self._count(rule.name, reason)
+            _count(self.reasons, rule.name, reason)
             return False
         if term is None:
             return False
@@ -114,7 +115,8 @@ class RuleApplier:
         Rules for which nothing that they looked at has changed are left out. Those that had news the last time come first, alone:
         often they lead on from there, and the others then look at the e-graph once, not at each step.
         """
-        stale = [rule for rule in rules if rule.name not in self._looks or self._looks[rule.name].changed()]
+        shown, since = self._shown, self._egraph.changes.since
+        stale = [rule for rule in rules if rule.name not in shown or since(shown[rule.name])]
         lively = [rule for rule in stale if rule.name in self._lively]
         return (bool(lively) and self._apply_stale(lively, matches)) or self._apply_stale(stale, matches)
 
@@ -123,16 +125,16 @@ class RuleApplier:
         self._lively.clear()
         view = self._view
         view.refresh()
-        looks = {rule.name: Look(view, rule.conditions, partial(self._count, rule.name)) for rule in rules}
+        looks = {rule.name: Look(view, rule.conditions, partial(_count, self.reasons, rule.name)) for rule in rules}
         found = [
             (rule, ref, term, look)
             for rule, look in zip(rules, looks.values(), strict=True)
             for ref, term in rule.merges(
-                look, partial(self._count, rule.name), self._found.setdefault(rule.name, set())
+                look, partial(_count, self.reasons, rule.name), self._found.setdefault(rule.name, set())
             )
         ]
         self.work["built"] += len(found)
-        self._looks.update(looks)
+        self._shown.update((name, look.showed) for name, look in looks.items())
         changed = False
         for rule, ref, term, look in found:
             name = rule.name
@@ -159,14 +161,15 @@ class RuleApplier:
         if a.is_static and b.is_static:
             raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
         if not raises and may_differ(a, b):
-            self._count(name, Unmet("an extent may differ: a symbol may be 1"))
+            _count(self.reasons, name, Unmet("an extent may differ: a symbol may be 1"))
             return False
         return True
-
-    def _count(self, name: str, reason: Unmet) -> None:
-        key = (name, str(reason))
-        self.reasons[key] = self.reasons.get(key, 0) + 1
 
 
 def _dtype(type: Type | TupleType) -> DType | None:
     return type.dtype if isinstance(type, TensorType) else None
+
+
+def _count(reasons: dict[tuple[str, str], int], name: str, reason: Unmet) -> None:
+    key = (name, str(reason))
+    reasons[key] = reasons.get(key, 0) + 1

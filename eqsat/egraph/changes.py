@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from eqsat.egraph.egraph import EGraph
+
+
+@dataclass(slots=True)
+class Shown:
+    """What of an e-graph was shown, from ``time`` on: all e-nodes of ``operators``, and the e-nodes (``spelled``) and the users
+    (``read``) of e-classes."""
+
+    time: int
+    operators: set[str] = field(default_factory=set[str])
+    spelled: set[int] = field(default_factory=set[int])
+    read: set[int] = field(default_factory=set[int])
+
+    def add(self, other: Shown) -> None:
+        self.operators |= other.operators
+        self.spelled |= other.spelled
+        self.read |= other.read
 
 
 class Changes:
@@ -17,7 +35,7 @@ class Changes:
     """
 
     def __init__(self, egraph: EGraph) -> None:
-        self._egraph = egraph
+        self._egraph: EGraph = weakref.proxy(egraph)
         self._time = 1
         self.touched: list[int] = []  # handles of e-nodes, each time that they changed after they were made
         self._operators: dict[str, int] = {}
@@ -57,9 +75,9 @@ class Changes:
         for handle in handles:
             operators[nodes[handle].key] = now
 
-    def since(self, time: int, operators: Iterable[str], classes: Iterable[int]) -> bool:
-        """Whether e-nodes of one of the operators, or one of the classes, changed after ``time``."""
-        find, changed = self._egraph.find, self._classes
-        return any(self._operators.get(op, 0) > time for op in operators) or any(
-            changed.get(find(cls), 0) > time for cls in classes
+    def since(self, shown: Shown) -> bool:
+        """Whether something that was shown is no longer as it was."""
+        find, changed, time = self._egraph.find, self._classes, shown.time
+        return any(self._operators.get(op, 0) > time for op in shown.operators) or any(
+            changed.get(find(cls), 0) > time for cls in itertools.chain(shown.spelled, shown.read)
         )

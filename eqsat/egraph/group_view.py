@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from eqsat.egraph.changes import Shown
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.enode import CONSTANT, INPUT
 from eqsat.egraph.patterns import ABSENT_INPUT
@@ -40,7 +40,7 @@ class EGraphView:
         self._spellings: dict[int, list[tuple[str, Inputs]]] = {}
         self._users: dict[int, list[tuple[str, Ref, Inputs]]] = {}
         self._notes: dict[Hashable, dict[Any, Any]] = {}
-        self.found: dict[Callable[[GroupView], Any], tuple[Look, Any]] = {}
+        self.found: dict[Callable[[GroupView], Any], tuple[Shown, Any]] = {}
         """What rules share, and what it was read from."""
         self._end = self._read = 0
         self.refresh()
@@ -119,39 +119,30 @@ class Look:
         self._view = view
         self._conditions = conditions
         self._count = count
-        self._ops: set[str] = set()
-        self._spelled: set[int] = set()
-        self._read: set[int] = set()
-        self._time = view.egraph.changes.tick()
-
-    def changed(self) -> bool:
-        """Whether something that it showed is no longer as it was."""
-        return self._view.egraph.changes.since(self._time, self._ops, itertools.chain(self._spelled, self._read))
+        self.showed = Shown(view.egraph.changes.tick())
 
     def notes(self, subject: Hashable) -> dict[Any, Any]:
         return self._view.notes(subject)
 
     def shared(self, find: Callable[[GroupView], T]) -> T:
         known = self._view.found.get(find)
-        if known is None or known[0].changed():
+        if known is None or self._view.egraph.changes.since(known[0]):
             look = Look(self._view, (), self._count)
-            known = self._view.found[find] = look, find(look)
-        look, found = known
-        self._ops |= look._ops
-        self._spelled |= look._spelled
-        self._read |= look._read
+            known = self._view.found[find] = look.showed, find(look)
+        showed, found = known
+        self.showed.add(showed)
         return found
 
     def nodes(self, op: str) -> Iterator[tuple[Ref, Inputs]]:
-        self._ops.add(op)
+        self.showed.operators.add(op)
         return self._view.nodes(op)
 
     def spellings(self, ref: Ref) -> Iterator[tuple[str, Inputs]]:
-        self._spelled.add(ref.handle)
+        self.showed.spelled.add(ref.handle)
         return self._view.spellings(ref)
 
     def users(self, ref: Ref) -> Iterator[tuple[str, Ref, Inputs]]:
-        self._read.add(ref.handle)
+        self.showed.read.add(ref.handle)
         return self._view.users(ref)
 
     def meets(self, conditions: Sequence[Condition], **names: Any) -> bool:
@@ -167,12 +158,13 @@ class Look:
     def shown(self, cls: int) -> Iterator[int]:
         """The e-nodes of a class that the rule has seen."""
         egraph = self._view.egraph
-        whole = not self._spelled.isdisjoint(egraph.members(cls))
+        whole = not self.showed.spelled.isdisjoint(egraph.members(cls))
         for handle in egraph.members(cls):
             node = egraph.nodes[handle]
-            if node.opaque is None and (whole or node.key in self._ops or self._reads(node.children)):
+            if node.opaque is None and (whole or node.key in self.showed.operators or self._reads(node.children)):
                 yield handle
 
     def _reads(self, children: tuple[int, ...]) -> bool:
         find = self._view.egraph.find
-        return bool(self._read) and any(c in self._read or find(c) in self._read for c in children)
+        read = self.showed.read
+        return bool(read) and any(c in read or find(c) in read for c in children)

@@ -7,6 +7,7 @@ computed once, after extraction.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class KnownValues:
     """Analyses over an `EGraph`, kept up to date by its `added` and `merged` calls."""
 
     def __init__(self, egraph: EGraph, *, fold_inexact: bool) -> None:
-        self._egraph = egraph
+        self._egraph: EGraph = weakref.proxy(egraph)  # which has this one: no circle that only the collector ends
         self._fold_inexact = fold_inexact
         self.constants: dict[int, tuple[int, int]] = {}
         self._age = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ class Lists:
     """Elements of e-classes that hold extents, found when somebody asks. Merged classes are asked anew."""
 
     def __init__(self, egraph: EGraph) -> None:
-        self._egraph = egraph
+        self._egraph: EGraph = weakref.proxy(egraph)
         self._found: dict[int, np.ndarray | None] = {}
 
     def merged(self, keep: int, lose: int) -> None:
