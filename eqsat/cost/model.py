@@ -10,7 +10,7 @@ from typing import Protocol
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError, choices
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.ir.nominal import flops_of, nominal_application
+from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -182,12 +182,11 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
     """The work of a single operator. Constants are read at run time too: they count as bytes."""
     definition = operator(op, domain)
     kind = definition.kind if definition is not None else Kind.OPAQUE
-    flops = flops_of(definition, app, outputs) if definition is not None else 0.0
-    app, results = nominal_application(definition, app, outputs)
+    flops, types, results = nominal_work(definition, app, outputs)
     name = f"{domain}::{op}" if domain else op
-    dtype = _element_type(kind, app.types)
-    read, written = total_bytes(app.types), total_bytes(results)
-    return Work((name,), kind, flops, read, written, dtype, tuple(app.types), tuple(results), app.attributes)
+    dtype = _element_type(kind, types)
+    read, written = total_bytes(types), total_bytes(results)
+    return Work((name,), kind, flops, read, written, dtype, tuple(types), tuple(results), app.attributes)
 
 
 def at_load(work: Work) -> Work:

@@ -17,7 +17,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import run
-from eqsat.ir.nominal import flops_of
+from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Expand, Kind, Operator, define, definition_of
 from eqsat.ir.types import DType, TensorType, Type, is_sequence, tensor_type
 
@@ -67,7 +67,7 @@ def _flops(node: Node, graph: Graph) -> float:
     types = [graph.type_of(v) if v else None for v in node.inputs]
     values = [graph.constants[v].numpy() if v in graph.constants else None for v in node.inputs]
     app = Application(node.key, node.attributes, types, values, len(node.outputs))
-    return flops_of(definition, app, [graph.type_of(v) for v in node.outputs if v])
+    return nominal_work(definition, app, [graph.type_of(v) for v in node.outputs if v])[0]
 
 
 def _build(

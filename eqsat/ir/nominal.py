@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 
 from eqsat.errors import EqsatError, OptionError, choices
 from eqsat.ir.extents import evaluate, symbols
@@ -50,7 +51,7 @@ def _watching() -> Generator[list[tuple[Dim, Dim]]]:
 
 def nominal(type: Type | None, extents: Mapping[str, int] = _NONE) -> Type | None:
     """A type with numbers for symbolic dimensions: those in ``extents``, `NOMINAL_EXTENT` for the rest."""
-    if not isinstance(type, TensorType) or type.shape is None:
+    if not isinstance(type, TensorType) or type.shape is None or type.is_static:
         return type
     return TensorType(type.dtype, tuple(number_of(d, extents) for d in type.shape))
 
@@ -124,21 +125,18 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     return {s: numbers.get(s, 1 if s in batches else TYPICAL_EXTENT) for s in known}
 
 
-def nominal_application(
+def nominal_work(
     definition: Operator | None, app: Application, outputs: Sequence[Type]
-) -> tuple[Application, list[Type]]:
-    """An application and the types of its outputs with numbers for all extents."""
+) -> tuple[float, list[Type | None], list[Type]]:
+    """Operations of an operator, and the types of its operands and results, with numbers for all extents."""
     extents = _NONE if definition is None else _known_extents(definition, app)
     types = [nominal(t, extents) for t in app.types]
     results = [r for t in outputs if (r := nominal(t, extents)) is not None]
-    return Application(app.op, app.attributes, types, app.values, app.outputs), results
-
-
-def flops_of(definition: Operator, app: Application, outputs: Sequence[Type]) -> float:
-    """Operations of an operator, whatever extents are symbolic."""
+    if definition is None:
+        return 0.0, types, results
     if definition.counts_parts:
-        return definition.flops(app, outputs)
-    return definition.flops(*nominal_application(definition, app, outputs))
+        return definition.flops(app, outputs), types, results
+    return definition.flops(replace(app, types=types), results), types, results
 
 
 def _known_extents(definition: Operator, app: Application) -> Mapping[str, int]:
