@@ -193,6 +193,10 @@ _SUPPORTS = ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2])
 
 _ROUNDS = 12
 _TOLERANCE = 0.02
+_DIGITS = 9
+"""Of a law. In the last ones of a float, libraries for linear algebra differ from processor to processor, and by where in memory
+the columns lie."""
+
 MINIMUM = 3
 """Fewest different kernels that a law is fitted to."""
 
@@ -226,8 +230,8 @@ def fit_law(flops: Sequence[float], bytes: Sequence[float], seconds: Sequence[fl
         coefficients = _least_squares(relative * weight[:, None], weight)
         error = np.abs(relative @ coefficients - 1.0)
         weight = 1.0 / np.sqrt(np.maximum(error, _TOLERANCE))
-    start, operation, byte = (float(c) for c in coefficients / scale)
-    return Law(start, operation, byte, float(np.median(np.abs(relative @ coefficients - 1.0))))
+    error = float(np.median(np.abs(relative @ coefficients - 1.0)))
+    return Law(*(float(f"{x:.{_DIGITS}g}") for x in (*(coefficients / scale).tolist(), error)))
 
 
 def _least_squares(columns: np.ndarray, values: np.ndarray) -> np.ndarray:

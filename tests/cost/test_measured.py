@@ -66,6 +66,14 @@ def test_a_fit_recovers_the_law_in_spite_of_disturbed_timings() -> None:
     assert 1 / law.s_per_byte == pytest.approx(BANDWIDTH, rel=0.02)
 
 
+def test_a_fit_has_no_digits_of_the_order_in_which_it_is_computed() -> None:
+    random = np.random.default_rng(2)
+    flops, moved = 10 ** random.uniform(4, 9, 40), 10 ** random.uniform(3, 7, 40)
+    seconds = (START + flops / RATE + moved / BANDWIDTH) * random.uniform(0.8, 1.3, 40)
+    laws = [fit_law(list(flops[o]), list(moved[o]), list(seconds[o])) for o in map(random.permutation, [40] * 20)]
+    assert len(set(laws)) == 1
+
+
 def test_a_timed_kernel_costs_its_timing(model: MeasuredModel) -> None:
     found = estimate(model, timing("Relu", (4096,), out=(4096,)))
     assert (found.seconds, found.source) == (5e-6, "timed")
