@@ -1,9 +1,14 @@
 """The backend: graphs that Dynamo captures, exported, optimised, verified and run in ONNX Runtime."""
 
+from __future__ import annotations
+
+import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import SymInt, Tensor, fx
 
 from eqsat.dynamo.captured import Captured, UnsupportedError, read_captured, with_tensors_as_inputs
@@ -22,6 +27,10 @@ MOST_CHANGES = 4
 """Times that a graph is compiled again because its weights were written to."""
 
 
+SECONDS_OF_TRIAL, LEAST_RUNS = 0.5, 3
+"""How long runtimes are compared, and in how many runs at least."""
+
+
 class FallbackWarning(UserWarning):
     """A graph runs in PyTorch or Inductor as it is; the message says in which, and why."""
 
@@ -30,8 +39,9 @@ def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[s
     """The backend ``eqsat`` of ``torch.compile``, for inference.
 
     ``options`` are those of `eqsat.optimize`; ``runtime``, one of ``onnxruntime`` (unless stated, on the CPU), ``inductor``
-    (elsewhere) and ``eager``; and those of ONNX Runtime's session: ``level``, how far it rewrites the program itself, and
-    ``threads``, by default as many as PyTorch uses. ``form`` is ``onnxruntime`` there and ``flat`` elsewhere unless stated.
+    (elsewhere), ``eager`` and ``fastest``, which tries the first two on graphs of fixed sizes; and those of ONNX Runtime's
+    session: ``level``, how far it rewrites the program itself, and ``threads``, by default as many as PyTorch uses. ``form`` is
+    ``onnxruntime`` there and ``flat`` elsewhere unless stated.
     Raises `OptionError` for an option that does not exist and for a model in training. Whatever else is in the way, the graph
     runs as it is, in Inductor if that is the runtime and else in PyTorch, and a `FallbackWarning` says why.
     """
@@ -41,8 +51,7 @@ def eqsat(module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[s
         graph, held = with_tensors_as_inputs(module)
         inputs = (*examples, *held)
         captured = read_captured(graph, inputs, len(held))
-        runner = _Runner(captured, settings)
-        runner.compile([e.node.hint if isinstance(e, SymInt) else e for e in inputs])
+        runner = _fastest(captured, settings, [e.node.hint if isinstance(e, SymInt) else e for e in inputs])
     except OptionError:
         raise
     except Exception as error:  # whatever it is, the graph can still run
@@ -63,6 +72,42 @@ def _warn_of_fallback(module: fx.GraphModule, error: Exception, place: str = "Py
     kind = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
     message = f"eqsat: a graph of {count} operators runs in {place} as it is: {kind}{error}"
     warnings.warn(message, FallbackWarning, stacklevel=3)
+
+
+def _fastest(captured: Captured, settings: Settings, inputs: Sequence[Any]) -> _Runner:
+    """The runner that takes the least time for ``inputs``, of those that the settings ask for and that can be had. Raises what
+    `compile_captured` does where none can."""
+    runners: list[_Runner] = []
+    errors: list[tuple[str, Exception]] = []
+    for own in settings.each_on(captured.device, symbolic=any(captured.symbols)):
+        runner = _Runner(captured, own)
+        try:
+            runner.compile(inputs)
+        except OptionError:
+            raise
+        except Exception as error:  # whatever it is, the other may run
+            errors.append((own.runtime_on(captured.device), error))
+        else:
+            runners.append(runner)
+    if not runners:
+        raise errors[0][1]
+    for name, error in errors:
+        warnings.warn(f"eqsat: a graph was not tried in {name}: {type(error).__name__}: {error}", stacklevel=3)
+    taken = _seconds(runners, inputs) if len(runners) > 1 else [0.0]
+    return runners[taken.index(min(taken))]
+
+
+def _seconds(runs: Sequence[Run], inputs: Sequence[Any]) -> list[float]:
+    """The least that each takes of many runs in turn."""
+    taken, count, end = [math.inf] * len(runs), 0, time.perf_counter() + SECONDS_OF_TRIAL
+    with torch.no_grad():
+        while count < LEAST_RUNS or time.perf_counter() < end:
+            for i, run in enumerate(runs):
+                start = time.perf_counter()
+                run(*inputs)
+                taken[i] = min(taken[i], time.perf_counter() - start)
+            count += 1
+    return taken
 
 
 class _Runner:

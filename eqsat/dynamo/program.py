@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -28,12 +28,13 @@ _PRIVATE = ("feeds", "keep", "dims", "example_inputs", "dynamic_shapes")
 """Options that name values or sizes of a model: nobody knows those of a captured graph."""
 
 
-RUNTIMES = ("onnxruntime", "inductor", "eager")
+RUNTIMES = ("onnxruntime", "inductor", "eager", "fastest")
 
 
 @dataclass(frozen=True)
 class Settings:
     """How to optimise and what runs the program: one of `RUNTIMES`, by default ONNX Runtime on the CPU, else Inductor.
+    ``fastest`` is the faster of the two, where sizes are fixed.
 
     ``level`` and ``threads`` are ONNX Runtime's; by default it uses as many threads as PyTorch.
     """
@@ -54,7 +55,7 @@ class Settings:
         runtime = session.get("runtime")
         if runtime is not None and runtime not in RUNTIMES:
             raise OptionError(f"runtime {runtime!r} does not exist; {choices(str(runtime), RUNTIMES)}")
-        if runtime not in (None, "onnxruntime") and (other := {"level", "threads"} & session.keys()):
+        if runtime not in (None, "onnxruntime", "fastest") and (other := {"level", "threads"} & session.keys()):
             raise OptionError(f"option {min(other)!r} is one of ONNX Runtime's, and the runtime is {runtime!r}")
         found = Settings(given, **session)
         Options.of(found.options_on("cpu"))
@@ -62,7 +63,13 @@ class Settings:
 
     def runtime_on(self, device: str) -> str:
         """What runs a program whose inputs are on a device."""
-        return self.runtime or ("onnxruntime" if device == "cpu" else "inductor")
+        default = "onnxruntime" if device == "cpu" else "inductor"
+        return default if self.runtime in (None, "fastest") else self.runtime
+
+    def each_on(self, device: str, *, symbolic: bool) -> list[Settings]:
+        """These settings, with each of the runtimes that are tried. Inductor's programs are for single sizes."""
+        several = self.runtime == "fastest" and device == "cpu" and not symbolic
+        return [replace(self, runtime=r) for r in ("onnxruntime", "inductor")] if several else [self]
 
     def options_on(self, device: str) -> dict[str, Any]:
         """Those of `eqsat.optimize`, with the form and target that suit the runtime where they are not given."""

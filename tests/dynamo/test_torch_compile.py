@@ -92,6 +92,38 @@ def test_programs_run_in_pytorch_itself_where_that_is_asked_for(runtime: str, co
     assert (metrics.generated_kernel_count > 0) == (runtime == "inductor")
 
 
+@pytest.mark.parametrize("faster", ["onnxruntime", "inductor"])
+def test_the_faster_runtime_takes_graphs_of_fixed_sizes(
+    faster: str, compilations: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, tried = backend._seconds, list[str]()
+
+    def seconds(runs: Any, inputs: Any) -> list[float]:
+        tried.extend(run._settings.runtime for run in runs)
+        assert all(taken > 0 for taken in measured(runs, inputs))
+        return [float(name != faster) for name in tried]
+
+    monkeypatch.setattr(backend, "_seconds", seconds)
+    monkeypatch.setattr(backend, "SECONDS_OF_TRIAL", 0.0)
+    model = Layer().eval()
+    compiled = _compiled(model, runtime="fastest")
+    for rows in (2, 3):
+        x = torch.randn(rows, 8)
+        _same(compiled(x), model(x))
+    assert tried == ["onnxruntime", "inductor"]
+    assert compilations == [False, False, True]
+
+
+def test_a_runtime_that_cannot_be_had_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("eqsat.dynamo.program.compiled_for", broken)
+    model, x = Layer().eval(), torch.randn(2, 8)
+    with pytest.warns(UserWarning, match="not tried in inductor: RuntimeError: no compiler"):
+        _same(_compiled(model, runtime="fastest")(x), model(x))
+
+
 @pytest.mark.parametrize("runtime", ["eager", "inductor"])
 def test_programs_for_pytorch_need_not_be_of_an_opset_that_older_readers_know(runtime: str) -> None:
     found = Settings.of({"runtime": runtime}).options_on("cpu")
