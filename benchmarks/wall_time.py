@@ -1,78 +1,118 @@
 """Wall time and memory of a whole optimisation, file to file, beside onnxsim and ONNX Runtime's offline optimisation.
 
-    python -m benchmarks.wall_time --models FOLDER [--names a,b] [--repeats 3] [--json PATH]
+    python -m benchmarks.wall_time --models FOLDER [--names a,b] [--repeats 5] [--warm] [--json PATH]
 
 ``FOLDER`` holds inflated models (`benchmarks.inflate`). Each measurement is a process of its own with two threads: imports
 are done and timed first, then one optimisation without verification; the median of the repeats is shown. Memory is the peak
 resident set above that of the process after its imports, beside the size of the file with its external data.
+
+With ``--warm`` there is one process for each model, in which the tools take turns: the seconds of our first optimisation, which
+loads the rules, the median of the others, and ours over those of the other tools.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-_COMMON = """
-import json, os, resource, sys, time
-os.environ["OMP_NUM_THREADS"] = "2"
-source, target = sys.argv[1], sys.argv[2]
-def resident():
-    with open("/proc/self/statm") as f: return int(f.read().split()[1]) * resource.getpagesize()
-def peak():
-    with open("/proc/self/status") as f:
-        return next(int(l.split()[1]) * 1024 for l in f if l.startswith("VmHWM"))
-def done(extra=None):
-    measured = {"import_s": imported - start, "wall_s": time.perf_counter() - begin, "peak_bytes": peak() - base}
-    print(json.dumps({**measured, **(extra or {})}))
-start = time.perf_counter()
-"""
 
-_TOOLS = {
-    "eqsat": """
-import eqsat, eqsat.rules, egglog.bindings, scipy.optimize, onnx, onnx.checker, onnx.shape_inference
-import eqsat.frontends.onnx.model, eqsat.backends.onnx_file, eqsat.ir.operators, onnxruntime
-imported = time.perf_counter(); base = resident(); open("/proc/self/clear_refs", "w").write("5"); begin = time.perf_counter()
-result = eqsat.optimize(source, form="flat", verify=False)
-result.save(target)
-r = result.report
-done({"seconds": r.seconds, "before": sum(r.operators_before.values()), "after": sum(r.operators_after.values()),
-      "kernels": r.kernels_after, "enodes": r.enodes, "iterations": r.iterations, "stop_reason": r.stop_reason, "gap": r.gap})
-""",
-    "onnxsim": """
-import onnx, onnxsim
-imported = time.perf_counter(); base = resident(); open("/proc/self/clear_refs", "w").write("5"); begin = time.perf_counter()
-model, ok = onnxsim.simplify(onnx.load(source))
-onnx.save(model, target, save_as_external_data=True, location=os.path.basename(target) + ".data")
-done()
-""",
-    "onnxruntime": """
-import onnxruntime as ort
-imported = time.perf_counter(); base = resident(); open("/proc/self/clear_refs", "w").write("5"); begin = time.perf_counter()
-options = ort.SessionOptions()
-options.intra_op_num_threads = 2
-options.log_severity_level = 4
-options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-options.optimized_model_filepath = target
-options.add_session_config_entry("session.optimized_model_external_initializers_file_name", os.path.basename(target) + ".data")
-options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-done()
-""",
+def _eqsat(source: str, target: str) -> dict[str, Any]:
+    import eqsat
+
+    result = eqsat.optimize(source, form="flat", verify=False)
+    result.save(target)
+    r = result.report
+    core = sum(r.seconds[stage] for stage in ("encode", "saturate", "analyse", "extract"))
+    operators = f"{sum(r.operators_before.values())} -> {sum(r.operators_after.values())}"
+    return {"core_s": round(core, 3), "operators": operators, "enodes": r.enodes, "stop_reason": r.stop_reason}
+
+
+def _onnxsim(source: str, target: str) -> dict[str, Any]:
+    import onnx
+    import onnxsim
+
+    model, _ = onnxsim.simplify(onnx.load(source))
+    onnx.save(model, target, save_as_external_data=True, location=Path(target).name + ".data")
+    return {}
+
+
+def _onnxruntime(source: str, target: str) -> dict[str, Any]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = target
+    weights = "session.optimized_model_external_initializers"
+    options.add_session_config_entry(f"{weights}_file_name", Path(target).name + ".data")
+    options.add_session_config_entry(f"{weights}_min_size_in_bytes", "1024")
+    ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return {}
+
+
+_TOOLS: dict[str, tuple[Callable[[str, str], dict[str, Any]], str]] = {
+    "eqsat": (
+        _eqsat,
+        "eqsat eqsat.rules egglog.bindings scipy.optimize onnx onnx.checker onnx.shape_inference onnxruntime "
+        "eqsat.frontends.onnx.model eqsat.backends.onnx_file eqsat.ir.operators",
+    ),
+    "onnxsim": (_onnxsim, "onnx onnxsim"),
+    "onnxruntime": (_onnxruntime, "onnxruntime"),
 }
+"""What a tool does, and what is imported before."""
 
 
-def measure(tool: str, model: Path) -> dict[str, object] | None:
-    """One run of a tool in a process of its own; ``None`` if the tool fails."""
+def _run(tool: str, source: str) -> tuple[float, dict[str, Any]]:
+    """Seconds of one optimisation, and what there is to say of it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", _COMMON + _TOOLS[tool], str(model), f"{folder}/{model.name}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        start = time.perf_counter()
+        found = _TOOLS[tool][0](source, f"{folder}/{Path(source).name}")
+        return time.perf_counter() - start, found
+
+
+def _alone(tool: str, source: str) -> None:
+    """Prints the measurements of one run in this process, which has done nothing else."""
+    start = time.perf_counter()
+    for module in _TOOLS[tool][1].split():
+        importlib.import_module(module)
+    imported = time.perf_counter() - start
+    base = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    Path("/proc/self/clear_refs").write_text("5")
+    seconds, found = _run(tool, source)
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    print(json.dumps({"import_s": imported, "wall_s": seconds, "peak_bytes": peak - base, **found}))
+
+
+def _in_turn(tools: Sequence[str], source: str, repeats: int) -> None:
+    """Prints the measurements of the tools in turn, in this process."""
+    taken: dict[str, list[float]] = {tool: [] for tool in tools}
+    for _ in range(repeats + 1):
+        for tool in tools:
+            taken[tool].append(_run(tool, source)[0])
+    print(json.dumps({"first_s": taken[tools[0]][0], **{tool: statistics.median(t[1:]) for tool, t in taken.items()}}))
+
+
+def _child(*arguments: object) -> dict[str, Any] | None:
+    """What this module prints in a process of its own; ``None`` if a tool fails there."""
+    command = [sys.executable, "-m", "benchmarks.wall_time", *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "2"}
+    )
     if done.returncode:
-        print(f"{tool} {model.name}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        print(f"{' '.join(map(str, arguments))}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])
 
@@ -83,44 +123,66 @@ def model_bytes(path: Path) -> int:
     return path.stat().st_size + (data.stat().st_size if data.exists() else 0)
 
 
+def _row(*cells: object) -> None:
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
+
+
+def _each_alone(paths: Sequence[Path], tools: Sequence[str], repeats: int) -> dict[str, Any]:
+    _row("model", "tool", "wall s", "core s", "import s", "peak MB", "limit MB", "operators", "e-nodes", "stop")
+    _row(*["---"] * 10)
+    rows: dict[str, Any] = {}
+    for path in paths:
+        for tool in tools:
+            runs = [r for r in (_child("--alone", tool, "--models", path) for _ in range(repeats)) if r]
+            if not runs:
+                continue
+            middle = {k: statistics.median(r[k] for r in runs) for k in ("wall_s", "import_s", "peak_bytes")}
+            rows[f"{path.stem}/{tool}"] = last = {**runs[-1], **middle}
+            memory = f"{last['peak_bytes'] / 1e6:.0f}", f"{2 * model_bytes(path) / 1e6 + 64:.0f}"
+            times = f"{last['wall_s']:.2f}", last.get("core_s", ""), f"{last['import_s']:.2f}"
+            _row(path.stem, tool, *times, *memory, *(last.get(k, "") for k in ("operators", "enodes", "stop_reason")))
+    return rows
+
+
+def _each_warm(paths: Sequence[Path], tools: Sequence[str], repeats: int) -> dict[str, Any]:
+    _row("model", "first", *tools, *(f"{tools[0]} / {tool}" for tool in tools[1:]))
+    _row(*["---"] * (2 * len(tools) + 1))
+    rows: dict[str, Any] = {}
+    for path in paths:
+        found = _child("--in-turn", ",".join(tools), "--models", path, "--repeats", repeats)
+        if found is not None:
+            rows[path.stem] = found
+            seconds = [found["first_s"], *(found[tool] for tool in tools)]
+            ratios = [found[tools[0]] / found[tool] for tool in tools[1:]]
+            _row(path.stem, *(f"{s:.2f}" for s in seconds), *(f"{r:.2f}" for r in ratios))
+    for tool in tools[1:] if rows else ():
+        mean = statistics.geometric_mean(row[tools[0]] / row[tool] for row in rows.values())
+        print(f"{tools[0]} / {tool}: geometric mean {mean:.2f}")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--names", default="bert_base_b1s128,bert_int8_trivial,bert_base_trivial_qdq,sd_unet")
     parser.add_argument("--tools", default=",".join(_TOOLS))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--warm", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--in-turn", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = (
-        [p.stem for p in sorted(options.models.glob("*.onnx"))] if options.names == "all" else options.names.split(",")
-    )
-    rows: dict[str, dict[str, object]] = {}
-    print("| model | tool | wall s | core s | import s | peak MB | limit MB | operators | e-nodes | stop |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for name in names:
-        path = options.models / f"{name}.onnx"
-        for tool in options.tools.split(","):
-            runs = [r for r in (measure(tool, path) for _ in range(options.repeats)) if r]
-            if not runs:
-                continue
-            middle = {
-                k: statistics.median(float(str(r[k])) for r in runs) for k in ("wall_s", "import_s", "peak_bytes")
-            }
-            last = runs[-1]
-            core = ""
-            seconds = last.get("seconds")
-            if isinstance(seconds, dict):
-                core = f"{sum(seconds[k] for k in ('encode', 'saturate', 'analyse', 'extract')):.3f}"
-            rows[f"{name}/{tool}"] = {**last, **middle}
-            print(
-                f"| {name} | {tool} | {middle['wall_s']:.2f} | {core} | {middle['import_s']:.2f} | "
-                f"{middle['peak_bytes'] / 1e6:.0f} | {2 * model_bytes(path) / 1e6 + 64:.0f} | "
-                f"{last.get('before', '')} -> {last.get('after', '')} | {last.get('enodes', '')} | "
-                f"{last.get('stop_reason', '')} |",
-                flush=True,
-            )
+    if options.alone:
+        return _alone(options.alone, str(options.models))
+    if options.in_turn:
+        return _in_turn(options.in_turn.split(","), str(options.models), options.repeats)
+    every = sorted(p.stem for p in options.models.glob("*.onnx"))
+    paths = [options.models / f"{n}.onnx" for n in (every if options.names == "all" else options.names.split(","))]
+    measure = _each_warm if options.warm else _each_alone
+    rows = measure(paths, options.tools.split(","), options.repeats)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))
+    return None
 
 
 if __name__ == "__main__":
