@@ -6,22 +6,24 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import partial
 
+import numpy as np
+
 from eqsat.egraph.changes import Shown
 from eqsat.egraph.egraph import EGraph
-from eqsat.egraph.enode import TupleType
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import premises_of
 from eqsat.errors import RuleError
-from eqsat.ir.types import DType, TensorType, Type, may_differ
+from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
 
 
 class RuleApplier:
     """Applies matches to an e-graph, each distinct match once."""
 
-    def __init__(self, egraph: EGraph) -> None:
+    def __init__(self, egraph: EGraph, *, literals: bool = False) -> None:
         self._egraph = egraph
+        self._literals = literals
         self._seen: defaultdict[tuple[str, tuple[str, ...]], set[tuple[object, ...]]] = defaultdict(set)
         self._found: dict[str, set[Hashable]] = {}
         self.reasons: dict[tuple[str, str], int] = {}
@@ -41,13 +43,13 @@ class RuleApplier:
             return False  # the query in which that variable is absent matches, too
         nodes = [(find(row[column]), row[attributes]) for _, column, attributes in query.nodes]
         root = find(row[query.root_column])
+        if self._needs_none(root):
+            return False
         seen = self._seen[rule.name, query.absent]
         key = (root, *bound, *nodes)
         if key in seen:
             return False
         seen.add(key)
-        if egraph.value_of(root) is not None and not self._converts(query, row, root):
-            return False  # a literal costs nothing, and values that are equal to it are the same literal
         bindings: dict[str, Ref | None] = dict.fromkeys(query.absent)
         for (name, _), handle in zip(query.bindings, bound, strict=True):
             bindings[name] = Ref(handle, egraph)
@@ -55,11 +57,22 @@ class RuleApplier:
             bindings[name] = Ref(handle, egraph, egraph.attributes_by_number(number))
         return self._rewrite(rule, Match(bindings, Ref(root, egraph), rule.attributes), query, row)
 
-    def _converts(self, query: Query, row: tuple[int, ...], root: int) -> bool:
-        """Whether a match reads values of another element type: only they tell what a literal was converted from."""
-        dtype = _dtype(self._egraph.full_type_of(root))
-        operands = (row[spot.children[0]] for spot in query.enodes if spot.children and spot.children[0] is not None)
-        return any(_dtype(self._egraph.full_type_of(operand)) is not dtype for operand in operands)
+    def _needs_none(self, root: int) -> bool:
+        """Whether a value is a literal of which no other spelling tells anything: what is equal to it is the same literal. Only
+        what it was converted from, from another element type, is not to be seen in it.
+
+        Where literals are to be spelled, too, those are left at which overflow and underflow end. They have ever more spellings:
+        ``Exp(100) * Exp(60)``, ``Exp(160) * Exp(60)``, ...
+        """
+        value = self._egraph.value_of(root)
+        if value is None:
+            return False
+        if not self._literals:
+            return root not in self._egraph.known.converted
+        if not DType.of(value.dtype).is_float:
+            return False
+        wide = value.astype(np.float64)
+        return not np.any(np.isfinite(wide) & (wide != 0))
 
     def _rewrite(self, rule: Rule, match: Match, query: Query, row: tuple[int, ...]) -> bool:
         egraph = self._egraph
@@ -164,10 +177,6 @@ class RuleApplier:
             _count(self.reasons, name, Unmet("an extent may differ: a symbol may be 1"))
             return False
         return True
-
-
-def _dtype(type: Type | TupleType) -> DType | None:
-    return type.dtype if isinstance(type, TensorType) else None
 
 
 def _count(reasons: dict[tuple[str, str], int], name: str, reason: Unmet) -> None:

@@ -8,6 +8,7 @@ computed once, after extraction.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,6 +61,8 @@ class KnownValues:
         self._age = 0
         self._values: dict[int, np.ndarray] = {}
         self._literals: dict[int, int] = {}
+        self.converted: set[int] = set()
+        """E-classes of small constants that are computed from constants of another element type."""
         self._partly: dict[int, _Partly] = {}
         self._bounds: dict[int, dict[int, Interval]] = {}
         self._queue: list[int] = []
@@ -98,6 +101,8 @@ class KnownValues:
         if lose in values:
             values.setdefault(keep, values.pop(lose))
             self._literals.setdefault(keep, self._literals.pop(lose))
+        if lose in self.converted:
+            self.converted.add(keep)
         if lose in self._partly:
             self._partly.setdefault(keep, self._partly.pop(lose))
         forget_bounds(self._egraph, keep, lose, self._bounds)
@@ -225,7 +230,15 @@ class KnownValues:
         rule = FOLD_EXACT if exact else FOLD_INEXACT
         array = array.astype(type.dtype.numpy, copy=False)
         literal = self._egraph.add_constant(Constant.of(array), rule)
+        if self._converts(self._egraph.canonical_children(handle), type):
+            self.converted.add(self._egraph.find(handle))
         self._egraph.union(handle, literal, rule, premises)
+
+    def _converts(self, children: Sequence[int], type: TensorType) -> bool:
+        """Whether what makes a value of this type reads values of another element type, or what was made of such."""
+        types = [self._egraph.full_type_of(c) for c in children]
+        alike = [isinstance(t, TensorType) and t.dtype is type.dtype for t in types]
+        return not all(alike[:1]) or any(c in self.converted for c, same in zip(children, alike, strict=True) if same)
 
     def _static(self, handle: int) -> np.ndarray | None:
         """The elements of a Shape or Size that follow from the types alone."""

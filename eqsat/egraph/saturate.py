@@ -58,11 +58,14 @@ def saturate(
     rules: Sequence[AnyRule],
     limits: Limits | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    literals: bool = False,
 ) -> Saturation:
     """Applies ``rules`` to ``egraph`` until nothing new follows or a limit is reached.
 
     Each iteration matches all rules on the same e-graph, then applies the matches in a fixed order. Group rules run when the
-    others have nothing left to say. ``progress`` gets (iteration, e-nodes).
+    others have nothing left to say. ``progress`` gets (iteration, e-nodes). ``literals``: patterns give further spellings to
+    literals, too: no program needs them, but they say more of the rules.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -70,7 +73,7 @@ def saturate(
     base_memory = _resident_bytes()
     local = [r for r in rules if isinstance(r, Rule)]
     groups = [r for r in rules if isinstance(r, GroupRule)]
-    applier = RuleApplier(egraph)
+    applier = RuleApplier(egraph, literals=literals)
     matches = {r.name: 0 for r in rules}
     iteration = 0
 

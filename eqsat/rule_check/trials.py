@@ -54,7 +54,7 @@ class Trial:
         encoding = encode(instance.graph)
         given = len(encoding.egraph.nodes)
         try:
-            result = saturate(encoding.egraph, [rule], LIMITS)
+            result = saturate(encoding.egraph, [rule], LIMITS, literals=True)
         except (RuleError, UnsoundError) as error:
             self.fired += 1
             yield str(error)
