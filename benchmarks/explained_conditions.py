@@ -144,7 +144,6 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         *((rule, "the bias fits into int32") for rule in _IN_UNITS),
         *((rule, "few rows hold the bias") for rule in _IN_ROWS),
         *((rule, "a rounded bias moves an eighth of a quantum at most") for rule in (*_IN_UNITS[1:], *_IN_ROWS)),
-        ("add_biases_before_split", "ordinary quotients"),
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
         ("drop_clip_behind_quantize", "float32"),

@@ -48,7 +48,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "a view for other extents, or with other axes, has no type that could be merged: the mutant does not fire",
-        "normalise_(un)?squeeze|normalise_flatten|attend_in_rows",
+        "normalise_(un)?squeeze|normalise_flatten",
         "omission: (Un)?[Ss]queeze left out at root|operands: Concat with its first two operands swapped at 1",
     ),
     (

@@ -6,47 +6,23 @@ stays silent.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from eqsat.conditions import constant, same_type, single_or_half, worthwhile
+from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import finite_product, finite_sum, largest, lies_along, limit, reshaped, spread
-from eqsat.rules.terms import add, int64s, matmul, mul
+from eqsat.rules.recognise.norms import ALONG, beside, first_axis, known, spread_out
+from eqsat.rules.terms import add, matmul, mul
 from eqsat.samples import Drawing, Instance, Sampler
 
 NORMS = ("LayerNormalization", "RMSNormalization")
 
 # --- gains and shifts behind a normalisation -----------------------------------------------------------------------------
-
-
-def _beside(value: Ref, extents: Sequence[Dim]) -> tuple[int, ...]:
-    """The shape of a value without leading ones, with as many axes as there are ``extents`` if it has no more."""
-    shape = value.static_shape
-    while shape and shape[0] == 1 and len(shape) > len(extents):
-        shape = shape[1:]
-    return (1,) * (len(extents) - len(shape)) + shape
-
-
-def lies_over(value: Ref, extents: Sequence[Dim]) -> bool:
-    """Whether a factor or summand varies over the trailing axes of these extents alone, which are known, and enlarges none."""
-    shape = _beside(value, extents)
-    pairs = zip(shape, extents, strict=False)
-    return len(shape) == len(extents) and all(isinstance(b, int) and a in (1, b) for a, b in pairs)
-
-
-def over(value: Ref, extents: Sequence[Dim]) -> Term:
-    """A constant of the shape that normalised axes have."""
-    shape = _beside(value, extents)
-    found = reshaped(value, shape)
-    return (
-        found if shape == tuple(extents) else apply("Expand", found, int64s(d for d in extents if isinstance(d, int)))
-    )
 
 
 def times(b: Ref | None, g: Term) -> Term | None:
@@ -58,38 +34,31 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="ONNX LayerNormalization, RMSNormalization",
-    functions=named(mul, add),
+    functions=named(mul, add, first_axis, spread_out, beside, known),
 )
-OVER = (
-    same_type("x"),
-    single_or_half("x"),
-    worthwhile("the result is another value: root.handle != n.handle"),
-    worthwhile(
-        "g lies over the normalised axes: lies_over(g, x.shape[a:])"
-    ),  # the operator broadcasts, its kernels do not
-)
+FIRST = "x.shape[first_axis(i, x):]"
 equation(
     "scale_layer_normalization",
-    """LayerNormalization(x, s, *b, axis=a, **n) * g
-       == LayerNormalization(x, mul(s, over(g, x.shape[a:])), times(b, over(g, x.shape[a:])), **n)""",
+    f"""LayerNormalization(x, s, *b, axis=i, **n) * g
+        == LayerNormalization(x, mul(s, spread_out(g, {FIRST})), times(b, spread_out(g, {FIRST})), **n)""",
     constant("g", "s", "b"),
     finite_product("g", "s", "b"),
-    *OVER,
+    *ALONG,
 )
 equation(
     "scale_scaled_rms_normalization",
-    "RMSNormalization(x, s, axis=a, **n) * g == RMSNormalization(x, mul(s, over(g, x.shape[a:])), **n)",
+    f"RMSNormalization(x, s, axis=i, **n) * g == RMSNormalization(x, mul(s, spread_out(g, {FIRST})), **n)",
     constant("g", "s"),
     finite_product("g", "s"),
     worthwhile("there is a gain: (s.low, s.high) != (1, 1)"),  # else that is another rule's
-    *OVER,
+    *ALONG,
 )
 equation(
     "shift_shifted_layer_normalization",
-    "LayerNormalization(x, s, c, axis=a, **n) + g == LayerNormalization(x, s, add(c, over(g, x.shape[a:])), **n)",
+    f"LayerNormalization(x, s, c, axis=i, **n) + g == LayerNormalization(x, s, add(c, spread_out(g, {FIRST})), **n)",
     constant("g", "c"),
     finite_sum("g", "c"),
-    *OVER,
+    *ALONG,
 )
 
 # --- the gains of a normalisation in the products behind it --------------------------------------------------------------

@@ -4,7 +4,7 @@ The kernel of QLinearMatMul broadcasts over a batch of matrices: with the weight
 one after the other, which saves a view and a transpose. The convolution with channels last sums over heads on its way: it
 reads heads one after the other, and multiplies what a view and a transpose would have put side by side.
 
-    Transpose(View(a @ w)) == a @ heads(w)                    also where a table is read behind the product
+    Transpose(View(a @ w)) == a @ heads(w)
     View(Transpose(a)) @ w == QLinearConv(a, kernels(w))
 """
 
@@ -15,13 +15,11 @@ import numpy as np
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named
-from eqsat.ir.types import DType, Shape
+from eqsat.ir.types import Shape
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.onnxruntime.parameters import functions
 from eqsat.rules.terms import heads_and_rows_exchanged, int64s, transpose
 from eqsat.samples import Sampler, fixed
-
-PRODUCT = "QLinearMatMul(a, sa, za, w, sw, zw, sy, zy)"
 
 
 def reshaped(x: Ref, *extents: Any) -> Term:
@@ -68,17 +66,6 @@ def for_heads(parameter: Ref, a: Ref, view: Ref) -> Term:
     return parameter if parameter.type.size == 1 else reshaped(parameter, *_leading(a, view), heads, 1, size)
 
 
-def tables_of(table: Ref, view: Ref) -> Term:
-    """The columns of a table as those of each head."""
-    whole = reshaped(table, *view.static_shape[:-3], table.static_shape[-2], *view.static_shape[-2:])
-    return transpose(whole, exchanged(view.rank))
-
-
-def as_many_tables(table: Ref, view: Ref) -> bool:
-    """Whether there is a table for each matrix of heads."""
-    return math.prod(table.static_shape[:-2]) == math.prod(view.static_shape[:-3])
-
-
 def joins_heads(view: Ref, a: Ref) -> bool:
     """Whether the last axis of a view of (..., rows, heads, size) is that of heads and size."""
     return view.static_shape[-1] == a.static_shape[1] * a.static_shape[3]
@@ -112,7 +99,7 @@ def _weights(d: Sampler, inner: int, columns: int) -> dict[str, Any]:
 
 
 def _written(d: Sampler) -> dict[str, Any]:
-    """A product viewed by heads, or otherwise, and behind a table with a column for each, or several tables."""
+    """A product viewed by heads, or otherwise."""
     rows, inner, heads, size, batch = d.extents(5)
     lead = d.choose(((rows,), (1, rows), (batch, rows)))
     viewed = (*(lead if len(lead) > 1 or d.chance() else (1, *lead)), heads, size)
@@ -126,33 +113,16 @@ def _written(d: Sampler) -> dict[str, Any]:
         **_weights(d, inner, heads * size),
         "shape": fixed(viewed, "int64"),
     }
-    axis = len(lead) - 1 if d.chance(0.8) else len(lead)
-    columns = heads * size if axis < len(lead) or d.chance() else 256
-    table = d.integers((*lead[:-1], 256, columns), "uint8")
-    found |= {"table": fixed(table), "c": {"to": int(DType.INT32)}, "g": {"axis": axis}}
     return found | {"m": {"perm": perm if d.chance(0.9) else d.permutation(len(viewed))}}
 
 
-WRITTEN = (
+equation(
+    "write_heads_from_product",
+    """(m := Transpose(Reshape(QLinearMatMul(a, sa, za, w, sw, zw, sy, zy), shape, **v), perm=p))
+       == QLinearMatMul(rows_of(a, v), sa, za, heads_of(w, a, v), for_heads(sw, a, v), for_heads(zw, a, v), sy, zy)""",
     constant("w", "sw", "zw"),
     "rows and heads are exchanged: p == exchanged(v.rank)",
     "the view cuts columns into heads: cuts_heads(v, a, w)",
-)
-OF_HEADS = "QLinearMatMul(rows_of(a, v), sa, za, heads_of(w, a, v), for_heads(sw, a, v), for_heads(zw, a, v), sy, zy)"
-equation(
-    "write_heads_from_product",
-    f"(m := Transpose(Reshape({PRODUCT}, shape, **v), perm=p)) == {OF_HEADS}",
-    *WRITTEN,
-    sample=_written,
-)
-equation(
-    "write_heads_from_table",
-    f"""(m := Transpose(Reshape((g := GatherElements(table, Cast({PRODUCT}, to=t, **c), axis=x)), shape, **v), perm=p))
-        == GatherElements(tables_of(table, v), Cast({OF_HEADS}, to=t), axis=v.rank - 2)""",
-    *WRITTEN,
-    constant("table"),
-    "a column for each of the product: x % c.rank == c.rank - 2 and table.shape[-1] == w.shape[-1]",
-    "a table for each of the heads that are exchanged: as_many_tables(table, v)",
     sample=_written,
 )
 

@@ -1,10 +1,9 @@
-"""Functions of elements commute with Concat and Split, directed as in `eqsat.rules.quantised.movement`; so do ranges."""
+"""Functions of elements commute with Concat and Split, directed as in `eqsat.rules.quantised.movement`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.recenter import RECENTER
@@ -183,46 +182,3 @@ def move_dequantize_behind_split(m: Match) -> Term:
 
 for _f in (QUANTIZE, RECENTRING):
     _state(_f)
-
-# --- ranges
-
-_CUT = "Split(x, k, outputs=2, axis=a)"
-
-
-def _clipped_parts(view: GroupView) -> Iterator[Match]:
-    """Each part of a Split whose parts are all clipped to the same constant bounds."""
-    for split, parts in splits(view):
-        ranges = [_ranges(view, output) for output in parts.values()]
-        if len(ranges) < 2:
-            continue
-        for bounds in ranges[0]:
-            if all(bounds in found for found in ranges):
-                limits = ranges[0][bounds][1]
-                for index, found in zip(parts, ranges, strict=True):
-                    yield Match(split | {"index": index, "bounds": limits}, found[bounds][0])
-
-
-def _ranges(view: GroupView, value: Ref) -> dict[tuple[int, ...], tuple[Ref, tuple[Any, ...]]]:
-    """Bounds by handle (0: none) -> the value clipped to them, and the constants."""
-    found: dict[tuple[int, ...], tuple[Ref, tuple[Any, ...]]] = {}
-    for op, node, inputs in view.users(value):
-        bounds = inputs[1:]
-        if op != "Clip" or inputs[0] is None or inputs[0].handle != value.handle or node.handle == value.handle:
-            continue
-        if all(b is None or b.is_constant for b in bounds):
-            found.setdefault(tuple(0 if b is None else b.handle for b in bounds), (node, tuple(bounds)))
-    return found
-
-
-@group_rule(
-    find=_clipped_parts,
-    exactness=Exactness.EXACT,
-    source="each element by itself",
-    forms=[
-        form(f"Add(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h))", constant("l", "h")),
-        form(f"Concat(Clip({_CUT}[0], *l, *h), Clip({_CUT}[1], *l, *h), axis=b)", constant("l", "h")),
-    ],
-)
-def move_clip_before_split(m: Match) -> Term:
-    """``Clip(Split(x)[i], a, b) == Split(Clip(x, a, b))[i]`` where every part is clipped to the same constant bounds."""
-    return part(m, Apply("Clip", (m.value, *m.bounds)))

@@ -13,7 +13,7 @@ from eqsat.conditions import another_value, constant, finite, number, same_type,
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rewrite import Literal, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import lined_up, reshaped, reshaped_term
 from eqsat.rules.terms import int64s
 from eqsat.samples import SYMBOLIC, Sampler, fixed
@@ -32,7 +32,8 @@ def repeated(value: Ref, groups: int, channels: int) -> Term:
     return reshaped_term(each, (channels,))
 
 
-def full(count: int, value: float, x: Ref) -> Term:
+def full(count: int, value: float, x: Ref) -> Literal:
+    """A vector of equal numbers of the type of ``x``."""
     return literal(np.full(count, value, x.dtype.numpy))
 
 

@@ -7,13 +7,12 @@ Half precision is left alone: kernels compute inside in float32, which the spell
 
 from typing import Any
 
-import numpy as np
-
 from eqsat.conditions import kernels
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
-from eqsat.rewrite import Literal, Ref, literal
+from eqsat.rewrite import Literal, Ref
+from eqsat.rules.recognise.group_norms import full
 from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler
 
@@ -23,17 +22,12 @@ def last_axes(axis: int, x: Ref) -> Literal:
     return int64s(range(axis % x.rank - x.rank, 0))
 
 
-def full(count: int, value: float, x: Ref) -> Literal:
-    """A vector of equal numbers of the type of ``x``."""
-    return literal(np.full(count, value, x.dtype.numpy))
-
-
 def column(x: Ref) -> Literal:
     """The shape in which a vector lies along the channels of ``x``."""
     return int64s([-1, *[1] * (x.rank - 2)])
 
 
-equation = Equations(__name__, exactness=Exactness.ROUNDING, functions=named(int64s))
+equation = Equations(__name__, exactness=Exactness.ROUNDING, functions=named(int64s, full))
 WIDE = kernels("x", DType.FLOAT, DType.DOUBLE)
 SHIFTED = "(x - ReduceMax(x, int64s([i]), keepdims=1))"
 SUM = f"ReduceSum(Exp({SHIFTED}), int64s([i]), keepdims=1)"

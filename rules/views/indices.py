@@ -39,7 +39,7 @@ class Places:
         return Places(self.start, {axes[axis]: stride for axis, stride in self.strides.items() if axis in axes})
 
 
-def _views(op: Operator) -> bool:
+def is_view(op: Operator) -> bool:
     return op.traits.moves and op.kind is Kind.VIEW
 
 
@@ -62,7 +62,7 @@ class Indices:
     @cached_property
     def nodes(self) -> dict[int, list[Node]]:
         """The operators read, by class. Most graphs have no look-up that asks for them."""
-        ops = (*operators_with(_views), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat")
+        ops = (*operators_with(is_view), *operators_with(_computes), *operators_with(_repeats), "Range", "Concat")
         return nodes_by_class(self._view, ops)
 
     def of(self, value: Ref, depth: int = _DEPTH) -> Places | None:
@@ -113,7 +113,7 @@ class Indices:
             return x.moved(aligned(inputs[0].shape, value.shape))
         if op == "Cast":
             return x if value.dtype.is_integer and value.dtype.bits >= 32 else None
-        kept = _kept(inputs[0].shape, value.shape) if op in operators_with(_views) else None
+        kept = _kept(inputs[0].shape, value.shape) if op in operators_with(is_view) else None
         return None if kept is None else x.moved(kept)
 
 
@@ -266,7 +266,7 @@ def _looked_up_in_views(view: GroupView) -> Iterator[Match]:
     for node, (flat, at) in complete_nodes(view, "Gather"):
         places = indices.of(at) if node.attr("axis", 0) == 0 else None
         for op, _, (x, *_) in indices.nodes.get(flat.handle, ()) if places else ():
-            if x is not None and op in operators_with(_views):
+            if x is not None and op in operators_with(is_view):
                 yield Match({"x": x, "flat": flat, "places": places, "indices": indices}, node)
 
 

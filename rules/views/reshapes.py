@@ -13,10 +13,11 @@ import numpy as np
 from eqsat.conditions import constant, same_type
 from eqsat.equations import Equations, form, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Kind, Operator, operators_with
+from eqsat.ir.operator import operators_with
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import viewed
+from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.transposes import is_unary
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
@@ -84,7 +85,7 @@ equation(
 
 def _viewed_back(view: GroupView) -> Iterator[Match]:
     """Views of a function of each element of a view."""
-    views = [(node, x) for node, (x, *_) in complete_nodes(view, *operators_with(_is_view))]
+    views = [(node, x) for node, (x, *_) in complete_nodes(view, *operators_with(is_view))]
     before = by_class(views)
     behind = by_class((x, node) for node, x in views)
     for op in operators_with(is_unary) if before else ():
@@ -92,10 +93,6 @@ def _viewed_back(view: GroupView) -> Iterator[Match]:
             for x in before.get(y.handle, ()) if y is not None else ():
                 for node in behind.get(f.handle, ()):
                     yield Match({"x": x, "f": f, "op": op, "numbers": tuple(numbers)}, node)
-
-
-def _is_view(op: Operator) -> bool:
-    return op.traits.moves and op.kind is Kind.VIEW
 
 
 @group_rule(
