@@ -40,7 +40,7 @@ def _eqsat(source: str, target: str) -> dict[str, Any]:
 
 def _onnxsim(source: str, target: str) -> dict[str, Any]:
     import onnx
-    import onnxsim
+    import onnxsim  # pyright: ignore[reportMissingImports]
 
     model, _ = onnxsim.simplify(onnx.load(source))
     onnx.save(model, target, save_as_external_data=True, location=Path(target).name + ".data")

@@ -10,6 +10,8 @@ import numpy as np
 from eqsat.conditions import between, constant, floating, number, one_element, same_type, signed, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
+from eqsat.ir.types import DType
+from eqsat.rewrite import Ref
 from eqsat.samples import Applied, Sampler, fixed
 
 ROUNDING = Exactness.ROUNDING
@@ -32,7 +34,18 @@ def _places(d: Sampler) -> dict[str, Any]:
     start, limit, step = d.integer(-5, 5), d.integer(4, 9), d.integer(1, 3)
     places = np.arange(start, limit, step)
     k = np.arange(places.size) if d.chance(0.15) and places.size else d.integer(-5, 5)
-    return {name: np.asarray(n, dtype) for name, n in {"a": start, "b": limit, "s": step, "k": k}.items()}
+    if dtype == "int32" and d.chance(0.3):
+        k = np.iinfo(np.int32).max - max(start, 0)  # the limit wraps around
+    numbers = {"a": start, "b": limit, "s": step, "k": k}
+    if dtype == "float32":
+        numbers = {name: np.divide(n, 7) for name, n in numbers.items()}
+    known = dtype == "float32" or d.chance(0.3)
+    return {name: fixed(n, dtype) if known and name != "s" else np.asarray(n, dtype) for name, n in numbers.items()}
+
+
+def stays_in_range(*counts: Ref) -> bool:
+    """Whether sums of two of the numbers are sure not to wrap around. Places counted in 64 bits do not come near the end."""
+    return counts[0].dtype is DType.INT64 or all(max(map(abs, n.interval)) < 2 ** (n.dtype.bits - 2) for n in counts)
 
 
 equation(
@@ -40,6 +53,7 @@ equation(
     "Range(a, b, s) + k == Range(a + k, b + k, s)",
     "integers: k.dtype.is_integer",
     "one number: k.rank == 0",
+    "sums do not wrap around: stays_in_range(k, a, b)",
     source="integers do not round",
     sample=_places,
 )
