@@ -110,3 +110,11 @@ def test_products_of_what_is_scaled_by_zero_end() -> None:
     y = b.op("MatMul", x, b.constant(draw.normal(size=(3, 4)).astype(np.float32)))
     y = b.op("Add", y, b.constant(draw.normal(size=4).astype(np.float32)))
     assert _ends(b.finish([b.op("Mul", y, b.constant(np.array([0.999, 1, 1, 0], np.float32)))]))
+
+
+def test_concatenations_of_what_is_empty_end() -> None:
+    """``e == Concat(e, e)`` where ``e`` has no elements."""
+    b = GraphBuilder()
+    empty = b.op("Concat", *[b.constant(np.zeros(0, np.int64))] * 2, axis=0)
+    x = b.input("x", "int64", (3,))
+    _ends(b.finish([b.op("Concat", x, b.op("Concat", empty, empty, axis=0), axis=0)]))
