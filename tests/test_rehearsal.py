@@ -157,3 +157,14 @@ def test_what_is_read_layers_apart_is_joined() -> None:
     report = _report(b.finish({"y": h}))
     assert "rehearsal" in report.work
     assert report.operators_after["MatMul"] == 1
+
+
+def test_constants_of_four_bits_tell_nodes_apart_as_others_do() -> None:
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (4,))
+    scale = b.constant(np.float32(0.5))
+    for _ in range(DEPTH):
+        codes = b.constant([3, 1, -8, 7], "int4")
+        x = b.op("Add", x, b.op("DequantizeLinear", codes, scale))
+    graph = b.finish({"y": x})
+    assert len(part_of_every_kind(graph).nodes) < len(graph.nodes)

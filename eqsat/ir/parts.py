@@ -6,8 +6,6 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
-
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import TensorType, Type
@@ -145,4 +143,5 @@ def _content(constant: Constant) -> Hashable:
     array = constant.numpy()
     if constant.size <= _LIST and array.dtype.kind in "iub" and array.dtype.itemsize != 1:
         return array.tobytes()
-    return next((number for number in (0, 1, 128) if np.all(array == number)), None)
+    elements = set(array.ravel().tolist())  # numpy does not compare integers of 4 bits with 128
+    return next((number for number in (0, 1, 128) if elements <= {number}), None)

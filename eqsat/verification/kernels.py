@@ -84,7 +84,7 @@ class KernelCheck:
             r: finder.find([self.origin[v] for v in r.inputs], [self.origin[v] for v in r.outputs])
             for r in self.regions
         }
-        self._stretch = Stretch(original)
+        self._stretch = Stretch(original, self.origin)
         self._load = in_session_of
 
     def values_needed(self, sizes: Sized) -> tuple[str, ...]:

@@ -29,15 +29,19 @@ STRETCHED = f", on an input made {FACTOR} times larger"
 class Stretch:
     """Which regions may be run on larger inputs."""
 
-    def __init__(self, original: Graph) -> None:
+    def __init__(self, original: Graph, origin: Mapping[str, str]) -> None:
         self._graph = original
+        self._origin = origin
         self._producers = original.producers()
         self._known: dict[str, bool] = {v: _is_plain_float(original, v) for v in original.inputs}
 
     def applies(self, region: Region, counterpart: Counterpart, result: Graph) -> bool:
-        """Whether ``region`` has one input, about which nothing is known, and may saturate."""
-        if len(counterpart.inputs) != 1 or len(region.inputs) != 1 or not counterpart.outputs:
+        """Whether ``region`` has one input, the one that the original's own nodes read, about which nothing is known, and may
+        saturate."""
+        if len(counterpart.inputs) != 1 or not counterpart.outputs:
             return False
+        if [self._origin[v] for v in region.inputs] != [*counterpart.inputs]:
+            return False  # of equal values the region reads another one, which this is not made larger with
         nodes = [*counterpart.nodes, *(result.nodes[i] for i in region.nodes)]
         if not any(quantises(node) or traits_of(node.key).clamps for node in nodes):
             return False

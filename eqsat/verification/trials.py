@@ -33,7 +33,7 @@ _MUTE = 8
 _EMPTY = 4
 """Runs with an extent of 0, at most."""
 
-_FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT"})
+_FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT", "Einsum"})
 """Operators whose kernels in ONNX Runtime may end the process where an extent is 0 (of all in the conformance cases of ONNX,
 each of whose extents was made 0)."""
 

@@ -21,6 +21,7 @@ from eqsat.rules.linear.alignment import (
     lies_along,
     limit,
     lined_up,
+    not_all,
     reshaped,
     reshaped_term,
     spread,
@@ -167,6 +168,7 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w"),
         FOLDED,
+        worthwhile(not_all("s", 0)),  # else all products of ``x * 0`` are one value, which scales by anything
         "it lies along what is summed over: lies_along(s, x, axes(l).data)",
     )
 

@@ -218,10 +218,11 @@ def compose_slice_of_split(m: Match) -> Term:
 
 
 def _flattened(handle: int, axis: int, parts: Sequence[Ref], concats: Concats, above: frozenset[int]) -> Iterator[Ref]:
-    """The parts of a concatenation and of those among its parts."""
+    """The parts of a concatenation and of those among its parts. What is empty is a part of itself, and stays one part."""
     above = above | {handle}
     for part in parts:
-        inner = None if part.handle in above else next((p for k, p in concats.get(part.handle, ()) if k == axis), None)
+        nested = concats.get(part.handle, ()) if part.handle not in above else ()
+        inner = next((p for k, p in nested if k == axis and part.handle not in {q.handle for q in p}), None)
         if inner is None:
             yield part
         else:

@@ -100,3 +100,21 @@ def test_products_of_zeros_end() -> None:
             "Mul", b.op("Add", b.op("MatMul", x, constant(3, columns)), constant(columns)), constant(1)
         )
     assert _ends(b.finish(outputs))
+
+
+def test_products_of_what_is_scaled_by_zero_end() -> None:
+    """``(x * 0) @ w`` is ``x @ 0`` for any ``w``, and for its multiples."""
+    b = GraphBuilder()
+    draw = np.random.default_rng(5)
+    x = b.op("Mul", b.input("x", "float32", (5, 3)), b.constant(np.float32(0)))
+    y = b.op("MatMul", x, b.constant(draw.normal(size=(3, 4)).astype(np.float32)))
+    y = b.op("Add", y, b.constant(draw.normal(size=4).astype(np.float32)))
+    assert _ends(b.finish([b.op("Mul", y, b.constant(np.array([0.999, 1, 1, 0], np.float32)))]))
+
+
+def test_concatenations_of_what_is_empty_end() -> None:
+    """``e == Concat(e, e)`` where ``e`` has no elements."""
+    b = GraphBuilder()
+    empty = b.op("Concat", *[b.constant(np.zeros(0, np.int64))] * 2, axis=0)
+    x = b.input("x", "int64", (3,))
+    _ends(b.finish([b.op("Concat", x, b.op("Concat", empty, empty, axis=0), axis=0)]))

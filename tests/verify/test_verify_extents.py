@@ -175,6 +175,13 @@ def test_empty_tensors_do_not_reach_kernels_that_would_end_the_process() -> None
     assert not any(t.is_empty for t in trials_of(graph))
 
 
+def test_empty_tensors_do_not_reach_einsum() -> None:
+    b = GraphBuilder()
+    q, k = (b.input(n, "float32", ("batch", 2, 3, 4)) for n in "qk")
+    graph = b.finish({"scores": b.op("Einsum", q, k, equation="bcxd,bcyd->bcxy")})
+    assert not any(t.is_empty for t in trials_of(graph))
+
+
 def test_a_division_by_an_extent_of_0_is_not_run() -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", ("batch", 4))

@@ -171,3 +171,21 @@ def test_counterparts_side_by_side_do_not_mix() -> None:
     x = np.random.default_rng(0).standard_normal((12, 24)).astype(np.float32)
     first, second = session_of(joined.graph).run({"x": x}).values()
     assert np.array_equal(first, second)
+
+
+def test_a_part_that_reads_another_of_equal_values_is_not_run_on_larger_inputs() -> None:
+    """The original quantises twice, the result once: what the second product reads there is not what is made larger."""
+    b = GraphBuilder()
+    draw = np.random.default_rng(0)
+    x = b.op("MatMul", b.input("x", "float32", (12, 4)), b.constant(draw.normal(size=(4, 4)).astype(np.float32)))
+    parameters = b.constant(np.float32(0.02)), b.constant(np.uint8(128))
+    rest = (
+        b.constant(np.float32(0.01)),
+        b.constant(np.uint8(120)),
+        b.constant(np.float32(0.05)),
+        b.constant(np.uint8(9)),
+    )
+    codes = [b.op("QuantizeLinear", x, *parameters) for _ in range(2)]
+    weights = [b.constant(draw.integers(0, 255, (4, 4)).astype(np.uint8)) for _ in codes]
+    graph = b.finish([b.op("QLinearMatMul", q, *parameters, w, *rest) for q, w in zip(codes, weights, strict=True)])
+    assert eqsat.optimize(graph, only_rules=()).report.operators_after["QuantizeLinear"] == 1
