@@ -58,6 +58,20 @@ def zero_of(x: Ref, s: Ref, z: Ref | None, y: Ref) -> Term:
     return moved if s.rank == 0 else apply("Reshape", moved, int64s(()))
 
 
+def overflows_as_bytes_do(x: Ref, s: Ref, z: Ref | None, sy: Ref, zy: Ref | None, y: Ref) -> bool:
+    """Whether integers ``x`` that are infinite where they are dequantised are beyond the range of the result's type ``y``, too.
+
+    By the scale of a mask of the least number -127 is -inf, of which -128 is made, and -127 in a kernel on integers.
+    """
+    own, result = np.iinfo(x.dtype.numpy), np.iinfo(y.dtype.numpy)
+    zero, moved = (0.0 if point is None else point.high for point in (z, zy))
+    numbers = np.arange(own.min, own.max + 1) - zero
+    with np.errstate(over="ignore"):
+        infinite = numbers[np.isinf(numbers.astype(np.float32) * np.float32(s.high))]
+    ends = infinite * s.high / sy.high + moved
+    return not np.any((result.min < ends) & (ends < result.max))
+
+
 def quanta(s: Ref) -> np.float32:
     """Quanta in 1."""
     return np.float32(1) / np.float32(s.value.reshape(()))
@@ -70,6 +84,10 @@ def length(x: Ref) -> int:
 
 equation = Equations(
     __name__, domain="com.microsoft", exactness=Exactness.LSB, quanta=1, source=SOURCE, functions=functions
+)
+ALIKE = worthwhile(
+    "infinite operands end at the same byte: overflows_as_bytes_do(a, sa, za, sy, zy, root) "
+    "and overflows_as_bytes_do(b, sb, zb, sy, zy, root)"
 )
 IN_ORDER = worthwhile("in order: b.is_constant if a.is_constant or b.is_constant else a.handle <= b.handle")
 
@@ -111,7 +129,7 @@ quantise(
 quantise("LeakyRelu", given="alpha=alpha, **n", kept="alpha=alpha")
 for _op in OPERANDS:
     if traits_of(_op).rows is None and _op not in ("AveragePool", "LeakyRelu"):
-        quantise(_op)
+        quantise(_op, *[ALIKE] * (_op == "Add"))
 
 # --- Concat, of any number of parts
 

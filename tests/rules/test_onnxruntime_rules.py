@@ -37,6 +37,20 @@ def test_flat_programs_name_none(name: str) -> None:
     assert not any(n.domain for n in result.program.graph.nodes)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "zero", "scale", "adds"), [("int8", 0, 2.6793887e36, 0), ("uint8", 255, 1.3344e36, 1)]
+)
+def test_masks_are_added_as_bytes_where_they_overflow_alike(dtype: str, zero: int, scale: float, adds: int) -> None:
+    """By the scale of the least float -127 is -inf, of which QuantizeLinear makes -128, and -127 in a kernel on integers."""
+    b = GraphBuilder()
+    point, step = b.constant(np.asarray(zero, dtype)), b.constant(np.float32(scale))
+    scores = b.op("DequantizeLinear", b.input("scores", dtype, (2, 4, 4)), b.constant(np.float32(2e-4)), point)
+    mask = b.op("DequantizeLinear", b.input("mask", dtype, (1, 4, 4)), step, point)
+    result = eqsat.optimize(b.finish([b.op("QuantizeLinear", b.op("Add", scores, mask), step, point)]), cost="kernels")
+    assert sum(n.op == "QLinearAdd" for n in result.program.graph.nodes) == adds
+    _assert_verified(result)
+
+
 def test_products_of_two_signed_operands_are_computed_unsigned() -> None:
     graph = eqsat.optimize(integer_layer(np.int8), form="onnxruntime", cost="kernels").program.graph
     (product,) = (n for n in graph.nodes if n.op == "QGemm")
