@@ -7,7 +7,7 @@ are done and timed first, then one optimisation without verification; the median
 resident set above that of the process after its imports, beside the size of the file with its external data.
 
 With ``--warm`` there is one process for each model, in which the tools take turns: the seconds of our first optimisation, which
-loads the rules, the median of the others, and ours over those of the other tools.
+imports what it needs and loads the rules, the median of the others, and ours over those of the other tools.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ from eqsat.frontends.onnx.versions import first_version
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import Type
 
+Uses = Sequence[tuple[str, Sequence[Type | None]]]
+"""Operators, each with the types of its operands."""
+
 _FIRST_RUNTIME = {
     13: "1.7",
     14: "1.8",
@@ -41,7 +44,8 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     if envelope is not None and written.opset > envelope.opset:
         found["opset"], found["opset_before"] = written.opset, envelope.opset
         found["onnxruntime"] = _FIRST_RUNTIME.get(written.opset, "")
-    newer = _newer_operators(formed, original, written.opset)
+    uses = _uses(formed)
+    newer = _newer_operators(uses, _uses(original), written.opset)
     if newer:
         found["onnxruntime"], found["operators"] = newer
     known = {node.domain for node in original.nodes} | {""}
@@ -53,18 +57,16 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     refused = sorted(key for key in new if not key.count("::") and not other.reads_operator(key))
     if refused:
         found["unread"] = {f"OpenVINO {other.version}": refused}
-    uses = _uses(formed)
     inexact = _lacked(find_consumer("onnxruntime-avx2"), uses) - _lacked(find_consumer("onnxruntime"), uses)
     if products := inexact & new - {"DequantizeLinear"}:
         found["vnni"] = sorted(products)
     return found
 
 
-def _newer_operators(written: Graph, original: Graph, opset: int) -> tuple[str, list[str]] | None:
-    """The first release of ONNX Runtime known to run ``written``, where its operators, and not only its opset, need a newer one
-    than those of ``original`` do; and which operators that are."""
+def _newer_operators(after: Uses, before: Uses, opset: int) -> tuple[str, list[str]] | None:
+    """The first release of ONNX Runtime known to run what is written, where its operators, and not only its opset, need a newer
+    one than those of the original do; and which operators that are."""
     releases = [r for r in releases_of("onnxruntime") if r.opset >= opset]
-    before, after = _uses(original), _uses(written)
     lacking = [(r, _lacked(r, after)) for r in releases if not _lacked(r, before)]
     first = next((r for r, lacked in lacking if not lacked), None)
     if first is None or first is lacking[0][0]:
@@ -72,7 +74,7 @@ def _newer_operators(written: Graph, original: Graph, opset: int) -> tuple[str, 
     return first.version, sorted({key for _, lacked in lacking for key in lacked})
 
 
-def _uses(graph: Graph) -> list[tuple[str, list[Type | None]]]:
+def _uses(graph: Graph) -> Uses:
     """The operators of a graph with the types of their operands, once for all that have the same element types."""
     found: dict[tuple[object, ...], tuple[str, list[Type | None]]] = {}
     for node in graph.nodes:
@@ -82,7 +84,7 @@ def _uses(graph: Graph) -> list[tuple[str, list[Type | None]]]:
     return list(found.values())
 
 
-def _lacked(release: Consumer, uses: Sequence[tuple[str, Sequence[Type | None]]]) -> set[str]:
+def _lacked(release: Consumer, uses: Uses) -> set[str]:
     """Operators that a release does not have, or not for their operands."""
     return {key for key, types in uses if not release.has(key, types)}
 

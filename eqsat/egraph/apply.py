@@ -58,13 +58,13 @@ class RuleApplier:
         return self._rewrite(rule, Match(bindings, Ref(root, egraph), rule.attributes), query, row)
 
     def _needs_none(self, root: int) -> bool:
-        """Whether a value is a literal of which no other spelling tells anything: what is equal to it is the same literal. Only
-        what it was converted from, from another element type, is not to be seen in it.
+        """Whether an e-class is a literal of which no other spelling tells anything: what is equal to it is the same literal.
+        Only what it was converted from, from another element type, is not to be seen in it.
 
         Where literals are to be spelled, too, those are left at which overflow and underflow end. They have ever more spellings:
         ``Exp(100) * Exp(60)``, ``Exp(160) * Exp(60)``, ...
         """
-        value = self._egraph.value_of(root)
+        value = self._egraph.known.small_value(root)
         if value is None:
             return False
         if not self._literals:

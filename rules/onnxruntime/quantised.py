@@ -31,7 +31,7 @@ from eqsat.rules.onnxruntime.parameters import (
     scalar,
     single_parameters,
 )
-from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
+from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, unblocked
 from eqsat.rules.quantised.recentring import recenter, recentred
 from eqsat.rules.terms import int64s
 
@@ -63,13 +63,13 @@ def overflows_as_bytes_do(x: Ref, s: Ref, z: Ref | None, sy: Ref, zy: Ref | None
 
     By the scale of a mask of the least number -127 is -inf, of which -128 is made, and -127 in a kernel on integers.
     """
-    own, result = np.iinfo(x.dtype.numpy), np.iinfo(y.dtype.numpy)
+    (low, high), (least, greatest) = integer_range(x.dtype), integer_range(y.dtype)
     zero, moved = (0.0 if point is None else point.high for point in (z, zy))
-    numbers = np.arange(own.min, own.max + 1) - zero
+    numbers = np.arange(low, high + 1) - zero
     with np.errstate(over="ignore"):
         infinite = numbers[np.isinf(numbers.astype(np.float32) * np.float32(s.high))]
     ends = infinite * s.high / sy.high + moved
-    return not np.any((result.min < ends) & (ends < result.max))
+    return not np.any((least < ends) & (ends < greatest))
 
 
 def quanta(s: Ref) -> np.float32:
