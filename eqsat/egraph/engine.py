@@ -114,7 +114,7 @@ class Engine:
             self._waiting.extend(enumerate(queries))
             self._declared = []
         else:
-            self._command("\n".join(self._declared))
+            self._command(*self._declared)
             self._declared.clear()
         self._command("(push)")
 
@@ -148,7 +148,7 @@ class Engine:
         self._declared.extend(declarations)
         commands = [*declarations, *(self._input(relation, rows) for relation, rows in batches.items() if rows)]
         commands.append("(run load 1) (run rename 1) (run find 1)")
-        self._command("\n".join(commands))
+        self._command(*commands)
         frozen = self._freeze()
         decode = self._int
         merges = {decode(r.inputs[0]): decode(r.output) for r in frozen["canon"].rows}
@@ -214,14 +214,16 @@ class Engine:
             found = self._integers[value] = self._egraph.value_to_i64(value)
         return found
 
-    def _command(self, text: str) -> None:
-        try:
-            for command in self._egraph.parse_program(text):
-                self._egraph.run_program(command)  # one by one: a whole program at once takes 100 MB more
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a Rust panic arrives as a BaseException
-            raise EngineError(f"egglog: {error}\nin: {text[:2000]}") from error
+    def _command(self, *texts: str) -> None:
+        """Runs commands, each parsed and run alone: every term of a parsed command holds a copy of the whole text it was in."""
+        for text in texts:
+            try:
+                for command in self._egraph.parse_program(text):
+                    self._egraph.run_program(command)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a Rust panic arrives as a BaseException
+                raise EngineError(f"egglog: {error}\nin: {text[:2000]}") from error
 
     def _freeze(self) -> Any:
         return self._egraph.freeze().functions
