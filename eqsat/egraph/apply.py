@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -12,10 +13,28 @@ from eqsat.egraph.changes import Shown
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
-from eqsat.egraph.premises import premises_of
+from eqsat.egraph.premises import Leaves, premises_of
 from eqsat.errors import RuleError
 from eqsat.ir.types import DType, TensorType, may_differ
-from eqsat.rewrite import GroupRule, Match, Ref, Rule, Unmet
+from eqsat.rewrite import PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
+
+
+class _Whole:
+    """What a right side is, or is an output of: added once, and its leaves collected once, however many outputs are merged."""
+
+    def __init__(self, egraph: EGraph, term: Term, rule: str) -> None:
+        self._egraph = egraph
+        self._term = term
+        self.handle = egraph.add_term(term, rule)
+
+    def output(self, term: Term) -> Apply:
+        """The output that ``term`` is, of the operator that is there by now."""
+        assert isinstance(term, Apply)
+        return replace(term, args=(Ref(self.handle, self._egraph),))
+
+    @cached_property
+    def leaves(self) -> Leaves:
+        return Leaves(self._egraph, self._term)
 
 
 class RuleApplier:
@@ -149,15 +168,20 @@ class RuleApplier:
         self.work["built"] += len(found)
         self._shown.update((name, look.showed) for name, look in looks.items())
         changed = False
+        wholes: dict[int, _Whole] = {}
         for rule, ref, term, look in found:
             name = rule.name
-            handle = egraph.add_term(term, name)
+            of = term.args[0] if isinstance(term, Apply) and term.op == PROJECTION else term
+            whole = wholes.get(id(of))
+            if whole is None:
+                whole = wholes[id(of)] = _Whole(egraph, of, name)
+            handle = whole.handle if of is term else egraph.add_term(whole.output(term), name)
             if egraph.find(handle) == egraph.find(ref.handle):
                 continue
             if not self._may_merge(name, ref.handle, handle, raises=rule.raises):
                 continue
             left = ref.handle if ref.enode < 0 else ref.enode
-            if egraph.union(left, handle, name, premises_of(egraph, look, left, term)):
+            if egraph.union(left, handle, name, premises_of(egraph, look, left, whole.leaves)):
                 matches[name] += 1
                 self._lively.add(name)
                 changed = True

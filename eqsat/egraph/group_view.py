@@ -155,13 +155,20 @@ class Look:
     def missed(self, ref: Ref, reason: Unmet) -> None:
         """Nobody listens: see `eqsat.egraph.unfused`."""
 
-    def shown(self, cls: int) -> Iterator[int]:
-        """The e-nodes of a class that the rule has seen."""
+    def shown(self, cls: int, handles: Iterable[int]) -> Iterator[int]:
+        """Those of ``handles``, e-nodes of a class, that the rule has seen."""
         egraph = self._view.egraph
-        whole = not self.showed.spelled.isdisjoint(egraph.members(cls))
-        for handle in egraph.members(cls):
+        whole: bool | None = None  # whether it has asked for all of them
+        for handle in handles:
             node = egraph.nodes[handle]
-            if node.opaque is None and (whole or node.key in self.showed.operators or self._reads(node.children)):
+            if node.opaque is not None:
+                continue
+            if node.key in self.showed.operators or self._reads(node.children):
+                yield handle
+                continue
+            if whole is None:
+                whole = not self.showed.spelled.isdisjoint(egraph.members(cls))
+            if whole:
                 yield handle
 
     def _reads(self, children: tuple[int, ...]) -> bool:

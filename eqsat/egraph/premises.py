@@ -24,30 +24,43 @@ _UNCLOSED_DEPTH = 4
 """The same where the value also depends on what neither the term reads nor the rule was shown."""
 
 
-def premises_of(egraph: EGraph, look: Look, merged: int, term: Term) -> Pairs:
-    """Pairs of handles, equal now, on which it rests that ``merged`` equals ``term``."""
-    return _Search(egraph, look, term).run(merged)
+class Leaves:
+    """The values that a term reads, by the handles that a rule knew them by.
+
+    ``read``: of those that the rule took for e-nodes, not only for values, the handle and the e-node. ``handles``: all of them,
+    and what such e-nodes read. The outputs of an operator have the same leaves, collected once, however many there are.
+    """
+
+    def __init__(self, egraph: EGraph, term: Term) -> None:
+        refs = dict.fromkeys(_leaves(term, set()))
+        self.read = [(ref.handle, ref.enode) for ref in refs if ref.enode >= 0]
+        self.handles = {ref.handle for ref in refs}
+        self.handles.update(child for _, enode in self.read for child in egraph.nodes[enode].children)
+        self.handles.discard(ABSENT_INPUT)
+
+
+def premises_of(egraph: EGraph, look: Look, merged: int, leaves: Leaves) -> Pairs:
+    """Pairs of handles, equal now, on which it rests that ``merged`` equals a term of these ``leaves``."""
+    return _Search(egraph, look, leaves).run(merged)
 
 
 class _Search:
-    def __init__(self, egraph: EGraph, look: Look, term: Term) -> None:
+    def __init__(self, egraph: EGraph, look: Look, leaves: Leaves) -> None:
         self._egraph = egraph
         self._look = look
+        self._leaves = leaves.handles
         self._pairs: dict[tuple[int, int], None] = {}
-        self._ends: set[int] = {ABSENT_INPUT}
+        self._ends: dict[int, bool] = {ABSENT_INPUT: True}  # by class, whether it has a leaf of the term
         self._seen: dict[int, list[int]] = {}  # by class, the e-nodes that the rule saw
         self._closed: set[int] = set()  # of these, those that depend on leaves of the term and constants alone
         self._ready: dict[int, bool] = {}  # by class, whether it is such a leaf, constant, or has a closed e-node
         self._missing: dict[int, int] = {}  # by e-node, how many classes that it reads are not ready
         self._waiting: dict[int, list[int]] = {}  # by class, the e-nodes that wait for it
         self._children: dict[int, tuple[int, ...]] = {}
-        for ref in dict.fromkeys(_leaves(term, set())):
-            self._ends.add(egraph.find(ref.handle))
-            if ref.enode >= 0:  # the rule read the e-node, not only its value
-                self._add(ref.handle, ref.enode)
-                for child in egraph.nodes[ref.enode].children:
-                    self._ends.add(egraph.find(child))
-                    self._add(child, egraph.find(child))
+        for handle, enode in leaves.read:
+            self._add(handle, enode)
+            for child in egraph.nodes[enode].children:
+                self._add(child, egraph.find(child))
 
     def run(self, merged: int) -> Pairs:
         depth = self._read_down_to_the_leaves(merged)
@@ -56,7 +69,7 @@ class _Search:
             handle, level = waiting.pop()
             for child in self._egraph.nodes[handle].children:
                 cls = self._egraph.find(child)
-                seen = self._seen.get(cls, ()) if cls not in self._ends and level < depth else ()
+                seen = self._seen.get(cls, ()) if level < depth and not self._is_end(cls) else ()
                 below = [h for h in seen if h in self._closed] or seen
                 for found in below or (cls,):
                     self._add(child, found)
@@ -77,7 +90,7 @@ class _Search:
             below: list[int] = []
             for handle in layer:
                 for cls in self._children_of(handle):
-                    if cls not in self._seen and cls not in self._ends:
+                    if cls not in self._seen and not self._is_end(cls):
                         self._seen[cls] = self._shown(cls)
                         below += self._seen[cls]
             for handle in below:
@@ -108,7 +121,16 @@ class _Search:
     def _is_ready(self, cls: int) -> bool:
         found = self._ready.get(cls)
         if found is None:
-            found = self._ready[cls] = cls in self._ends or self._egraph.is_constant(cls)
+            found = self._ready[cls] = self._is_end(cls) or self._egraph.is_constant(cls)
+        return found
+
+    def _is_end(self, cls: int) -> bool:
+        found = self._ends.get(cls)
+        if found is None:
+            egraph, leaves, members = self._egraph, self._leaves, self._egraph.members(cls)
+            few = len(leaves) < len(members)
+            found = any(egraph.find(h) == cls for h in leaves) if few else not leaves.isdisjoint(members)
+            self._ends[cls] = found
         return found
 
     def _children_of(self, handle: int) -> tuple[int, ...]:
@@ -121,12 +143,22 @@ class _Search:
         """E-nodes of a class that the rule saw, each once; of a constant those that lead to a leaf of the term."""
         egraph = self._egraph
         found: dict[tuple[object, ...], int] = {}
-        for handle in self._look.shown(cls):
+        handles = self._above_the_leaves(cls) if egraph.is_constant(cls) else egraph.members(cls)
+        for handle in self._look.shown(cls, handles):
             node = egraph.nodes[handle]
-            children = self._children_of(handle)
-            if not egraph.is_constant(cls) or not self._ends.isdisjoint(c for c in children if c != ABSENT_INPUT):
-                found.setdefault((node.op, node.domain, node.attribute_number, node.outputs, children), handle)
+            found.setdefault(
+                (node.op, node.domain, node.attribute_number, node.outputs, self._children_of(handle)), handle
+            )
         return list(found.values())
+
+    def _above_the_leaves(self, cls: int) -> list[int]:
+        """E-nodes of a class that read a leaf of the term. A small constant may be spelled, or used, in thousands of places."""
+        egraph, members = self._egraph, self._egraph.members(cls)
+        if len(self._leaves) < len(members):
+            ends = {egraph.find(h) for h in self._leaves}
+            if sum(len(egraph.users_of(end)) for end in ends) < len(members):
+                return sorted({h for end in ends for h in egraph.users_of(end) if egraph.find(h) == cls})
+        return [h for h in members if any(c != ABSENT_INPUT and self._is_end(c) for c in self._children_of(h))]
 
 
 def _leaves(term: Term, seen: set[int]) -> Iterator[Ref]:
