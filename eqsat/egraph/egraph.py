@@ -16,7 +16,7 @@ from eqsat.egraph.engine import Pending
 from eqsat.egraph.enode import ABSENT, CONSTANT, INPUT, LEAVES, ENode, TupleType, Union, UnsoundError
 from eqsat.egraph.known import KnownValues
 from eqsat.egraph.lists import Lists
-from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name
+from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_wide
 from eqsat.errors import EqsatError, RuleError
 from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Node
@@ -291,6 +291,7 @@ class EGraph:
         self._members[keep] = sorted(self._members[keep] + self._members.pop(lose))
         moved = self._uses.pop(lose, [])
         self._uses.setdefault(keep, []).extend(moved)
+        unseen: list[tuple[int, int]] = []
         for user in moved:
             node = self.nodes[user]
             key = (node.op, node.domain, node.attribute_number, node.outputs, *map(self.find, node.children))
@@ -298,5 +299,10 @@ class EGraph:
             if twin != user:  # congruent: the older one stands for both
                 self._memo[key] = min(twin, user)
                 self.duplicates.add(max(twin, user))
-        self.known.merged(keep, lose)
+                if is_wide(len(node.children)):
+                    unseen.append((twin, user))
+        self.known.merged(keep, lose, moved)
         self._lists.merged(keep, lose)
+        for pair in unseen:  # egglog, which finds what else is congruent, does not know these
+            self.pending.unions.append(pair)
+            self.merge(*pair, "congruence")

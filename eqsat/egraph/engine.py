@@ -6,7 +6,8 @@ finds the matches of all patterns, semi-naively; conditions and right sides are 
 attributes and constants live, so there is one source of truth for them.
 
 Encoding: one constructor per operator and number of inputs, ``(Add_2 attributes x y)``, whose first column is the interned
-attributes. Leaves are operators without inputs. ``(Constant_ x)`` marks the e-classes whose value is known at compile time.
+attributes. Leaves are operators without inputs. ``(Constant_ x)`` marks the e-classes whose value is known at compile time. Of an
+e-node with more inputs than any pattern has egglog knows the e-class alone: a constructor of thousands of columns takes seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.egraph.patterns import Query, is_attribute_column, is_commutative
+from eqsat.egraph.patterns import Query, is_attribute_column, is_commutative, is_wide
 
 if TYPE_CHECKING:
     from egglog.bindings import EGraph
@@ -44,16 +45,19 @@ _PRELUDE = """
 (relation Constant_ (T))
 (relation load_constant (i64))
 (relation load_union (i64 i64))
+(relation load_wide (i64))
 (ruleset load)
 (ruleset find)
 (ruleset rename)
 (ruleset clear)
 (rule ((load_union a b)) ((union (N a) (N b))) :ruleset load)
 (rule ((load_constant a)) ((Constant_ (N a))) :ruleset load)
+(rule ((load_wide a)) ((set (id (N a)) a)) :ruleset load)
 (rule ((= c (N h)) (= m (id c)) (!= h m)) ((set (canon h) m)) :ruleset rename)
 (rule ((= m (canon h))) ((delete (canon h))) :ruleset clear)
 (rule ((load_union a b)) ((delete (load_union a b))) :ruleset clear)
 (rule ((load_constant a)) ((delete (load_constant a))) :ruleset clear)
+(rule ((load_wide a)) ((delete (load_wide a))) :ruleset clear)
 """
 
 
@@ -131,8 +135,12 @@ class Engine:
         """
         declarations: list[str] = []
         batches: dict[str, list[tuple[int, ...]]] = {}
+        wide = batches["load_wide"] = []
         for constructor, rows in sorted(pending.nodes.items()):
             arity = len(rows[0]) - 2
+            if is_wide(arity):
+                wide.extend((row[0],) for row in rows)
+                continue
             width = max(arity, _LOAD_WIDTH)
             padding = width - arity
             relation = self._relation(f"load_{width}", ["i64"] * (width + 3), declarations)

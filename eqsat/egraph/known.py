@@ -95,8 +95,8 @@ class KnownValues:
         if node.children or node.key == "ConstantOfShape":
             self._queue.append(handle)
 
-    def merged(self, keep: int, lose: int) -> None:
-        """Two classes became one: what was known of either holds for both."""
+    def merged(self, keep: int, lose: int, moved: Sequence[int]) -> None:
+        """Two classes became one: what was known of either holds for both. ``moved``: the e-nodes that read the one lost."""
         values = self._values
         if lose in values:
             values.setdefault(keep, values.pop(lose))
@@ -112,7 +112,7 @@ class KnownValues:
         elif lost is not None:
             self._mark(keep, lost[1], age=lost[0])
         elif kept is not None:
-            self._queue.extend(self._egraph.uses(keep))
+            self._queue.extend(moved)
 
     def _mark(self, cls: int, handle: int, age: int | None = None) -> None:
         if cls not in self.constants:

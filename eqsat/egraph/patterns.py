@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from eqsat.ir.operator import operator, split_key
-from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable
+from eqsat.rewrite import PROJECTION, WIDEST, Apply, Rule, Term, Variable
 
 ABSENT_INPUT = 0
 """Handle of the e-class that stands for an absent optional input."""
@@ -58,6 +58,11 @@ class Spot:
 def is_attribute_column(column: str) -> bool:
     """Whether a column of a query reports attributes (by number), not an e-class."""
     return column.startswith("a")
+
+
+def is_wide(inputs: int) -> bool:
+    """Whether an e-node has more inputs than patterns may have: only rules over groups see it."""
+    return inputs > WIDEST
 
 
 @cache

@@ -30,6 +30,7 @@ from eqsat.rewrite.rules import (
 )
 from eqsat.rewrite.terms import (
     PROJECTION,
+    WIDEST,
     Apply,
     Literal,
     Ref,
@@ -45,6 +46,7 @@ from eqsat.rewrite.terms import (
 
 __all__ = [
     "PROJECTION",
+    "WIDEST",
     "AnyRule",
     "Apply",
     "AttributeOf",

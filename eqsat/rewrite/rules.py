@@ -13,7 +13,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import operator
 from eqsat.rewrite.families import complete_families
 from eqsat.rewrite.match import AttributeOf, Condition, Match
-from eqsat.rewrite.terms import PROJECTION, Apply, Ref, Term, Unmet, Variable
+from eqsat.rewrite.terms import PROJECTION, WIDEST, Apply, Ref, Term, Unmet, Variable
 
 Sample = Callable[[Any], Any]
 T = TypeVar("T")
@@ -51,6 +51,20 @@ class Rule:
     unverified: bool = False
     attributes: Mapping[str, AttributeOf] = field(default_factory=dict[str, AttributeOf])
     structure: str = ""
+
+    def __post_init__(self) -> None:
+        for op in _too_wide(self.pattern):
+            raise RuleError(
+                f"rule {self.name!r}: {op} has over {WIDEST} inputs; write a rule over groups (`group_rule`)"
+            )
+
+
+def _too_wide(pattern: Term) -> Iterator[str]:
+    if isinstance(pattern, Apply):
+        if len(pattern.args) > WIDEST:
+            yield pattern.op
+        for arg in pattern.args:
+            yield from _too_wide(arg)
 
 
 class GroupView(Protocol):

@@ -16,6 +16,9 @@ from eqsat.ir.types import Dim, DType, Shape, TensorType
 PROJECTION = "Proj"
 """Pseudo-operator: output ``index`` of an operator with several outputs."""
 
+WIDEST = 32
+"""Inputs that an operator of a pattern may have. Operators of ONNX and of its runtimes that take no lists have at most 22."""
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:

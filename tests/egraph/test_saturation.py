@@ -20,7 +20,7 @@ from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
 from eqsat.ir.graph import Graph
 from eqsat.pipeline import optimize
-from eqsat.rewrite import Rule, apply, find_rule, literal, registered_rules, variables
+from eqsat.rewrite import WIDEST, Rule, apply, find_rule, literal, registered_rules, variables
 from eqsat.rules.terms import add, mul
 
 x, y = variables("x y")
@@ -96,6 +96,19 @@ def test_users_of_equal_values_are_equal() -> None:
     find, handles = encoding.egraph.find, encoding.handles
     assert find(handles["y0"]) != find(handles["y1"])
     saturate(encoding.egraph, [COMMUTE])
+    assert find(handles["y0"]) == find(handles["y1"])
+
+
+@pytest.mark.parametrize("inputs", [WIDEST, WIDEST + 1])
+def test_operators_of_any_number_of_inputs_are_congruent(inputs: int) -> None:
+    def build(b: Any, x: str, y: str) -> Any:
+        ends = b.op("Add", x, y), b.op("Add", y, b.op("Identity", x))
+        return tuple(b.op("Exp", b.op("Concat", *[x] * (inputs - 1), end, axis=0)) for end in ends)
+
+    encoding = encode(graph(build, x=(2,), y=(2,)))
+    find, handles = encoding.egraph.find, encoding.handles
+    assert find(handles["y0"]) != find(handles["y1"])
+    saturate(encoding.egraph, [find_rule("remove_identity")])
     assert find(handles["y0"]) == find(handles["y1"])
 
 

@@ -111,6 +111,10 @@ def test_rules_of_a_file_are_known_afterwards(file: Path) -> None:
             _equation("Gemm(x, w, transb=1) == MatMul(x, w)"),
             "'Gemm.*': Gemm has no attribute 'transb'; did you mean 'transB'",
         ),
+        (
+            _equation(f"Concat({'x, ' * 33}axis=0) == Tile(x, 33)"),
+            r"Concat has over 32 inputs; write a rule over groups \(`group_rule`\)",
+        ),
         (_equation("Relu(Relu(x)) == Relu(x, axis=1)"), "Relu has no attribute 'axis'; it has none"),
     ],
 )
