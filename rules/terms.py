@@ -114,6 +114,29 @@ def by_class(found: Iterable[tuple[Ref, T]]) -> dict[int, list[T]]:
     return grouped
 
 
+def closure(found: Iterable[int], steps: Iterable[tuple[Iterable[int], Sequence[int]]]) -> set[int]:
+    """``found`` and what follows from it by ``steps``: what each needs, and what it adds once all of that is there."""
+    known = set(found)
+    missing: list[int] = []
+    added: list[Sequence[int]] = []
+    waiting: dict[int, list[int]] = {}
+    for number, (needed, reached) in enumerate(steps):
+        lacking = {n for n in needed if n not in known}
+        missing.append(len(lacking))
+        added.append(reached)
+        for handle in lacking:
+            waiting.setdefault(handle, []).append(number)
+    ready = [number for number, count in enumerate(missing) if not count]
+    while ready:
+        for handle in added[ready.pop()]:
+            known.add(handle)
+            for number in waiting.pop(handle, ()):
+                missing[number] -= 1
+                if not missing[number]:
+                    ready.append(number)
+    return known
+
+
 def nodes_by_class(view: GroupView, ops: Iterable[str]) -> dict[int, list[Node]]:
     """The e-nodes of the operators, of each e-class."""
     return by_class((node, (op, node, inputs)) for op in ops for node, inputs in view.nodes(op))

@@ -18,7 +18,7 @@ from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
 from eqsat.rules.linear.operators import is_linear
-from eqsat.rules.terms import add, by_class, complete_nodes, mul
+from eqsat.rules.terms import add, by_class, closure, complete_nodes, mul
 from eqsat.samples import Sampler, fixed
 
 SOURCE = "positive homogeneity of the operator; TVM FoldScaleAxis"
@@ -106,14 +106,15 @@ def absorbing(view: GroupView) -> Collection[int]:
         for node, inputs in view.nodes(op)
         if inputs[1] is not None and inputs[1].is_constant
     }
-    size = -1
-    while size < len(found):
-        size = len(found)
-        for op in ("Add", *(p for p in operators_with(is_passable) if traits_of(p).operands)):
-            for node, inputs in view.nodes(op):
-                if all(i is not None and (i.handle in found or (op == "Add" and i.is_constant)) for i in inputs):
-                    found.add(node.handle)
-    return found
+    passed = ("Add", *(p for p in operators_with(is_passable) if traits_of(p).operands))
+    nodes = ((op, node, inputs) for op in passed for node, inputs in complete_nodes(view, op))
+    return closure(
+        found,
+        (
+            ([i.handle for i in inputs if op != "Add" or not i.is_constant], (node.handle,))
+            for op, node, inputs in nodes
+        ),
+    )
 
 
 @shared

@@ -26,7 +26,7 @@ from eqsat.rules.linear.scale_carrying import (
     scaled_result,
 )
 from eqsat.rules.linear.scale_motion import absorbing, factors, is_passable
-from eqsat.rules.terms import by_class
+from eqsat.rules.terms import by_class, closure
 
 PASSED_BACK = tuple(op for op in MOVEMENT if op != "Slice")
 """Before a Slice more elements would be scaled, in another product than the one that other readers need."""
@@ -63,15 +63,11 @@ def _closure(
     step: Callable[[Node], tuple[Sequence[Ref], Sequence[Ref]]],
 ) -> set[int]:
     """``found`` and what is reached from it: ``step`` gives the classes that an operator needs, and those that it adds."""
-    found = set(found)
-    steps = [step(node) for node in _nodes(view, (*ops, *BOUNDED, *operators_with(is_passable)))]
-    size = -1
-    while size < len(found):
-        size = len(found)
-        for needed, reached in steps:
-            if all(n.handle in found or n.is_constant for n in needed):
-                found.update(r.handle for r in reached)
-    return found
+    steps = (step(node) for node in _nodes(view, (*ops, *BOUNDED, *operators_with(is_passable))))
+    return closure(
+        found,
+        (([n.handle for n in needed if not n.is_constant], [r.handle for r in reached]) for needed, reached in steps),
+    )
 
 
 def _back(view: GroupView, ops: Sequence[str]) -> Iterator[Merge]:

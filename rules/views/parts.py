@@ -53,20 +53,22 @@ def _offsets(parts: Sequence[Ref], axis: int) -> list[int]:
 
 
 def _split_parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
-    splits = {node.handle: (node, inputs) for node, inputs in view.nodes("Split")}
-    for output, (of,) in view.nodes(PROJECTION):
-        if of is None or of.handle not in splits:
-            continue
-        node, (whole, *sizes) = splits[of.handle]
+    splits: dict[int, tuple[Ref, int, list[int]]] = {}
+    for node, (whole, *sizes) in view.nodes("Split"):
         if whole is None or whole.type.shape is None:
+            splits.pop(node.handle, None)
             continue
-        axis: int = node.attr("axis", 0) % whole.rank
-        index: int = output.attr("index")
         try:
             offsets = [0, *itertools.accumulate(sizes_of_parts(node, whole, *sizes))]
         except Unmet:
+            splits.pop(node.handle, None)
             continue
-        yield output, Part(whole, axis, offsets[index], offsets[index + 1])
+        splits[node.handle] = whole, node.attr("axis", 0) % whole.rank, offsets
+    for output, (of,) in view.nodes(PROJECTION):
+        if of is not None and of.handle in splits:
+            whole, axis, offsets = splits[of.handle]
+            index: int = output.attr("index")
+            yield output, Part(whole, axis, offsets[index], offsets[index + 1])
 
 
 @shared
@@ -148,13 +150,15 @@ def take_part_from_operand_of_concat(m: Match) -> Term:
 def _joined_parts(view: GroupView) -> Iterator[Match]:
     """Each concatenation of parts of one value, each of which begins where the one before it ends."""
     parts = by_class(parts_of(view))
+    ends: dict[tuple[int, ...], int] = {}
+    for output, part in parts_of(view):
+        ends.setdefault((output.handle, part.whole.handle, part.axis, part.start), part.end)
     for node, inputs in view.nodes("Concat"):
-        first, *others = (parts.get(i.handle, []) if i is not None else [] for i in inputs)
-        for part in first if others else ():
+        first, *others = ((i.handle if i is not None else -1) for i in inputs)
+        for part in parts.get(first, ()) if others else ():
             end: int | None = part.end
-            for found in others:
-                like = (p for p in found if (p.whole.handle, p.axis, p.start) == (part.whole.handle, part.axis, end))
-                end = next((p.end for p in like), None)
+            for other in others:
+                end = ends.get((other, part.whole.handle, part.axis, end)) if end is not None else None
             if end is not None and part.start < end and part.axis == node.attr("axis") % part.whole.rank:
                 yield Match({"part": Part(part.whole, part.axis, part.start, end)}, node)
 
