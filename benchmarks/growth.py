@@ -1,11 +1,12 @@
 """What optimising a model takes as it gets deeper: exports of two layers, stacked, up to whole size.
 
-    python -m benchmarks.growth [bert | llama_7b | FILE.onnx START END] [--layers 2,6,12,24,48,96] [--form FORM]
+    python -m benchmarks.growth [bert | llama_7b | lstm | FILE.onnx START END] [--layers 2,6,12,24,48,96] [--form FORM]
         [--target NAME] [--cost NAME] [--verify HOW] [--into FOLDER]
 
 ``bert`` is a small one (hidden 64), ``llama_7b`` one of 32 layers of its width: hidden 4096, 32 heads, 11,008 inside the
-perceptron, 32,000 words, 27 GB of weights in float32. Batch and sequence are symbols in both. A file of one's own needs the
-names of the values before and after one of its layers.
+perceptron, 32,000 words, 27 GB of weights in float32. Batch and sequence are symbols in both. ``lstm`` is one layer, unrolled:
+as many steps as ``--layers`` says, which share their weights. A file of one's own needs the names of the values before and after
+one of its layers.
 
 The second layer is repeated with weights of its own. No weight is ever written: they lie in one file of random numbers,
 each somewhere else, so they overlap, and differ. Every depth runs in a process of its own. Seconds are CPU time; memory is the
@@ -126,8 +127,9 @@ def share_weights(model: onnx.ModelProto, folder: Path) -> None:
         file.write((random.random(vectors // 4, np.float32) + np.float32(0.5)).tobytes())
 
 
-def write_stack(skeleton: Path, start: str, end: str, layers: int, folder: Path) -> Path:
-    """Writes the model of ``layers`` layers into ``folder``."""
+def write_stack(of: Sequence[str], layers: int, folder: Path) -> Path:
+    """Writes the model of ``layers`` layers into ``folder``. ``of``: a shipped skeleton, or a file and the ends of a layer."""
+    skeleton, start, end = SHIPPED.get(of[0]) or (Path(of[0]), *of[1:])
     model = onnx.load(str(skeleton), load_external_data=False)
     stack_layers(model, start, end, layers)
     folder = folder / skeleton.stem
@@ -135,6 +137,36 @@ def write_stack(skeleton: Path, start: str, end: str, layers: int, folder: Path)
     share_weights(model, folder)
     path = folder / f"{layers}.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
+    return path
+
+
+def write_lstm(steps: int, folder: Path, width: int = 32) -> Path:
+    """Writes a layer of an LSTM unrolled over ``steps`` steps, as PyTorch exports a loop over cells, into ``folder``."""
+    from eqsat import GraphBuilder
+    from eqsat.backends.onnx_file import to_model
+
+    random = np.random.default_rng(0)
+    b = GraphBuilder(f"lstm_{steps}")
+
+    def weight(*shape: int) -> str:
+        return b.constant((random.standard_normal(shape) * 0.1).astype(np.float32))
+
+    x = b.input("x", "float32", (steps, 1, width))
+    hidden, cell = (b.constant(np.zeros((1, width), np.float32)) for _ in range(2))
+    weights, bias = [weight(width, 4 * width) for _ in range(2)], weight(4 * width)
+    outputs: list[str] = []
+    for step in range(steps):
+        now = b.op("Gather", x, b.constant(np.array(step, np.int64)), axis=0)
+        products = [b.op("MatMul", v, w) for v, w in zip((now, hidden), weights, strict=True)]
+        gates = b.op("Split", b.op("Add", b.op("Add", *products), bias), outputs=4, num_outputs=4, axis=1)
+        taken, forgotten, shown = (b.op("Sigmoid", gates[i]) for i in (0, 1, 3))
+        kept, new = b.op("Mul", forgotten, cell), b.op("Mul", taken, b.op("Tanh", gates[2]))
+        cell = b.op("Add", kept, new)
+        hidden = b.op("Mul", shown, b.op("Tanh", cell))
+        outputs.append(hidden)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"lstm_{steps}.onnx"
+    path.write_bytes(to_model(b.finish({"y": b.op("Concat", *outputs, axis=0)})).SerializeToString(deterministic=True))
     return path
 
 
@@ -185,7 +217,7 @@ def main() -> None:
     parser.add_argument("--verify", default="none")
     parser.add_argument("--into", type=Path, default=Path("out/growth"))
     options = parser.parse_args()
-    skeleton, start, end = SHIPPED.get(options.model[0]) or (Path(options.model[0]), *options.model[1:])
+    model = options.model
     chosen = {"form": options.form, "target": options.target, "cost": options.cost, "verify": options.verify}
     head = (
         "layers",
@@ -203,7 +235,8 @@ def main() -> None:
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     depths, times = [int(n) for n in options.layers.split(",")], []
     for layers in depths:
-        found = _in_process(write_stack(skeleton, start, end, layers, options.into), chosen)
+        path = write_lstm(layers, options.into) if model == ["lstm"] else write_stack(model, layers, options.into)
+        found = _in_process(path, chosen)
         seconds = found["seconds"]
         times.append((seconds["saturate"], seconds["extract"], seconds["all"]))
         cells = [layers, found["operators"], found["after"], found["attention"], found["enodes"]]

@@ -25,7 +25,7 @@ def _matrices(path: Path) -> int:
 
 
 def test_a_stack_runs_and_has_as_many_layers_with_weights_of_their_own(tmp_path: Path) -> None:
-    three, five = (write_stack(*SHIPPED["bert"], layers, tmp_path) for layers in (3, 5))
+    three, five = (write_stack(["bert"], layers, tmp_path) for layers in (3, 5))
     assert _matrices(five) - _matrices(three) == 2 * 6
     session = ort.InferenceSession(str(five), providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
@@ -54,7 +54,7 @@ def test_the_whole_size_skeleton_stacks_to_a_valid_model() -> None:
 
 def test_e_nodes_grow_with_layers_and_not_faster(tmp_path: Path) -> None:
     counts = {
-        layers: eqsat.optimize(write_stack(*SHIPPED["bert"], layers, tmp_path), verify=False).report.enodes
+        layers: eqsat.optimize(write_stack(["bert"], layers, tmp_path), verify=False).report.enodes
         for layers in (2, 4, 8)
     }
     assert counts[8] - counts[4] == 2 * (counts[4] - counts[2])
