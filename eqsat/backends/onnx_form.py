@@ -206,7 +206,7 @@ def _form_at(graph: Graph, opset: int, source: int) -> tuple[Form, list[tuple[No
 def may_hold(graph: Graph, op: str) -> bool:
     """Whether the graph may be written with an operator: at a newer opset that has it, if need be, which the installed ONNX
     Runtime must load, or at an older one for which that has the kernel. Opaque nodes and bodies that cannot be read, which stay
-    as they are, must still mean the same there."""
+    as they are, must still mean the same there, and no operator may lose its kernel, as RoiAlign does at opset 22."""
     source = graph.envelope.opset if isinstance(graph.envelope, Envelope) else OPSET
     first = first_version(op)
     if first > most_opset(graph):
@@ -218,9 +218,15 @@ def may_hold(graph: Graph, op: str) -> bool:
     inner = (body.graph for node in held for body in bodies_of(node.attributes) if body.graph is not None)
     return (
         _loads(first)
+        and not any(_loses_its_kernel(o, source, first) for o in set(_operators(graph.nodes)))
         and not any(_only_valid_at_source(n, source, first) for n in held)
         and all(may_hold(g, op) for g in inner)
     )
+
+
+def _loses_its_kernel(op: str, source: int, opset: int) -> bool:
+    """Whether ONNX Runtime has a kernel for an operator of the opset ``source``, and none for that of ``opset``."""
+    return _with_kernel(op, source) == source and _with_kernel(op, opset) != opset
 
 
 def _loads(opset: int) -> bool:
