@@ -144,7 +144,21 @@ def at_least(a: Dim, b: Dim) -> bool:
     """Whether ``a >= b`` whatever the symbols are."""
     if isinstance(a, int) and isinstance(b, int):
         return a >= b
-    return all(number >= 0 for number in form_of(subtract(a, b)).values())
+    return _never_negative(subtract(a, b))
+
+
+def _never_negative(dim: Dim) -> bool:
+    """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away."""
+    form = form_of(dim)
+    if all(number >= 0 for number in form.values()):
+        return True
+    smaller = [(n, factors[0]) for factors, n in form.items() if n < 0 and len(factors) == 1]
+    replaced = ((n, atom, called[1]) for n, atom in smaller if (called := function_of(atom)) and called[0] == "min")
+    return any(
+        _never_negative(add(dim, multiply(n, subtract(operand, atom))))
+        for n, atom, found in replaced
+        for operand in found
+    )
 
 
 def differ(a: Dim, b: Dim) -> bool:

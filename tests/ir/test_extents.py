@@ -73,6 +73,7 @@ def test_what_is_provable_holds_for_all_numbers() -> None:
         numbers = [{name: int(random.integers(0, 6)) for name in SYMBOLS} for _ in range(6)]
         pairs = [(evaluate(x, s.__getitem__), evaluate(y, s.__getitem__)) for s in numbers]
         assert not at_least(x, y) or all(a >= b for a, b in pairs)
+        assert at_least(x, minimum(x, y))
         assert not differ(x, y) or all(a != b for a, b in pairs)
         exact = quotient(x, y)
         if exact is not None:
@@ -89,6 +90,8 @@ def test_the_same_extent_has_one_text() -> None:
     assert quotient(add("n", 1), 2) is None
     assert floor_divide(add(multiply(2, "n"), 5), 2) == "n + 2"
     assert minimum(add("n", 1), "n") == "n"
+    assert maximum(0, subtract(minimum(64, "n"), "n")) == 0
+    assert maximum(minimum("m", "n"), add("n", 1)) == "n + 1"
     assert differ(multiply(3, "n"), 8)
     assert not differ("n", "m")
 
