@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.parts import subgraph
 from eqsat.ir.types import Type
+from eqsat.verification.values import data_dependent
 
 
 @dataclass(frozen=True)
 class Counterpart:
     """Nodes of the original that compute ``outputs`` from ``inputs`` (and constants).
 
-    An output that does not depend on the region's inputs is computed from the values that both depend on; without any, it is
-    left out.
+    Constants that the original computes are computed here, too: folding rounds them. An output that does not depend on the
+    region's inputs is computed from the values that both depend on; without any, and if it is no constant, it is left out.
     """
 
     nodes: tuple[Node, ...]
@@ -60,10 +61,11 @@ class CounterpartFinder:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._producer = {v: i for i, node in enumerate(graph.nodes) for v in node.outputs if v}
+        self._live = data_dependent(graph)
 
     def find(self, inputs: Iterable[str], outputs: Sequence[str]) -> Counterpart:
-        """The nodes between ``inputs`` and ``outputs``. What they read besides, and does not depend on ``inputs``, is
-        an input of the part as well."""
+        """The nodes between ``inputs`` and ``outputs``, and those that compute what they read of constants. What they read
+        besides, and does not depend on ``inputs``, is an input of the part as well."""
         boundary = set(inputs)
         wanted = [v for v in dict.fromkeys(outputs) if v in self._producer]
         between, beside = self._between(boundary, wanted)
@@ -71,6 +73,8 @@ class CounterpartFinder:
             shared = self._shared(boundary, beside)
             between |= self._between(shared, beside)[0]
             boundary |= shared
+        read = [v for i in between for v in self.graph.nodes[i].inputs]
+        between |= self._constant_nodes([*read, *beside], boundary)
         nodes = tuple(self.graph.nodes[i] for i in sorted(between))
         computed = {v for node in nodes for v in node.outputs if v}
         read = dict.fromkeys(v for node in nodes for v in node.inputs if v)
@@ -84,10 +88,25 @@ class CounterpartFinder:
         hit = {v for v, depends in affected.items() if depends and v in self._producer}
         return {self._producer[v] for v in hit if v not in boundary or v in wanted}, [v for v in wanted if v not in hit]
 
+    def _constant_nodes(self, values: Iterable[str], boundary: Set[str]) -> set[int]:
+        """The nodes that compute those of ``values`` that are made of constants, and of extents and ``boundary``, which are
+        read."""
+        found: set[int] = set()
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            i = self._producer.get(value)
+            if i is None or value in boundary or not self._live.isdisjoint(self.graph.nodes[i].inputs):
+                continue
+            if i not in found:
+                found.add(i)
+                stack.extend(v for v in self.graph.nodes[i].inputs if v)
+        return found
+
     def _shared(self, values: set[str], outputs: Sequence[str]) -> set[str]:
-        """The last values that both ``values`` and ``outputs`` depend on."""
+        """The last values that both ``values`` and ``outputs`` depend on, constants aside."""
         needed = self._sources(outputs, frozenset())
-        return (self._sources(values, needed) & needed) - self.graph.constants.keys()
+        return self._sources(values, needed) & needed & self._live
 
     def _sources(self, values: Iterable[str], known: Set[str]) -> set[str]:
         """``values`` and what they are computed from, back to values in ``known``."""

@@ -80,16 +80,24 @@ def whole_numbers(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
+def folds_inexactly(node: Node) -> bool:
+    """Whether a node on constants may come out otherwise where it is folded: each implementation has its own Exp."""
+    definition = None if node.opaque else definition_of(node)
+    return definition is not None and definition.deterministic and not definition.folds_exactly(node.attributes)
+
+
 def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
-    where a rewrite of class ``rounding`` may come out an ulp away."""
+    where a rewrite of class ``rounding`` may come out an ulp away. Of those that are computed from constants alone the ones that
+    come out otherwise when they are folded, in another implementation."""
     live = data_dependent(graph)
     captured = {v for node in graph.nodes for body in bodies_of(node.attributes) for v in body.captures}
     sites = [v for v in graph.inputs if v not in whole and v not in captured and _is_float(graph, v)]
     for node in graph.nodes:
         if not node.opaque and not _rounds(node):
             continue
-        sites += [v for v in node.outputs if v and v in live and v not in whole and _is_float(graph, v)]
+        folded = folds_inexactly(node)
+        sites += [v for v in node.outputs if v and (v in live or folded) and v not in whole and _is_float(graph, v)]
     return tuple(sites)
 
 

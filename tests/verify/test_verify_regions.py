@@ -189,3 +189,30 @@ def test_a_part_that_reads_another_of_equal_values_is_not_run_on_larger_inputs()
     weights = [b.constant(draw.integers(0, 255, (4, 4)).astype(np.uint8)) for _ in codes]
     graph = b.finish([b.op("QLinearMatMul", q, *parameters, w, *rest) for q, w in zip(codes, weights, strict=True)])
     assert eqsat.optimize(graph, only_rules=()).report.operators_after["QuantizeLinear"] == 1
+
+
+def test_what_folding_rounds_may_be_off_by_what_follows_from_its_roundings() -> None:
+    """As in I-BERT: a constant near 2**60 that went through int64, made of a power, which implementations round differently."""
+    b = GraphBuilder()
+    draw = np.random.default_rng(0)
+    steps = b.op("Pow", b.constant(draw.uniform(1e-9, 1e-8, 128).astype(np.float32)), b.constant(2.0, "float32"))
+    large = b.op("Cast", b.op("Cast", b.op("Reciprocal", b.op("Mul", steps, b.constant(0.1, "float32"))), to=7), to=1)
+    whole = b.op("Floor", b.op("Mul", b.input("x", "float32", (4, 128)), b.constant(2.0**58, "float32")))
+    graph = b.finish({"y": b.op("Add", whole, large)})
+    part = CounterpartFinder(graph).find([whole], ["y"])
+    assert part.inputs == (whole,)
+    assert [n.op for n in part.nodes] == ["Pow", "Mul", "Reciprocal", "Cast", "Cast", "Add"]
+    found = eqsat.optimize(graph, form="flat").report.verification
+    assert found["verdict"] == "within tolerance"
+
+
+def test_a_table_that_is_folded_may_be_off_by_its_roundings_where_it_is_looked_up() -> None:
+    """Positions as sines, handed out: nothing else is rounded on the way."""
+    b = GraphBuilder()
+    rates = b.op("Exp", b.constant(np.linspace(-4, 0, 16).astype(np.float32)))
+    positions = b.constant(np.arange(200, dtype=np.float32)[:, None])
+    table = b.op("Sin", b.op("Mul", positions, rates))
+    graph = b.finish({"y": b.op("Gather", table, b.input("ids", "int64", (32,)), axis=0)})
+    assert rounded_floats(graph, whole_numbers(graph)) == (rates, table)
+    found = eqsat.optimize(graph, form="flat").report.verification
+    assert found["verdict"] == "within tolerance"
