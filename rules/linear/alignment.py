@@ -58,7 +58,7 @@ def regrouped_shape(
     """The shape that `regrouped` expands an operand to, and the one behind: 1 where it broadcasts along all axes concerned."""
     full: tuple[Any, ...] = (1,) * (len(source) + 2 - len(shape)) + shape
     if any(not isinstance(d, int) or not d for d in (*source, *target, *full)):
-        raise Unmet("an extent is unknown, or 0")
+        raise Unmet("an extent is a symbol, not a number, or is 0")
     # how many axes of each hold as many elements
     before, behind = ({math.prod(dims[:i]): i for i in range(len(dims) + 1)} for dims in (source, target))  # type: ignore[type-var]
     whole: list[Any] = []
