@@ -1,5 +1,6 @@
 """Selection -> Program: names, order, constants, kernels."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,6 +21,10 @@ from eqsat.lower.materialize import Materializer
 from eqsat.lower.program import Kernel, Program
 from eqsat.lower.selection import Selection
 from eqsat.rewrite import PROJECTION
+
+_OF_FUSIONS = re.compile(r"(^gemm_(input|output)_shape|_token_\d+)$")
+"""Names that ONNX Runtime's fusions give to constants, as in files that it has optimised before. It gives them again, without
+asking whether a constant has one, and then refuses the file."""
 
 
 def lower(encoding: Encoding, snapshot: Snapshot, selection: Selection, exactness: Mapping[str, Exactness]) -> Program:
@@ -208,8 +213,9 @@ class Lowering:
     def _name(self, cls: int, stem: str) -> str:
         name = self._names.get(cls)
         if name is None:
-            name = self._original_values.get(cls)
-            if name is None or name in self._graph.outputs or name in self._graph.inputs:
+            name = self._original_values.get(cls, "")
+            of_fusion = cls in self._constant_classes and _OF_FUSIONS.search(name)
+            if not name or of_fusion or name in self._graph.outputs or name in self._graph.inputs:
                 name = self._fresh_name(stem)
             self._names[cls] = name
         return name

@@ -307,3 +307,23 @@ def test_errors_of_the_runtime_name_the_operator_and_not_its_source() -> None:
     with pytest.raises(ModelError, match=r"ONNX Runtime: Reshape.*: The input tensor cannot be reshaped") as caught:
         session.run({"x": np.ones(5, np.float32), "shape": np.array([2, 3])})
     assert "/" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gemm_input_shape", "gemm_input_shape_token_0", "gemm_output_shape_token_3"])
+def test_constants_are_not_named_as_fusions_of_the_runtime_name_theirs(name: str) -> None:
+    """Fusing the product and the sum, ONNX Runtime names a shape like the one that is here already, and gives up."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 4, 16))
+    rows = b.op("Relu", b.op("Reshape", x, b.constant([-1, 16], "int64")))
+    first = b.op("Tanh", b.op("Add", b.constant(random(16)), b.op("MatMul", x, b.constant(random(16, 16)))))
+    second = b.op("Add", b.constant(random(16, seed=1)), b.op("MatMul", first, b.constant(random(16, 16, seed=1))))
+    graph = b.finish({"rows": rows, "y": b.op("Tanh", second)})
+    (shape,) = (v for v in graph.constants if graph.constants[v].shape == (2,))
+    nodes = [replace(n, inputs=tuple(name if v == shape else v for v in n.inputs)) for n in graph.nodes]
+    renamed = {name if v == shape else v: c for v, c in graph.constants.items()}
+    graph = replace(graph.with_nodes(nodes), constants=renamed)
+    with pytest.raises(ModelError, match="Attempt to replace the existing tensor"):
+        Session(to_model(graph), "all")
+    result = eqsat.optimize(graph, form="flat")
+    assert result.report.verification["verdict"] == "equal"
+    Session(result.to_onnx(), "all")
