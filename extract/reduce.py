@@ -53,20 +53,23 @@ def drop_cyclic_nodes(core: Core, required: list[int]) -> None:
         for child in children:
             if core.cyclic[child]:
                 users[child].append(node)
+    start = 0  # of the component: classes below it require none in it, so a bitset without them does
     for current, members in enumerate(core.nodes):
+        if core.group[current] != core.group[start]:
+            start = current
         if not core.cyclic[current]:
             continue
         kept: list[int] = []
         path = None  # to a root, of one node: it often passes the next one as well
         for node in members:
+            inside = [c for c in core.children[node] if c >= start and core.group[c] == core.group[start]]
             below = 0
-            inside = False
-            for child in core.children[node]:
-                below |= required[child]
-                inside = inside or core.group[child] == core.group[current]
-            if inside and not below >> current & 1 and (path is None or path & below):
-                path = _path_to_root(core, users, current, below)
-            if inside and (below >> current & 1 or path is None):
+            for child in inside:
+                below |= required[child] >> start
+            itself = below >> current - start & 1
+            if inside and not itself and (path is None or path & below):
+                path = _path_to_root(core, users, current, start, below)
+            if inside and (itself or path is None):
                 for child in core.children[node]:
                     if core.cyclic[child]:
                         users[child].remove(node)
@@ -75,31 +78,32 @@ def drop_cyclic_nodes(core: Core, required: list[int]) -> None:
         core.nodes[current] = kept
 
 
-def _path_to_root(core: Core, users: list[list[int]], start: int, blocked: int) -> int | None:
-    """The bitset of the classes of a path from ``start`` to a root, or to where it is not known whether it leads to one, past the
-    bitset ``blocked``; ``None`` if there is none."""
-    stack = [start]
-    came_from = {start: start}
+def _path_to_root(core: Core, users: list[list[int]], current: int, start: int, blocked: int) -> int | None:
+    """The bitset of the classes of a path from ``current`` to a root, or to where it is not known whether it leads to one, past
+    the bitset ``blocked``; ``None`` if there is none. Bit 0 of both is the class ``start``, the first of the component."""
+    group = core.group[current]
+    stack = [current]
+    came_from = {current: current}
     steps = 0
     while stack:
-        current = stack.pop()
-        if current in core.roots:
-            return _path(came_from, current)
-        for user in users[current]:
+        reached = stack.pop()
+        if reached in core.roots:
+            return _path(came_from, reached, start)
+        for user in users[reached]:
             steps += 1
             parent = core.owner[user]
-            if core.group[parent] != core.group[start] or steps > _SEARCH_BUDGET:
-                return _path(came_from, current)  # outside the component nothing is blocked
-            if parent not in came_from and not blocked >> parent & 1:
-                came_from[parent] = current
+            if core.group[parent] != group or steps > _SEARCH_BUDGET:
+                return _path(came_from, reached, start)  # outside the component nothing is blocked
+            if parent not in came_from and not blocked >> parent - start & 1:
+                came_from[parent] = reached
                 stack.append(parent)
     return None
 
 
-def _path(came_from: dict[int, int], end: int) -> int:
+def _path(came_from: dict[int, int], end: int, start: int) -> int:
     classes = 0
     while came_from[end] != end:
-        classes |= 1 << end
+        classes |= 1 << end - start
         end = came_from[end]
     return classes
 

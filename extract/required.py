@@ -6,6 +6,8 @@ from eqsat.extract.effort import Effort
 _MAX_SWEEPS = 50
 _MAX_BITS = 4_000_000_000
 _BITS_IN_A_STEP = 20_000
+_EVERYTHING = -1
+"""All bits set: not yet known to be derivable without what is being computed."""
 
 
 def required_classes(core: Core, effort: Effort | None = None) -> list[int] | None:
@@ -14,13 +16,13 @@ def required_classes(core: Core, effort: Effort | None = None) -> list[int] | No
     None where ``effort`` ends, and if the bitsets could take more than about 0.5 GB.
 
     The greatest solution of ``R(c) = {c} + intersection over nodes of the union of R(child)``, component by component,
-    children first. A component that does not settle gets the trivial answer, which is always sound.
+    children first. A class is looked at again when a child's answer has changed. A component that does not settle gets the
+    trivial answer, which is always sound.
     """
     effort = effort or Effort()
     if len(core.nodes) ** 2 > _MAX_BITS:
         return None
     required = [0] * len(core.nodes)
-    everything = -1  # all bits set: not yet known to be derivable without what is being computed
     start = 0
     while start < len(core.nodes):
         if effort.over():
@@ -29,32 +31,54 @@ def required_classes(core: Core, effort: Effort | None = None) -> list[int] | No
         while stop < len(core.nodes) and core.group[stop] == core.group[start]:
             stop += 1
         for current in range(start, stop):
-            required[current] = everything
-        for _ in range(_MAX_SWEEPS if stop - start > 1 else 1):
-            changed = False
-            effort.spend(1 + (stop - start) * (1 + len(core.nodes) // _BITS_IN_A_STEP))
-            for current in range(start, stop):
-                common = everything
-                for node in core.nodes[current]:
-                    union = 0
-                    for child in core.children[node]:
-                        union |= required[child]
-                    common &= union
-                    if not common:
-                        break
-                common |= 1 << current
-                if common != required[current]:
-                    required[current] = common
-                    changed = True
-            if not changed or stop - start == 1:
-                break
+            required[current] = _EVERYTHING
+        if not _settle(core, required, start, stop, effort):
             if effort.over():
                 return None
-        else:
             for current in range(start, stop):
                 required[current] = 1 << current
         start = stop
     return required
+
+
+def _settle(core: Core, required: list[int], start: int, stop: int, effort: Effort) -> bool:
+    """Solve for the classes of a component; tell whether that came to an end within the limits."""
+    step = 1 + len(core.nodes) // _BITS_IN_A_STEP
+    users: list[list[int]] = [[] for _ in range(start, stop)]
+    if stop - start > 1:
+        for current in range(start, stop):
+            for child in {child for node in core.nodes[current] for child in core.children[node] if child >= start}:
+                users[child - start].append(current)
+    waiting = bytearray(b"\x01") * (stop - start)
+    left = _MAX_SWEEPS * (stop - start)
+    while left > 0 and not effort.over():
+        count = sum(waiting)
+        if not count:
+            return True
+        left -= count
+        effort.spend(1 + count * step)
+        for current in range(start, stop):
+            if not waiting[current - start]:
+                continue
+            waiting[current - start] = 0
+            found = _required_of(core, required, current)
+            if found != required[current]:
+                required[current] = found
+                for user in users[current - start]:
+                    waiting[user - start] = 1
+    return not any(waiting)
+
+
+def _required_of(core: Core, required: list[int], current: int) -> int:
+    common = _EVERYTHING
+    for node in core.nodes[current]:
+        union = 0
+        for child in core.children[node]:
+            union |= required[child]
+        common &= union
+        if not common:
+            break
+    return common | 1 << current
 
 
 def has_large_requirements(core: Core) -> bool:

@@ -154,7 +154,6 @@ EXCEPTIONS = {
     "extract/cycles.py": {"unfounded_cuts"},
     "extract/fold.py": {"fold"},
     "extract/reduce.py": {"drop_cyclic_nodes"},
-    "extract/required.py": {"required_classes"},
 }
 """Functions that are longer, or deeper, still. None is to be added."""
 
