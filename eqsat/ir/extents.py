@@ -12,7 +12,7 @@ is known, and occurs nowhere else.
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import cache, reduce
 
 from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, symbol, times
 
@@ -120,7 +120,7 @@ def broadcast(*dims: str) -> str:
         called = operands(d, "broadcast")
         parts.update(map(str, called) if called else (d,))
     for d in sorted(parts):
-        rest = [x for x in operands(d, "min") if not (isinstance(x, int) and x > 1)]
+        rest = [x for x in operands(d, "min") if not (isinstance(x, int) and x > 0)]
         if len(rest) == 1 and rest[0] in parts:
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
@@ -148,17 +148,25 @@ def at_least(a: Dim, b: Dim) -> bool:
 
 
 def _never_negative(dim: Dim) -> bool:
-    """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away."""
+    """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away, or
+    with each of them for a ``max(p, q)``."""
     form = form_of(dim)
-    if all(number >= 0 for number in form.values()):
+    if all(number >= 0 and all(map(_is_whole, factors)) for factors, number in form.items()):
         return True
     smaller = [(n, factors[0]) for factors, n in form.items() if n < 0 and len(factors) == 1]
-    replaced = ((n, atom, called[1]) for n, atom in smaller if (called := function_of(atom)) and called[0] == "min")
+    enough: dict[str, Callable[[Iterable[bool]], bool]] = {"min": any, "max": all}
     return any(
-        _never_negative(add(dim, multiply(n, subtract(operand, atom))))
-        for n, atom, found in replaced
-        for operand in found
+        enough[called[0]](_never_negative(add(dim, multiply(n, subtract(operand, atom)))) for operand in called[1])
+        for n, atom in smaller
+        if (called := function_of(atom)) and called[0] in enough
     )
+
+
+@cache
+def _is_whole(factor: str) -> bool:
+    """Whether a factor is at least 0: symbols are, and what is made of such; the larger of two, if one is."""
+    function, parts = function_of(factor) or ("", ())
+    return (any if function == "max" else all)(at_least(d, 0) for d in parts)
 
 
 def differ(a: Dim, b: Dim) -> bool:

@@ -7,6 +7,7 @@ evaluation: nothing is guessed.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ from eqsat.ir.types import DType, TensorType, Type
 
 MOST = 64
 """Elements of longer lists are not followed."""
+
+_EXTREMES = {
+    "Max": np.frompyfunc(lambda a, b: Extent(extents.maximum(dim_of(a), dim_of(b))), 2, 1),
+    "Min": np.frompyfunc(lambda a, b: Extent(extents.minimum(dim_of(a), dim_of(b))), 2, 1),
+}
+"""What numpy asks of two numbers, which is larger, may be open: an extent is the larger all the same."""
 
 _WHOLE = frozenset((DType.INT64, DType.INT32))
 
@@ -50,7 +57,8 @@ def shape_value(
     try:
         with np.errstate(all="ignore"):
             raised = [o if o is None or i in counted else _raised(o) for i, o in enumerate(operands)]
-            found = np.asarray(definition.evaluate(attributes, raised)[0])
+            among = _EXTREMES.get(definition.name)
+            found = np.asarray(reduce(among, raised) if among else definition.evaluate(attributes, raised)[0])
             return _lowered(found) if found.size <= MOST else None
     except (Undecided, EqsatError, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
         return None

@@ -5,6 +5,7 @@
     heads in rows, or as rows, keys and values that heads share             how it lies            `layout`
     Concat(past, k)                                                         stored keys, values    `cache`
     x * cos + turned(x) * sin == RotaryEmbedding(x, cos, sin)               positions              `rotary`, `rotary_reading`
+    Concat(RotaryEmbedding(x[:r]), x[r:])                                   of the first features  `rotary_parts`
 
 Nobody can write down all spellings of attention as patterns: scales stand before, behind or half on each side, masks are added,
 chosen or multiplied, heads are split by any chain of views. So `reading` goes from the product back to queries and keys, one step

@@ -83,7 +83,8 @@ def _repeat(d: Sampler, drawing: Drawing, shape: tuple[int, ...], repeats: int, 
     return drawing.op("Reshape", many, whole)
 
 
-def _repeats(op: Operator) -> bool:
+def repeats(op: Operator) -> bool:
+    """Whether an operator may have elements of its input several times side by side."""
     return op.traits.moves and op.traits.widens
 
 
@@ -94,7 +95,7 @@ Copies = tuple[Ref, Ref]
 def _copies(view: GroupView) -> dict[int, list[Copies]]:
     """What repeats another value along some axis, and views of that, by class."""
     joined = ((node, parts) for node, parts in complete_nodes(view, "Concat") if len({x.handle for x in parts}) == 1)
-    spread = complete_nodes(view, *operators_with(_repeats))
+    spread = complete_nodes(view, *operators_with(repeats))
     pairs = [(node, (node, x)) for node, (x, *_) in (*joined, *spread)]
     direct = by_class(pairs)
     views = ((node, c) for node, (x, _) in complete_nodes(view, "Reshape") for c in direct.get(x.handle, ()))

@@ -13,18 +13,12 @@ import numpy as np
 from eqsat.conditions import kernels
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import traits_of
+from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import DType, Shape
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.attention.layout import SWAP, heads_apart, side_by_side
-from eqsat.rules.attention.rotary_reading import (
-    pairs_of_features,
-    parts_by_class,
-    turned_halves,
-    turned_pairs,
-    whole_features,
-)
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
+from eqsat.rules.attention.rotary_reading import turned_halves, turned_pairs
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.rules.views.movement import HALVES
@@ -74,10 +68,22 @@ def _draw_interleaved(d: Sampler, drawing: Drawing, x: str, angles: Sequence[np.
     axes = drawing.value(fixed([-1], "int64"))
     parts = [drawing.op("Unsqueeze", y, axes) for y in (drawing.op("Neg", odd), even)]
     turned = drawing.op("Reshape", drawing.op("Concat", *parts, axis=-1), drawing.value(fixed(shape, "int64")))
-    paired = d.chance(0.9)
-    twice = (np.repeat(a, 2, axis=-1) if paired else np.concatenate((a, a), axis=-1) for a in angles)
-    cosine, sine = (drawing.value(fixed(a)) for a in twice)
+    cosine, sine = (_each_twice(d, drawing, a) for a in angles)
     return drawing.finish(drawing.op("Add", drawing.op("Mul", x, cosine), drawing.op("Mul", turned, sine)))
+
+
+def _each_twice(d: Sampler, drawing: Drawing, angles: np.ndarray) -> str:
+    """Each number twice in a row, known or computed; now and then all of them, and then all again."""
+    whole = drawing.value(fixed([*angles.shape[:-1], 2 * angles.shape[-1]], "int64"))
+    behind = d.chance(0.9)
+    axis = -1 if behind else -2
+    if d.chance():
+        return drawing.value(fixed(np.repeat(angles, 2, axis=-1) if behind else np.concatenate((angles, angles), -1)))
+    alone = drawing.op("Unsqueeze", drawing.value(angles), drawing.value(fixed([axis], "int64")))
+    if d.chance():
+        return drawing.op("Reshape", drawing.op("Concat", alone, alone, axis=axis), whole)
+    pairs = (*angles.shape, 2) if behind else (*angles.shape[:-1], 2, angles.shape[-1])
+    return drawing.op("Reshape", drawing.op("Expand", alone, drawing.value(fixed(pairs, "int64"))), whole)
 
 
 def _factor(d: Sampler, drawing: Drawing, op: Any, angles: np.ndarray) -> str:
@@ -127,6 +133,8 @@ class _Halves:
         x = inputs[0] if inputs else None
         if x is None or x.type.shape is None:
             return None
+        if neighbours and op == "Reshape" and x.shape == (*_halved(value.shape), 2):
+            return self._of_pairs(x)
         if op == "Concat":
             twice = [y and y.handle for y in inputs] == [x.handle] * 2 and x.shape == _halved(value.shape)
             return x if twice and not neighbours else None
@@ -137,6 +145,15 @@ class _Halves:
         if half is None or not views:
             return half and apply(op, half, **({"to": int(value.dtype)} if op == "Cast" else {}))
         return viewed(half, _halved(x.shape), _halved(value.shape), x)
+
+    def _of_pairs(self, pairs: Ref) -> Term | None:
+        """What each pair along the last axis is twice: ``x`` of ``Expand(x)`` and of ``Concat(x, x)``, without that axis."""
+        shape = pairs.shape[:-1]
+        for op, inputs in self._view.spellings(pairs):
+            x, joined = inputs[0] if inputs else None, op == "Concat" and len({y and y.handle for y in inputs}) == 1
+            if x is not None and x.type.shape == (*shape, 1) and (joined or op in operators_with(repeats)):
+                return viewed(x, x.shape, shape, x)
+        return None
 
 
 def _halved(shape: Shape) -> Shape:
@@ -207,47 +224,6 @@ def recognise_rotary_embedding(m: Match) -> Term:
     if axis == 2:
         return apply("RotaryEmbedding", m.x, *tables, **how)
     return heads_apart(apply("RotaryEmbedding", side_by_side(m.x), *tables, num_heads=int(m.x.shape[2]), **how), m.x)
-
-
-def _draw_partial(d: Sampler) -> Instance:
-    drawing = Drawing()
-    batch, heads, length, half = d.extents(4, ones=0.1)
-    joint, left = (2 if d.chance(0.1) else 1), half > 1 and d.chance(0.1)  # rows of heads; features that do not turn
-    size, rest = 2 * half * joint, d.integer(1, 3)
-    x = drawing.value(d.floats((batch, *([heads] if joint == 1 else []), length, size + rest)))
-    sizes = drawing.value(fixed([size, rest], "int64"))
-    turned, others = drawing.builder.op("Split", x, sizes, outputs=2, axis=-1)
-    if d.chance(0.1):
-        others = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (size + 1, size + rest, -1)))
-    caches = [drawing.value(d.floats((batch, length, half - left))) for _ in range(2)]
-    attributes: dict[str, Any] = {"interleaved": 1} if d.chance(0.2) else {}
-    attributes |= ({"num_heads": 2} if joint == 2 else {}) | ({"rotary_embedding_dim": 2 * half - 2} if left else {})
-    turned = drawing.op("RotaryEmbedding", turned, *caches, **attributes)
-    return drawing.finish(drawing.op("Concat", *((turned, others) if d.chance(0.9) else (others, turned)), axis=-1))
-
-
-def _turned_and_rest(view: GroupView) -> Iterator[Match]:
-    """``Concat(RotaryEmbedding(x[:r], c, s), x[r:])`` along the features"""
-    parts = parts_by_class(view)
-    embedded = by_class((node, (node, operands)) for node, operands in complete_nodes(view, "RotaryEmbedding"))
-    for node, first, rest in pairs_of_features(view):
-        for r, (x, *tables) in embedded.get(first.handle, ()):
-            for whole, at in whole_features(parts.get(x.handle, ()), parts.get(rest.handle, ())):
-                yield Match({"x": x, "r": r, "whole": whole, "at": at, "tables": tables}, node)
-
-
-@group_rule(
-    find=_turned_and_rest,
-    where=stated(
-        "x r", "heads are an axis: x.rank == 4", "all features of the part turn: not r.attr('rotary_embedding_dim', 0)"
-    ),
-    exactness=Exactness.ROUNDING,
-    source="ONNX RotaryEmbedding: rotary_embedding_dim",
-    sample=_draw_partial,
-)
-def embed_part_of_the_features(m: Match) -> Term:
-    """``Concat(RotaryEmbedding(x[:r], c, s), x[r:]) == RotaryEmbedding(x, c, s, rotary_embedding_dim=r)`` along the features."""
-    return Apply("RotaryEmbedding", (m.whole, *m.tables), m.r.attributes.updated(rotary_embedding_dim=m.at))
 
 
 def _draw_transposed(d: Sampler) -> dict[str, Any]:

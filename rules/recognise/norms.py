@@ -105,6 +105,11 @@ def spelled(d: Sampler, *, kept: int = 1) -> dict[str, Any]:
     return found | {"a": fixed([a - x.ndim if d.chance() else a for a in chosen], "int64")}
 
 
+def without_epsilon(d: Sampler) -> dict[str, Any]:
+    """The same; without an epsilon half precision has no squares of small numbers."""
+    return {name: value for name, value in spelled(d).items() if name != "eps"}
+
+
 EPSILON = (
     constant("eps"),
     "epsilon is one number: eps.low == eps.high",
@@ -146,7 +151,8 @@ ALONG = (
         "constant where it is repeated: g.is_constant or beside(g, x.shape[first_axis(i, x):]) == x.shape[first_axis(i, x):]"
     ),
 )
-RMS = "RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon=eps.low)"
+BY_ROOT = "RMSNormalization(x, ones(x, -reduces_last(r, a, x)), axis=-reduces_last(r, a, x), epsilon={})"
+RMS = BY_ROOT.format("eps.low")
 OVER_LAST = (
     "the mean is taken over the last axes: reduces_last(r, a, x) > 0",
     "normalised extents known: known(x.shape[-reduces_last(r, a, x):])",
@@ -158,6 +164,16 @@ equation(
     *RECOGNISED,
     sample=spelled,
     source="ONNX RMSNormalization; Zhang and Sennrich 2019",
+    structure="norm",
+)
+equation(
+    "recognise_rms_normalization_without_epsilon",
+    f"x / Sqrt(ReduceMean(x * x, *a, keepdims=1, **r)) == {BY_ROOT.format(0.0)}",
+    constant("a"),
+    "the operator squares in the same precision: x.dtype is float32",
+    *OVER_LAST,
+    sample=without_epsilon,
+    source="ONNX RMSNormalization; exporters of PyTorch drop an epsilon of 1e-8",
     structure="norm",
 )
 equation(

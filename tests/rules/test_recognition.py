@@ -161,6 +161,17 @@ def test_spellings_of_normalisations(scaled: str, square: str) -> None:
     assert spelled == {"LayerNormalization": 1}
 
 
+def test_norm_without_epsilon() -> None:
+    """Exporters of PyTorch drop an epsilon of 1e-8. Half precision then has no small squares, but the operator does."""
+
+    def spelling(t: Any, x: str) -> str:
+        return str(t.Mul(x, t.Reciprocal(t.Sqrt(t.ReduceMean(t.Pow(x, 2.0), [-1], keepdims=1)))))
+
+    assert found(lambda t, x: t.Mul(GAIN, spelling(t, x)), ("n", "s", 4)) == {"RMSNormalization": 1}
+    half = eqsat.optimize(graph_of(spelling, dtype="float16"), verify=False)
+    assert "RMSNormalization" not in half.report.operators_after
+
+
 def test_gain_beside_the_root() -> None:
     def spelling(t: Any, x: str) -> str:
         mean = t.ReduceMean(t.Mul(x, x), [-1], keepdims=1)

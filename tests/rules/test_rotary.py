@@ -90,6 +90,38 @@ def interleaved(b: GraphBuilder, x: Any, *, late: bool = False, wrong: bool = Fa
     return b.op("Add", b.op("Mul", x, cosine), b.op("Mul", both, sine))
 
 
+def each_twice(b: GraphBuilder, x: Any, size: int, how: str) -> Any:
+    """``repeat_interleave`` of (batch, sequence, size) as PyTorch's exporters write it."""
+    alone = b.op("Unsqueeze", x, ints(b, 3))
+    if how == "Concat":
+        pairs = b.op("Concat", alone, alone, axis=-1)
+    elif how == "Tile":
+        pairs = b.op("Tile", alone, ints(b, 1, 1, 1, 2))
+    else:
+        pairs = b.op("Expand", alone, ints(b, 1, 1, 1, 2))
+    return b.op("Reshape", pairs, ints(b, 1, -1, 2 * size))
+
+
+def neighbours_turned(b: GraphBuilder, x: Any, shape: tuple[int, ...], factors: list[Any]) -> Any:
+    odd, even = (b.op("Slice", x, ints(b, n), ints(b, 2**62), ints(b, 3), ints(b, 2)) for n in (1, 0))
+    pairs = [b.op("Unsqueeze", y, ints(b, -1)) for y in (b.op("Neg", odd), even)]
+    crossed = b.op("Reshape", b.op("Concat", *pairs, axis=-1), ints(b, *shape))
+    return b.op("Add", b.op("Mul", x, factors[0]), b.op("Mul", crossed, factors[1]))
+
+
+def repeated_by(how: str, *, rest: int = 0, in_rows: bool = False) -> Graph:
+    """Angles of positions that are an input, each twice in a row, for all features or the first ones."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (B, "s", N, D + rest) if in_rows else (B, N, "s", D + rest))
+    head, tail = b.op("Split", x, ints(b, D, rest), outputs=2, axis=-1) if rest else (x, None)
+    positions = b.op("Unsqueeze", b.op("Cast", b.input("positions", "int64", (1, "s")), to=1), ints(b, 2))
+    angles = b.op("Mul", positions, b.constant(FREQUENCIES.astype(np.float32)))
+    twice = [b.op(f, each_twice(b, angles, D // 2, how)) for f in ("Cos", "Sin")]
+    factors = [b.op("Unsqueeze", f, ints(b, 2 if in_rows else 1)) for f in twice]
+    y = neighbours_turned(b, head, (B, -1, N, D) if in_rows else (B, N, -1, D), factors)
+    return b.finish([b.op("Concat", y, tail, axis=-1) if rest else y])
+
+
 def gathered(b: GraphBuilder) -> list[Any]:
     """Rows of tables at positions that are an input."""
     both = np.tile(np.outer(np.arange(9), FREQUENCIES), 2).astype(np.float32)
@@ -120,6 +152,25 @@ def test_neighbours_as_pairs(late: bool) -> None:
         n for n in eqsat.optimize(graph, verify=False, form="flat").program.graph.nodes if n.op == "RotaryEmbedding"
     )
     assert node.attributes["interleaved"] == 1
+
+
+@pytest.mark.parametrize("rest", [0, 3])
+@pytest.mark.parametrize("in_rows", [False, True])
+@pytest.mark.parametrize("how", ["Expand", "Tile", "Concat"])
+def test_angles_of_neighbours_are_repeated_by_any_operator(how: str, in_rows: bool, rest: int) -> None:
+    given = repeated_by(how, rest=rest, in_rows=in_rows)
+    result = eqsat.optimize(given, form="flat")
+    left = result.report.operators_after
+    assert left["RotaryEmbedding"] == 1
+    assert set(left) <= {"RotaryEmbedding", "Cast", "Cos", "Sin", "Mul", "Reshape", "Unsqueeze", "Expand"}
+    for length in (1, 7):
+        shape = (B, length, N, D + rest) if in_rows else (B, N, length, D + rest)
+        x = np.random.default_rng(length).normal(size=shape).astype(np.float32)
+        feeds = {"x": x, "positions": np.arange(length)[None]}
+        for ours, theirs in zip(
+            Session(to_model(result.program.graph)).run(feeds).values(), run(given, feeds).values(), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_of_tables() -> None:
@@ -179,7 +230,23 @@ def halves_of_neighbours(b: GraphBuilder) -> Any:
     return interleaved(b, b.input("x", "float32", (B, N, S, D)), wrong=True)
 
 
-WRONG = [negated_first, of_another_value, other_tables, by_head, halves_of_other_size, halves_of_neighbours]
+def angles_of_halves(b: GraphBuilder) -> Any:
+    """Neighbours are pairs, but angles are there all and then all again."""
+    x = b.input("x", "float32", (B, N, S, D))
+    alone = b.op("Unsqueeze", b.input("a", "float32", (1, S, D // 2)), ints(b, 2))
+    twice = b.op("Reshape", b.op("Expand", alone, ints(b, 1, S, 2, D // 2)), ints(b, 1, 1, S, D))
+    return neighbours_turned(b, x, (B, N, S, D), [b.op(f, twice) for f in ("Cos", "Sin")])
+
+
+WRONG = [
+    angles_of_halves,
+    negated_first,
+    of_another_value,
+    other_tables,
+    by_head,
+    halves_of_other_size,
+    halves_of_neighbours,
+]
 
 
 @pytest.mark.parametrize("make", WRONG)

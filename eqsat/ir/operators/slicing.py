@@ -1,10 +1,11 @@
 """Slice and Split: contiguous or strided parts of a tensor; Pad: borders of a constant, of the edge, reflected or wrapped."""
 
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
 
-from eqsat.ir.extents import add, at_least, differ, maximum, minimum, quotient, subtract, total
+from eqsat.ir.extents import add, at_least, differ, maximum, minimum, operands, quotient, subtract, total
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
@@ -72,10 +73,16 @@ def _sliced(d: Dim, start: Dim, end: Dim, step: int) -> Dim:
         if first is None or last is None:
             return fresh_symbol()
         if last == d:  # what is left behind the start
-            return minimum(d, -start) if isinstance(start, int) and start < 0 else maximum(subtract(d, start), 0)
+            return minimum(d, -start) if isinstance(start, int) and start < 0 else maximum(_behind(d, start), 0)
         return maximum(subtract(last, first), 0)
     whole = step == -1 and start == -1 and isinstance(end, int) and end <= -_FAR
     return d if whole else fresh_symbol()
+
+
+def _behind(d: Dim, start: Dim) -> Dim:
+    """``d - start``, which may be negative; for the larger of two the smaller of what is left behind each."""
+    larger = operands(start, "max") if isinstance(start, str) else ()
+    return reduce(minimum, (maximum(subtract(d, n), 0) for n in larger)) if larger else subtract(d, start)
 
 
 def _position(d: Dim, bound: Dim) -> Dim | None:
