@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Term, apply, literal
+from eqsat.rewrite import Ref, Term, Unmet, apply, literal
 from eqsat.rules.attention.elements import Levels, bounds_of, is_causal, is_coarse, paired
-from eqsat.rules.linear.alignment import regrouped, regrouped_shape
+from eqsat.rules.attention.grouping import regrouped, regrouped_shape
 from eqsat.rules.terms import add, int64s, mul, sub
 
 MASK_FLOOR = -1e38
@@ -116,14 +116,19 @@ class Mask:
         )
         return scaled.assuming(not self.replaces or least <= FORBIDDING[self.dtype] / _SHRINKING, REPLACED)
 
-    def regrouped(self, source: Sequence[Dim], target: Sequence[Dim]) -> Mask:
-        """The mask of scores with leading extents ``source``, of the same scores with ``target`` in their place."""
+    def regrouped(self, source: Sequence[Dim], target: Sequence[Dim], known: Ref) -> Mask:
+        """The mask of scores with leading extents ``source``, of the same scores with ``target`` in their place; ``known`` as in
+        `grouping.regrouped`."""
         if tuple(source) == tuple(target):
             return self
         whole, shape = regrouped_shape(self.shape, source, target)
-        array = None if self.array is None else np.broadcast_to(self.array, whole).reshape(shape)
+        array = self.array
+        if array is not None and any(isinstance(d, str) for d in whole):
+            raise Unmet("elements of the mask that are known are repeated along an extent that is a symbol")
+        array = None if array is None else np.broadcast_to(array, whole).reshape(shape)  # type: ignore[arg-type]
         given = (self.term, self.allowed, self.raised)
-        term, allowed, raised = (None if t is None else regrouped(t, self.shape, source, target) for t in given)
+        terms = (None if t is None else regrouped(t, self.shape, source, target, known)[0] for t in given)
+        term, allowed, raised = terms
         assert term is not None
         return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
 

@@ -13,11 +13,10 @@ from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantized_attention import QUANTIZED_ATTENTION, STEPS
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.attention.grouping import batch_and_heads, grouped, regrouped, result_of
 from eqsat.rules.attention.layout import SWAP
 from eqsat.rules.attention.reading import Reader
-from eqsat.rules.attention.recognition import batch_and_heads, grouped, result_of
 from eqsat.rules.attention.scores import Probabilities, Step, are_numbers
-from eqsat.rules.linear.alignment import regrouped
 from eqsat.rules.terms import permutation_of
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 from eqsat.samples.attention import masked_by_window
@@ -208,7 +207,8 @@ class _Edges:
             return list(step.operands)
         lead = batch_and_heads(self._lead)
         return [
-            x if x is None or x.shape in ((), (1,)) else regrouped(x, x.shape, step.lead, lead) for x in step.operands
+            x if x is None or x.shape in ((), (1,)) else regrouped(x, x.shape, step.lead, lead, x)[0]
+            for x in step.operands
         ]
 
 

@@ -15,13 +15,13 @@ from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.attention.factors import Factors, number_of
+from eqsat.rules.attention.grouping import batch_and_heads, grouped, is_finer, regrouped, result_of
 from eqsat.rules.attention.mask_reading import added_mask, selected_mask, selecting_mask
 from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask
 from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import Probabilities, Scores, Step
-from eqsat.rules.linear.alignment import regrouped, regrouped_shape
 from eqsat.rules.terms import complete_nodes, converted, int64s
-from eqsat.rules.views.extents import repeated, viewed
+from eqsat.rules.views.extents import repeated
 from eqsat.samples.attention import draw_attention
 
 FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
@@ -36,8 +36,8 @@ GROUPED = "scores are replaced where they are grouped as in their product"
 class _Core:
     """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0.
 
-    ``lead``: the leading extents of the scores. ``factors``: of the scores, for each head or query. ``widened``: in float32,
-    though the products are in float16. ``doubts``: what was assumed, and does not hold.
+    ``lead``: the leading extents of the scores that the mask is beside. ``factors``: of the scores, for each head or query.
+    ``widened``: in float32, though the products are in float16. ``doubts``: what was assumed, and does not hold.
     """
 
     lead: tuple[Dim, ...]
@@ -79,35 +79,27 @@ class _Core:
         return scaled.assuming(self.mask is None and not self.cap and of_one_sign, SIGNED)
 
     def _masked(self, mask: Mask, step: Step) -> _Core:
-        mask = mask.regrouped(step.lead, self.lead)
-        return replace(self, mask=mask if self.mask is None else self.mask.plus(mask))
+        core = self._grouped_as(step)
+        mask = mask.regrouped(step.lead, core.lead, step.operands[0])
+        return replace(core, mask=mask if core.mask is None else core.mask.plus(mask))
+
+    def _grouped_as(self, step: Step) -> _Core:
+        """The core beside scores that are grouped as those of the step, where that tells more axes apart.
+
+        So a mask for each window stays one for all images.
+        """
+        if not is_finer(step.lead, self.lead):
+            return self
+        mask = self.mask and self.mask.regrouped(self.lead, step.lead, step.operands[0])
+        return replace(self, lead=step.lead, mask=mask)
 
 
 # --- shapes --------------------------------------------------------------------------------------------------------------
 
 
-def grouped(value: Ref, lead: Sequence[Dim], term: Term | None = None) -> Term:
-    """``value`` (..., rows, columns) as (batch, heads, rows, columns), where ``lead`` are the leading extents of the scores.
-
-    ``term``: what to take in its place, of the same shape.
-    """
-    term = value if term is None else term
-    if len(lead) == 2 and value.shape[:-2] == tuple(lead):
-        return term
-    return viewed(term, value.shape, (*batch_and_heads(lead), *value.shape[-2:]), value)
-
-
-def batch_and_heads(lead: Sequence[Dim]) -> tuple[Dim, Dim]:
-    """Leading extents of the scores as two."""
-    return (product(lead[:-1]), lead[-1]) if lead else (1, 1)
-
-
-def _mask_operand(mask: Mask, lead: Sequence[Dim], queries: Dim, keys: Dim, known: Ref) -> Term:
+def _mask_operand(mask: Mask, core: _Core, lead: Sequence[Dim], queries: Dim, keys: Dim, known: Ref) -> Term:
     """The mask as the kernel takes it: over all queries and keys, over batch and heads by broadcasting."""
-    term, shape = mask.term, mask.shape
-    if len(lead) != 2:
-        term = regrouped(term, shape, lead, batch_and_heads(lead))
-        shape = regrouped_shape(shape, lead, batch_and_heads(lead))[1]
+    term, shape = regrouped(mask.term, mask.shape, core.lead, batch_and_heads(lead), known)
     full = (1,) * (4 - len(shape)) + shape
     if len(shape) != 4:
         term = apply("Unsqueeze", term, int64s(range(4 - len(shape))))
@@ -136,13 +128,6 @@ def keys_of(scores: Scores, term: Term) -> Term:
     """Keys as (batch, heads, keys, size). ``term``: what to take in place of ``scores.k``."""
     lead = scores.k.shape[:-2] if scores.lead == scores.q.shape[:-2] else scores.lead
     return apply("Transpose", grouped(scores.k, lead, term), perm=(0, 1, 3, 2))
-
-
-def result_of(term: Term, root: Ref, lead: Sequence[Dim]) -> Term:
-    """The operator's result, regrouped as the original's; ``lead``: the leading extents of the scores."""
-    if len(lead) == 2 and root.shape[:-2] == tuple(lead):
-        return term
-    return viewed(term, (*batch_and_heads(lead), *root.shape[-2:]), root.shape, root)
 
 
 # --- the rule ------------------------------------------------------------------------------------------------------------
@@ -243,7 +228,7 @@ def recognise_attention(m: Match) -> Term:
     scores, core, q, k = m.scores, m.core, m.q, m.k
     for step in core.factors:
         each = step.operands[0]
-        q = apply(step.op, q, regrouped(each, each.shape, step.lead, scores.q.shape[:-2]))
+        q = apply(step.op, q, regrouped(each, each.shape, step.lead, scores.q.shape[:-2], each)[0])
     queries = grouped(scores.q, scores.lead, q)
     operands = [apply("Neg", queries) if m.scale < 0 else queries, keys_of(scores, k), values_of(m.v, scores)]
     if m.single:
@@ -255,7 +240,7 @@ def recognise_attention(m: Match) -> Term:
     if core.widened and not m.single:
         attributes["softmax_precision"] = int(DType.FLOAT)
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
-    operands += [] if m.mask is None else [_mask_operand(m.mask, scores.lead, rows, columns, m.v)]
+    operands += [] if m.mask is None else [_mask_operand(m.mask, core, scores.lead, rows, columns, m.v)]
     term = apply("Attention", *operands, **attributes)
     term = converted(term, DType.FLOAT, m.v.dtype) if m.single else term
     return result_of(term, m.root, scores.lead)

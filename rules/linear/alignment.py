@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import asks
-from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import Apply, Condition, Match, Ref, Term, Unmet, apply, literal
+from eqsat.ir.types import DType
+from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal
 
 FLOATS = frozenset((DType.FLOAT16, DType.BFLOAT16, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
@@ -38,37 +37,6 @@ def reshaped(value: Ref, shape: Sequence[int]) -> Term:
 def reshaped_term(term: Term, shape: Sequence[int]) -> Apply:
     """A term under another static shape."""
     return apply("Reshape", term, literal(np.array(shape, np.int64)))
-
-
-def regrouped(term: Term, shape: tuple[Dim, ...], source: Sequence[Dim], target: Sequence[Dim]) -> Term:
-    """An operand of ``shape`` beside a value whose axes before the last two are ``source``, as one beside the same elements with
-    ``target`` in their place.
-    """
-    if tuple(source) == tuple(target):
-        return term
-    whole, found = regrouped_shape(shape, source, target)
-    if math.prod(whole) != math.prod(d for d in shape if isinstance(d, int)):
-        term = apply("Expand", term, literal(np.array(whole, np.int64)))
-    return reshaped_term(term, found)
-
-
-def regrouped_shape(
-    shape: tuple[Dim, ...], source: Sequence[Dim], target: Sequence[Dim]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape that `regrouped` expands an operand to, and the one behind: 1 where it broadcasts along all axes concerned."""
-    full: tuple[Any, ...] = (1,) * (len(source) + 2 - len(shape)) + shape
-    if any(not isinstance(d, int) or not d for d in (*source, *target, *full)):
-        raise Unmet("an extent is a symbol, not a number, or is 0")
-    # how many axes of each hold as many elements
-    before, behind = ({math.prod(dims[:i]): i for i in range(len(dims) + 1)} for dims in (source, target))  # type: ignore[type-var]
-    whole: list[Any] = []
-    found: list[Any] = []
-    for elements in sorted(before.keys() & behind.keys()):
-        here, there = source[len(whole) : before[elements]], target[len(found) : behind[elements]]
-        varies = any(d != 1 for d in full[len(whole) : before[elements]])
-        whole += here if varies else [1] * len(here)
-        found += there if varies else [1] * len(there)
-    return (*whole, *full[-2:]), (*found, *full[-2:])
 
 
 def lined_up(value: Ref) -> Term:
