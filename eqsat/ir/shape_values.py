@@ -6,7 +6,7 @@ by its own definition on arrays whose elements are extents (`eqsat.ir.extents`).
 evaluation: nothing is guessed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -22,7 +22,7 @@ from eqsat.ir.types import DType, TensorType, Type
 MOST = 64
 """Elements of longer lists are not followed."""
 
-_EXTREMES = {
+_EXTREMES: Mapping[str, Callable[[Any, Any], Any]] = {
     "Max": np.frompyfunc(lambda a, b: Extent(extents.maximum(dim_of(a), dim_of(b))), 2, 1),
     "Min": np.frompyfunc(lambda a, b: Extent(extents.minimum(dim_of(a), dim_of(b))), 2, 1),
 }
