@@ -56,6 +56,7 @@ def _draw_shared(d: Sampler) -> Instance:
     drawing = Drawing()
     batch, groups, queries, keys, size, width = d.extents(6, ones=0.15)
     repeats = d.integer(2, 3)
+    queries = keys if d.chance(0.3) else queries
     query = drawing.value(d.floats((batch, groups * repeats, queries, size)))
     kind = d.integer(0, 4)
     k = _repeat(d, drawing, (batch, groups, keys, size), repeats, kind)

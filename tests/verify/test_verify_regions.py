@@ -203,7 +203,7 @@ def test_what_folding_rounds_may_be_off_by_what_follows_from_its_roundings() -> 
     assert part.inputs == (whole,)
     assert [n.op for n in part.nodes] == ["Pow", "Mul", "Reciprocal", "Cast", "Cast", "Add"]
     found = eqsat.optimize(graph, form="flat").report.verification
-    assert found["verdict"] == "within tolerance"
+    assert found["verdict"] in ("within tolerance", "equal")  # some processors' powers are ours
 
 
 def test_a_table_that_is_folded_may_be_off_by_its_roundings_where_it_is_looked_up() -> None:
