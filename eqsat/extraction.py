@@ -205,10 +205,10 @@ def _without_price(encoding: Encoding, target: Target, model: CostModel) -> list
 
 def can_be_written(graph: Graph, form: str) -> bool:
     """Whether there is an opset that the file may have at which every node has a form; opaque ones are valid at one only."""
-    from eqsat.backends.onnx_form import choose_form, in_form
+    from eqsat.backends.onnx_form import written
 
     try:
-        choose_form(in_form(graph, form))
+        written(graph, form)
     except OutputError:
         return False
     return True

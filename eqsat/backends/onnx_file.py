@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from eqsat.backends.onnx_form import Form, choose_form, in_form
+from eqsat.backends.onnx_form import Form, choose_form, in_form, written
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
 from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
 from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
@@ -120,8 +120,7 @@ def save_onnx(
 
 def _formed(program: Graph, form: str, kernels: Sequence[Kernel]) -> tuple[Graph, Form, Calls | None]:
     """The graph in a form, how its nodes are written, and the calls of its kernels if the form has any."""
-    graph = in_form(program, form)
-    chosen = choose_form(graph)
+    graph, chosen = written(program, form)
     if form != "functions":
         return graph, chosen, None
     calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, _envelope(graph)))

@@ -38,6 +38,15 @@ _FOREIGN = ("openvino", "tensorrt")
 """Forms of those who do not read operators of ONNX Runtime, whoever used them before."""
 
 
+@dataclass(frozen=True)
+class Form:
+    """Nodes as they are written at ``opset``, and the constants they read."""
+
+    opset: int
+    nodes: tuple[Node, ...]
+    constants: dict[str, Constant]
+
+
 def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
     found = expanded(graph, lambda node: may_name(node, graph, form))
@@ -52,6 +61,15 @@ def in_form(graph: Graph, form: str) -> Graph:
     return replace(found, devices=spread_to_parts(found.nodes, graph.devices, known))
 
 
+def written(graph: Graph, form: str) -> tuple[Graph, Form]:
+    """The graph in a form, and how its nodes are written there; worked out once. Raises `OutputError` as `choose_form` does."""
+    found: tuple[Graph, Form] | None = graph.notes.get((written, form))
+    if found is None:
+        formed = in_form(graph, form)
+        found = graph.notes[written, form] = formed, choose_form(formed)
+    return found
+
+
 def may_name(node: Node, graph: Graph, form: str) -> bool:
     """Whether a file of that form names the operator of a node: one of a domain of its own, or of one that the source uses."""
     imports = frozenset(graph.envelope.imports if isinstance(graph.envelope, Envelope) else ())
@@ -62,15 +80,6 @@ def may_name(node: Node, graph: Graph, form: str) -> bool:
 def _body_in_form(body: Subgraph, form: str) -> Subgraph:
     changed = body.graph and in_form(body.graph, form)
     return body if changed is body.graph or changed is None else replace(body, opset=0, graph=changed)
-
-
-@dataclass(frozen=True)
-class Form:
-    """Nodes as they are written at ``opset``, and the constants they read."""
-
-    opset: int
-    nodes: tuple[Node, ...]
-    constants: dict[str, Constant]
 
 
 class _Values:

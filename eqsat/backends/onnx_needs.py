@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eqsat.backends.consumer import Consumer, find_consumer, releases_of
-from eqsat.backends.onnx_form import choose_form, in_form
+from eqsat.backends.onnx_form import written
 from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
@@ -36,23 +36,23 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
     """What the file of ``graph`` needs that the file of ``original`` does not: see docs/report.md. Empty for nothing new, and
     where the graph cannot be written at all."""
     try:
-        written = choose_form(formed := in_form(graph, form))
+        formed, chosen = written(graph, form)
     except OutputError:
         return {}
     envelope = original.envelope if isinstance(original.envelope, Envelope) else None
     found: dict[str, Any] = {}
-    if envelope is not None and written.opset > envelope.opset:
-        found["opset"], found["opset_before"] = written.opset, envelope.opset
-        found["onnxruntime"] = _FIRST_RUNTIME.get(written.opset, "")
+    if envelope is not None and chosen.opset > envelope.opset:
+        found["opset"], found["opset_before"] = chosen.opset, envelope.opset
+        found["onnxruntime"] = _FIRST_RUNTIME.get(chosen.opset, "")
     uses = _uses(formed)
-    newer = _newer_operators(uses, _uses(original), written.opset)
+    newer = _newer_operators(uses, _uses(original), chosen.opset)
     if newer:
         found["onnxruntime"], found["operators"] = newer
     known = {node.domain for node in original.nodes} | {""}
-    domains = sorted({node.domain for node in written.nodes} - known)
+    domains = sorted({node.domain for node in chosen.nodes} - known)
     if domains:
         found["domains"] = domains
-    new = {node.key for node in written.nodes} - {node.key for node in original.nodes}
+    new = {node.key for node in chosen.nodes} - {node.key for node in original.nodes}
     other = find_consumer("openvino")
     refused = sorted(key for key in new if not key.count("::") and not other.reads_operator(key))
     if refused:
@@ -98,11 +98,10 @@ def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:
 def check_readable(graph: Graph, form: str, reader: Consumer | None) -> None:
     """Raises `OutputError` where the file of ``graph`` needs a newer opset than it may have, holds an operator that the reader
     does not read (the model has it, and no rule spells it out), or is quantised as the reader does not take it."""
-    formed = in_form(graph, form)
+    formed, chosen = written(graph, form)
     if form == "tensorrt":
         check_explicit_quantisation(formed)
-    written = choose_form(formed)
-    for node in written.nodes:
+    for node in chosen.nodes:
         if reader is not None and not node.domain and not reader.reads_operator(node.op):
             raise OutputError(
                 f"{node.op} {node.name or next(filter(None, node.outputs))!r}: {reader} does not read it ({reader.source}), and "

@@ -84,20 +84,26 @@ def kernel_works(program: Program, target: Target) -> tuple[Work, ...]:
 
 
 def operator_works(graph: Graph, target: Target) -> tuple[Work, ...]:
-    """The work of each node of a graph as a kernel of its own."""
+    """The work of each node of a graph as a kernel of its own, estimated once for nodes of equal attributes and types."""
     loaded = computed_at_load(graph, target.kept_at_load)
+    known: dict[tuple[object, ...], Work] = {}
     works: list[Work] = []
     for index, node in enumerate(graph.nodes):
         domain = "opaque" if node.opaque else node.domain
-        outputs = [graph.type_of(v) for v in node.outputs]
-        work = work_of(node.op, domain, application_of(graph, node), outputs)
-        works.append(at_load(work) if index in loaded else work)
+        types, outputs = ([graph.type_of(v) if v else None for v in values] for values in (node.inputs, node.outputs))
+        key = (index in loaded, node.op, domain, node.attributes, *types, None, *outputs)
+        work = known.get(key)
+        if work is None:
+            work = work_of(node.op, domain, application_of(graph, node), [graph.type_of(v) for v in node.outputs])
+            work = known[key] = at_load(work) if index in loaded else work
+        works.append(work)
     return tuple(works)
 
 
 def price_works(works: Sequence[Work], target: Target, model: CostModel) -> float:
     """Price of kernels under a cost model; infinite if one of them is not to be had."""
-    return math.fsum(_price(work, target, model) for work in works)
+    prices = {id(work): _price(work, target, model) for work in {id(work): work for work in works}.values()}
+    return math.fsum(prices[id(work)] for work in works)
 
 
 def _price(work: Work, target: Target, model: CostModel) -> float:

@@ -7,7 +7,7 @@ and an unused output are the empty string.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -190,6 +190,8 @@ class Graph:
     name: str = "graph"
     envelope: Any = field(default=None, compare=False, repr=False)
     devices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    notes: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], init=False, compare=False, repr=False)
+    """What was found out about this graph, for those who ask again; no part of it, and another graph starts without."""
 
     def type_of(self, value: str) -> Type:
         constant = self.constants.get(value)

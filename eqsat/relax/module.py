@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from eqsat.backends.onnx_form import Form, choose_form, in_form
+from eqsat.backends.onnx_form import Form, written
 from eqsat.backends.onnx_kernels import Calls, call_kernels
 from eqsat.errors import ModelError
 from eqsat.frontends.relax import OPAQUE_DOMAIN
@@ -130,8 +130,7 @@ class Plan:
 def plan_calls(program: Program) -> Plan:
     """The calls of kernels that make up ``main``."""
     program = _without_constant_nodes(program)
-    graph = in_form(program.graph, "functions")
-    form = choose_form(graph)
+    graph, form = written(program.graph, "functions")
     calls = call_kernels(program.graph, program.kernels, graph, form, defaultdict(lambda: 1))
     read = [v for n in graph.nodes if n.domain == OPAQUE_DOMAIN for v in n.inputs]
     read += [*(v for call in calls.nodes for v in call.input), *graph.outputs]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.backends.onnx_form import in_form
+from eqsat.backends.onnx_form import written
 from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
@@ -86,16 +86,16 @@ def verify_program(
         chosen = inputs.run(runner.run, runner.run_with_extra)
     except (ModelError, FeedError) as error:
         return _not_run(runner, inputs, error)
-    written = in_form(program.graph, form)
+    formed, _ = written(program.graph, form)
     try:
         interpreted = runner.is_interpreted
-        result = Original(written, result_source, stand_in=False, interpreted=interpreted).run
+        result = Original(formed, result_source, stand_in=False, interpreted=interpreted).run
     except ModelError as error:
         return Verification(FAILED, failures=(f"the result does not load: {error}",))
     empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
     chosen += empty
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *mute_outputs(chosen), *refused, *([CUT_OFF] if saturates(written) else ())]
+    notes = [*runner.notes, *mute_outputs(chosen), *refused, *([CUT_OFF] if saturates(formed) else ())]
     failures: list[str] = []
     exactness = program.exactness
     if not _is_deterministic(original, runner.run, trials[0]):
@@ -113,7 +113,7 @@ def verify_program(
         failures += kernels.failures
         notes += kernels.notes
         del runner, run, result  # and their sessions
-        models = (original, original_source), (written, result_source)
+        models = (original, original_source), (formed, result_source)
         if not interpreted:
             notify("levels")
             _compare_levels(form, full, models, reference, exactness, seed, report, failures, notes)
