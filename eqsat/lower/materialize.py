@@ -21,18 +21,30 @@ ALWAYS_KEPT_BYTES = 1 << 16
 
 
 class Materializer:
-    """Gives the constant of a constant e-class: the literal it contains, or what `KnownValues.computed_by` computes."""
+    """Gives the constant of a constant e-class: the literal it contains, or what `KnownValues.computed_by` computes.
+
+    Large constants that only one other is computed from are let go of once that is done, unless somebody asks for them, too.
+    """
 
     def __init__(self, egraph: EGraph, explainer: Explainer) -> None:
         self._egraph = egraph
         self._explainer = explainer
         self._constants: dict[int, Constant] = {}
         self._rules: dict[int, frozenset[str]] = {}
+        self._asked: set[int] = set()
         self._kept = 0
 
     def constant(self, cls: int) -> Constant:
         """The value of the class, computed on first use."""
         cls = self._egraph.find(cls)
+        if cls not in self._asked:
+            self._asked.add(cls)
+            self._find(cls)
+            self._constants[cls] = self._egraph.pool.intern(self._constants[cls])
+        return self._constants[cls]
+
+    def _find(self, cls: int) -> None:
+        """Computes the value of a class, and what that takes."""
         waiting = [cls]
         while waiting:
             top = waiting[-1]
@@ -42,7 +54,6 @@ class Materializer:
                 waiting.pop()
                 if top not in self._constants:
                     self._compute(top)
-        return self._constants[cls]
 
     def rules(self, cls: int) -> frozenset[str]:
         """Names of the rules by which this constant is the value of the class, those of folding among them."""
@@ -65,11 +76,24 @@ class Materializer:
             definition = egraph.definition(handle)
             assert definition is not None
             fold = FOLD_EXACT if definition.folds_exactly(node.attributes) else FOLD_INEXACT
-            rules |= {fold}.union(*map(self.rules, self._operands(cls)))
+            rules |= {fold}.union(*(self._rules[c] for c in self._operands(cls)))
             operands = [None if c == ABSENT_INPUT else self._constants[c] for c in egraph.canonical_children(handle)]
             constant = self._folded(node, operands, egraph.type_of(cls))
-        self._constants[cls] = egraph.pool.intern(constant)
+        self._constants[cls] = constant
         self._rules[cls] = frozenset(rules)
+        for operand in self._operands(cls):
+            self._let_go(operand)
+
+    def _let_go(self, cls: int) -> None:
+        """Forgets a large constant if it was computed for one other only: should it be asked for, it is computed again."""
+        egraph = self._egraph
+        constant = self._constants.get(cls)
+        if constant is None or cls in self._asked or constant.bytes <= ALWAYS_KEPT_BYTES or not self._operands(cls):
+            return
+        users = {user for user in egraph.users_of(cls) if egraph.is_constant(user)}
+        if sum(egraph.known.computed_by(egraph.find(user)) == user for user in users) == 1:
+            del self._constants[cls]
+            self._kept -= 0 if constant.is_deferred else constant.bytes
 
     def _folded(self, node: ENode, operands: Sequence[Constant | None], type: Type) -> Constant:
         """What an operator makes of constants: at once, or once there is no more room, whenever somebody asks."""
