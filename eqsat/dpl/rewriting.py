@@ -241,7 +241,7 @@ def _finish(
     made = lower(graph, outputs, list(_in_order(before, list(outputs.values()))))
     if check:
         report = RewriteReport(report.rewrites, report.passes, _verdict(graph, made))
-    parts = {f.name: getattr(made, f.name) for f in fields(Graph)}
+    parts = {f.name: getattr(made, f.name) for f in fields(Graph) if f.init}
     return RewrittenGraph(**parts, report=report)
 
 

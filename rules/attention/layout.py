@@ -61,7 +61,7 @@ def _draw_shared(d: Sampler) -> Instance:
     kind = d.integer(0, 4)
     k = _repeat(d, drawing, (batch, groups, keys, size), repeats, kind)
     groups, repeats = (repeats, groups) if d.chance(0.15) else (groups, repeats)
-    v = _repeat(d, drawing, (batch, groups, keys, width), repeats, kind if d.chance(0.9) else d.integer(0, 4))
+    v = _repeat(d, drawing, (batch, groups, keys, width), repeats, kind if d.chance(0.7) else d.integer(0, 4))
     mask = [drawing.value(d.floats((queries, keys)))] if d.chance() else []
     return drawing.finish(drawing.op("Attention", query, k, v, *mask, scale=0.25))
 

@@ -1,0 +1,51 @@
+"""Loops that exporters unrolled: what each step looks up, and what is computed of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.ir.graph import Graph
+
+
+def unrolled(steps: int, axis: int, batch: int | str = 4, backwards: bool = False) -> Graph:
+    """``h = tanh(x[t] @ w + h @ u)``, step by step."""
+    draw = np.random.default_rng(0)
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (steps, batch, 8) if axis == 0 else (batch, steps, 8))
+    w, u = (b.constant(draw.normal(size=(n, 16)).astype(np.float32)) for n in (8, 16))
+    h = b.input("h", "float32", (batch, 16))
+    for t in range(steps)[:: -1 if backwards else 1]:
+        at = b.op("Gather", x, b.constant(t, "int64"), axis=axis)
+        h = b.op("Tanh", b.op("Add", b.op("MatMul", at, w), b.op("MatMul", h, u)))
+    return b.finish({"y": h})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_products_of_all_steps_with_the_input_are_one(axis: int, backwards: bool) -> None:
+    result = eqsat.optimize(unrolled(6, axis, backwards=backwards), form="onnxruntime", cost="roofline-launch")
+    after = result.report.operators_after
+    assert after["MatMul"] + after.get("Gemm", 0) + after.get("com.microsoft::FusedGemm", 0) == 7
+    assert "Gather" not in after
+
+
+def test_what_is_looked_up_one_by_one_is_one_split() -> None:
+    after = eqsat.optimize(unrolled(6, 0), form="flat").report.operators_after
+    assert "Gather" not in after
+    assert after["Split"] == 1
+
+
+def test_a_symbolic_batch_keeps_its_products_but_has_one_split() -> None:
+    after = eqsat.optimize(unrolled(6, 0, batch="batch"), form="flat").report.operators_after
+    assert "Gather" not in after
+
+
+def test_elements_that_are_stacked_again_are_the_value() -> None:
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (3, 4))
+    parts = [b.op("Gather", x, b.constant(i, "int64"), axis=0) for i in (0, 1, -1)]
+    stacked = b.op("Concat", *(b.op("Unsqueeze", p, b.constant([0], "int64")) for p in parts), axis=0)
+    result = eqsat.optimize(b.finish({"y": b.op("Relu", stacked)}), form="flat")
+    assert result.report.operators_after == {"Relu": 1}
