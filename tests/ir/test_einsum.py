@@ -54,7 +54,7 @@ def test_einsum_computes_what_onnx_runtime_and_numpy_do(equation: str, shapes: l
 def _by_onnx_runtime(equation: str, inputs: list[np.ndarray]) -> np.ndarray:
     names = [f"x{i}" for i in range(len(inputs))]
     node = helper.make_node("Einsum", names, ["y"], equation=equation)
-    declared = [helper.make_tensor_value_info(n, 1, x.shape) for n, x in zip(names, inputs, strict=True)]
+    declared = [helper.make_tensor_value_info(n, 1, None) for n in names]  # shape inference refuses some that run
     graph = helper.make_graph([node], "one", declared, [helper.make_value_info("y", onnx.TypeProto())])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
