@@ -101,7 +101,6 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("merge_convs_with_enlarged_kernels", "the number of channels is known"),
         ("move_pad_into_max_pool", "ceil_mode is 0"),
         ("shift_shifted_layer_normalization", "g + c finite"),
-        ("sum_before_einsum", "sums of constants are finite"),
         ("move_scale_behind_movement", "the scale is finite"),
         ("recognise_attention", "a number that replaces scores leaves nothing of masks beside it"),
         ("recognise_attention", "factors for each head have the precision of the queries"),
@@ -112,8 +111,7 @@ RARE: frozenset[tuple[str, str]] = frozenset(
     }
 )
 """Instances that show the need are too rare: it is shown of another rule with the same condition, or by ``test_affine.py``,
-``test_attention.py``, ``test_attention_masks.py``, ``test_einsum.py``, ``test_gains_and_ranks.py`` and ``test_padding.py`` in
-``tests/rules``."""
+``test_attention.py``, ``test_attention_masks.py``, ``test_gains_and_ranks.py`` and ``test_padding.py`` in ``tests/rules``."""
 
 ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
     {

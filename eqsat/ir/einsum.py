@@ -11,7 +11,7 @@ of the ellipsis and then, sorted, all letters that occur once.
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -120,3 +120,61 @@ def _spread(number: int) -> Indices:
 def order(source: Sequence[str], target: Sequence[str]) -> tuple[int, ...]:
     """The permutation of axes with the indices ``source`` to the order ``target``."""
     return tuple(source.index(i) for i in target)
+
+
+# --- what is computed one after the other -------------------------------------------------------------------------------
+
+Groups = tuple[Indices, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator, with the axes of its operands and of its result: each a group of indices. ``perm``: of a Transpose."""
+
+    op: str
+    operands: tuple[Groups, ...]
+    result: Groups
+    perm: tuple[int, ...] = ()
+
+
+def steps(equation: Equation) -> list[Step]:
+    """What runtimes compute: operands are added up and transposed, multiplied as stacks of matrices two by two, and the result is
+    transposed. Nothing is said of diagonals, which no operand may have.
+    """
+    found: list[Step] = []
+    gathered = equation.operands[0]
+    for n, following in enumerate(equation.operands[1:], 1):
+        later = {i for indices in (*equation.operands[n + 1 :], equation.result) for i in indices}
+        gathered = _multiplied(found, gathered, following, later)
+    gathered = _summed(found, gathered, equation.result)
+    _transposed(found, gathered, equation.result)
+    return found
+
+
+def _apart(indices: Indices) -> Groups:
+    return tuple((i,) for i in indices)
+
+
+def _transposed(found: list[Step], source: Indices, target: Indices) -> None:
+    if source != target:
+        found.append(Step("Transpose", (_apart(source),), _apart(target), order(source, target)))
+
+
+def _summed(found: list[Step], source: Indices, kept: Collection[str]) -> Indices:
+    """What is left of the indices behind the sum over those that are not kept."""
+    left = tuple(i for i in source if i in kept)
+    if left != source:
+        found.append(Step("ReduceSum", (_apart(source),), _apart(left)))
+    return left
+
+
+def _multiplied(found: list[Step], left: Indices, right: Indices, later: Collection[str]) -> Indices:
+    """The indices of a product, in which those are summed over that nothing later has."""
+    left, right = _summed(found, left, {*right, *later}), _summed(found, right, {*left, *later})
+    stack = tuple(i for i in left if i in right and i in later)
+    inner = tuple(i for i in left if i in right and i not in later)
+    rows, columns = (tuple(i for i in a if i not in b) for a, b in ((left, right), (right, left)))
+    _transposed(found, left, (*stack, *rows, *inner))
+    _transposed(found, right, (*stack, *inner, *columns))
+    found.append(Step("MatMul", ((stack, rows, inner), (stack, inner, columns)), (stack, rows, columns)))
+    return (*stack, *rows, *columns)

@@ -14,7 +14,6 @@ transposed. All that is left around the product is views, which other rules unde
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 from eqsat.conditions import kernels, worthwhile
@@ -24,7 +23,6 @@ from eqsat.ir.einsum import Equation, Indices, equation_of, order
 from eqsat.ir.extents import product
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref, Term, Unmet, apply
-from eqsat.rules.linear.alignment import largest, limit
 from eqsat.rules.terms import int64s, mul, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Sampler
@@ -48,19 +46,6 @@ def alone(text: str, *operands: Ref | None) -> bool:
     """Whether an operand has an index that is summed over for itself."""
     equation = read(text, *operands)
     return any(equation.alone(n) for n in range(len(equation.operands)))
-
-
-def sums_stay_finite(text: str, *operands: Ref | None) -> bool:
-    """Whether what is summed up of a constant first is finite in its element type."""
-    equation = read(text, *operands)
-
-    def is_finite(n: int, x: Ref) -> bool:
-        summed = equation.alone(n)
-        if not summed or not x.is_constant or not x.dtype.is_float:
-            return True
-        return largest(x) * prod(x.static_shape[equation.operands[n].index(i)] for i in summed) < limit(x)
-
-    return all(is_finite(n, x) for n, x in enumerate(operands) if x is not None)
 
 
 def summed_first(text: str, *operands: Ref | None) -> Term:
@@ -209,7 +194,6 @@ equation(
     "Einsum(x, *y, equation=e, **n) == summed_first(e, x, y)",
     worthwhile("an operand has an index for itself: alone(e, x, y)"),
     ONCE.format("x, y"),
-    "sums of constants are finite: sums_stay_finite(e, x, y)",
     exactness=Exactness.ROUNDING,
     sample=lambda d: _draw(d, d.integer(1, 2), summed=d.chance(), alone=0.7),
 )

@@ -80,7 +80,9 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     traits=Traits(affine=EVERY, homogeneous=True, keeps_whole=True),
 )
 def _einsum(attributes: Attributes, *operands: Any) -> Any:
-    """The sum, over all indices that the result has not, of the products of the operands' elements."""
+    """The sum, over all indices that the result has not, of the products of the operands' elements. In which order sums and
+    products are taken is open: ONNX Runtime and numpy sum up first what one operand has for itself.
+    """
     equation = equation_of(attributes["equation"], tuple(x.ndim for x in operands))
     assert equation is not None
     found: Any = np.einsum(equation.text(), *map(wide, operands), optimize=len(operands) > 1)
