@@ -180,45 +180,47 @@ def _matrices(x: Ref, indices: Indices, found: _Product, rows: Indices, columns:
 # --- rules ---------------------------------------------------------------------------------------------------------------
 
 
-def _draw(d: Sampler, operands: int, *, summed: bool, alone: float) -> dict[str, Any]:
-    text, shapes = draw_equation(d, operands, summed=summed, alone=alone, free=d.chance(0.85))
+def _draw(d: Sampler, operands: Sequence[int], summed: float, alone: float) -> dict[str, Any]:
+    text, shapes = draw_equation(d, d.choose(operands), summed=d.chance(summed), alone=alone, free=d.chance(0.85))
     dtype = d.choose(("float32", "float32", "float32", "float16", "int64", "int32"))
     arrays = [d.floats(s, dtype) if dtype.startswith("f") else d.integers(s, dtype, -99, 99) for s in shapes]
     return {name: d.either(x, 0.2) for name, x in zip("xy", arrays, strict=False)} | {"n": {"equation": text}}
 
 
 equation = Equations(__name__, source="ONNX Einsum; numpy.einsum")
+SUMMED = kernels("x", DType.FLOAT, DType.DOUBLE, *HALVES, DType.INT32, DType.INT64)
 ONCE = "no operand has an index twice: not read(e, {0}).has_diagonals"
 equation(
     "sum_before_einsum",
     "Einsum(x, *y, equation=e, **n) == summed_first(e, x, y)",
+    SUMMED,
     worthwhile("an operand has an index for itself: alone(e, x, y)"),
     ONCE.format("x, y"),
     exactness=Exactness.ROUNDING,
-    sample=lambda d: _draw(d, d.integer(1, 2), summed=d.chance(), alone=0.7),
+    sample=partial(_draw, operands=(1, 2), summed=0.5, alone=0.7),
 )
 equation(
     "einsum_as_transpose",
     "Einsum(x, equation=e, **n) == permuted(e, x)",
     ONCE.format("x"),
     "nothing is summed over: not read(e, x).summed",
-    sample=partial(_draw, operands=1, summed=False, alone=0.15),
+    sample=partial(_draw, operands=(1,), summed=0.0, alone=0.15),
 )
 equation(
     "einsum_as_mul",
     "Einsum(x, y, equation=e, **n) == multiplied(e, x, y)",
     ONCE.format("x, y"),
     "nothing is summed over: not read(e, x, y).summed",
-    sample=lambda d: _draw(d, 2, summed=d.chance(0.1), alone=0.1),
+    sample=partial(_draw, operands=(2,), summed=0.1, alone=0.1),
 )
 equation(
     "einsum_as_matmul",
     "Einsum(x, y, equation=e, **n) == contracted(e, x, y, root)",
-    kernels("x", DType.FLOAT, DType.DOUBLE, *HALVES, DType.INT32, DType.INT64),
+    SUMMED,
     ONCE.format("x, y"),
     worthwhile("something is summed over: read(e, x, y).summed"),
     "nothing of one operand alone: not alone(e, x, y)",
     "what is summed over has one extent in both: agree(e, x, y)",
     exactness=Exactness.ROUNDING,
-    sample=lambda d: _draw(d, 2, summed=d.chance(0.9), alone=0.1),
+    sample=partial(_draw, operands=(2,), summed=0.9, alone=0.1),
 )
