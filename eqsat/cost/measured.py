@@ -5,7 +5,8 @@ its family (`eqsat.cost.families`) times a correction, the timings of the neares
 them; the law of a coarser family (the operator with any element types, then all operators of its kind); the target's roofline
 and launch. The correction fades out where no kernel of about that size (a factor of four) was timed.
 
-Splitting the channels of an image costs several reorderings more: convolutions run on blocks of channels.
+Splitting the channels of an image costs several reorderings more: convolutions run on blocks of channels. An Einsum costs what it
+is made of (`eqsat.cost.contractions`).
 
 A kernel of several operators costs one start, and the longer of its operations one after the other and the bytes that cross
 its boundary; never more than its operators one by one.
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from eqsat.cost.contractions import einsum_seconds, inside_einsum
 from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law
 from eqsat.cost.model import COST_MODELS, Work, work_of
 from eqsat.cost.plain import plain
@@ -203,6 +205,11 @@ class MeasuredModel:
             return Estimate(target.launch_s, "roofline")
         if len(work.operators) > 1:
             return self._group(work, target)
+        inside = inside_einsum(work) if work.operators == ("Einsum",) else None
+        if inside is not None:
+            parts = [self.estimate(part, target) for part in inside[0]]
+            longest = max(parts, key=lambda part: part.seconds)
+            return Estimate(einsum_seconds((part.seconds for part in parts), inside[1]), longest.source, longest.law)
         found = fitted.estimate(work)
         if found is None:
             return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError, choices
+from eqsat.ir.einsum import Step, equation_of, steps
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator
@@ -18,6 +19,9 @@ VIEW_PRICE = 1e-3
 """Price, in kernels, of a view and of each operator of a kernel after the first: they launch nothing, but of two programs with
 as many kernels the shorter is better."""
 
+
+_VIEWS_INSIDE = 4
+"""Views around the product that an Einsum is: so many at most are dropped with it."""
 
 _BYTES = frozenset((DType.INT8, DType.UINT8))
 
@@ -100,8 +104,20 @@ def _free(work: Work, target: Target) -> bool:
     return work.kind.value in target.free_kinds
 
 
+def steps_inside(work: Work) -> list[Step]:
+    """What a kernel of Einsum computes, one operator after the other; nothing of any other kernel, or where that is not known."""
+    if work.operators != ("Einsum",):
+        return []
+    shapes = [t.shape if isinstance(t, TensorType) else None for t in work.types]
+    equation = equation_of(work.attributes["equation"], tuple(None if s is None else len(s) for s in shapes))
+    return [] if equation is None or equation.has_diagonals else steps(equation)
+
+
 def _kernels(work: Work, target: Target) -> float:
     operators = len(work.operators)
+    inside = 0 if target.templates else len(steps_inside(work))
+    if inside:  # no fewer launches, and as one operator nothing that others share or are part of
+        return inside + VIEW_PRICE * _VIEWS_INSIDE
     return VIEW_PRICE * operators if _free(work, target) else 1.0 + VIEW_PRICE * (operators - 1)
 
 

@@ -11,7 +11,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 from eqsat.errors import ModelError, ShapeError, choices
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, RawAttribute, Subgraph
-from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator, elementwise_flops
+from eqsat.ir.operator import OPSET, Application, Evaluate, InferRule, Kind, Operator
 from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, is_sequence
 
@@ -23,7 +23,7 @@ def operator_from_schema(name: str) -> Operator | None:
 
     ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
     """
-    from eqsat.ir.operators.by_schema import BIT_EXACT, KINDS, RANDOM, TRAITS, WORK
+    from eqsat.ir.operators.by_schema import BIT_EXACT, KINDS, RANDOM, TRAITS
 
     schema = _schema(name)
     if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
@@ -33,7 +33,6 @@ def operator_from_schema(name: str) -> Operator | None:
         infer=_inference(schema),
         evaluate=_evaluation(name, TRAITS.get(name, NO_TRAITS)),
         kind=KINDS.get(name, Kind.OPAQUE),
-        flops=WORK.get(name, elementwise_flops),
         bit_exact=name in BIT_EXACT,
         deterministic=name not in RANDOM,
         traits=TRAITS.get(name, NO_TRAITS),

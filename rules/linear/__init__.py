@@ -10,6 +10,7 @@
     (x @ A) @ B == x @ (A @ B)                                    adapters of low rank         `low_rank`
     rows of x @ w == (x @ w)'s rows                               stacked rows                 `row_products`
     A' @ B + c == Gemm(A, B, c, transA=1)                         flags, factors, bias         `gemm`
+    Einsum(x, y, "bid,bjd->bij") == x @ y'                        axes by their names          `einsum`
     Concat(Conv(x1), Conv(x2)) == Conv(x, group=2)                convolutions in groups       `grouped_convolutions`
 
 A scale may lie along one axis of a value (`alignment`). Where that is in the weights the traits of the operator say

@@ -1,15 +1,18 @@
 """Products of the rows of a value, spelled as the product of one matrix, are products of the value itself.
 
 Converters flatten the leading axes, multiply, and restore them; beside another product of the same value that hides what both
-have in common.
+have in common. So does a bias that is added where the columns of a product are several axes, heads for example: it is one of the
+product.
 """
 
 import math
 from typing import Any
 
-from eqsat.conditions import single_or_half, worthwhile
-from eqsat.equations import Equations
+from eqsat.conditions import constant, single_or_half, varies, worthwhile
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
+from eqsat.rewrite import Ref
+from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
 
 
@@ -23,6 +26,24 @@ def _flattened(d: Sampler) -> dict[str, Any]:
         w, result, c = w[:, 0], list(x.shape[:-1]), d.floats(())
     shapes = {"s": fixed([rows, inner], "int64"), "t": fixed(result, "int64")}
     return {"x": x, "w": d.either(w), "c": d.either(c), **shapes}
+
+
+def _columns_apart(d: Sampler) -> dict[str, Any]:
+    rows, inner, heads, size = d.extents(4)
+    lead = (d.integer(2, 3), rows)[: d.integer(1, 2)]
+    target = [*lead, heads, size] if d.chance(0.85) else [*lead[:-1], heads, size, lead[-1]]
+    columns = tuple(target[-2:])
+    beside = (columns,) * 4 + ((1, *columns), columns[1:], (columns[0], 1), tuple(target), (2, *(1,) * len(target)))
+    x, w = d.floats((*lead, inner)), d.either(d.floats((inner, heads * size)))
+    return {"x": x, "w": w, "s": fixed(target, "int64"), "c": fixed(d.floats(d.choose(beside)))}
+
+
+def is_of_columns(c: Ref, m: Ref, apart: Ref) -> bool:
+    """Whether a view tells the columns of ``m`` apart and leaves all other axes, and ``c`` holds a number for each column."""
+    lead = m.rank - 1
+    columns = apart.shape[lead:]
+    ones = c.rank - len(columns)
+    return apart.shape[:lead] == m.shape[:-1] and 0 <= ones <= lead and c.shape == (1,) * ones + columns
 
 
 equation = Equations(
@@ -41,4 +62,15 @@ equation(
     "Reshape(Reshape(x, s, **u) @ w + c, t, **v) == x @ w + c",
     *ROWS,
     "a number, or one for each column: c.shape in ((), (1,), w.shape[1:])",
+)
+equation(
+    "add_bias_of_columns_before_view",
+    "Reshape((m := x @ w), s, **v) + c == Reshape(m + Reshape(c, int64s((m.shape[-1],))), s, **v)",
+    constant("c"),
+    varies("m"),
+    "a number for each column: is_of_columns(c, m, v) and prod(c.shape) == m.shape[-1]",
+    exactness=Exactness.EXACT,
+    source="each element by itself",
+    sample=_columns_apart,
+    functions=named(int64s, math.prod),
 )

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.samples import Sampler
+from eqsat.samples.einsum import draw_equation
 from tests.ir.operator_drawing import (
     Rng,
     broadcasting,
@@ -27,6 +29,13 @@ def _matmul(rng: Rng, op: str) -> tuple[Any, ...]:
     b = (k,) if rng.random() < 0.15 else b
     dtype = pick(rng, np.float32, np.float64, np.int32, np.int64)
     return [numbers(rng, s, dtype, special=False) for s in (a, b)], {}
+
+
+@instance("Einsum")
+def _einsum(rng: Rng, op: str) -> tuple[Any, ...]:
+    equation, shapes = draw_equation(Sampler(int(rng.integers(1 << 32))), int(rng.integers(1, 4)), alone=0.2)
+    dtype = pick(rng, np.float32, np.float64, np.int32, np.int64)
+    return [numbers(rng, s, dtype, special=False) for s in shapes], {"equation": equation}
 
 
 @instance("Gemm")

@@ -128,14 +128,18 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("QuantizeLinear", ("b", 4), ()), "uint8[b, 4]"),
     (_apply("DequantizeLinear", tensor_type("int8", ("b", 4)), (4,)), "float32[b, 4]"),
     (_apply("DynamicQuantizeLinear", ("b", 4), outputs=3), "uint8[b, 4], float32[], uint8[]"),
-    # Without a definition of our own:
     (_apply("Einsum", ("b", "i", 3), ("b", 3, "j"), equation="bij,bjk->bik"), "float32[b, i, j]"),
+    (_apply("Einsum", ("b", "h", "s", 4), ("b", "h", "t", 4), equation="...ij, ...kj"), "float32[b, h, s, t]"),
+    (_apply("Einsum", ("n", 3), ("m", 1), equation="ij,ij->ji"), "float32[3, broadcast(m, n)]"),
+    (_apply("Einsum", ("n", "n"), equation="ii->i"), "float32[n]"),
+    (_apply("Einsum", UNKNOWN, equation="ij->ji"), "undefined[?, ?]"),
+    (_apply("Einsum", UNKNOWN, equation="i...->...i"), "undefined"),
+    # Without a definition of our own:
     (_apply("CumSum", ("n", 4), [0]), "float32[n, 4]"),
     (_apply("Trilu", ("n", 4)), "float32[n, 4]"),
     (_apply("NonZero", ("n", 4)), "int64[2, ?]"),
     (_apply("TopK", ("n", 9), [4], outputs=2), "float32[n, 4], int64[n, 4]"),
     (_apply("SequenceConstruct", ("n", 4)), "opaque"),
-    (_apply("Einsum", UNKNOWN, equation="ij->ji"), "undefined"),
 ]
 
 
@@ -186,7 +190,14 @@ CONTRADICTIONS: list[tuple[Application, str]] = [
         "DequantizeLinear: element types differ: int8 and uint8",
     ),
     (_apply("MatMul", (2, 3)), "MatMul: input 1 must be a tensor, got None"),
-    (_apply("Einsum", (2, 3), equation="ijk->i"), "Einsum: [ShapeInferenceError]"),
+    (_apply("Einsum", (2, 3), equation="ijk->i"), "Einsum: an operand of 2 axes has 3 indices"),
+    (_apply("Einsum", (2, 3), (3, 4), equation="ij->i"), "Einsum: the equation 'ij->i' is one of 1 operands"),
+    (_apply("Einsum", (2, 3), (4, 5), equation="ij,jk->ik"), "Einsum: shapes (3,) and (4,) do not broadcast"),
+    (_apply("Einsum", (2, 3), equation="ii->i"), "Einsum: extents 2 and 3 of one index must be equal"),
+    (_apply("Einsum", (2, 3), equation="ij->ik"), "has an index that no operand has"),
+    (_apply("Einsum", (2, 3), equation="ij->ii"), "has an index twice in its result"),
+    (_apply("Einsum", (2, 3), equation="...j->j"), "has an ellipsis that is missing from its result"),
+    (_apply("Einsum", (2, 3), equation="i.j->ij"), "'i.j' is no list of indices"),
     (_apply("TopK", (2, 3), [4], outputs=2), "TopK: [ShapeInferenceError]"),
 ]
 
@@ -256,6 +267,9 @@ def test_work_of_contractions() -> None:
             4 * 2 * 16 * 24 * 768,
         ),
         (_apply("Einsum", (2, 3, 4), (2, 4, 5), equation="bij,bjk->bik"), 2 * 2 * 3 * 4 * 5),
+        (_apply("Einsum", (2, 3), (3, 4), (4, 5), equation="ij,jk,kl->il"), 2 * (2 * 3 * 4 + 2 * 4 * 5)),
+        (_apply("Einsum", (2, 3), equation="ij->i"), 2 * 3),
+        (_apply("Einsum", (2, 3), equation="ij->ji"), 0),
         (_apply("MatMul", (2, 3, 4), (4, 5)), 2 * 2 * 3 * 4 * 5),
         (_apply("Gemm", (4, 3), (4, 5), (5,), transA=1), 3 * 5 * (2 * 4 + 1)),
         (_apply("Conv", (1, 4, 8), (6, 2, 3), group=2), 2 * 6 * 6 * 2 * 3),

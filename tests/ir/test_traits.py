@@ -64,7 +64,6 @@ BY_SCHEMA: dict[str, Callable[[Rng], Instance]] = {
     "CenterCropPad": lambda rng: Instance("CenterCropPad", [_plain(rng), i64(3)], {"axes": [0]}),
     "Compress": _compressed,
     "CumSum": lambda rng: Instance("CumSum", [_plain(rng), i64(0).reshape(())], {}),
-    "Einsum": lambda rng: Instance("Einsum", [rng.normal(size=s) for s in ((2, 3), (3, 4))], {"equation": "ij,jk->ki"}),
     "EyeLike": lambda rng: Instance("EyeLike", [_plain(rng).reshape(-1, 1)], {}),
     "Hardmax": lambda rng: Instance("Hardmax", [_plain(rng)], {}),
     "LpNormalization": lambda rng: Instance("LpNormalization", [_plain(rng)], {"axis": pick(rng, 0, -1)}),

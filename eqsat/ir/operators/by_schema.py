@@ -1,37 +1,8 @@
-"""What is said of the operators that fall back on their ONNX schema: how they move data, their work, their traits."""
-
-from collections.abc import Sequence
+"""What is said of the operators that fall back on their ONNX schema: how they move data, their traits."""
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Flops, Kind, elementwise_flops
-from eqsat.ir.traits import EVERY, Rows, Traits, moving
-from eqsat.ir.types import TensorType, Type
-
-
-def _extents(type: Type | None) -> list[int]:
-    """Extents of a tensor, an unknown one counted as 1."""
-    if not isinstance(type, TensorType) or type.shape is None:
-        return []
-    return [d if isinstance(d, int) else 1 for d in type.shape]
-
-
-def _einsum(app: Application, outputs: Sequence[Type]) -> float:
-    """A multiply-add for each combination of the indices that the equation names."""
-    terms = str(app.attr("equation", "")).replace(" ", "").split("->")[0].split(",")
-    extents: dict[str, int] = {}
-    for term, type in zip(terms, app.types, strict=False):
-        if "." in term or len(term) != len(_extents(type)):
-            return elementwise_flops(app, outputs)
-        for index, d in zip(term, _extents(type), strict=True):
-            extents[index] = max(d, extents.get(index, 1))
-    number = 2.0
-    for d in extents.values():
-        number *= d
-    return number
-
-
-WORK: dict[str, Flops] = {"Einsum": _einsum}
-"""Where it is more than one operation an element."""
+from eqsat.ir.operator import Kind
+from eqsat.ir.traits import Rows, Traits, moving
 
 BIT_EXACT = frozenset(
     (
@@ -55,7 +26,7 @@ RANDOM = frozenset(
 )
 
 KINDS: dict[str, Kind] = {
-    **dict.fromkeys(("Einsum", "DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
+    **dict.fromkeys(("DeformConv", "GRU", "LSTM", "RNN"), Kind.ANCHOR),
     **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu"), Kind.INJECTIVE),
     **dict.fromkeys(("CumProd", "CumSum", "GlobalLpPool", "Hardmax"), Kind.REDUCTION),
     **dict.fromkeys(("LpNormalization", "LpPool", "LRN", "MeanVarianceNormalization"), Kind.REDUCTION),
@@ -77,7 +48,6 @@ TRAITS: dict[str, Traits] = {
     "CenterCropPad": moving(or_zero=True, counts=(1,)),
     "Compress": moving(truths=(1,)),
     "CumSum": Traits(affine=(0,), keeps_whole=True, counts=(1,)),
-    "Einsum": Traits(affine=EVERY),
     "EyeLike": Traits(whole=True),
     "Hardmax": Traits(rows=Rows.ALONG, whole=True, bounds=(0.0, 1.0)),
     "LpNormalization": Traits(rows=Rows.ALONG),
