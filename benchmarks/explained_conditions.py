@@ -96,6 +96,13 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("fold_scale_before_shift_into_following_conv", "c / s finite"),
         ("fold_scale_before_shift_into_following_convtranspose", "c / s finite"),
         ("fold_scale_into_biased_matmul", "the weights are no vector"),
+        *(
+            (f"fold_scale_{into}_{op}", "s * w keeps its digits")
+            for op in ("conv", "convtranspose", "gemm", "matmul")
+            for into in ("into", "into_following", *(["before_shift_into_following"] if "conv" in op else []))
+        ),
+        ("fold_scale_into_biased_matmul", "s * w keeps its digits"),
+        ("fold_scale_into_scales_of_com_microsoft_matmulnbits", "s * o2 keeps its digits"),
         ("merge_adapter_into_weights", "w + a @ b finite"),
         ("merge_convs_with_enlarged_kernels", "explicit padding"),
         ("merge_convs_with_enlarged_kernels", "the number of channels is known"),

@@ -147,12 +147,11 @@ class Yardstick:
         return ""
 
     def _check_float(self, found: Distance, observed: _Observed) -> str:
-        floor = floor_of(self.reference)
         for kind, value, seen, size in (
             ("max", found.max_abs, observed.max_abs, found.largest),
             ("mean", found.mean_abs, observed.mean_abs, found.average),
         ):
-            tolerance = SLACK * seen + floor * size
+            tolerance = SLACK * seen + floor_of(self.reference, size)
             if not value <= tolerance:
                 return f"{kind} abs error {value:.3g}, tolerance {tolerance:.3g}"
         return ""
@@ -166,7 +165,7 @@ class Yardstick:
         seen = max((o.max_abs for o in self._observed), default=0.0)
         if self.whole:
             return max(seen, float(self.quanta))
-        return SLACK * seen + floor_of(reference) * magnitude_of(reference)
+        return SLACK * seen + floor_of(reference, magnitude_of(reference))
 
     def _groups(self) -> Sequence[np.ndarray | None]:
         return (None,) if self._large is None else (~self._large, self._large)
@@ -226,17 +225,14 @@ def magnitude_of(reference: np.ndarray) -> float:
     return float(wide.max(initial=0.0, where=np.isfinite(wide)))
 
 
-def ulp_of(reference: np.ndarray) -> float:
-    """Spacing of the floats of the array's dtype above 1.0; 0 for integers."""
+def floor_of(reference: np.ndarray, size: float) -> float:
+    """How close floats of a size have to be to agree whatever the noise runs say. An ulp is never less than the distance of
+    subnormal numbers, which in float16 are those below 6.1e-5."""
     if reference.dtype.kind in "biuOUSc":
         return 0.0
-    return float(ml_dtypes.finfo(reference.dtype).eps)
-
-
-def floor_of(reference: np.ndarray) -> float:
-    """How close floats have to be to agree whatever the noise runs say, as a part of their size."""
-    halves = reference.dtype.kind not in "biuOUSc" and reference.dtype.itemsize == 2
-    return (FLOOR_ULP_OF_HALVES if halves else FLOOR_ULP) * ulp_of(reference)
+    info = ml_dtypes.finfo(reference.dtype)
+    ulps = FLOOR_ULP_OF_HALVES if reference.dtype.itemsize == 2 else FLOOR_ULP
+    return ulps * max(float(info.eps) * size, float(info.smallest_subnormal))
 
 
 def _measure(found: Distance, whole: bool) -> str:

@@ -13,6 +13,9 @@ from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal
 FLOATS = frozenset((DType.FLOAT16, DType.BFLOAT16, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
 
+_SPREAD_OF_WEIGHTS = 8.0
+"""How many times larger the greatest weights are than such as sums consist of."""
+
 
 @asks(vector={"vector": True})
 def lies_along(vector: Ref, value: Ref, axis: int) -> bool:
@@ -71,6 +74,21 @@ def finite_product(scale: str, *names: str) -> Condition:
         return math.isfinite(factor) and all(factor * largest(m[n]) < limit(m[n]) for n in names if m[n] is not None)
 
     return Condition(f"{scale} * {', '.join(names)} finite", holds)
+
+
+def keeps_digits(scale: str, weights: str) -> Condition:
+    """``scale`` times the weights is as precise as the weights: no element of it is so small that even large weights become
+    subnormal numbers (in float16, numbers below 6.1e-5), which have fewer digits. Of weights that are small beside the others a
+    sum loses no more by that than it loses of the others by rounding."""
+
+    def holds(m: Match) -> bool:
+        low, high = m[scale].interval
+        sizes = np.abs(m[scale].value.astype(np.float64) if low <= 0 <= high else (low, high))
+        factor = float(np.min(sizes, initial=math.inf, where=sizes > 0))
+        normal = float(ml_dtypes.finfo(m[weights].dtype.numpy).smallest_normal)
+        return not 0 < factor * largest(m[weights]) < _SPREAD_OF_WEIGHTS * normal
+
+    return Condition(f"{scale} * {weights} keeps its digits", holds)
 
 
 def finite_sum(*names: str) -> Condition:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from graph_checks import counts, optimized, proved_equal
 
+import eqsat
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
 from eqsat.ir.build import GraphBuilder
@@ -270,6 +271,43 @@ def test_shift_before_dense_layer_joins_its_bias() -> None:
     b = GraphBuilder()
     x = b.op("Add", b.input("x", "float32", (2, 4)), b.constant(array(4)))
     assert counts(optimized(b.finish({"y": b.op("MatMul", x, b.constant(array(4, 5)))}))) == {"Gemm": 1}
+
+
+def _scaled(b: GraphBuilder, op: str, factor: float, place: str) -> str:
+    """Four features or channels to eight, in float16, scaled before, behind, or behind a bias."""
+    images, scale = op != "MatMul", b.constant(np.full((8 if place != "before" else 4,), factor, "float16"))
+    x = b.input("x", "float16", (2, 4, 5, 5) if images else (2, 4))
+    weights = array(*((4, 8, 3, 3) if op == "ConvTranspose" else (8, 4, 3, 3) if images else (4, 8)))
+    if images:
+        scale = b.op("Reshape", scale, b.constant([-1, 1, 1], "int64"))
+    y = b.op(op, b.op("Mul", x, scale) if place == "before" else x, b.constant(weights.astype("float16")))
+    if place == "biased":
+        y = b.op("Add", y, b.constant(array(8).astype("float16")))
+    return y if place == "before" else b.op("Mul", y, scale)
+
+
+@pytest.mark.parametrize(("factor", "folds"), [(0.125, True), (1e-6, False), (0.0, True)])
+@pytest.mark.parametrize(
+    ("op", "place"),
+    [(o, p) for o in ("Conv", "ConvTranspose", "MatMul") for p in ("before", "behind")] + [("MatMul", "biased")],
+)
+def test_scale_that_leaves_no_digits_of_half_precision_weights_stays(
+    op: str, place: str, factor: float, folds: bool
+) -> None:
+    name = {"before": "fold_scale_into_following", "behind": "fold_scale_into", "biased": "fold_scale_into_biased"}[
+        place
+    ]
+    name = f"{name}_{op.lower()}"
+    encoding = encode(graph_of(lambda b: _scaled(b, op, factor, place)))
+    never = factor == 0 and place == "before"  # all products of zeros are one value
+    assert bool(saturate(encoding.egraph, [find_rule(name)]).matches[name]) == (folds and not never)
+
+
+@pytest.mark.parametrize("place", ["before", "behind", "biased"])
+def test_scales_of_layers_in_half_precision_are_verified(place: str) -> None:
+    result = eqsat.optimize(graph_of(lambda b: _scaled(b, "MatMul", 1e-6, place)), form="flat")
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    assert "Mul" in result.report.operators_after
 
 
 OVERFLOWING: dict[str, Callable[[GraphBuilder, float], str]] = {

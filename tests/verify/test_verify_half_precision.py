@@ -20,6 +20,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run as interpret
 from eqsat.ir.types import tensor_type
 from eqsat.verification import verify_models, verify_program
+from eqsat.verification.compare import Yardstick
 from eqsat.verification.halves import computes_in_half, in_single
 from eqsat.verification.kernels import KernelCheck
 from eqsat.verification.original import Original
@@ -196,3 +197,11 @@ def test_an_original_in_half_precision_is_run_from_its_graph(tmp_path: Path) -> 
     x = np.random.default_rng(0).standard_normal((4, 6, 8)).astype(np.float16)
     found = Original(graph, tmp_path / "m.onnx").run({"x": x})["y"]
     assert np.array_equal(found, session_of(graph).run({"x": x})["y"])
+
+
+@pytest.mark.parametrize(("moved", "agrees"), [(1, True), (2, False)])
+def test_numbers_below_the_least_normal_one_agree_up_to_their_own_distance(moved: int, agrees: bool) -> None:
+    least = float(np.finfo(np.float16).smallest_subnormal)
+    reference = (np.arange(1, 33) * least).astype(np.float16)
+    found = (reference.astype(np.float64) + moved * least).astype(np.float16)
+    assert (Yardstick(reference).judge(found).message == "") == agrees

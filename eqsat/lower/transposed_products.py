@@ -1,0 +1,98 @@
+"""Products on which ONNX Runtime ends the process at its highest level.
+
+As of 1.24 up to 1.32, on x86: its fusion of Transpose into MatMul first moves a Cast between the two before the Transpose, and
+then leaves the graph half changed if it cannot fuse; what optimises layouts for convolutions next reads a null pointer
+(microsoft/onnxruntime#28392). That is so if
+
+- an operand of MatMul or FusedMatMul is a Cast of a Transpose, or a Transpose in half precision, which gets such a Cast for want
+  of a kernel of the product,
+- the Transpose moves the first axis behind all others but the last, or behind all others,
+- and the operands differ in rank.
+
+With operands of one rank it fuses, or leaves them alone. So where the ranks differ, the operand with fewer axes gets axes of one
+place in front, which broadcasting would put there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
+from eqsat.ir.types import DType, TensorType
+from eqsat.lower.program import Program
+
+_PRODUCTS = frozenset({"MatMul", "com.microsoft::FusedMatMul"})
+_HALVES = (DType.FLOAT16, DType.BFLOAT16)
+_LEAST_AXES = 3
+
+
+def crashing_products(graph: Graph) -> tuple[int, ...]:
+    """The nodes on which ONNX Runtime ends the process: see the head of the module."""
+    makers = graph.producers()
+    return tuple(index for index, node in enumerate(graph.nodes) if _crashes(graph, makers, node))
+
+
+def of_one_rank(program: Program) -> Program:
+    """The program with operands of one rank where ONNX Runtime would end the process otherwise."""
+    graph = program.graph
+    crashing = frozenset(crashing_products(graph))
+    if not crashing:
+        return program
+    taken = {v for n in graph.nodes for v in (*n.inputs, *n.outputs)} | {*graph.inputs, *graph.constants}
+    nodes: list[Node] = []
+    places: dict[int, tuple[int, ...]] = {}
+    types, constants = dict(graph.types), dict(graph.constants)
+    for index, node in enumerate(graph.nodes):
+        start = len(nodes)
+        if index in crashing:
+            which, widened = _shorter(graph, node)
+            value, axes = (fresh_name(f"{node.inputs[which]}_{end}", taken) for end in ("of_one_rank", "axes"))
+            added = (widened.rank or 0) - (_tensor(graph, node.inputs[which]).rank or 0)
+            constants[axes], types[value] = Constant.of(np.arange(added), DType.INT64), widened
+            nodes.append(Node("Unsqueeze", (node.inputs[which], axes), (value,)))
+            node = replace(node, inputs=tuple(value if i == which else v for i, v in enumerate(node.inputs)))
+        nodes.append(node)
+        places[index] = tuple(range(start, len(nodes)))
+    kernels = tuple(replace(k, nodes=tuple(p for i in k.nodes for p in places[i])) for k in program.kernels)
+    graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
+    return replace(program, graph=graph, kernels=kernels)
+
+
+def _shorter(graph: Graph, product: Node) -> tuple[int, TensorType]:
+    """The operand with fewer axes, and its type with as many as the other has."""
+    left, right = (_tensor(graph, v) for v in product.inputs[:2])
+    which, shorter, rank = (0, left, right.rank) if (left.rank or 0) < (right.rank or 0) else (1, right, left.rank)
+    shape = shorter.shape or ()
+    return which, TensorType(shorter.dtype, ((1,) * ((rank or 0) - len(shape)) + shape))
+
+
+def _tensor(graph: Graph, value: str) -> TensorType:
+    found = graph.type_of(value)
+    assert isinstance(found, TensorType)
+    return found
+
+
+def _crashes(graph: Graph, makers: Mapping[str, Node], node: Node) -> bool:
+    if node.key not in _PRODUCTS:
+        return False
+    operands = node.inputs[:2]
+    ranks = [t.rank or 0 if isinstance(t := graph.type_of(v), TensorType) else 0 for v in operands]
+    return min(ranks) > 1 and len(set(ranks)) > 1 and any(_is_moved(graph, makers, v) for v in operands)
+
+
+def _is_moved(graph: Graph, makers: Mapping[str, Node], value: str) -> bool:
+    maker = makers.get(value)
+    if maker is not None and maker.key == "Cast":
+        maker = makers.get(maker.inputs[0])
+    elif _tensor(graph, value).dtype not in _HALVES:
+        return False
+    return maker is not None and maker.key == "Transpose" and _first_axis_to_the_end(maker.attributes)
+
+
+def _first_axis_to_the_end(attributes: Attributes) -> bool:
+    perm: tuple[int, ...] = tuple(attributes.get("perm", ()))
+    last = len(perm) - 1
+    return len(perm) >= _LEAST_AXES and perm in ((*range(1, last), 0, last), (*range(1, last + 1), 0))
