@@ -26,7 +26,6 @@ from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select, work_of_enode
-from eqsat.lower.transposed_products import of_one_rank
 
 ChosenKernel = tuple[int, frozenset[int]]
 """Class that a kernel computes, and the handles of its e-nodes."""
@@ -191,7 +190,6 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
         program = as_loaded(program, saturated.encoding.graph, target)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
-    program = of_one_rank(program)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     before = launches(saturated.encoding.graph, target) if joint is None else joint.kernels_before
     return Extraction(

@@ -10,6 +10,7 @@ integers are moved, and dequantised behind.
 from dataclasses import replace
 
 from eqsat.backends.onnxruntime_kernels import may_run
+from eqsat.backends.transposed_products import give_one_rank
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
@@ -20,8 +21,9 @@ _LEAST_BITS = 8
 
 
 def for_onnxruntime(graph: Graph) -> Graph:
-    """``graph``, computing the same, with integers moved before they are dequantised where moving floats would not stay right."""
-    return changed(graph, _move_integers)
+    """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right, and
+    there are no products on which the runtime ends the process."""
+    return changed(graph, _move_integers, give_one_rank)
 
 
 def _move_integers(written: Written) -> None:

@@ -24,8 +24,10 @@ class Written:
         self._taken = {*old.types, *old.constants, *old.inputs}
         self._made: dict[tuple[object, ...], str] = {}
 
-    def value(self, op: str, *inputs: str | float, type: Type, attributes: Attributes = NO_ATTRIBUTES) -> str:
-        """What an operator of the default domain makes of values and of numbers; once for all that ask."""
+    def value(
+        self, op: str, *inputs: str | float | tuple[int, ...], type: Type, attributes: Attributes = NO_ATTRIBUTES
+    ) -> str:
+        """What an operator of the default domain makes of values, numbers and lists of integers; once for all that ask."""
         key = (op, attributes, *inputs)
         if key not in self._made:
             names = [i if isinstance(i, str) else self._number(i, f"{inputs[0]}_{op}_operand") for i in inputs]
@@ -34,9 +36,9 @@ class Written:
             self.nodes.append(Node(op, tuple(names), (name,), attributes))
         return self._made[key]
 
-    def _number(self, value: float, stem: str) -> str:
+    def _number(self, value: float | tuple[int, ...], stem: str) -> str:
         name = fresh_name(stem, self._taken)
-        self._constants[name] = Constant.of(np.float32(value))
+        self._constants[name] = Constant.of(np.asarray(value, np.int64 if isinstance(value, tuple) else np.float32))
         return name
 
     def put(self, node: Node, like: Node, *inputs: str) -> None:

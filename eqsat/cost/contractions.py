@@ -24,19 +24,22 @@ by 768 x 768."""
 def inside_einsum(work: Work) -> tuple[list[Work], int] | None:
     """The operators that a kernel of Einsum computes, and how many matrices its products have; ``None`` where the extents do not
     tell."""
+    types = [t for t in work.types if isinstance(t, TensorType)]
+    shapes = [tuple(d for d in t.shape or () if isinstance(d, int)) for t in types]
+    if len(types) < len(work.types) or any(
+        t.shape is None or len(s) < len(t.shape) for s, t in zip(shapes, types, strict=True)
+    ):
+        return None
     found = steps_inside(work)
-    shapes = [tuple(d for d in t.shape or () if isinstance(d, int)) for t in work.types if isinstance(t, TensorType)]
     equation = equation_of(work.attributes["equation"], tuple(map(len, shapes))) if found else None
-    if equation is None or len(shapes) < len(work.types):
+    if equation is None:
         return None
     extents: dict[str, int] = {}
     for indices, shape in zip(equation.operands, shapes, strict=True):
         extents.update((i, d) for i, d in zip(indices, shape, strict=True) if extents.get(i, 1) == 1)
-    first = work.types[0]
-    assert isinstance(first, TensorType)
     stacks = [step.result[0] for step in found if step.op == "MatMul"]
     return (
-        [_work(step, first.dtype, extents) for step in found],
+        [_work(step, types[0].dtype, extents) for step in found],
         sum(math.prod(extents[i] for i in stack) for stack in stacks),
     )
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from eqsat.backends.onnxruntime import LEVELS, Session
+from eqsat.backends.transposed_products import crashing_products
 from eqsat.errors import EqsatError, ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
-from eqsat.lower.transposed_products import crashing_products
 from eqsat.verification.compare import Judgement, bytes_of
 from eqsat.verification.halves import computes_in_half
 from eqsat.verification.original import Source

@@ -14,15 +14,10 @@ place in front, which broadcasting would put there.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
 
-import numpy as np
-
-from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
+from eqsat.backends.written import Written
+from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.types import DType, TensorType
-from eqsat.lower.program import Program
 
 _PRODUCTS = frozenset({"MatMul", "com.microsoft::FusedMatMul"})
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -35,30 +30,19 @@ def crashing_products(graph: Graph) -> tuple[int, ...]:
     return tuple(index for index, node in enumerate(graph.nodes) if _crashes(graph, makers, node))
 
 
-def of_one_rank(program: Program) -> Program:
-    """The program with operands of one rank where ONNX Runtime would end the process otherwise."""
-    graph = program.graph
+def give_one_rank(written: Written) -> None:
+    """Operands of one rank where ONNX Runtime would end the process otherwise."""
+    graph = written.old
     crashing = frozenset(crashing_products(graph))
-    if not crashing:
-        return program
-    taken = {v for n in graph.nodes for v in (*n.inputs, *n.outputs)} | {*graph.inputs, *graph.constants}
-    nodes: list[Node] = []
-    places: dict[int, tuple[int, ...]] = {}
-    types, constants = dict(graph.types), dict(graph.constants)
     for index, node in enumerate(graph.nodes):
-        start = len(nodes)
-        if index in crashing:
-            which, widened = _shorter(graph, node)
-            value, axes = (fresh_name(f"{node.inputs[which]}_{end}", taken) for end in ("of_one_rank", "axes"))
-            added = (widened.rank or 0) - (_tensor(graph, node.inputs[which]).rank or 0)
-            constants[axes], types[value] = Constant.of(np.arange(added), DType.INT64), widened
-            nodes.append(Node("Unsqueeze", (node.inputs[which], axes), (value,)))
-            node = replace(node, inputs=tuple(value if i == which else v for i, v in enumerate(node.inputs)))
-        nodes.append(node)
-        places[index] = tuple(range(start, len(nodes)))
-    kernels = tuple(replace(k, nodes=tuple(p for i in k.nodes for p in places[i])) for k in program.kernels)
-    graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
-    return replace(program, graph=graph, kernels=kernels)
+        if index not in crashing:
+            written.nodes.append(node)
+            continue
+        which, widened = _shorter(graph, node)
+        shorter = node.inputs[which]
+        axes = range((widened.rank or 0) - (_tensor(graph, shorter).rank or 0))
+        value = written.value("Unsqueeze", shorter, tuple(axes), type=widened)
+        written.put(node, node, *(value if i == which else v for i, v in enumerate(node.inputs)))
 
 
 def _shorter(graph: Graph, product: Node) -> tuple[int, TensorType]:
