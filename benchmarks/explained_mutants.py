@@ -68,8 +68,8 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "only tf_crop_and_resize and cubic interpolation read the value, and the rule leaves those alone",
-        "(move_dequantize|narrow)_behind_resize",
-        r"attribute: Resize\.(extrapolation_value|cubic_coeff_a) (negated|doubled) at 0|sign: operand negated at 0\.1",
+        "(move_dequantize|narrow)_behind_resize|(move_quantize|move_recentring|widen)_before_resize",
+        r"attribute: Resize\.(extrapolation_value|cubic_coeff_a) (negated|doubled) at (0|root)|sign: operand negated at (0\.)?1",
     ),
     (
         "Shape reads no elements, and for another list of extents there is no type that could be merged",
@@ -98,13 +98,18 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "absolute values and squares do not see a sign",
-        "remove_sign_below_abs|keep_axes_of_reduce(l1|l2|sumsquare)",
+        "remove_sign_below_abs|keep_axes_of_reduce(l1|l2|sumsquare)(_put_back)?",
         "sign: operand negated at 0",
     ),
     (
         "a bound of a Clip of one element may be its result",
         "expand_before_functions|round_before_clip",
         r"variable: operand replaced by (f|low) at [012](\.0)?",
+    ),
+    (
+        "the axes that are put back are those that were reduced: both lists name the same",
+        "keep_axes_of_.*_put_back",
+        r"variable: operand replaced by s at (0\.)?1",
     ),
     ("only the shape of the operand is read", "replace_dropout_mask", "sign: operand negated at 0.0"),
     (
