@@ -77,7 +77,7 @@ def _draw_steps(d: Sampler) -> Instance:
 COVERED = stated(
     "whole axis found",
     "every element is looked up: len(found) == whole.shape[axis]",
-    worthwhile("there are several: len(found) > 1"),
+    worthwhile("there are several, not of a list of numbers: len(found) > 1 and whole.rank > 1"),
 )
 
 
