@@ -97,10 +97,12 @@ def _joined(view: GroupView) -> Iterator[Match]:
     elements = by_class(_elements(view))
     places = {(handle, e.whole.handle, e.axis, e.index) for handle, found in elements.items() for e in found}
     for node, operands in complete_nodes(view, "Concat"):
-        for first in elements.get(operands[0].handle, ()) if len(operands) > 1 else ():
+        if len(operands) < 2:
+            continue
+        along = int(node.attr("axis")) % node.rank
+        for first in elements.get(operands[0].handle, ()):
             whole, axis, start = first.whole, first.axis, first.index
             if all((x.handle, whole.handle, axis, start + i) in places for i, x in enumerate(operands)):
-                along = int(node.attr("axis")) % operands[0].rank
                 yield Match({"whole": whole, "axis": axis, "along": along, "start": start, "n": len(operands)}, node)
 
 
