@@ -57,6 +57,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         r"(constant|attribute|sign|operands): .* at 1(\..*)?|attribute: Reshape.allowzero .*|omission: (Resh|Unsq).* root",
     ),
     (
+        "extents in another order are the same, or give a type that could not be merged; Shape reads no elements",
+        "mask_by_triangle",
+        r"(operands|attribute|constant|sign): .* at 0\.1(\..*)?",
+    ),
+    (
         "where the order of the elements is open, it may be the sorted one",
         "topk_of_integers",
         "attribute: TopK.sorted changed by one at 0",
@@ -157,6 +162,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "ONNX Runtime takes the size of a head, and half of the features that turn, from the tables",
         "(recognise|use)_rotary_embedding.*|embed_.*",
         "attribute: (com.microsoft::)?RotaryEmbedding.(num_heads|rotary_embedding_dim) changed by one at .*",
+    ),
+    (
+        "one row further on the table ends too soon: the operator has no value there",
+        "use_rotary_embedding_of_one_table",
+        "constant: int64 constant plus one in its first element at 1",
     ),
     (
         "ONNX Runtime reads the tables as they lie in memory, with or without axes of one element: the operator asks for three",
