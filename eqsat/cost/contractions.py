@@ -24,12 +24,10 @@ by 768 x 768."""
 def inside_einsum(work: Work) -> tuple[list[Work], int] | None:
     """The operators that a kernel of Einsum computes, and how many matrices its products have; ``None`` where the extents do not
     tell."""
-    types = [t for t in work.types if isinstance(t, TensorType)]
-    shapes = [tuple(d for d in t.shape or () if isinstance(d, int)) for t in types]
-    if len(types) < len(work.types) or any(
-        t.shape is None or len(s) < len(t.shape) for s, t in zip(shapes, types, strict=True)
-    ):
+    types = [t for t in work.types if isinstance(t, TensorType) and t.is_static]
+    if len(types) < len(work.types):
         return None
+    shapes = [tuple(d for d in t.shape or () if isinstance(d, int)) for t in types]
     found = steps_inside(work)
     equation = equation_of(work.attributes["equation"], tuple(map(len, shapes))) if found else None
     if equation is None:

@@ -90,19 +90,22 @@ def operator_works(graph: Graph, target: Target) -> tuple[Work, ...]:
     works: list[Work] = []
     for index, node in enumerate(graph.nodes):
         domain = "opaque" if node.opaque else node.domain
-        types, outputs = ([graph.type_of(v) if v else None for v in values] for values in (node.inputs, node.outputs))
-        key = (index in loaded, node.op, domain, node.attributes, *types, None, *outputs)
-        work = known.get(key)
-        if work is None:
-            work = work_of(node.op, domain, application_of(graph, node), [graph.type_of(v) for v in node.outputs])
-            work = known[key] = at_load(work) if index in loaded else work
-        works.append(work)
+        types = tuple(graph.type_of(v) if v else None for v in node.inputs)
+        outputs = tuple(graph.type_of(v) for v in node.outputs)
+        key = (index in loaded, node.op, domain, node.attributes, types, outputs)
+        if key not in known:
+            work = work_of(node.op, domain, application_of(graph, node), outputs)
+            known[key] = at_load(work) if index in loaded else work
+        works.append(known[key])
     return tuple(works)
 
 
 def price_works(works: Sequence[Work], target: Target, model: CostModel) -> float:
     """Price of kernels under a cost model; infinite if one of them is not to be had."""
-    prices = {id(work): _price(work, target, model) for work in {id(work): work for work in works}.values()}
+    prices: dict[int, float] = {}  # by identity: `operator_works` gives equal operators one work
+    for work in works:
+        if id(work) not in prices:
+            prices[id(work)] = _price(work, target, model)
     return math.fsum(prices[id(work)] for work in works)
 
 

@@ -86,14 +86,23 @@ class Materializer:
 
     def _let_go(self, cls: int) -> None:
         """Forgets a large constant if it was computed for one other only: should it be asked for, it is computed again."""
-        egraph = self._egraph
         constant = self._constants.get(cls)
         if constant is None or cls in self._asked or constant.bytes <= ALWAYS_KEPT_BYTES or not self._operands(cls):
             return
-        users = {user for user in egraph.users_of(cls) if egraph.is_constant(user)}
-        if sum(egraph.known.computed_by(egraph.find(user)) == user for user in users) == 1:
+        if self._has_one_user(cls):
             del self._constants[cls]
             self._kept -= 0 if constant.is_deferred else constant.bytes
+
+    def _has_one_user(self, cls: int) -> bool:
+        """Whether a single constant is computed from this one; those with many users are told by their first two."""
+        egraph = self._egraph
+        computed = (
+            user
+            for user in egraph.users_of(cls)
+            if egraph.is_constant(user) and egraph.known.computed_by(egraph.find(user)) == user
+        )
+        first = next(computed, None)
+        return first is not None and all(user == first for user in computed)
 
     def _folded(self, node: ENode, operands: Sequence[Constant | None], type: Type) -> Constant:
         """What an operator makes of constants: at once, or once there is no more room, whenever somebody asks."""
