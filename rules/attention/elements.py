@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import math
 import numpy as np
 
 from eqsat.ir.graph import NO_ATTRIBUTES
@@ -14,6 +15,8 @@ from eqsat.rules.attention.reading import Reader
 
 Levels = frozenset[float]
 """The numbers, in float32, that the elements of a value may be."""
+
+FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
 
 _MOST_LEVELS = 8
 _DEPTH = 8
@@ -55,17 +58,20 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
         return frozenset((0.0, 1.0))
     if value.is_constant:
         array = elements_of(reader, value)
-        return None if array is None else _few(array)
+        return None if array is None else few(array)
+    if value.low == value.high:
+        return frozenset((value.low,))
     for op, inputs in reader.view.spellings(value) if depth else ():
         found, traits = None, traits_of(op)
         if op == "Where" and None not in inputs:
             found = _united([levels_of(reader, x, depth - 1) for x in _chosen(inputs) if x is not None])
-        elif traits.operands == len(traits.affine) == 2 and value.dtype is DType.FLOAT:
+        elif traits.operands == len(traits.affine) == 2 and value.dtype in FLOATS:
             sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
             if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
-                found = paired(op, sides[0], sides[1])
-        elif inputs and inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype is DType.FLOAT)):
+                found = paired(op, *sides, value.dtype)
+        elif inputs and inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype in FLOATS)):
             found = levels_of(reader, inputs[0], depth - 1)
+            found = found and few(_in(value.dtype, found))
         if found is not None:
             return found
     return None
@@ -83,13 +89,42 @@ def _copies(traits: Traits) -> bool:
     return traits.moves and len(traits.sources) == 1 and not traits.or_zero
 
 
-def paired(op: str, left: Levels, right: Levels) -> Levels | None:
-    """What an operator makes of any two numbers, in float32; ``None`` if these are many, or NaN."""
-    operands = np.array(sorted(left), np.float32)[:, None], np.array(sorted(right), np.float32)
-    return _few(evaluate_operator(op, NO_ATTRIBUTES, operands)[0])
+def paired(op: str, left: Levels, right: Levels, dtype: DType = DType.FLOAT) -> Levels | None:
+    """What an operator makes of any two numbers in this precision; ``None`` if these are many, or NaN."""
+    operands = _in(dtype, left)[:, None], _in(dtype, right)
+    return few(evaluate_operator(op, NO_ATTRIBUTES, operands)[0].astype(np.float32))
 
 
-def _few(array: np.ndarray) -> Levels | None:
+def _in(dtype: DType, numbers: Levels) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.array(sorted(numbers), np.float32).astype(dtype.numpy)
+
+
+def least_row(array: np.ndarray) -> float:
+    """The least of the greatest elements of each row."""
+    return float(np.atleast_1d(array).max(axis=-1, initial=-math.inf).min(initial=math.inf))
+
+
+def least_row_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> float:
+    """`least_row` of rows of a constant, in whatever number and order, and of what is added to them; else minus infinity."""
+    array = elements_of(reader, value)
+    if array is not None or not depth:
+        return least_row(array) if array is not None and array.dtype.kind == "f" else -math.inf
+    for op, inputs in reader.view.spellings(value):
+        source, traits = inputs[0] if inputs else None, traits_of(op)
+        if source is not None and traits.moves and traits.extents is not None and _same_rows(source, value):
+            return least_row_of(reader, source, depth - 1)
+    for _, _, (left, right) in reader.nodes(value, "Add"):
+        found = (least_row_of(reader, x, depth - 1) + y.low for x, y in ((left, right), (right, left)) if _same_rows(x, value))
+        return max(found, default=-math.inf)
+    return -math.inf
+
+
+def _same_rows(source: Ref, value: Ref) -> bool:
+    return source.rank > 0 and source.shape[-1:] == value.shape[-1:]
+
+
+def few(array: np.ndarray) -> Levels | None:
     if array.dtype.kind not in "fiub" or np.isnan(array).any():
         return None
     distinct = np.unique(array)

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Ref, Term, apply, literal
-from eqsat.rules.attention.elements import bounds_of, elements_of, levels_of
+from eqsat.rules.attention.elements import bounds_of, elements_of, least_row_of, levels_of
 from eqsat.rules.attention.masks import (
     ABSORBING,
     FORBIDDING,
@@ -22,7 +22,7 @@ from eqsat.rules.attention.masks import (
     unknown_mask,
 )
 from eqsat.rules.attention.reading import Reader
-from eqsat.rules.attention.scores import Step
+from eqsat.rules.attention.scores import Step, is_number
 
 
 def added_mask(reader: Reader, mask: Ref) -> Mask:
@@ -37,7 +37,36 @@ def added_mask(reader: Reader, mask: Ref) -> Mask:
     least, _, infinite = bounds
     raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
     allowed = _truth_values(reader, mask) if infinite else None
-    return Mask(mask, mask.shape, mask.dtype, *bounds, levels=levels, allowed=allowed, raised=raised)
+    row = least_row_of(reader, mask)
+    parts = _summands(reader, mask) if levels is None else ()
+    return Mask(mask, mask.shape, mask.dtype, *bounds, levels=levels, row=row, allowed=allowed, raised=raised, parts=parts)
+
+
+def _summands(reader: Reader, mask: Ref) -> tuple[Mask, ...]:
+    """The two masks that a mask in half precision is the sum of, where few numbers are in one of them.
+
+    ``Where(c, m, v) == m + Where(c, 0, v)`` for a number ``v`` beside which nothing of ``m`` is left.
+    """
+    if mask.dtype is DType.FLOAT:
+        return ()
+    for op, _, inputs in reader.nodes(mask, "Add", "Where"):
+        if op == "Where":
+            condition, a, b = inputs
+            for other, number, swapped in ((a, b, False), (b, a, True)):
+                if is_number(number) and not is_number(other) and _absorbs(number, other):
+                    term = _choice(condition, number.low, mask.dtype, swapped)
+                    levels = frozenset((0.0, number.low))
+                    chosen = Mask(term, condition.shape, mask.dtype, number.low, 0.0, levels=levels)
+                    return added_mask(reader, other), chosen
+        elif any(levels_of(reader, x) is not None for x in inputs):
+            return tuple(added_mask(reader, x) for x in inputs)
+    return ()
+
+
+def _absorbs(number: Ref, other: Ref) -> bool:
+    """Whether a number plus any element is the number."""
+    step = float(np.spacing(number.value.reshape(())))
+    return number.low <= FORBIDDING[number.dtype] and max(abs(other.low), abs(other.high)) < abs(step) / 4
 
 
 def selecting_mask(reader: Reader, step: Step) -> Mask:

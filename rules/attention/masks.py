@@ -24,7 +24,7 @@ import numpy as np
 
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref, Term, Unmet, apply, literal
-from eqsat.rules.attention.elements import Levels, bounds_of, is_causal, is_coarse, paired
+from eqsat.rules.attention.elements import Levels, bounds_of, few, is_causal, is_coarse, least_row, paired
 from eqsat.rules.attention.grouping import regrouped, regrouped_shape
 from eqsat.rules.terms import add, int64s, mul, sub
 
@@ -74,11 +74,11 @@ class Mask:
     """What is added to the scores.
 
     ``least``, ``high``: bounds on the finite elements. ``infinite``: elements may be minus infinity. ``array``: the elements,
-    if known; ``levels``: the few numbers that they may be. ``is_open``: every row is known to have an element that does not
-    forbid. ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
+    if known; ``levels``: the few numbers that they may be. ``row``: no row has a
+    greatest element below this. ``allowed``: truth values with ``shape`` as well, if the mask is 0 where they hold and minus infinity elsewhere.
     ``replaces``: the scores are replaced by a finite number, not added to. ``raised``: the mask with that number, or the
-    lowest of two, where the operator takes it. ``unknown``: the elements may be anything, NaN and infinity, too. ``doubts``:
-    what was assumed of `DOUBTS`, and does not hold.
+    lowest of two, where the operator takes it. ``unknown``: the elements may be anything, NaN and infinity, too. ``parts``: the
+    two masks that this is the sum of, if it is known as one. ``doubts``: what was assumed of `DOUBTS`, and does not hold.
     """
 
     term: Term
@@ -89,12 +89,18 @@ class Mask:
     infinite: bool = False
     array: np.ndarray | None = None
     levels: Levels | None = None
-    is_open: bool = False
+    row: float = -math.inf
     allowed: Term | None = None
     replaces: bool = False
     raised: Term | None = None
     unknown: bool = False
+    parts: tuple[Mask, ...] = ()
     doubts: frozenset[str] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every row is known to have an element that does not forbid."""
+        return self.row >= MASK_FLOOR
 
     def assuming(self, holds: bool, what: str) -> Mask:
         return self if holds else replace(self, doubts=self.doubts | {what})
@@ -111,8 +117,10 @@ class Mask:
             least=least,
             high=high,
             array=None if self.array is None else self.array * np.float32(factor),
-            levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,))),
+            levels=None if self.levels is None else paired("Mul", self.levels, frozenset((factor,)), self.dtype),
+            row=self.row * factor if factor > 0 else -math.inf,
             raised=self.raised if self.replaces and factor > 0 else None,
+            parts=(),
         )
         return scaled.assuming(not self.replaces or least <= FORBIDDING[self.dtype] / _SHRINKING, REPLACED)
 
@@ -122,20 +130,28 @@ class Mask:
         if tuple(source) == tuple(target):
             return self
         whole, shape = regrouped_shape(self.shape, source, target)
-        array = self.array
+        array, levels = self.array, self.levels
         if array is not None and any(isinstance(d, str) for d in whole):
-            raise Unmet("elements of the mask that are known are repeated along an extent that is a symbol")
+            array, levels = None, few(array)
         array = None if array is None else np.broadcast_to(array, whole).reshape(shape)  # type: ignore[arg-type]
         given = (self.term, self.allowed, self.raised)
         terms = (None if t is None else regrouped(t, self.shape, source, target, known)[0] for t in given)
         term, allowed, raised = terms
         assert term is not None
-        return replace(self, term=term, shape=shape, array=array, allowed=allowed, raised=raised)
+        parts = tuple(part.regrouped(source, target, known) for part in self.parts)
+        return replace(self, term=term, shape=shape, array=array, levels=levels, allowed=allowed, raised=raised, parts=parts)
 
     def widened(self) -> Mask:
         """The mask of scores in half precision for scores in float32, assuming that they lose the same there."""
-        wide = replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None)
-        if self.unknown or (self._is_small() and not self.replaces):
+        found = self._widened()
+        if WIDENED in found.doubts - self.doubts and self.parts:
+            left, right = (part._widened() for part in self.parts)
+            return left.plus(right)
+        return found
+
+    def _widened(self) -> Mask:
+        wide = replace(self, term=apply("Cast", self.term, to=int(DType.FLOAT)), dtype=DType.FLOAT, raised=None, parts=())
+        if self.unknown or (self._leaves_digits() and not self.replaces):
             return wide
         found, low = self._numbers(), float(self.dtype.numpy.type(FORBIDDING[DType.FLOAT16]))
         factor = ABSORBING / min(self.least, low) if self.replaces else _MORE_DIGITS.get(self.dtype, math.inf)
@@ -159,7 +175,7 @@ class Mask:
         Where ``other`` replaces scores of minus infinity by a number the two cannot be added: see `mask_reading.selected_mask`.
         """
         found = self._sum(other).assuming(not _rounds_otherwise(self, other), ROUNDED)
-        return replace(found, doubts=found.doubts | self.doubts | other.doubts)
+        return replace(found, parts=(self, other), doubts=found.doubts | self.doubts | other.doubts)
 
     def _sum(self, other: Mask) -> Mask:
         shape = broadcast(self.shape, other.shape)
@@ -170,16 +186,16 @@ class Mask:
             if found.is_open:
                 return found
         both_ways = ((self, other), (other, self))
-        levels = None if self.levels is None or other.levels is None else paired("Add", self.levels, other.levels)
+        levels = None if self.levels is None or other.levels is None else paired("Add", self.levels, other.levels, self.dtype)
         least, high = self.least + other.least, self.high + other.high
         infinite = self.infinite or other.infinite
         if levels is not None:
             least, high, forbids = bounds_of(np.array(sorted(levels))) or (-math.inf, math.inf, True)
             infinite = infinite or forbids
-        is_open = least >= MASK_FLOOR and any(x.is_open and not y.infinite for x, y in both_ways)
+        row = max(-math.inf if y.infinite else x.row + y.least for x, y in both_ways)
         allowed = None if self.allowed is None or other.allowed is None else apply("And", self.allowed, other.allowed)
         replaces = self.replaces or other.replaces
-        total = Mask(term, shape, self.dtype, least, high, infinite, None, levels, is_open, allowed, replaces)
+        total = Mask(term, shape, self.dtype, least, high, infinite, None, levels, row, allowed, replaces)
         if self.unknown or other.unknown or not -LARGEST <= least <= high <= LARGEST:
             total = unknown_mask(term, shape, self.dtype, replaces=replaces)
         apart = (not x.replaces or (x.least <= ABSORBING and y.least >= _ABSORBED) for x, y in both_ways)
@@ -226,6 +242,11 @@ class Mask:
         """Whether scores beside its finite numbers are as precise in float16 as without."""
         return max(abs(self.least), abs(self.high)) <= _SMALL
 
+    def _leaves_digits(self) -> bool:
+        """Whether the probabilities are as precise in float16 as without: beside a key with a small number those with lower ones
+        weigh nothing, or its score has hardly more digits than theirs."""
+        return self._is_small() or (self.row >= -_SMALL and self.high <= _SMALL)
+
     def _absorbs_all(self) -> bool:
         """Whether scores beside the numbers are whole, or nothing is left of them, in whatever precision."""
         found = self._numbers()
@@ -242,7 +263,7 @@ class Mask:
 
     def _with_infinities(self, dtype: DType) -> Mask | None:
         if dtype is not DType.FLOAT:
-            return self._cast(dtype) if self._is_small() else None
+            return self._cast(dtype) if self._leaves_digits() else None
         return self if self.least >= MASK_FLOOR or (self.is_open and self.array is not None) else None
 
     def _shifted(self) -> Mask:
@@ -272,8 +293,7 @@ def mask_of_elements(term: Term, shape: tuple[Dim, ...], dtype: DType, array: np
     if bounds is None:
         return unknown_mask(term, shape, dtype, **more).assuming(False, TELLING)
     array = array.astype(np.float32)
-    is_open = bool((np.atleast_1d(array) >= MASK_FLOOR).any(axis=-1).all())
-    return Mask(term, shape, dtype, *bounds, array, is_open=is_open, **more)
+    return Mask(term, shape, dtype, *bounds, array, row=least_row(array), **more)
 
 
 def _rounds_otherwise(left: Mask, right: Mask) -> bool:

@@ -14,6 +14,7 @@ from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.attention.elements import FLOATS
 from eqsat.rules.attention.factors import Factors, number_of
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, is_finer, regrouped, result_of
 from eqsat.rules.attention.mask_reading import added_mask, selected_mask, selecting_mask
@@ -23,8 +24,6 @@ from eqsat.rules.attention.scores import Probabilities, Scores, Step
 from eqsat.rules.terms import complete_nodes, converted, int64s
 from eqsat.rules.views.extents import repeated
 from eqsat.samples.attention import draw_attention
-
-FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
 
 ONE_CAP = "a cap comes before masks, and there is one"
 SIGNED = "factors for each head come before masks and a cap, and are of one sign"
