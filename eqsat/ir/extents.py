@@ -110,18 +110,20 @@ def minimum(a: Dim, b: Dim) -> Dim:
 def broadcast(*dims: str) -> str:
     """The extent that extents broadcast to, each of which may be 1: one text, whatever the order and nesting.
 
-    Of ``min(512, seq)`` and ``seq`` it is ``seq``: were the other one 512 and smaller, they would not broadcast.
+    Of ``min(512, seq)`` and ``seq`` it is ``seq``: were the other one 512 and smaller, they would not broadcast. So it is of
+    ``max(1, seq)`` and ``seq``.
 
-    >>> broadcast(broadcast("seq", "n"), "n")
-    'broadcast(n, seq)'
+    >>> broadcast(broadcast("seq", "n"), "n"), broadcast("max(0, seq - 1) + 1", "seq")
+    ('broadcast(n, seq)', 'seq')
     """
     parts: set[str] = set()
     for d in dims:
         called = operands(d, "broadcast")
         parts.update(map(str, called) if called else (d,))
     for d in sorted(parts):
-        rest = [x for x in operands(d, "min") if not (isinstance(x, int) and x > 0)]
-        if len(rest) == 1 and rest[0] in parts:
+        number, other = _bound(d, "min")
+        least, more = _bound(d, "max")
+        if (number > 0 and other in parts) or (least == 1 and more in parts):
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
 
@@ -130,6 +132,15 @@ def operands(dim: str, function: str) -> tuple[Dim, ...]:
     """The operands of an extent that is a function of some; none if it is anything else."""
     called = function_of(dim) if dim.startswith(f"{function}(") and _is_factor(dim) else None
     return called[1] if called else ()
+
+
+def _bound(dim: str, function: str) -> tuple[int, Dim]:
+    """``k`` and ``x`` of an extent that is ``min(k, x)``, or ``max(k, x)``, plus a number perhaps; (0, 0) of any other."""
+    form = form_of(dim)
+    more = form.get((), 0)
+    found = operands(dim_of({factors: n for factors, n in form.items() if factors}), function)
+    numbers, others = ([add(x, more) for x in found if isinstance(x, kind)] for kind in (int, str))
+    return (numbers[0], others[0]) if len(numbers) == len(others) == 1 else (0, 0)
 
 
 def _is_factor(dim: str) -> bool:

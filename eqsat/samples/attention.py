@@ -1,5 +1,6 @@
 """Random spellings of attention, right and slightly wrong ones."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,17 +35,27 @@ def draw_attention(d: Sampler) -> Instance:
         q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
-    if half and d.chance(0.3):
-        mask = _forbidding(d, shape, np.float16) if d.chance(0.7) else _floats(d, shape, half)
-        scores = drawing.op("Add", scores, drawing.value(mask))
+    if half and d.chance(0.4):
+        scores = _masked_in_half(d, drawing, scores, shape)
     if half:
         scores = drawing.op("Cast", scores, to=1)
-    for _ in range(d.integer(0, 3)):
-        scores, shape = _step(d, drawing, scores, shape)
+    forbids = d.chance(0.15)  # keys are forbidden before the softmax, and their probabilities zeros behind it
+    steps = () if forbids and d.chance(0.6) else _steps(d, len(shape))
+    for step in steps:
+        if step is not masked_by_window or (len(shape) == 4 and shape[0] % 2 == 0):
+            scores, shape = step(d, drawing, scores, shape)
     axis = -1 if d.chance(0.9) else len(shape) - 2
-    chances = drawing.op("Softmax", scores, axis=axis)
-    if d.chance(0.25):
-        zero = drawing.value(fixed(0.0, "float32"))
+    zero = drawing.value(fixed(0.0, "float32"))
+    if forbids:
+        allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
+        low = drawing.value(fixed(d.choose((LOWEST, -1e9, -np.inf, -3.0, -3.0)), "float32"))
+        others = (d.chance(0.85), d.chance(0.5))
+        scores = drawing.op("Where", allowed, *((scores, low) if others[1] else (low, scores)))
+        chances = drawing.op("Softmax", scores, axis=axis)
+        chances = drawing.op("Where", allowed, *((chances, zero) if others[0] == others[1] else (zero, chances)))
+    else:
+        chances = drawing.op("Softmax", scores, axis=axis)
+    if d.chance(0.25) or _undefined in steps:
         chances = drawing.op("Where", drawing.op("IsNaN", chances), zero, chances)
     if half:
         chances = drawing.op("Cast", chances, to=10)
@@ -69,6 +80,30 @@ def _forbidding(d: Sampler, shape: tuple[int, ...], dtype: Any) -> Any:
     return fixed(np.where(pattern, 0, low).astype(dtype))
 
 
+def _masked_in_half(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> str:
+    """Scores with a mask in float16: one that forbids, small numbers, both, or middling numbers beside a key without."""
+    kind = d.integer(0, 4)
+    if kind == 0:
+        return drawing.op("Add", scores, drawing.value(_floats(d, shape, True)))
+    if kind == 1:
+        return drawing.op("Add", scores, drawing.value(_forbidding(d, shape, np.float16)))
+    near = fixed(_floats(d, shape, True))
+    if kind == 2:
+        open_rows = d.chance(0.8)
+        far = d.rng.random(shape) < 0.5
+        far[..., d.integer(0, shape[-1] - 1)] &= not open_rows
+        mask = np.where(far, d.choose((-100.0, -300.0, -5000.0)), near.array).astype(np.float16)
+        return drawing.op("Add", scores, drawing.value(fixed(mask)))
+    allowed, low = drawing.value(_choice(d, d.broadcast_of(shape))), d.choose((-65504.0, -65504.0, -1e4, -300.0))
+    number = drawing.value(fixed(low, "float16"))
+    if kind == 3:
+        mask = drawing.op("Where", allowed, drawing.value(near), number)
+    else:
+        mask = drawing.op("Where", allowed, drawing.value(fixed(0.0, "float16")), number)
+        mask = drawing.op("Add", drawing.value(near), mask)
+    return drawing.op("Add", scores, mask)
+
+
 def _choice(d: Sampler, shape: tuple[int, ...]) -> np.ndarray:
     """Truth values, both of them if there is more than one element."""
     found = d.booleans(shape)
@@ -86,46 +121,117 @@ def _number(d: Sampler, drawing: Drawing, rank: int) -> str:
     return drawing.value(fixed(np.full(shape, d.choose((0.125, 0.25, -0.5, 2.0, 0.3)), np.float32)))
 
 
-def _step(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    kind = d.integer(0, 9)
-    rank = len(shape)
-    if kind == 0 and d.chance(0.1):
-        return drawing.op("Mul", scores, drawing.value(fixed(0.0, "float32"))), shape
-    if kind == 0:
-        numbers = _number(d, drawing, rank)
-        if d.chance(0.3):  # for each head or query, now and then of both signs or zero
-            low, queries = d.choose((0.5, 0.5, -0.5, 0.0)), d.choose((1, shape[-2]))
-            numbers = drawing.value(fixed(d.rng.uniform(low, 2, (*shape[1:-2], queries, 1)), "float32"))
-        return drawing.op(d.choose(("Mul", "Div")), scores, numbers), shape
-    if kind == 9 and rank == 4 and shape[0] % 2 == 0:
-        return masked_by_window(d, drawing, scores, shape)
-    if kind in (1, 7, 8):
-        mask = d.floats(d.broadcast_of(shape))
-        if mask.ndim and d.chance(0.3):  # forbids some keys or all of a row, or what cannot be: NaN follows
-            number = np.float32(d.choose((-np.inf, -np.inf, LOWEST, LOWEST, -2e38, np.inf, np.nan)))
-            rows = d.rng.random((*mask.shape[:-1], 1)) < 0.3
-            mask = np.where(rows | (d.rng.random(mask.shape) < 0.3), number, mask)
-        mask = d.either(mask, 0.5)
-        return drawing.op("Add", scores, drawing.value(mask)), shape
-    if kind == 2:  # a mask that is computed: all of a row may be forbidden
-        allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
-        low = d.choose((LOWEST, -1e9, -1e4, -np.inf))
-        branches = [drawing.value(fixed(0.0, "float32")), drawing.value(fixed(low, "float32"))]
-        mask = drawing.op("Where", allowed, *branches)
-        return drawing.op("Add", mask, scores), shape
-    if kind == 3:
-        allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
-        low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -np.inf, -3.0)), "float32"))
-        operands = (scores, low) if d.chance() else (low, scores)
-        return drawing.op("Where", allowed, *operands), shape
-    if kind == 4:
-        return drawing.op("Tanh", scores), shape
-    if kind == 5:
-        return drawing.op("Add", scores, drawing.value(_forbidding(d, shape, np.float32))), shape
-    if rank == 3 and not d.chance(0.3):
+Shaped = tuple[str, tuple[int, ...]]
+"""Scores, and their shape."""
+
+
+def _scaled(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    number = fixed(0.0, "float32") if d.chance(0.1) else None
+    factor = _number(d, drawing, len(shape)) if number is None else drawing.value(number)
+    return drawing.op("Mul" if number is not None else d.choose(("Mul", "Div")), scores, factor), shape
+
+
+def _scaled_each(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    """Factors for each head or query, now and then of both signs or zero."""
+    low, queries = d.choose((0.5, 0.5, 0.5, -0.5, 0.0)), d.choose((1, shape[-2]))
+    factors = drawing.value(fixed(d.rng.uniform(low, 2, (*shape[1:-2], queries, 1)), "float32"))
+    return drawing.op(d.choose(("Mul", "Div")), scores, factors), shape
+
+
+def _added(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    mask = d.floats(d.broadcast_of(shape))
+    if mask.ndim and d.chance(0.3):  # forbids some keys or all of a row, or what cannot be: NaN follows
+        number = np.float32(d.choose((-np.inf, -np.inf, LOWEST, LOWEST, -2e38, np.inf, np.nan)))
+        rows = d.rng.random((*mask.shape[:-1], 1)) < 0.3
+        mask = np.where(rows | (d.rng.random(mask.shape) < 0.3), number, mask)
+    return drawing.op("Add", scores, drawing.value(d.either(mask, 0.5))), shape
+
+
+def _computed(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    """A mask that is computed: all of a row may be forbidden."""
+    allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
+    low = d.choose((LOWEST, -1e9, -1e4, -np.inf))
+    branches = [drawing.value(fixed(0.0, "float32")), drawing.value(fixed(low, "float32"))]
+    mask = drawing.op("Where", allowed, *branches)
+    return drawing.op("Add", mask, scores), shape
+
+
+def _replaced(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
+    low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -np.inf, -3.0, -3.0, -3.0)), "float32"))
+    operands = (scores, low) if d.chance() else (low, scores)
+    return drawing.op("Where", allowed, *operands), shape
+
+
+def _capped(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    return drawing.op("Tanh", scores), shape
+
+
+def _forbidden(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    return drawing.op("Add", scores, drawing.value(_forbidding(d, shape, np.float32))), shape
+
+
+def _closed(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    """A mask that may forbid all of some rows and nothing of others."""
+    rows = fixed(np.where(d.rng.random((*shape[:-1], 1)) < 0.5, -np.inf, 0.0), "float32")
+    return drawing.op("Add", scores, drawing.value(rows)), shape
+
+
+def _undefined(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    """A mask that is NaN here and there."""
+    mask = np.where(d.rng.random(shape) < 0.1, np.nan, 0.0).astype(np.float32)
+    return drawing.op("Add", scores, drawing.value(mask)), shape
+
+
+def _floored(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    """Scores that are raised from minus infinity, now and then from more."""
+    low = drawing.value(fixed(d.choose((LOWEST, LOWEST, -1e38, -1e4, -1.0)), "float32"))
+    return drawing.op("Max", *((scores, low) if d.chance() else (low, scores))), shape
+
+
+def _beside_products(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    """Products as masks: relative positions."""
+    size, rank = d.integer(1, 3), len(shape)
+    factors = (
+        drawing.value(d.rng.normal(size=(*shape[:-2], *n)).astype(np.float32))
+        for n in ((shape[-1], size), (size, shape[-2]))
+    )
+    near = drawing.op("Transpose", drawing.op("MatMul", *factors), perm=(*range(rank - 2), rank - 1, rank - 2))
+    return drawing.op("Add", scores, near), shape
+
+
+def _regrouped(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
+    if len(shape) == 3 and not d.chance(0.3):
         return scores, shape
-    grouped = (1, *shape) if rank == 3 else (shape[0] * shape[1], *shape[2:])
+    grouped = (1, *shape) if len(shape) == 3 else (shape[0] * shape[1], *shape[2:])
     return drawing.op("Reshape", scores, drawing.value(fixed(grouped, "int64"))), grouped
+
+
+_ANY = (
+    _scaled,
+    _scaled_each,
+    _added,
+    _added,
+    _computed,
+    _replaced,
+    _capped,
+    _forbidden,
+    _floored,
+    _beside_products,
+    _regrouped,
+)
+_IN_ORDER = (
+    *((_replaced,), (_replaced,), (_replaced,), (_undefined,), (_undefined,), (_closed, _floored), (_closed, _floored)),
+    *((_added, _scaled_each), (_added, _scaled_each), (_added, _scaled_each), (_capped, _added), (_added, _capped)),
+)
+"""What an order of steps decides."""
+
+
+def _steps(d: Sampler, rank: int) -> Sequence[Any]:
+    if d.chance(0.7):
+        return d.choose(_IN_ORDER)
+    windows = (masked_by_window,) if rank == 4 else ()
+    return [d.choose((*_ANY, *windows)) for _ in range(d.integer(0, 3))]
 
 
 def masked_by_window(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

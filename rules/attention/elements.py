@@ -1,8 +1,8 @@
 """What is known of the elements of a mask: all of them, or the few numbers that they may be."""
 
+import math
 from collections.abc import Sequence
 
-import math
 import numpy as np
 
 from eqsat.ir.graph import NO_ATTRIBUTES
@@ -11,6 +11,7 @@ from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref
+from eqsat.rules.attention.magnitudes import ORDINARY
 from eqsat.rules.attention.reading import Reader
 
 Levels = frozenset[float]
@@ -20,9 +21,6 @@ FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
 
 _MOST_LEVELS = 8
 _DEPTH = 8
-
-_COARSE = 1 / 16
-"""Numbers whose neighbours are this far from them leave of a score what a softmax notices to be gone."""
 
 
 def bounds_of(array: np.ndarray) -> tuple[float, float, bool] | None:
@@ -68,7 +66,7 @@ def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
         elif traits.operands == len(traits.affine) == 2 and value.dtype in FLOATS:
             sides = [levels_of(reader, x, depth - 1) for x in inputs if x is not None]
             if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
-                found = paired(op, *sides, value.dtype)
+                found = paired(op, sides[0], sides[1], value.dtype)
         elif inputs and inputs[0] is not None and (_copies(traits) or (traits.converts and value.dtype in FLOATS)):
             found = levels_of(reader, inputs[0], depth - 1)
             found = found and few(_in(value.dtype, found))
@@ -115,13 +113,32 @@ def least_row_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> float:
         if source is not None and traits.moves and traits.extents is not None and _same_rows(source, value):
             return least_row_of(reader, source, depth - 1)
     for _, _, (left, right) in reader.nodes(value, "Add"):
-        found = (least_row_of(reader, x, depth - 1) + y.low for x, y in ((left, right), (right, left)) if _same_rows(x, value))
+        found = (
+            least_row_of(reader, x, depth - 1) + y.low
+            for x, y in ((left, right), (right, left))
+            if _same_rows(x, value)
+        )
         return max(found, default=-math.inf)
     return -math.inf
 
 
 def _same_rows(source: Ref, value: Ref) -> bool:
     return source.rank > 0 and source.shape[-1:] == value.shape[-1:]
+
+
+def is_of_products(reader: Reader, value: Ref, depth: int = _DEPTH) -> bool:
+    """Whether a value is made of products of activations by sums, ordinary numbers and movements: relative positions."""
+    if max(-value.low, value.high) <= ORDINARY:
+        return True
+    for op, inputs in reader.view.spellings(value) if depth else ():
+        traits = traits_of(op)
+        if traits.product is not None and not traits.quantises:
+            return True
+        read = traits.sources if traits.moves else traits.affine if traits.operands == 2 else ()
+        sources = [x for i, x in enumerate(inputs) if x is not None and i in read]
+        if sources and all(is_of_products(reader, x, depth - 1) for x in sources):
+            return True
+    return False
 
 
 def few(array: np.ndarray) -> Levels | None:
@@ -147,9 +164,3 @@ def is_causal(array: np.ndarray, queries: Dim, keys: Dim, before: int = 0, forbi
         return False
     earlier = np.tri(array.shape[-2], array.shape[-1], before, dtype=np.bool_)
     return not earlier.all() and bool((array[..., earlier] == 0).all() and (array[..., ~earlier] <= forbidding).all())
-
-
-def is_coarse(numbers: np.ndarray) -> np.ndarray:
-    """Which numbers have neighbours as far from them as `_COARSE`, or farther."""
-    with np.errstate(all="ignore"):
-        return np.asarray(np.isfinite(numbers) & (np.spacing(np.abs(numbers)) >= _COARSE))

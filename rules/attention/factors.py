@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.rewrite import Apply, Ref, Term
-from eqsat.rules.attention.masks import LARGEST
+from eqsat.rules.attention.magnitudes import LARGEST
 from eqsat.rules.attention.reading import Reader
 
 _DEPTH = 5

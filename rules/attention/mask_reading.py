@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Ref, Term, apply, literal
-from eqsat.rules.attention.elements import bounds_of, elements_of, least_row_of, levels_of
+from eqsat.rules.attention.elements import bounds_of, elements_of, is_of_products, least_row_of, levels_of
+from eqsat.rules.attention.magnitudes import ABSORBING, FORBIDDING, LARGEST, MASK_FLOOR
 from eqsat.rules.attention.masks import (
-    ABSORBING,
-    FORBIDDING,
-    LARGEST,
-    MASK_FLOOR,
     REPLACED,
     Mask,
     broadcast,
+    mask_as_scores,
     mask_of_elements,
     unknown_mask,
 )
@@ -33,46 +32,49 @@ def added_mask(reader: Reader, mask: Ref) -> Mask:
     levels = levels_of(reader, mask)
     bounds = (*mask.interval, False) if levels is None else bounds_of(np.array(sorted(levels)))
     if bounds is None or not -LARGEST <= bounds[0] <= bounds[1] <= LARGEST:
-        return unknown_mask(mask, mask.shape, mask.dtype)
+        make = mask_as_scores if is_of_products(reader, mask) else unknown_mask
+        return make(mask, mask.shape, mask.dtype)
     least, _, infinite = bounds
     raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
     allowed = _truth_values(reader, mask) if infinite else None
-    row = least_row_of(reader, mask)
-    parts = _summands(reader, mask) if levels is None else ()
-    return Mask(mask, mask.shape, mask.dtype, *bounds, levels=levels, row=row, allowed=allowed, raised=raised, parts=parts)
+    row, parts = least_row_of(reader, mask), _summands(reader, mask) if levels is None else ()
+    return Mask(mask, mask.shape, mask.dtype, *bounds, None, levels, row, allowed, raised=raised, parts=parts)
 
 
 def _summands(reader: Reader, mask: Ref) -> tuple[Mask, ...]:
-    """The two masks that a mask in half precision is the sum of, where few numbers are in one of them.
+    """The two masks that a mask is the sum of, where few numbers are in one of them.
 
     ``Where(c, m, v) == m + Where(c, 0, v)`` for a number ``v`` beside which nothing of ``m`` is left.
     """
-    if mask.dtype is DType.FLOAT:
-        return ()
-    for op, _, inputs in reader.nodes(mask, "Add", "Where"):
-        if op == "Where":
-            condition, a, b = inputs
-            for other, number, swapped in ((a, b, False), (b, a, True)):
-                if is_number(number) and not is_number(other) and _absorbs(number, other):
-                    term = _choice(condition, number.low, mask.dtype, swapped)
-                    levels = frozenset((0.0, number.low))
-                    chosen = Mask(term, condition.shape, mask.dtype, number.low, 0.0, levels=levels)
-                    return added_mask(reader, other), chosen
-        elif any(levels_of(reader, x) is not None for x in inputs):
+    for _, _, inputs in reader.nodes(mask, "Add"):
+        if any(levels_of(reader, x) is not None for x in inputs):
             return tuple(added_mask(reader, x) for x in inputs)
+    for condition, number, other, swapped in _choices(reader, mask):
+        levels = frozenset((0.0, number.low))
+        chosen = _choice(condition, number.low, mask.dtype, swapped)
+        far = Mask(chosen, condition.shape, mask.dtype, number.low, 0.0, levels=levels)
+        near, step = (
+            added_mask(reader, other),
+            number.low - float(np.nextafter(number.value.reshape(()), number.dtype.numpy.type(0))),
+        )
+        if max(-near.least, near.high) < -step / 4:
+            return near, far
     return ()
 
 
-def _absorbs(number: Ref, other: Ref) -> bool:
-    """Whether a number plus any element is the number."""
-    step = float(np.spacing(number.value.reshape(())))
-    return number.low <= FORBIDDING[number.dtype] and max(abs(other.low), abs(other.high)) < abs(step) / 4
+def _choices(reader: Reader, mask: Ref) -> Iterator[tuple[Ref, Ref, Ref, bool]]:
+    """Condition, number and other branch of a choice between a forbidding number, where the condition holds if the last is true,
+    and what is no number."""
+    for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
+        for other, number, swapped in ((a, b, False), (b, a, True)):
+            if is_number(number) and not is_number(other) and number.low <= FORBIDDING[mask.dtype]:
+                yield condition, number, other, swapped
 
 
 def selecting_mask(reader: Reader, step: Step) -> Mask:
     """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it."""
-    condition, number, value = _selection(step)
-    dtype = number.dtype
+    condition, _, value = _selection(step)
+    dtype = step.operands[1].dtype
     infinite = value == -math.inf
     term = _choice(condition, value, dtype, step.swapped)
     floor = value if dtype is DType.FLOAT16 else max(min(value, ABSORBING), MASK_FLOOR)
@@ -87,7 +89,7 @@ def selecting_mask(reader: Reader, step: Step) -> Mask:
     else:
         found = Mask(term, condition.shape, dtype, min(value, 0.0), max(value, 0.0), replaces=True, raised=raised)
     found = found if holds is not None else replace(found, levels=frozenset((0.0, value)))
-    return found.assuming(value <= FORBIDDING[dtype], REPLACED)
+    return found.assuming(lowest_of(step) <= FORBIDDING[dtype], REPLACED)
 
 
 def selected_mask(mask: Mask, step: Step) -> Mask:
@@ -96,13 +98,19 @@ def selected_mask(mask: Mask, step: Step) -> Mask:
     term = apply("Where", condition, *((number, mask.term) if step.swapped else (mask.term, number)))
     shape = broadcast(mask.shape, condition.shape)
     found = unknown_mask(term, shape, mask.dtype, replaces=value > -math.inf, doubts=mask.doubts)
-    return found.assuming(value <= ABSORBING, REPLACED)
+    return found.assuming(lowest_of(step) <= ABSORBING, REPLACED)
+
+
+def lowest_of(step: Step) -> float:
+    """The number that replaces scores in a choice."""
+    return float(step.operands[1].value.reshape(()))
 
 
 def _selection(step: Step) -> tuple[Ref, Ref, float]:
-    """Condition and number of a choice between the scores and a number, and that number."""
+    """Condition and number of a choice between the scores and a number, and what that is in effect: minus infinity, if the
+    probabilities are zeros there."""
     condition, number = step.operands
-    return condition, number, float(number.value.reshape(()))
+    return condition, number, -math.inf if step.op == "Forbid" else lowest_of(step)
 
 
 def _choice(condition: Ref, value: float, dtype: DType, swapped: bool) -> Apply:
@@ -119,9 +127,12 @@ def _truth_values(reader: Reader, mask: Ref) -> Term | None:
 
 
 def _raised_choice(reader: Reader, mask: Ref) -> Term | None:
-    """A choice between two numbers with the lower one raised to the floor at once."""
+    """A choice between a number and what is absorbed by it, or another one, with the number raised to the floor at once."""
     floor = literal(MASK_FLOOR, mask.dtype)
     for _, _, (condition, a, b) in reader.nodes(mask, "Where"):
         if a.is_constant and b.is_constant:
             return apply("Where", condition, apply("Max", a, floor), apply("Max", b, floor))
+    for condition, number, other, swapped in _choices(reader, mask):
+        if number.low <= MASK_FLOOR and added_mask(reader, other).is_absorbed():
+            return apply("Where", condition, *((floor, other) if swapped else (other, floor)))
     return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from eqsat.ir.types import DType
 from eqsat.rewrite import GroupView, Ref, Unmet
+from eqsat.rules.attention.magnitudes import MASK_FLOOR
 from eqsat.rules.attention.scores import Probabilities, Scores, Step, are_numbers, is_number
 
 Node = tuple[str, Ref, tuple[Any, ...]]
@@ -109,14 +110,23 @@ class Reader:
         return None
 
     def _guarded_probabilities(self, value: Ref, inputs: tuple[Any, ...]) -> Probabilities | None:
-        """``Where(IsNaN(p), 0, p)``"""
-        condition, zero, p = inputs
-        if not (zero.is_constant and zero.interval == (0.0, 0.0) and p.type == value.type):
-            return None
-        if not any(x is not None and x.handle == p.handle for _, _, (x, *_) in self.nodes(condition, "IsNaN")):
-            return None
-        found = self.probabilities(p)
-        return None if found is None else replace(found, guarded=True)
+        """``Where(IsNaN(p), 0, p)``, or ``Where(c, 0, p)`` of scores that were replaced by a number where ``c`` holds."""
+        condition, a, b = inputs
+        for zero, p, swapped in ((a, b, True), (b, a, False)):
+            if not (zero.is_constant and zero.interval == (0.0, 0.0) and p.type == value.type):
+                continue
+            found = self.probabilities(p)
+            if found is None:
+                continue
+            if swapped and any(
+                x is not None and x.handle == p.handle for _, _, (x, *_) in self.nodes(condition, "IsNaN")
+            ):
+                return replace(found, guarded=True)
+            *steps, last = (None, *found.scores.steps)
+            if last and not found.steps and (last.op, last.operands[0], last.swapped) == ("Where", condition, swapped):
+                forbidden = replace(last, op="Forbid")
+                return replace(found, scores=replace(found.scores, steps=(*steps[1:], forbidden)), guarded=True)
+        return None
 
     def quantised(self, node: Ref, inputs: tuple[Any, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
         """What a DequantizeLinear quantised before: the value, and the steps that quantise, clip and dequantise it."""
@@ -218,6 +228,17 @@ def _selected(reader: Reader, value: Ref, node: Node) -> Scores | None:
     return None
 
 
+def _floored(reader: Reader, value: Ref, node: Node) -> Scores | None:
+    """``Max(scores, number)`` for about the lowest number that there is."""
+    inputs = node[2]
+    for x, number in (inputs, inputs[::-1]) if len(inputs) == 2 else ():
+        if x.type == value.type and is_number(number) and number.high <= MASK_FLOOR:
+            found = reader.scores(x)
+            if found is not None:
+                return found.then("Floor")
+    return None
+
+
 def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Tanh(scores)``"""
     source = node[2][0]
@@ -266,7 +287,7 @@ _STEPS: dict[str, Callable[[Reader, Ref, Node], Scores | None] | None] = {
     "IsNaN": None,
     "MatMul": _product,
     "MatMulInteger": _product,
-    "Max": None,
+    "Max": _floored,
     "Min": None,
     "Mul": _scaled,
     "QuantizeLinear": None,

@@ -17,8 +17,10 @@ from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, 
 from eqsat.rules.attention.elements import FLOATS
 from eqsat.rules.attention.factors import Factors, number_of
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, is_finer, regrouped, result_of
-from eqsat.rules.attention.mask_reading import added_mask, selected_mask, selecting_mask
-from eqsat.rules.attention.masks import DOUBTS, LARGEST, TELLING, Form, Mask
+from eqsat.rules.attention.magnitudes import ABSORBING, LARGEST
+from eqsat.rules.attention.mask_forms import Form, forms
+from eqsat.rules.attention.mask_reading import added_mask, lowest_of, selected_mask, selecting_mask
+from eqsat.rules.attention.masks import BESIDE, DOUBTS, TELLING, Mask
 from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import Probabilities, Scores, Step
 from eqsat.rules.terms import complete_nodes, converted, int64s
@@ -28,6 +30,7 @@ from eqsat.samples.attention import draw_attention
 ONE_CAP = "a cap comes before masks, and there is one"
 SIGNED = "factors for each head come before masks and a cap, and are of one sign"
 PRECISE = "factors for each head have the precision of the queries"
+FLOORED = "scores are raised from minus infinity only where that came of a number"
 GROUPED = "scores are replaced where they are grouped as in their product"
 
 
@@ -60,10 +63,18 @@ class _Core:
             return replace(self, mask=self.mask and self.mask.widened(), widened=True)
         if step.op == "Add":
             return self._masked(added_mask(reader, step.operands[0]), step)
-        assert step.op == "Where"
+        if step.op == "Floor":
+            plain = (
+                self.mask is None or self.mask.is_open or not (self.widened or self.mask.infinite or self.mask.unknown)
+            )
+            return self.assuming(plain, FLOORED)
         mask = selecting_mask(reader, step)
+        if step.op == "Forbid" and self.mask is not None:
+            mask = mask.assuming(lowest_of(step) <= ABSORBING and self.mask.is_absorbed(), BESIDE)
         if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
-            return replace(self, mask=selected_mask(self.mask, step)).assuming(step.lead == self.lead, GROUPED)
+            core = self._grouped_as(step)
+            assert core.mask is not None
+            return replace(core, mask=selected_mask(core.mask, step)).assuming(step.lead == core.lead, GROUPED)
         return self._masked(mask, step)
 
     def _scaled(self, factor: float) -> _Core:
@@ -169,28 +180,28 @@ def _forms(reader: Reader, factors: Factors, found: Probabilities, p: Ref, v: Re
             q, left = scores.q, 1.0
         elif right < 0:
             k, right = scores.k, 1.0
-    forms: list[Form] = [(None, {})]
+    found_forms: list[Form] = [(None, {})]
     if core.mask is not None:
-        mask, forms = _forms_of(core.mask, scores, v.dtype, guarded=found.guarded)
+        mask, found_forms = _forms_of(core.mask, scores, v.dtype, guarded=found.guarded)
         core = replace(core, mask=mask)
     single = core.widened and not found.steps  # from the scores on all is in float32, or because the mask is
     names = {
         **{"p": p, "v": v, "found": found, "scores": scores, "core": core, "q": q, "k": k},
         "scale": core.scale * left * right,
-        "single": single or any(mask is not None and mask.dtype is DType.FLOAT for mask, _ in forms),
+        "single": single or any(mask is not None and mask.dtype is DType.FLOAT for mask, _ in found_forms),
     }
-    for mask, how in forms or [(None, None)]:
+    for mask, how in found_forms or [(None, None)]:
         yield Match({**names, "mask": mask, "how": how}, root)
 
 
 def _forms_of(mask: Mask, scores: Scores, dtype: DType, *, guarded: bool) -> tuple[Mask, list[Form]]:
     """The mask and each form that it may have: in float32 where it has none in the precision of the values."""
     rows, columns = scores.q.shape[-2], scores.k.shape[-1]
-    forms = list(mask.forms(dtype, rows, columns, guarded=guarded))
-    if forms or dtype is DType.FLOAT:
-        return mask, forms
+    found = list(forms(mask, dtype, rows, columns, guarded=guarded))
+    if found or dtype is DType.FLOAT:
+        return mask, found
     wide = mask if mask.dtype is DType.FLOAT else mask.widened()
-    return wide, list(wide.forms(DType.FLOAT, rows, columns, guarded=guarded))
+    return wide, list(forms(wide, DType.FLOAT, rows, columns, guarded=guarded))
 
 
 def _undoubted(assumption: str) -> Condition:
@@ -204,7 +215,7 @@ def _undoubted(assumption: str) -> Condition:
 CONDITIONS = stated(
     "found scores core p v scale how",
     "the steps before its softmax are scales, a cap and masks of a product of queries and keys: found is not None",
-    *map(_undoubted, (ONE_CAP, SIGNED, PRECISE, GROUPED, *DOUBTS)),
+    *map(_undoubted, (ONE_CAP, SIGNED, PRECISE, FLOORED, GROUPED, *DOUBTS)),
     "the mask makes no NaN where that is replaced: not (found.guarded and core.mask is not None and core.mask.unknown)",
     "the mask has a form in this precision: how is not None",
     "the probabilities are rounded at most: all(step.op == 'Narrow' for step in found.steps)",

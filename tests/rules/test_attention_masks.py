@@ -26,6 +26,7 @@ from eqsat.rewrite import select_rules
 INFINITE = -np.inf
 EARLIER = np.tril(np.ones((S, T), np.bool_))
 SCATTERED = np.random.default_rng(1).random((S, T)) < 0.8
+TABLE = np.linspace(-3, 3, S * T, dtype=np.float32).reshape(S, T)
 FULL_ROW = np.where(np.arange(S)[:, None] == 2, INFINITE, np.zeros((S, T)))
 
 
@@ -149,6 +150,63 @@ SPELLINGS: dict[str, Graph] = {
     "known numbers, a row open": core(then(plus(np.where(EARLIER, 0, -1e9)), plus(np.where(SCATTERED, 0, -1e4)))),
     "masks of different rank": core(then(biased(-10.0, S, T), biased(-3.0, B, 1, 1, T, name="padding"))),
 }
+
+
+def relative(b: GraphBuilder, s: Any) -> Any:
+    """Scores with products for relative positions, looked up as DeBERTa and Transformer-XL do."""
+    near = b.op("MatMul", b.input("r", "float32", (B, N, T, 2)), b.input("e", "float32", (B, N, 2, S)))
+    return b.op("Add", s, b.op("Mul", b.op("Transpose", near, perm=(0, 1, 3, 2)), number(b, 0.5)))
+
+
+def forbidden(low: float, *, swapped: bool = False) -> dict[str, Any]:
+    """Keys that are forbidden before the softmax, and whose probabilities are zeros behind it."""
+
+    def chosen(b: GraphBuilder, x: Any, other: float) -> Any:
+        return b.op("Where", "allowed", *((number(b, other), x) if swapped else (x, number(b, other))))
+
+    def before(b: GraphBuilder, s: Any) -> Any:
+        truth(b)
+        return chosen(b, s, low)
+
+    return {"steps": before, "after": lambda b, p: chosen(b, p, 0.0)}
+
+
+def biased_where(low: float) -> Steps:
+    """A table of relative positions, and a number in its place."""
+    return lambda b, s: b.op("Add", s, b.op("Where", truth(b), b.constant(TABLE), number(b, low)))
+
+
+ORDINARY: dict[str, Graph] = {
+    "products": core(relative),
+    "products beside a mask": core(then(relative, biased(LOWEST))),
+    "products, then replaced": core(then(relative, selected(LOWEST))),
+    "a table, and the lowest number in its place": core(biased_where(LOWEST)),
+    "a table beside the lowest number": core(
+        lambda b, s: b.op(
+            "Add",
+            s,
+            b.op(
+                "Add",
+                b.constant(TABLE),
+                b.op("Where", truth(b), number(b, 0.0), number(b, LOWEST)),
+            ),
+        )
+    ),
+    "zeros behind the softmax": core(**forbidden(LOWEST)),
+    "zeros behind the softmax, swapped": core(**forbidden(-1e9, swapped=True)),
+    "products, and zeros behind the softmax": core(
+        then(relative, forbidden(LOWEST)["steps"]), after=forbidden(LOWEST)["after"]
+    ),
+    "no lower than the lowest number": core(then(biased(LOWEST), lambda b, s: b.op("Max", s, number(b, LOWEST)))),
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_masks_of_ordinary_numbers_are_taken_as_they_are(name: str) -> None:
+    """Without a shift of each row, though all of it may be forbidden."""
+    assert attention_in(ORDINARY[name]) is not None
+    left = eqsat.optimize(ORDINARY[name], verify=False, form="flat").report.operators_after
+    assert not {"Shrink", "Softmax", "Max"} & set(left)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -324,6 +382,12 @@ UNEQUAL: dict[str, Graph] = {
     "replaced by a number beside a mask that may be as large": core(then(given(), selected(-1e9))),
     "replaced before a mask that may undo it": core(then(selected(LOWEST), given())),
     "two numbers, rounded to multiples of 64": core(then(biased(-1e4, T), biased(-1e9, S, 1, name="rows"))),
+    "raised from minus infinity": core(then(biased(INFINITE), lambda b, s: b.op("Max", s, number(b, LOWEST)))),
+    "zeros behind the softmax, for numbers that matter": core(**forbidden(-3.0)),
+    "zeros behind the softmax, beside a mask as low": core(
+        then(biased(LOWEST, S, T, name="causal"), forbidden(LOWEST)["steps"]), after=forbidden(LOWEST)["after"]
+    ),
+    "zeros for other keys": core(selected(LOWEST), after=lambda b, p: b.op("Where", "allowed", number(b, 0.0), p)),
     "replaced beside another mask": core(then(selected(-1e9), biased(-1e10, S, T, name="causal"))),
 }
 
@@ -427,6 +491,36 @@ def test_large_masks_of_float16_leave_of_scores_in_float32_what_they_leave_in_fl
         for outputs in (run(result.program.graph, feeds), session.run(feeds)):
             for value in outputs.values():
                 np.testing.assert_allclose(value, expected, rtol=2e-2, atol=2e-2)
+
+
+def in_half(value: np.ndarray, dtype: Any = np.float16) -> Steps:
+    return lambda b, s: b.op("Add", s, b.constant(value.astype(dtype)))
+
+
+def positions_in_half(b: GraphBuilder, s: Any) -> Any:
+    """A table of relative positions, and the lowest number in its place."""
+    table, low = b.constant(np.linspace(-3, 3, S * T).reshape(S, T).astype(np.float16)), b.constant(np.float16(-65504))
+    return b.op("Add", s, b.op("Where", truth(b), table, low))
+
+
+MIDDLING = np.where(EARLIER, np.linspace(-2, 2, T), -100.0)
+OPEN = {
+    "windows": core(in_half(MIDDLING), dtype="float16"),
+    "windows in float32": half(in_half(MIDDLING, np.float32)),
+    "positions": core(positions_in_half, dtype="float16"),
+    "positions, then padding": core(then(in_half(np.where(EARLIER, 2, -2)), chosen_in_half(-65504.0)), dtype="float16"),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_middling_numbers_beside_an_open_key_weigh_nothing_in_half_precision(name: str) -> None:
+    assert attention_in(OPEN[name], tolerance=4e-3, cost=without("Softmax")) is not None
+
+
+@pytest.mark.parametrize("row", [-100.0, -300.0])
+def test_a_row_of_middling_numbers_stays_in_half_precision(row: float) -> None:
+    graph = core(in_half(np.where(np.arange(S)[:, None] == 2, row, MIDDLING)), dtype="float16")
+    assert "Attention" not in eqsat.optimize(graph, verify=False, form="flat").report.operators_after
 
 
 @pytest.mark.parametrize("low", [-300.0, -5000.0])
