@@ -1,7 +1,7 @@
 """Rules broken on purpose: one alteration of what a rule builds, made from the term and not from its source.
 
 An alteration names a place in the right side (the way down from its root) and what is changed there. It is applied wherever
-the right side has that place; elsewhere the mutant builds what the rule builds.
+the right side has that place; elsewhere the mutant builds nothing.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ _TYPE_PAIRS = (
 )
 _TYPES = dict(_TYPE_PAIRS) | {b: a for a, b in _TYPE_PAIRS} | {DType.FLOAT16: DType.FLOAT}
 _STRINGS = {"none": "tanh", "tanh": "none", "DCR": "CRD", "CRD": "DCR", "constant": "edge"}
+_OF_TYPES = ("Shape", "Size")
+"""Operators that read no elements: another operand of the type gives the same."""
 
 Path = tuple[int, ...]
 
@@ -88,7 +90,7 @@ class Mutant:
     altered: int = field(default=0)
 
     def broken(self) -> AnyRule:
-        """The altered rule under its old name, with the old conditions and sample."""
+        """The altered rule under its old name, with the old conditions and sample; it fires where it is altered."""
         return replace(self.rule, build=self._group if _yields_merges(self.rule) else self._single)
 
     def _single(self, match: Match) -> Term | None:
@@ -98,14 +100,16 @@ class Mutant:
     def _group(self, view: GroupView) -> Iterator[Merge]:
         build: Any = self.rule.build
         for ref, term in build(view):
-            yield ref, self._change(term, {"root": ref})
+            changed = self._change(term, {"root": ref})
+            if changed is not None:
+                yield ref, changed
 
-    def _change(self, term: Term, others: Mapping[str, Ref]) -> Term:
+    def _change(self, term: Term, others: Mapping[str, Ref]) -> Term | None:
         for found, changed in _places(term, term, (), _named(term, others)):
             if found == self.alteration:
                 self.altered += 1
                 return changed
-        return term
+        return None
 
 
 class Recorder:
@@ -190,7 +194,7 @@ def _places(root: Term, term: Term, path: Path, named: Mapping[str, Ref]) -> Ite
             yield Alteration(kind, path, what, how), _with(root, path, changed)
     if isinstance(term, Apply):
         for number, arg in enumerate(term.args):
-            if arg is not None:
+            if arg is not None and not (term.op in _OF_TYPES and isinstance(arg, Ref)):
                 yield from _places(root, arg, (*path, number), named)
 
 
@@ -277,8 +281,9 @@ def _changes_of_operator(term: Apply) -> Iterator[Change]:
 
 def _changed_values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, float):
-        yield "doubled", value * 2
-        yield "negated", -value
+        if value:
+            yield "doubled", value * 2
+            yield "negated", -value
     elif isinstance(value, int):
         if name in ("to", "output_dtype"):
             if DType(value) in _TYPES:

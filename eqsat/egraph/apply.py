@@ -18,6 +18,9 @@ from eqsat.errors import RuleError
 from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
 
+EXTENT_MAY_DIFFER = "an extent may differ: a symbol may be 1"
+"""Why a right side is not merged whose type is that of the left side for some values of the symbols at most."""
+
 
 class _Whole:
     """What a right side is, or is an output of: added once, and its leaves collected once, however many outputs are merged."""
@@ -198,7 +201,7 @@ class RuleApplier:
         if a.is_static and b.is_static:
             raise RuleError(f"rule {name!r}: the right side has type {b}, the left side {a}")
         if not raises and may_differ(a, b):
-            _count(self.reasons, name, Unmet("an extent may differ: a symbol may be 1"))
+            _count(self.reasons, name, Unmet(EXTENT_MAY_DIFFER))
             return False
         return True
 

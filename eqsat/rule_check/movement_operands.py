@@ -108,7 +108,7 @@ def _position(
 ) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     attributes |= {"axis": _some_axis(d, shape), "keepdims": d.integer(0, 1)}
-    if d.chance(0.3):
+    if d.chance():
         attributes["select_last_index"] = 1
     return [Operand(shape)]
 

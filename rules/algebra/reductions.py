@@ -41,14 +41,14 @@ def is_reciprocal(c: Ref, number: float) -> bool:
 
 def _kept(d: Sampler, *, view: str) -> dict[str, Any]:
     """A reduction that drops its axes, and the shape of a view that has them again, or others, or their numbers."""
-    x = d.floats(d.shape(1, 4, ones=0.05))
+    x = d.floats(d.shape(1, 4, ones=d.choose((0.05, 0.6))))
     chosen = _axes(d, x.ndim)
     shape = [1 if i in chosen or i - x.ndim in chosen else n for i, n in enumerate(x.shape)]
     if d.chance(0.2):
         d.rng.shuffle(shape)
     if view == "Unsqueeze":
         shape = sorted({i % x.ndim for i in chosen})
-        shape = [int(i) for i in d.rng.permutation(x.ndim)[: len(shape)]] if d.chance(0.2) else shape
+        shape = [int(i) for i in d.rng.permutation(x.ndim)[: len(shape)]] if d.chance(0.35) else shape
     return {"x": x, "a": fixed(chosen, "int64"), "s": fixed(shape, "int64"), "r": {"keepdims": 0}}
 
 

@@ -101,8 +101,7 @@ def patch(c: Ref, x: Ref, w: Ref, axes: ProductAxes, node: Ref) -> Term:
     shape = [1] * x.rank
     shape[2:] = window
     shape[axes.data] = channels
-    vector = reshaped(c, [math.prod(c.static_shape) if i == axes.data else 1 for i in range(x.rank)])
-    return apply("Expand", vector, int64s(shape))
+    return apply("Expand", c, int64s(shape))
 
 
 def bound(c: Ref, w: Ref, b: Ref | None) -> float:

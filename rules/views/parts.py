@@ -166,7 +166,7 @@ def _joined_parts(view: GroupView) -> Iterator[Match]:
 @_rule(
     _joined_parts,
     "Concat(Split(x, k, outputs=2, axis=a)[0], Split(x, k, outputs=2, axis=a)[1], axis=b)",
-    "Concat(Split(x, k, outputs=3)[1], Split(x, k, outputs=3)[2])",
+    "Concat(Split(x, k, outputs=4)[1], Split(x, k, outputs=4)[2])",
     "Concat(Slice(x, s, t, *e), Slice(x, t, u, *e), axis=b)",
 )
 def join_adjacent_parts(m: Match) -> Term:

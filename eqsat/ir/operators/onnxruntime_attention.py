@@ -85,7 +85,7 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
         _rank(b, x),
         {k: attributes[k] for k in ("interleaved", "rotary_embedding_dim") if attributes.get(k, 0)},
     )
-    if rank not in (3, 4) or _rank(b, cosines) != 2 or attributes.get("scale", 1.0) != 1.0:
+    if rank not in (3, 4) or _rank(b, cosines) != 2 or _rank(b, sines) != 2 or attributes.get("scale", 1.0) != 1.0:
         raise ShapeError(
             f"{ROTARY}: other than three or four axes, tables of two, or scaled, are not covered by the definition"
         )
