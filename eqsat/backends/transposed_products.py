@@ -17,10 +17,9 @@ from collections.abc import Mapping
 
 from eqsat.backends.written import Written
 from eqsat.ir.graph import Attributes, Graph, Node
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import HALVES, TensorType
 
 _PRODUCTS = frozenset({"MatMul", "com.microsoft::FusedMatMul"})
-_HALVES = (DType.FLOAT16, DType.BFLOAT16)
 _LEAST_AXES = 3
 
 
@@ -71,7 +70,7 @@ def _is_moved(graph: Graph, makers: Mapping[str, Node], value: str) -> bool:
     maker = makers.get(value)
     if maker is not None and maker.key == "Cast":
         maker = makers.get(maker.inputs[0])
-    elif _tensor(graph, value).dtype not in _HALVES:
+    elif _tensor(graph, value).dtype not in HALVES:
         return False
     return maker is not None and maker.key == "Transpose" and _first_axis_to_the_end(maker.attributes)
 

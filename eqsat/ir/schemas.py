@@ -77,12 +77,24 @@ def refused_types(op: str, opset: int, inputs: tuple[DType, ...], outputs: tuple
             allowed = schema.types.get(formal.type, frozenset({formal.type}))
             if _type_string(dtype) not in allowed:
                 listed = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
-                return f"{where} is of type {dtype.name.lower()}; at opset {opset} it may be {listed}"
+                reason = f"{where} is of type {dtype.name.lower()}; at opset {opset} it may be {listed}"
+                later = _opset_that_takes(op, opset, inputs, outputs)
+                return (
+                    f"{reason} (from opset {later} on this type, too: export the model with that)" if later else reason
+                )
             if formal.type in schema.types and formal.homogeneous:
                 first, other = bound.setdefault(formal.type, (where, dtype))
                 if other is not dtype:
                     return f"{where} is of type {dtype.name.lower()}, {first} of type {other.name.lower()}; they must be equal"
     return ""
+
+
+def _opset_that_takes(op: str, opset: int, inputs: tuple[DType, ...], outputs: tuple[DType, ...]) -> int | None:
+    """The first opset behind this one at which the operator takes these element types."""
+    import onnx
+
+    later = range(opset + 1, onnx.defs.onnx_opset_version() + 1)
+    return next((n for n in later if not refused_types(op, n, inputs, outputs)), None)
 
 
 @cache

@@ -88,6 +88,9 @@ class DType(IntEnum):
         return _DTYPE[dtype]
 
 
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+"""Half precision: 16 bits of one kind or the other."""
+
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.FLOAT: np.dtype(np.float32),
     DType.UINT8: np.dtype(np.uint8),

@@ -15,10 +15,8 @@ from types import MappingProxyType
 from eqsat.backends.onnx_form import in_form
 from eqsat.ir.graph import Attributes, Graph, Node, Subgraph
 from eqsat.ir.operator import definition_of, traits_of
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import HALVES, DType, TensorType, Type
 from eqsat.verification.values import copied
-
-HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 _CASTS = frozenset({"Cast", "CastLike"})
 _NAMING_A_DTYPE = frozenset({"dtype", "output_dtype", "value"})

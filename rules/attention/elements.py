@@ -9,7 +9,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import HALVES, Dim, DType
 from eqsat.rewrite import Ref
 from eqsat.rules.attention.magnitudes import ORDINARY
 from eqsat.rules.attention.reading import Reader
@@ -17,7 +17,7 @@ from eqsat.rules.attention.reading import Reader
 Levels = frozenset[float]
 """The numbers, in float32, that the elements of a value may be."""
 
-FLOATS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+FLOATS = (DType.FLOAT, *HALVES)
 
 _MOST_LEVELS = 8
 _DEPTH = 8

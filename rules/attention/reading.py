@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import GroupView, Ref, Unmet
 from eqsat.rules.attention.magnitudes import MASK_FLOOR
 from eqsat.rules.attention.scores import Probabilities, Scores, Step, are_numbers, is_number
@@ -91,7 +91,7 @@ class Reader:
         if op in ("Mul", "Div"):
             return self._scaled_probabilities(value, op, inputs)
         if op == "Cast":
-            found = self.probabilities(source) if _kinds(source, value) == (DType.FLOAT, DType.FLOAT16) else None
+            found = self.probabilities(source) if value.dtype in HALVES and source.dtype is DType.FLOAT else None
             return None if found is None else replace(found, steps=(*found.steps, Step("Narrow")))
         if op == "Where":
             return self._guarded_probabilities(value, inputs)
@@ -169,10 +169,6 @@ class Reader:
                 yield value, (*steps, Step(op, tuple(bounds)))
 
 
-def _kinds(source: Ref, result: Ref) -> tuple[DType, DType]:
-    return (source.dtype, result.dtype)
-
-
 def _only_leading_axes(source: Ref, result: Ref) -> bool:
     """Whether a view leaves the last two axes as they are."""
     return source.shape[-2:] == result.shape[-2:] and min(source.rank, result.rank) >= 3
@@ -190,7 +186,7 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
     op, _, (q, k, *zeros) = node
     if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
         return None
-    if op == "MatMul" and q.dtype not in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16):
+    if op == "MatMul" and q.dtype not in (DType.FLOAT, *HALVES):
         return None
     return Scores(q, k, (), value.shape[:-2], op)
 
@@ -247,11 +243,12 @@ def _capped(reader: Reader, value: Ref, node: Node) -> Scores | None:
 
 
 def _converted(reader: Reader, value: Ref, node: Node) -> Scores | None:
-    """``Cast(scores)`` of an integer product, or from float16 to float32."""
+    """``Cast(scores)`` of an integer product, or from half precision to float32."""
     source = node[2][0]
-    op = {(DType.INT32, DType.FLOAT): "Cast", (DType.FLOAT16, DType.FLOAT): "Widen"}.get(_kinds(source, value))
-    found = reader.scores(source) if op is not None else None
-    return None if found is None or op is None else found.then(op)
+    if value.dtype is not DType.FLOAT or source.dtype not in (DType.INT32, *HALVES):
+        return None
+    found = reader.scores(source)
+    return None if found is None else found.then("Cast" if source.dtype is DType.INT32 else "Widen")
 
 
 def _regrouped(reader: Reader, value: Ref, node: Node) -> Scores | None:

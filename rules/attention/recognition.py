@@ -39,7 +39,7 @@ class _Core:
     """``mask + cap * tanh(scale * scores / cap)``, or ``mask + scale * scores`` with a cap of 0.
 
     ``lead``: the leading extents of the scores that the mask is beside. ``factors``: of the scores, for each head or query.
-    ``widened``: in float32, though the products are in float16. ``doubts``: what was assumed, and does not hold.
+    ``widened``: in float32, though the products are in half precision. ``doubts``: what was assumed, and does not hold.
     """
 
     lead: tuple[Dim, ...]

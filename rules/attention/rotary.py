@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import kernels
+from eqsat.conditions import kernels, single_or_half
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with, traits_of
 from eqsat.ir.schema_operator import attributes_of_schema
-from eqsat.ir.types import DType, Shape
+from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
 from eqsat.rules.attention.rotary_reading import turned_halves, turned_pairs
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
-from eqsat.rules.views.movement import HALVES
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _DEPTH = 6
@@ -200,7 +199,7 @@ def _table(half: Term, factor: Ref, x: Ref, axis: int) -> Term:
 @group_rule(
     find=_sums_with_turned,
     where=[
-        kernels("x", DType.FLOAT, DType.FLOAT16),
+        single_or_half("x"),
         *stated(
             "x c s neighbours halves root",
             "heads are an axis: x.rank == 4",

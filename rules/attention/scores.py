@@ -15,7 +15,7 @@ class Step:
     """One operator applied to the scores: its name and its other inputs. ``swapped``: the scores are its last input.
 
     ``lead``: the leading extents of the scores there, where the other inputs vary along them. Widen and Narrow are casts from
-    float16 to float32 and back.
+    half precision to float32 and back.
     """
 
     op: str

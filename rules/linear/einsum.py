@@ -21,14 +21,12 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.einsum import Equation, Indices, equation_of, order
 from eqsat.ir.extents import product
-from eqsat.ir.types import Dim, DType
+from eqsat.ir.types import HALVES, Dim, DType
 from eqsat.rewrite import Ref, Term, Unmet, apply
 from eqsat.rules.terms import int64s, mul, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Sampler
 from eqsat.samples.einsum import draw_equation
-
-HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 
 def read(text: str, *operands: Ref | None) -> Equation:

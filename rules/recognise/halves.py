@@ -10,23 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, worthwhile
+from eqsat.conditions import constant, kernels, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Ref
+from eqsat.rules.linear.alignment import largest, limit
 from eqsat.rules.recognise.norms import EPSILON, OVER_LAST, RMS, functions
 from eqsat.samples import Sampler, fixed
-
-LARGEST = 65504
 
 
 def _normalised(d: Sampler) -> dict[str, Any]:
     """What is normalised in half precision and with casts around, with a gain, now and then one that is too large for it."""
-    x = d.floats(d.shape(2, 4, ones=0.05), d.choose(("float16", "float16", "float16", "float32")))
+    x = d.floats(d.shape(2, 4, ones=0.05), d.choose(("float16", "float16", "bfloat16", "float32")))
     axis = d.integer(-2, -1)
     extents = x.shape[axis:]
-    wide = DType.FLOAT if x.dtype == "float16" else DType.DOUBLE
+    wide = DType.DOUBLE if x.dtype == "float32" else DType.FLOAT
     found: dict[str, Any] = {"x": x, "n": {"axis": axis, "epsilon": d.choose((1e-5, 0.5))}}
     for name in "gb":
         found[name] = fixed(d.floats(extents).astype(wide.numpy) * d.choose((1, 1, 1, 1e6)))
@@ -36,9 +35,9 @@ def _normalised(d: Sampler) -> dict[str, Any]:
     return found | {"p": {"to": int(wide)}, "q": {"to": int(narrow)}}
 
 
-def fit(*values: Ref | None) -> bool:
-    """Whether constants are finite in half precision."""
-    return all(v is None or -LARGEST <= v.low <= v.high <= LARGEST for v in values)
+def fit(x: Ref, *values: Ref | None) -> bool:
+    """Whether constants are finite in the precision of ``x``."""
+    return all(v is None or largest(v) <= limit(x) for v in values)
 
 
 equation = Equations(__name__, exactness=Exactness.ROUNDING, source="ONNX: stash_type", sample=_normalised)
@@ -50,9 +49,9 @@ for op, parameters, shift, back in (
     equation(
         f"normalise_half_precision_by_{op.removesuffix('Normalization').lower()}",
         f"Cast({op}(Cast(x, **p), {parameters}, **n), to=to, **q) == {op}(x, Cast(g, to=to){shift}, **n)",
-        worthwhile("half precision: x.dtype is float16"),
+        kernels("x", *HALVES),
         constant(*("gb" if shift else "g")),
-        f"gain and shift are finite in half precision: fit({parameters.replace('*', '')})",
+        f"gain and shift are finite in the precision of x: fit(x, {parameters.replace('*', '')})",
         back,
     )
 

@@ -12,7 +12,7 @@ from eqsat.ir.operator import Operator, traits_of
 from eqsat.ir.operators.quantization import PLAIN
 from eqsat.ir.schema_operator import further_inputs, has_one_output
 from eqsat.ir.traits import whatever
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator
 from eqsat.rules.terms import int64s, transpose
 from eqsat.samples import Sampler, fixed
@@ -140,7 +140,7 @@ def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
     return found
 
 
-WIDE, HALVES = int(DType.FLOAT), (DType.FLOAT16, DType.BFLOAT16)
+WIDE = int(DType.FLOAT)
 TO_HALF = worthwhile(
     Condition(
         "to half precision",
