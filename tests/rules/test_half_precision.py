@@ -167,3 +167,46 @@ def test_turned_features_that_are_read_in_float32_are_turned_there(dtype: str) -
     feeds = {name: random.normal(size=graph.type_of(name).shape).astype(np.float32) for name in graph.inputs}  # type: ignore[union-attr]
     expected, found = (run(g, feeds)["y"] for g in (graph, result.program.graph))
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=4 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_decoder_that_computes_in_float32_between_casts_has_its_structures_in_half_precision(dtype: str) -> None:
+    """As language models of PyTorch: norm and softmax in float32, tables of cosines and sines cast down."""
+    kind, b, heads, size = {"float16": 10, "bfloat16": 16}[dtype], GraphBuilder(), 2, 8
+    half, random = np.dtype(dtype), np.random.default_rng(0)
+
+    def constant(*shape: int) -> str:
+        return b.constant(random.normal(size=shape).astype(half))
+
+    x = b.input("x", dtype, (1, 5, heads * size))
+    wide = b.op("Cast", x, to=1)
+    mean = b.op("ReduceMean", b.op("Mul", wide, wide), b.constant([-1], "int64"), keepdims=1)
+    root = b.op("Reciprocal", b.op("Sqrt", b.op("Add", mean, b.constant(np.float32(1e-5)))))
+    normed = b.op("Mul", constant(heads * size), b.op("Cast", b.op("Mul", wide, root), to=kind))
+    angles = b.op("Unsqueeze", b.input("angles", "float32", (1, 5, size // 2)), b.constant([1], "int64"))
+    cos, sin = (b.op("Cast", b.op("Concat", *[b.op(op, angles)] * 2, axis=3), to=kind) for op in ("Cos", "Sin"))
+
+    def projected() -> str:
+        found = b.op("MatMul", normed, constant(heads * size, heads * size))
+        found = b.op("Reshape", found, b.constant([1, 5, heads, size], "int64"))
+        return b.op("Transpose", found, perm=(0, 2, 1, 3))
+
+    def turned(q: str) -> str:
+        first, second = b.op("Split", q, b.constant([size // 2] * 2, "int64"), axis=3, outputs=2)
+        swapped = b.op("Concat", b.op("Neg", second), first, axis=3)
+        return b.op("Add", b.op("Mul", q, cos), b.op("Mul", swapped, sin))
+
+    q, k, v = turned(projected()), turned(projected()), projected()
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    chances = b.op("Softmax", b.op("Cast", b.op("Mul", scores, b.constant(np.array(0.25, half))), to=1), axis=-1)
+    graph = b.finish({"y": b.op("MatMul", b.op("Cast", chances, to=kind), v)})
+    result = optimised(graph, verify=False)
+    found = result.report.operators_after
+    assert [found.get(op) for op in ("RMSNormalization", "RotaryEmbedding", "Attention")] == [1, 2, 1]
+    assert not {"Softmax", "ReduceMean", "Neg"} & set(found)
+    feeds = {
+        name: random.normal(size=graph.type_of(name).shape).astype(graph.type_of(name).dtype.numpy)  # type: ignore[union-attr]
+        for name in graph.inputs
+    }
+    expected, got = (run(g, feeds)["y"].astype(np.float32) for g in (graph, result.program.graph))
+    np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype], atol=8 * TOLERANCE[dtype])
