@@ -137,9 +137,10 @@ def operands(dim: str, function: str) -> tuple[Dim, ...]:
 def _bound(dim: str, function: str) -> tuple[int, Dim]:
     """``k`` and ``x`` of an extent that is ``min(k, x)``, or ``max(k, x)``, plus a number perhaps; (0, 0) of any other."""
     form = form_of(dim)
-    more = form.get((), 0)
-    found = operands(dim_of({factors: n for factors, n in form.items() if factors}), function)
-    numbers, others = ([add(x, more) for x in found if isinstance(x, kind)] for kind in (int, str))
+    varying = dim_of({factors: n for factors, n in form.items() if factors})
+    found = operands(varying, function) if isinstance(varying, str) else ()
+    sums = [add(x, form.get((), 0)) for x in found]
+    numbers, others = [x for x in sums if isinstance(x, int)], [x for x in sums if isinstance(x, str)]
     return (numbers[0], others[0]) if len(numbers) == len(others) == 1 else (0, 0)
 
 
