@@ -1,6 +1,6 @@
 """Operators without a definition of our own: shapes from their ONNX schema, meaning from the ONNX reference evaluator."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -23,14 +23,14 @@ def operator_from_schema(name: str) -> Operator | None:
 
     ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
     """
-    from eqsat.ir.operators.by_schema import BIT_EXACT, KINDS, RANDOM, TRAITS
+    from eqsat.ir.operators.by_schema import BIT_EXACT, EXTENTS, KINDS, RANDOM, TRAITS
 
     schema = _schema(name)
     if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
         return None
     return Operator(
         name,
-        infer=_inference(schema),
+        infer=_with_symbols(_inference(schema), EXTENTS[name]) if name in EXTENTS else _inference(schema),
         evaluate=_evaluation(name, TRAITS.get(name, NO_TRAITS)),
         kind=KINDS.get(name, Kind.OPAQUE),
         bit_exact=name in BIT_EXACT,
@@ -186,6 +186,20 @@ def _inference(schema: defs.OpSchema) -> InferRule:
         return tuple(from_type_proto(found[o]) if o in found else UNKNOWN for o in node.output)
 
     return infer
+
+
+def _with_symbols(infer: InferRule, extents_of: Callable[[Application], Sequence[Dim | None]]) -> InferRule:
+    """A shape rule that says numbers, with what another one says of symbols."""
+
+    def with_symbols(app: Application) -> tuple[Type, ...]:
+        first, *others = infer(app)
+        extents = extents_of(app)
+        if not isinstance(first, TensorType) or first.shape is None or len(extents) != len(first.shape):
+            return (first, *others)
+        shape = (d if isinstance(d, int) or e is None else e for d, e in zip(first.shape, extents, strict=True))
+        return (TensorType(first.dtype, tuple(shape)), *others)
+
+    return with_symbols
 
 
 def _is_partial(type: Type | None) -> bool:

@@ -28,7 +28,7 @@ from eqsat.verification.noise import NOISE_RUNS, add_noise
 from eqsat.verification.pieces import in_interpreter_of, in_session_of
 from eqsat.verification.regions import FED, Region, origin_of, partition, piece_of
 from eqsat.verification.stretch import STRETCHED, Stretch, stretched
-from eqsat.verification.values import whole_numbers
+from eqsat.verification.values import is_deterministic, whole_numbers
 
 BYTE_BUDGET = 1 << 30
 """Bytes of the original's intermediate values held at a time."""
@@ -74,11 +74,15 @@ class KernelCheck:
         self.quanta = quanta or {}
         self._notify = notify
         regions = partition(original, program)
-        self.regions = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
+        changed = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
+        self.regions = [r for r in changed if all(is_deterministic(program.graph.nodes[i]) for i in r.nodes)]
         self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
-        lossy = sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY)
-        if lossy:
-            self.report.notes.append(f"{lossy} kernels rely on lossy rules and were not compared")
+        for kernels, why in (
+            (sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY), "rely on lossy rules"),
+            (sum(len(r.kernels) for r in changed if r not in self.regions), "draw random numbers"),
+        ):
+            if kernels:
+                self.report.notes.append(f"{kernels} kernels {why} and were not compared")
         finder = CounterpartFinder(original)
         self._counterparts = {
             r: finder.find([self.origin[v] for v in r.inputs], [self.origin[v] for v in r.outputs])

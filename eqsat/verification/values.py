@@ -27,14 +27,15 @@ def quantises(node: Node) -> bool:
 
 def random_nodes(graph: Graph) -> tuple[Node, ...]:
     """The nodes that draw random numbers (also `Dropout` in training mode), those in bodies of control flow included."""
-    found = [n for n in graph.nodes if not _is_deterministic(n)]
+    found = [n for n in graph.nodes if not is_deterministic(n)]
     for node in graph.nodes:
         for body in bodies_of(node.attributes):
             found += random_nodes(body.graph) if body.graph is not None else ()
     return tuple(found)
 
 
-def _is_deterministic(node: Node) -> bool:
+def is_deterministic(node: Node) -> bool:
+    """Whether the same operands give the same results."""
     if node.key == "Dropout":
         return len(node.inputs) < 3 or not node.inputs[2]
     definition = definition_of(node)

@@ -99,6 +99,8 @@ def test_the_same_extent_has_one_text() -> None:
 def test_what_broadcasts_may_be_one() -> None:
     assert broadcast("n", "m") == broadcast("m", "n") == broadcast("m", broadcast("n", "m"))
     assert broadcast(str(minimum("seq", 512)), "seq") == "seq"
+    assert broadcast("max(0, seq - 1) + 1", "seq") == "seq"
+    assert broadcast("max(0, seq - 1) + 2", "seq") != "seq"
     for n, m in itertools.product((1, 3), (1, 3)):
         assert evaluate(broadcast("n", "m"), {"n": n, "m": m}.__getitem__) == max(n, m)
 

@@ -10,7 +10,7 @@ import pytest
 
 from eqsat.errors import ShapeError
 from eqsat.ir.constants import Constant
-from eqsat.ir.extent_arrays import dims_of
+from eqsat.ir.extent_arrays import as_array, dims_of
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, operator
 from eqsat.ir.shape_values import shape_value
@@ -20,17 +20,24 @@ BIG = 2**63 - 1
 
 
 def _apply(op: str, *operands: Any, outputs: int = 1, **attributes: Any) -> Application:
-    """An operand is a shape (of float32), a type, ``None``, or a list: the elements of a constant int64 vector."""
+    """An operand is a shape (of float32), a type, an array, ``None``, or a list: the elements of an int64 vector, extents too."""
     types: list[Type | None] = []
     values: list[np.ndarray | None] = []
+    lists: list[np.ndarray | None] = []
     for operand in operands:
+        known = isinstance(operand, list) and all(isinstance(x, int) for x in operand)
+        lists.append(as_array(operand) if isinstance(operand, list) and not known else None)
         if isinstance(operand, list):
-            values.append(np.array(operand, np.int64))
+            values.append(np.array(operand, np.int64) if known else None)
             types.append(tensor_type("int64", (len(operand),)))
+            continue
+        if isinstance(operand, np.ndarray):
+            values.append(operand)
+            types.append(tensor_type(operand.dtype.name, operand.shape))
             continue
         values.append(None)
         types.append(tensor_type("float32", operand) if isinstance(operand, tuple) else operand)
-    return Application(op, Attributes(attributes), types, values, outputs)
+    return Application(op, Attributes(attributes), types, values, outputs, lists)
 
 
 def _text(app: Application) -> str:
@@ -41,6 +48,7 @@ def _text(app: Application) -> str:
 
 
 INTS = tensor_type("int64", (3,))
+SCALES = np.ones(4, np.float32)
 MASK = tensor_type("bool", ("n", 1))
 
 SYMBOLIC: list[tuple[Application, str]] = [
@@ -81,6 +89,15 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Slice", ("n", 8), [0], [10**9], [0]), "float32[n, 8]"),
     (_apply("Slice", ("n", 8), [-1], [-BIG], [0], [-1]), "float32[n, 8]"),
     (_apply("Slice", ("n", 8), [1], [BIG], [0]), "float32[max(0, n - 1), 8]"),
+    (_apply("Slice", ("n", 8), ["-n"], [BIG], [0]), "float32[n, 8]"),
+    (_apply("Slice", ("n", 8), [0], ["-n"], [0]), "float32[0, 8]"),
+    (_apply("Slice", ("n", 8), ["-n - 1"], [BIG], [0]), "float32[n, 8]"),
+    (_apply("Slice", ("n", 8), ["-m"], [BIG], [0]), "float32[?, 8]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, None, ["n", 3, "2*h", "w"]), "float32[n, 3, 2*h, w]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, None, ["k", 5], axes=(2, 3)), "float32[n, 3, k, 5]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 2), "float32[2*n, 6, 2*h, 16]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, SCALES / 2), "float32[floordiv(n, 2), 1, floordiv(h, 2), 4]"),
+    (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 1.5), "float32[?, 4, ?, 12]"),
     (_apply("Slice", ("n", 8), [-1], [BIG], [0]), "float32[min(1, n), 8]"),
     (_apply("Slice", ("n", 8), [0], [-1], [0]), "float32[max(0, n - 1), 8]"),
     (_apply("Slice", ("n", 8), [0], [4], [0]), "float32[min(4, n), 8]"),

@@ -1,8 +1,13 @@
-"""What is said of the operators that fall back on their ONNX schema: how they move data, their traits."""
+"""What is said of the operators that fall back on their ONNX schema: how they move data, their traits, extents of symbols."""
 
+from collections.abc import Callable
+
+from eqsat.ir.extents import floor_divide, multiply
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Kind
+from eqsat.ir.operator import Application, Kind
+from eqsat.ir.operators.dims import axes_of
 from eqsat.ir.traits import Rows, Traits, moving
+from eqsat.ir.types import Dim
 
 BIT_EXACT = frozenset(
     (
@@ -59,3 +64,32 @@ TRAITS: dict[str, Traits] = {
     "TopK": Traits(sources=(0,), counts=(1,)),
     "Trilu": moving(or_zero=True, counts=(1,)),
 }
+
+
+def _resized(app: Application) -> tuple[Dim | None, ...]:
+    """The extents that sizes, or whole scales and fractions of one, give for symbols, of the axes that are resized."""
+    shape = app.shape(0)
+    stretches = app.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if shape is None or not stretches or app.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize":
+        return ()
+    axes = axes_of(app, app.attr("axes", tuple(range(len(shape)))), len(shape))
+    sizes, scales = app.dims(3) if app.has(3) else None, app.value(2) if app.has(2) else None
+    found: list[Dim | None] = list(shape)
+    for n, axis in enumerate(axes):
+        if sizes is not None:
+            found[axis] = sizes[n]
+        elif scales is not None and scales.size == len(axes):
+            found[axis] = _scaled(shape[axis], float(scales[n]))
+        else:
+            found[axis] = None
+    return tuple(found)
+
+
+def _scaled(extent: Dim, scale: float) -> Dim | None:
+    if scale >= 1:
+        return multiply(extent, int(scale)) if scale.is_integer() else None
+    return floor_divide(extent, round(1 / scale)) if scale > 0 and (1 / scale).is_integer() else None
+
+
+EXTENTS: dict[str, Callable[[Application], tuple[Dim | None, ...]]] = {"Resize": _resized}
+"""Extents of the result where the schema knows numbers only; None: not known."""

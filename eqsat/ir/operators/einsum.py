@@ -55,10 +55,13 @@ def _flops(app: Application, outputs: Sequence[Type]) -> float:
     equation = _equation(app)
     if equation is None:
         return count(outputs[0])
-    extents = _extents(app, equation)
+    extents: dict[str, int] = {}  # numbers that stand for symbols may not go together
+    for n, indices in enumerate(equation.operands):
+        for index, extent in zip(indices, app.shape(n) or (), strict=False):
+            extents[index] = max(extents.get(index, 1), extent if isinstance(extent, int) else 1)
 
     def combinations(indices: Sequence[str]) -> float:
-        return math.prod(float(d) for i in indices if isinstance(d := extents[i], int))
+        return math.prod(float(extents.get(i, 1)) for i in indices)
 
     first, *others = equation.operands
     if not others:

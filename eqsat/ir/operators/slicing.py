@@ -73,7 +73,7 @@ def _sliced(d: Dim, start: Dim, end: Dim, step: int) -> Dim:
         if first is None or last is None:
             return fresh_symbol()
         if last == d:  # what is left behind the start
-            return minimum(d, -start) if isinstance(start, int) and start < 0 else maximum(_behind(d, start), 0)
+            return minimum(d, subtract(0, start)) if _from_end(d, start) else maximum(_behind(d, start), 0)
         return maximum(subtract(last, first), 0)
     whole = step == -1 and start == -1 and isinstance(end, int) and end <= -_FAR
     return d if whole else fresh_symbol()
@@ -85,11 +85,16 @@ def _behind(d: Dim, start: Dim) -> Dim:
     return reduce(minimum, (maximum(subtract(d, n), 0) for n in larger)) if larger else subtract(d, start)
 
 
+def _from_end(d: Dim, bound: Dim) -> bool:
+    """Whether a bound counts from the end; all of what is empty is either way nothing."""
+    return at_least(-1, bound) or add(d, bound) == 0
+
+
 def _position(d: Dim, bound: Dim) -> Dim | None:
     """Where a bound lies on an axis of extent ``d``: counted from the front, within the axis."""
     if isinstance(bound, int) and bound >= _FAR:
         return d
-    if isinstance(bound, int) and bound < 0:
+    if _from_end(d, bound):
         return maximum(add(d, bound), 0)
     return minimum(bound, d) if at_least(bound, 0) else None
 
