@@ -77,12 +77,12 @@ class KernelCheck:
         changed = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
         self.regions = [r for r in changed if all(is_deterministic(program.graph.nodes[i]) for i in r.nodes)]
         self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
-        for kernels, why in (
-            (sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY), "rely on lossy rules"),
-            (sum(len(r.kernels) for r in changed if r not in self.regions), "draw random numbers"),
+        for kernels, what in (
+            (sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY), "lossy rules"),
+            (sum(len(r.kernels) for r in changed if r not in self.regions), "random numbers"),
         ):
             if kernels:
-                self.report.notes.append(f"{kernels} kernels {why} and were not compared")
+                self.report.notes.append(f"not compared: {kernels} kernel{'s' if kernels > 1 else ''} with {what}")
         finder = CounterpartFinder(original)
         self._counterparts = {
             r: finder.find([self.origin[v] for v in r.inputs], [self.origin[v] for v in r.outputs])

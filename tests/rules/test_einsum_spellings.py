@@ -254,3 +254,11 @@ def test_an_equation_of_constants_is_a_constant() -> None:
     x = b.input("x", "float32", ("n", 5))
     w = b.einsum("ij,kj,k->ik", b.weights(5, 6), b.weights(4, 6), b.weights(4))
     assert eqsat.optimize(b.finish({"y": b.op("MatMul", x, w)})).program.graph.operator_counts() == {"MatMul": 1}
+
+
+def test_symbols_that_must_be_equal_may_be_priced_as_different_numbers() -> None:
+    """An extent of which nothing is known stands beside one that is a number."""
+    b = GraphBuilder()
+    x, y = b.input("x", "float32", (4, 8)), b.input("y", "float32", (4, "columns"))
+    result = eqsat.optimize(b.finish({"z": b.op("Einsum", x, y, equation="ij,ij->ij")}), form="flat")
+    assert result.report.operators_after == {"Mul": 1}
