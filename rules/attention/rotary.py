@@ -18,7 +18,7 @@ from eqsat.ir.schema_operator import attributes_of_schema
 from eqsat.ir.types import HALVES, DType, Shape
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.attention.layout import SWAP, heads_apart, repeats, side_by_side
-from eqsat.rules.attention.rotary_reading import turned_halves, turned_pairs
+from eqsat.rules.attention.rotary_reading import turned_values
 from eqsat.rules.terms import by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
@@ -39,12 +39,14 @@ def _draw(d: Sampler) -> Instance:
         lead, shapes = lead[1:], [s[-3:] for s in shapes]
     lead = lead if d.chance(0.9) else (1, *lead[1:])
     heads_unknown = {heads} if d.chance(0.5) else set[int]()
-    precision = d.choose(("float32", "float32", "float16"))
+    precision = d.choose(("float32", "float32", "float16", "bfloat16"))
+    widened = precision in ("float16", "bfloat16") and d.chance(0.4)  # turned in half precision, multiplied in float32
     array = d.floats((*lead, 2 * half), precision)
-    if d.chance(0.25):
+    if d.chance(0.25) and not widened:
         return _draw_interleaved(d, drawing, drawing.value(array), [d.floats(s, precision) for s in shapes])
     x = drawing.value(array, heads_unknown)
-    factors = [_factor(d, drawing, op, d.floats(s, precision)) for op, s in zip(("Cos", "Sin"), shapes, strict=True)]
+    wide = "float32" if widened else precision
+    factors = [_factor(d, drawing, op, d.floats(s, wide)) for op, s in zip(("Cos", "Sin"), shapes, strict=True)]
     at = half if d.chance(0.9) else max(half - 1, 1)
     low = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (0, at, -1)))
     high = drawing.op("Slice", x, *(drawing.value(fixed([i], "int64")) for i in (at, 2 * half, -1)))
@@ -53,6 +55,8 @@ def _draw(d: Sampler) -> Instance:
         low, high = drawing.builder.op("Split", x, sizes, outputs=2, axis=-1)
     parts = [drawing.op("Neg", high), low] if d.chance(0.9) else [high, drawing.op("Neg", low)]
     turned = drawing.op("Concat", *parts, axis=-1)
+    if widened:
+        x, turned = drawing.op("Cast", x, to=1), drawing.op("Cast", turned, to=1)
     y = drawing.op("Add", drawing.op("Mul", x, factors[0]), drawing.op("Mul", factors[1], turned))
     return drawing.finish(y)
 
@@ -166,7 +170,7 @@ def _is_function(op: str, inputs: int) -> bool:
 
 def _sums_with_turned(view: GroupView) -> Iterator[Match]:
     """``x * c + turned(x) * s``"""
-    turned = by_class((t, (x, pairs)) for t, x, pairs in (*turned_halves(view), *turned_pairs(view)))
+    turned = by_class((t, (x, pairs)) for t, x, pairs in turned_values(view))
     products = by_class((node, p) for node, (a, b) in complete_nodes(view, "Mul") for p in ((a, b), (b, a)))
     halves = _Halves(view)
     for node, (a, b) in complete_nodes(view, "Add"):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import GroupView, Ref, shared
 from eqsat.rules.terms import by_class, complete_nodes
 from eqsat.rules.views.movement import runs_forward, taken
@@ -33,6 +34,18 @@ def pairs_of_features(view: GroupView) -> Iterator[tuple[Ref, Ref, Ref]]:
         axis = node.attr("axis")
         if len(parts) == 2 and (axis == -1 or axis + 1 == len(parts[0].type.shape or ())):
             yield node, *parts
+
+
+def turned_values(view: GroupView) -> Iterator[Turned]:
+    """Values that are turned, and those that are turned in half precision and then cast to float32, as ``x`` itself is."""
+    wide = by_class((x, node) for node, (x, *_) in complete_nodes(view, "Cast") if _widens(x, node))
+    for turned, x, neighbours in (*turned_halves(view), *turned_pairs(view)):
+        yield turned, x, neighbours
+        yield from ((t, y, neighbours) for t in wide.get(turned.handle, ()) for y in wide.get(x.handle, ()))
+
+
+def _widens(x: Ref, node: Ref) -> bool:
+    return node.dtype is DType.FLOAT and x.dtype in HALVES
 
 
 def turned_halves(view: GroupView) -> Iterator[Turned]:
@@ -88,4 +101,4 @@ def _takes_every_other(start: int, x: Ref, starts: Ref, ends: Ref, axes: Ref | N
     return others_whole and ranges.get(x.rank - 1) == range(start, size, 2)
 
 
-__all__ = ["Turned", "pairs_of_features", "parts_by_class", "turned_halves", "turned_pairs", "whole_features"]
+__all__ = ["Turned", "pairs_of_features", "parts_by_class", "turned_values", "whole_features"]

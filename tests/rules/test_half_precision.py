@@ -169,9 +169,10 @@ def test_turned_features_that_are_read_in_float32_are_turned_there(dtype: str) -
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=4 * TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("tables", ["cast down", "in float32"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_decoder_that_computes_in_float32_between_casts_has_its_structures_in_half_precision(dtype: str) -> None:
-    """As language models of PyTorch: norm and softmax in float32, tables of cosines and sines cast down."""
+def test_a_decoder_that_computes_in_float32_between_casts_has_its_structures(dtype: str, tables: str) -> None:
+    """As language models of PyTorch: norm and softmax in float32, and now and then products with cosines and sines."""
     kind, b, heads, size = {"float16": 10, "bfloat16": 16}[dtype], GraphBuilder(), 2, 8
     half, random = np.dtype(dtype), np.random.default_rng(0)
 
@@ -184,7 +185,9 @@ def test_a_decoder_that_computes_in_float32_between_casts_has_its_structures_in_
     root = b.op("Reciprocal", b.op("Sqrt", b.op("Add", mean, b.constant(np.float32(1e-5)))))
     normed = b.op("Mul", constant(heads * size), b.op("Cast", b.op("Mul", wide, root), to=kind))
     angles = b.op("Unsqueeze", b.input("angles", "float32", (1, 5, size // 2)), b.constant([1], "int64"))
-    cos, sin = (b.op("Cast", b.op("Concat", *[b.op(op, angles)] * 2, axis=3), to=kind) for op in ("Cos", "Sin"))
+    cos, sin = (b.op("Concat", *[b.op(op, angles)] * 2, axis=3) for op in ("Cos", "Sin"))
+    if tables == "cast down":
+        cos, sin = (b.op("Cast", factor, to=kind) for factor in (cos, sin))
 
     def projected() -> str:
         found = b.op("MatMul", normed, constant(heads * size, heads * size))
@@ -194,7 +197,10 @@ def test_a_decoder_that_computes_in_float32_between_casts_has_its_structures_in_
     def turned(q: str) -> str:
         first, second = b.op("Split", q, b.constant([size // 2] * 2, "int64"), axis=3, outputs=2)
         swapped = b.op("Concat", b.op("Neg", second), first, axis=3)
-        return b.op("Add", b.op("Mul", q, cos), b.op("Mul", swapped, sin))
+        if tables == "cast down":
+            return b.op("Add", b.op("Mul", q, cos), b.op("Mul", swapped, sin))
+        q, swapped = (b.op("Cast", value, to=1) for value in (q, swapped))
+        return b.op("Cast", b.op("Add", b.op("Mul", q, cos), b.op("Mul", swapped, sin)), to=kind)
 
     q, k, v = turned(projected()), turned(projected()), projected()
     scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
