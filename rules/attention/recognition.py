@@ -173,6 +173,8 @@ def _forms(reader: Reader, factors: Factors, found: Probabilities, p: Ref, v: Re
     core = _Core(scores.lead)
     for step in scores.steps:
         core = core.after(step, reader)
+    if len(scores.lead) == 1 and is_finer(core.lead, scores.lead):  # the mask tells batch and heads apart
+        scores = replace(scores, lead=core.lead)
     q, left = factors.taken_out(scores.q)
     k, right = factors.taken_out(scores.k)
     if core.scale * left * right < 0:  # the operator's own scale is positive: a negative factor stays where it is

@@ -209,6 +209,21 @@ def test_masks_of_ordinary_numbers_are_taken_as_they_are(name: str) -> None:
     assert not {"Shrink", "Softmax", "Max"} & set(left)
 
 
+def test_a_mask_that_tells_batch_and_heads_apart_has_its_place_beside_them() -> None:
+    """Batch and heads are one axis of the products, as in DeBERTa: then the mask would have to be repeated for each head."""
+
+    def steps(b: GraphBuilder, s: Any) -> Any:
+        apart = b.op("Where", truth(b), b.op("Reshape", s, ints(b, B, N, S, T)), number(b, LOWEST))
+        return b.op("Reshape", apart, ints(b, B * N, S, T))
+
+    graph = core(steps, lead=(B * N,))
+    assert attention_in(graph) is not None
+    made = eqsat.optimize(graph, verify=False, form="flat").program.graph
+    (node,) = (node for node in made.nodes if node.op == "Attention")
+    assert str(made.type_of(node.inputs[0])) == f"float32[{B}, {N}, {S}, {H}]"
+    assert str(made.type_of(node.inputs[3])) == f"float32[{B}, 1, {S}, {T}]"
+
+
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_mask_is_part_of_the_operator(name: str) -> None:
     assert attention_in(SPELLINGS[name]) is not None
