@@ -159,6 +159,23 @@ def at_least(a: Dim, b: Dim) -> bool:
     return _never_negative(subtract(a, b))
 
 
+def at_least_where(a: Dim, b: Dim, extent: Dim) -> bool:
+    """Whether ``a >= b`` for all values of the symbols for which ``extent`` is one, which no negative number is.
+
+    >>> at_least_where("seq - 1", 0, "2*seq - 1"), at_least_where("seq - 2", 0, "2*seq - 1")
+    (True, False)
+    """
+    if at_least(a, b):
+        return True
+    form = form_of(extent)
+    varying, number = [factors for factors in form if factors], form.get((), 0)
+    if len(varying) != 1 or len(varying[0]) != 1 or function_of(varying[0][0]) or form[varying[0]] < 0 or number > 0:
+        return False
+    symbol = varying[0][0]
+    above = {symbol: add(symbol, -(number // form[symbol,]))}  # no less than the quotient, rounded up
+    return at_least(substitute(a, above), substitute(b, above))
+
+
 def _never_negative(dim: Dim) -> bool:
     """Whether all terms are at least 0, or are with ``p`` or ``q``, which is no less, for a ``min(p, q)`` that is taken away, or
     with each of them for a ``max(p, q)``."""

@@ -5,7 +5,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eqsat.ir.extents import add, at_least, differ, maximum, minimum, operands, quotient, subtract, total
+from eqsat.ir.extents import (
+    add,
+    at_least,
+    at_least_where,
+    differ,
+    maximum,
+    minimum,
+    operands,
+    quotient,
+    subtract,
+    total,
+)
 from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application
@@ -73,10 +84,15 @@ def _sliced(d: Dim, start: Dim, end: Dim, step: int) -> Dim:
         if first is None or last is None:
             return fresh_symbol()
         if last == d:  # what is left behind the start
-            return minimum(d, subtract(0, start)) if _from_end(d, start) else maximum(_behind(d, start), 0)
-        return maximum(subtract(last, first), 0)
+            return minimum(d, subtract(0, start)) if _from_end(d, start) else _or_nothing(_behind(d, start), d)
+        return _or_nothing(subtract(last, first), d)
     whole = step == -1 and start == -1 and isinstance(end, int) and end <= -_FAR
     return d if whole else fresh_symbol()
+
+
+def _or_nothing(number: Dim, d: Dim) -> Dim:
+    """The number, or 0 if it is negative, where there is an axis of extent ``d``."""
+    return number if at_least_where(number, 0, d) else maximum(number, 0)
 
 
 def _behind(d: Dim, start: Dim) -> Dim:
@@ -96,7 +112,7 @@ def _position(d: Dim, bound: Dim) -> Dim | None:
         return d
     if _from_end(d, bound):
         return maximum(add(d, bound), 0)
-    return minimum(bound, d) if at_least(bound, 0) else None
+    return minimum(bound, d) if bound == d or at_least_where(bound, 0, d) else None
 
 
 def _slice(attributes: Attributes, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
@@ -166,24 +182,19 @@ def _infer_pad(app: Application) -> tuple[Type, ...]:
     if x.shape is None:
         return (x,)
     rank = len(x.shape)
-    value = app.value(1)
+    pads = app.dims(1)
     chosen = app.value(3)
-    if value is None or (app.has(3) and chosen is None):
+    if pads is None or (app.has(3) and chosen is None):
         return (TensorType(x.dtype, unknown_dims(rank)),)
     axes = axes_of(app, ints(chosen), rank) if chosen is not None else list(range(rank))
-    pads = ints(value)
     if len(pads) != 2 * len(axes):
         raise app.fail(f"pads {format_shape(pads)} must hold two numbers for each of {len(axes)} axes")
     result = list(x.shape)
     for i, axis in enumerate(axes):
-        added = pads[i] + pads[i + len(axes)]
         d = result[axis]
-        if isinstance(d, int):
-            if d + added < 0:
-                raise app.fail(f"pads {format_shape(pads)} remove more than extent {d} of axis {axis}")
-            result[axis] = d + added
-        else:
-            result[axis] = add(d, added)
+        result[axis] = padded = total((d, pads[i], pads[i + len(axes)]))
+        if isinstance(padded, int) and padded < 0:
+            raise app.fail(f"pads {format_shape(pads)} remove more than extent {d} of axis {axis}")
     return (TensorType(x.dtype, tuple(result)),)
 
 
