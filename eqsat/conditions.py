@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 import ml_dtypes
 
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Condition, Hint, Match, Ref
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -161,7 +161,7 @@ def kernels(name: str, *dtypes: DType) -> Condition:
 
 def single_or_half(name: str) -> Condition:
     """Kernels exist for the elements of the value, which they compute with in single precision inside."""
-    return kernels(name, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+    return kernels(name, DType.FLOAT, *HALVES)
 
 
 class WorthwhileWords(str):

@@ -126,9 +126,10 @@ Shaped = tuple[str, tuple[int, ...]]
 
 
 def _scaled(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
-    number = fixed(0.0, "float32") if d.chance(0.1) else None
-    factor = _number(d, drawing, len(shape)) if number is None else drawing.value(number)
-    return drawing.op("Mul" if number is not None else d.choose(("Mul", "Div")), scores, factor), shape
+    if d.chance(0.1):
+        return drawing.op("Mul", scores, drawing.value(fixed(0.0, "float32"))), shape
+    factor = _number(d, drawing, len(shape))
+    return drawing.op(d.choose(("Mul", "Div")), scores, factor), shape
 
 
 def _scaled_each(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:

@@ -75,11 +75,12 @@ class KernelCheck:
         self._notify = notify
         regions = partition(original, program)
         changed = [r for r in regions if r.outputs and not r.unchanged and r.exactness < Exactness.LOSSY]
-        self.regions = [r for r in changed if all(is_deterministic(program.graph.nodes[i]) for i in r.nodes)]
+        drawn = {r for r in changed if not all(is_deterministic(program.graph.nodes[i]) for i in r.nodes)}
+        self.regions = [r for r in changed if r not in drawn]
         self.report = KernelReport(unchanged=sum(len(r.kernels) for r in regions if r.unchanged))
         for kernels, what in (
             (sum(len(r.kernels) for r in regions if r.exactness >= Exactness.LOSSY), "lossy rules"),
-            (sum(len(r.kernels) for r in changed if r not in self.regions), "random numbers"),
+            (sum(len(r.kernels) for r in drawn), "random numbers"),
         ):
             if kernels:
                 self.report.notes.append(f"not compared: {kernels} kernel{'s' if kernels > 1 else ''} with {what}")

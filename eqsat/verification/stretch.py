@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.verification.counterparts import Counterpart
 from eqsat.verification.regions import Region
 from eqsat.verification.values import copied, quantises
@@ -98,4 +98,4 @@ def stretched(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_plain_float(graph: Graph, value: str) -> bool:
     dtype = getattr(graph.type_of(value), "dtype", None)
-    return dtype in (DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+    return dtype in (DType.DOUBLE, DType.FLOAT, *HALVES)

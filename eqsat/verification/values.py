@@ -11,7 +11,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
 from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.traits import EVERY
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import HALVES, DType, TensorType
 
 
 def copied(node: Node) -> Sequence[int]:
@@ -123,7 +123,7 @@ def _rounds(node: Node) -> bool:
 
 def _is_float(graph: Graph, value: str) -> bool:
     found = graph.type_of(value)
-    return isinstance(found, TensorType) and found.dtype in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE)
+    return isinstance(found, TensorType) and found.dtype in (DType.FLOAT, *HALVES, DType.DOUBLE)
 
 
 def _is_small_integer(graph: Graph, value: str) -> bool:

@@ -9,15 +9,14 @@ from eqsat.ir.graph import NO_ATTRIBUTES
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import HALVES, Dim, DType
+from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Ref
 from eqsat.rules.attention.magnitudes import ORDINARY
 from eqsat.rules.attention.reading import Reader
+from eqsat.rules.attention.scores import FLOATS
 
 Levels = frozenset[float]
 """The numbers, in float32, that the elements of a value may be."""
-
-FLOATS = (DType.FLOAT, *HALVES)
 
 _MOST_LEVELS = 8
 _DEPTH = 8
@@ -45,10 +44,7 @@ def elements_of(reader: Reader, value: Ref) -> np.ndarray | None:
 
 def levels_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> Levels | None:
     """The numbers that the elements of a value may be, if they are known and few."""
-    key = value.handle, depth
-    if key not in reader.levels:
-        reader.levels[key] = _search_levels(reader, value, depth)
-    return reader.levels[key]
+    return reader.once(_search_levels, value, depth)
 
 
 def _search_levels(reader: Reader, value: Ref, depth: int) -> Levels | None:
@@ -105,6 +101,10 @@ def least_row(array: np.ndarray) -> float:
 
 def least_row_of(reader: Reader, value: Ref, depth: int = _DEPTH) -> float:
     """`least_row` of rows of a constant, in whatever number and order, and of what is added to them; else minus infinity."""
+    return reader.once(_search_least_row, value, depth)
+
+
+def _search_least_row(reader: Reader, value: Ref, depth: int) -> float:
     array = elements_of(reader, value)
     if array is not None or not depth:
         return least_row(array) if array is not None and array.dtype.kind == "f" else -math.inf
@@ -128,6 +128,10 @@ def _same_rows(source: Ref, value: Ref) -> bool:
 
 def is_of_products(reader: Reader, value: Ref, depth: int = _DEPTH) -> bool:
     """Whether a value is made of products of activations by sums, ordinary numbers and movements: relative positions."""
+    return reader.once(_is_of_products, value, depth)
+
+
+def _is_of_products(reader: Reader, value: Ref, depth: int) -> bool:
     if max(-value.low, value.high) <= ORDINARY:
         return True
     for op, inputs in reader.view.spellings(value) if depth else ():

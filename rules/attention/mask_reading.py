@@ -53,11 +53,9 @@ def _summands(reader: Reader, mask: Ref) -> tuple[Mask, ...]:
         levels = frozenset((0.0, number.low))
         chosen = _choice(condition, number.low, mask.dtype, swapped)
         far = Mask(chosen, condition.shape, mask.dtype, number.low, 0.0, levels=levels)
-        near, step = (
-            added_mask(reader, other),
-            number.low - float(np.nextafter(number.value.reshape(()), number.dtype.numpy.type(0))),
-        )
-        if max(-near.least, near.high) < -step / 4:
+        near = added_mask(reader, other)
+        step = float(np.nextafter(number.value.reshape(()), number.dtype.numpy.type(0))) - number.low
+        if max(-near.least, near.high) < step / 4:
             return near, far
     return ()
 
@@ -73,8 +71,8 @@ def _choices(reader: Reader, mask: Ref) -> Iterator[tuple[Ref, Ref, Ref, bool]]:
 
 def selecting_mask(reader: Reader, step: Step) -> Mask:
     """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it."""
-    condition, _, value = _selection(step)
-    dtype = step.operands[1].dtype
+    condition, number, value = _selection(step)
+    dtype = number.dtype
     infinite = value == -math.inf
     term = _choice(condition, value, dtype, step.swapped)
     floor = value if dtype is DType.FLOAT16 else max(min(value, ABSORBING), MASK_FLOOR)

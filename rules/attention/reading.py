@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import GroupView, Ref, Unmet
 from eqsat.rules.attention.magnitudes import MASK_FLOOR
-from eqsat.rules.attention.scores import Probabilities, Scores, Step, are_numbers, is_number
+from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, are_numbers, is_number
+
+T = TypeVar("T")
 
 Node = tuple[str, Ref, tuple[Any, ...]]
 """Operator, class and inputs of an e-node; ``None`` for those that are absent."""
@@ -24,16 +26,14 @@ Node = tuple[str, Ref, tuple[Any, ...]]
 class Reader:
     """The e-nodes that attention is made of, by e-class.
 
-    ``levels``: what `attention.elements` found, by e-class and depth: spellings share most of what they are made of.
+    ``_found``: what `once` was asked for: spellings share most of what they are made of.
     """
 
     view: GroupView
     by_class: dict[int, list[Node]] = field(default_factory=dict[int, list[Node]])
-    levels: dict[tuple[int, int], frozenset[float] | None] = field(
-        default_factory=dict[tuple[int, int], frozenset[float] | None]
-    )
     _scores: dict[int, Scores | None] = field(default_factory=dict[int, Scores | None])
     _probabilities: dict[int, Probabilities | None] = field(default_factory=dict[int, Probabilities | None])
+    _found: dict[tuple[object, int, int], Any] = field(default_factory=dict[tuple[object, int, int], Any])
 
     def __post_init__(self) -> None:
         for op in sorted(_STEPS):
@@ -43,6 +43,13 @@ class Reader:
     def nodes(self, value: Ref, *ops: str) -> Iterator[Node]:
         """E-nodes of the class of ``value`` with one of these operators."""
         return (node for node in self.by_class.get(value.handle, ()) if node[0] in ops)
+
+    def once(self, search: Callable[[Reader, Ref, int], T], value: Ref, depth: int) -> T:
+        """What a search finds from an e-class to a depth, which it is asked for once."""
+        key = search, value.handle, depth
+        if key not in self._found:
+            self._found[key] = search(self, value, depth)
+        return self._found[key]
 
     def scores(self, value: Ref) -> Scores | None:
         """``value`` as scores, or ``None``."""
@@ -122,10 +129,12 @@ class Reader:
                 x is not None and x.handle == p.handle for _, _, (x, *_) in self.nodes(condition, "IsNaN")
             ):
                 return replace(found, guarded=True)
-            *steps, last = (None, *found.scores.steps)
-            if last and not found.steps and (last.op, last.operands[0], last.swapped) == ("Where", condition, swapped):
-                forbidden = replace(last, op="Forbid")
-                return replace(found, scores=replace(found.scores, steps=(*steps[1:], forbidden)), guarded=True)
+            steps = found.scores.steps
+            if found.steps or not steps or steps[-1].op != "Where":
+                continue
+            if steps[-1].operands[0] == condition and steps[-1].swapped == swapped:
+                forbidden = (*steps[:-1], replace(steps[-1], op="Forbid"))
+                return replace(found, scores=replace(found.scores, steps=forbidden), guarded=True)
         return None
 
     def quantised(self, node: Ref, inputs: tuple[Any, ...]) -> Iterator[tuple[Ref, tuple[Step, ...]]]:
@@ -186,7 +195,7 @@ def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
     op, _, (q, k, *zeros) = node
     if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
         return None
-    if op == "MatMul" and q.dtype not in (DType.FLOAT, *HALVES):
+    if op == "MatMul" and q.dtype not in FLOATS:
         return None
     return Scores(q, k, (), value.shape[:-2], op)
 

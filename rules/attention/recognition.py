@@ -14,7 +14,6 @@ from eqsat.ir.extents import product
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.attention.elements import FLOATS
 from eqsat.rules.attention.factors import Factors, number_of
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, is_finer, regrouped, result_of
 from eqsat.rules.attention.magnitudes import ABSORBING, LARGEST
@@ -22,7 +21,7 @@ from eqsat.rules.attention.mask_forms import Form, forms
 from eqsat.rules.attention.mask_reading import added_mask, lowest_of, selected_mask, selecting_mask
 from eqsat.rules.attention.masks import BESIDE, DOUBTS, TELLING, Mask
 from eqsat.rules.attention.reading import Reader
-from eqsat.rules.attention.scores import Probabilities, Scores, Step
+from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step
 from eqsat.rules.terms import complete_nodes, converted, int64s
 from eqsat.rules.views.extents import repeated
 from eqsat.samples.attention import draw_attention

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.ir.types import Dim
+from eqsat.ir.types import HALVES, Dim, DType
 from eqsat.rewrite import Ref
+
+FLOATS = (DType.FLOAT, *HALVES)
+"""Element types of scores."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.conditions import asks
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal
 
-FLOATS = frozenset((DType.FLOAT16, DType.BFLOAT16, DType.FLOAT, DType.DOUBLE))
+FLOATS = frozenset((*HALVES, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
 
 _SPREAD_OF_WEIGHTS = 8.0

@@ -14,7 +14,7 @@ import numpy as np
 from eqsat.conditions import constant, every_element, kernels, one_element, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
+from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised import pairs
@@ -29,7 +29,7 @@ from eqsat.rules.quantised.pairs import (
 )
 from eqsat.samples import Applied, Sampler, fixed
 
-CARRIERS = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
+CARRIERS = (DType.FLOAT, *HALVES)
 """Types that quantisers take, in which bytes are exact, and sums of whole numbers that are bytes."""
 
 
