@@ -288,7 +288,8 @@ class EGraph:
         self.changes.merging(keep, lose, refined=joined != a)
         self._parent[lose] = keep
         self._types[keep] = joined
-        self._members[keep] = sorted(self._members[keep] + self._members.pop(lose))
+        gained = self._members.pop(lose)
+        self._members[keep] = sorted(self._members[keep] + gained)
         moved = self._uses.pop(lose, [])
         self._uses.setdefault(keep, []).extend(moved)
         unseen: list[tuple[int, int]] = []
@@ -301,7 +302,7 @@ class EGraph:
                 self.duplicates.add(max(twin, user))
                 if is_wide(len(node.children)):
                     unseen.append((twin, user))
-        self.known.merged(keep, lose, moved)
+        self.known.merged(keep, lose, gained, moved)
         self._lists.merged(keep, lose)
         for pair in unseen:  # egglog, which finds what else is congruent, does not know these
             self.pending.unions.append(pair)

@@ -35,43 +35,59 @@ _INTEGER_DEPTH = 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
 
 
-_Memo = dict[int, dict[int, Interval]]
-"""Bounds found so far, by class and depth: without it, spellings that share operands are walked again and again."""
+_Memo = dict[int, tuple[int, Interval]]
+"""Bounds found so far, by class, and how deep they were looked for: without it, spellings that share operands are walked again
+and again."""
 
 
-def forget_bounds(egraph: EGraph, merged: int, lost: int, memo: _Memo) -> None:
-    """Forgets what may be tighter since the class ``lost`` became part of ``merged``: the bounds of both, and of what was made
-    of them. A new e-node is a new class, which nothing reads yet."""
-    known = [memo.pop(merged, None), memo.pop(lost, None)]
-    waiting = [merged] if any(known) else []
+def merge_bounds(egraph: EGraph, merged: int, lost: int, gained: Sequence[int], memo: _Memo) -> None:
+    """Takes in that the class ``lost`` became part of ``merged``, which gained these e-nodes: both bounds hold. Where they are
+    tighter, what was made of them is forgotten. A new e-node is a new class, which nothing reads yet."""
+    own, other = memo.get(merged), memo.pop(lost, None)
+    if own is None and other is None:
+        return
+    if own is not None:
+        depth, bounds = own
+        told = other[1] if other is not None and other[0] >= depth else _of_nodes(egraph, gained, depth, memo)
+        together = _meet(bounds, told)
+        memo[merged] = depth, together
+        if together == bounds and (other is None or together == other[1]):
+            return
+    waiting = [merged]
     while waiting:
         for user in egraph.users_of(waiting.pop()):
             cls = egraph.find(user)
-            if memo.pop(cls, None):
+            if cls != merged and memo.pop(cls, None):
                 waiting.append(cls)
 
 
 def bound_elements(egraph: EGraph, cls: int, depth: int = _DEPTH, memo: _Memo | None = None) -> Interval:
     """The tightest interval that some spelling of the class proves. NaN elements give (nan, nan)."""
     memo = {} if memo is None else memo
-    bounds = memo.setdefault(egraph.find(cls), {})
-    found = bounds.get(depth)
-    if found is None:
-        found = bounds[depth] = _bound_elements(egraph, cls, depth, memo)
+    cls = egraph.find(cls)
+    known = memo.get(cls)
+    if known is not None and known[0] >= depth:
+        return known[1]
+    value = egraph.value_of(cls)
+    found = _of_array(value) if value is not None else _of_nodes(egraph, egraph.members(cls), depth, memo)
+    memo[cls] = depth, found
     return found
 
 
-def _bound_elements(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:
-    value = egraph.value_of(cls)
-    if value is not None:
-        return _of_array(value)
+def _of_nodes(egraph: EGraph, handles: Sequence[int], depth: int, memo: _Memo) -> Interval:
+    """What e-nodes of one class prove together."""
     best = EVERYTHING
-    for handle in egraph.members(cls):
-        low, high = _of_node(egraph, handle, depth, memo)
-        if math.isnan(low) or math.isnan(high):
-            return (math.nan, math.nan)
-        best = (max(best[0], low), min(best[1], high))
+    for handle in handles:
+        best = _meet(best, _of_node(egraph, handle, depth, memo))
+        if math.isnan(best[0]):
+            break
     return best
+
+
+def _meet(one: Interval, other: Interval) -> Interval:
+    if any(map(math.isnan, (*one, *other))):
+        return (math.nan, math.nan)
+    return (max(one[0], other[0]), min(one[1], other[1]))
 
 
 def _of_array(array: np.ndarray) -> Interval:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eqsat.egraph.intervals import Interval, bound_elements, forget_bounds
+from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
 from eqsat.egraph.overflow import Marked
 from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
@@ -64,7 +64,7 @@ class KnownValues:
         self.converted: set[int] = set()
         """E-classes of small constants that are computed from constants of another element type."""
         self._partly: dict[int, _Partly] = {}
-        self._bounds: dict[int, dict[int, Interval]] = {}
+        self._bounds: dict[int, tuple[int, Interval]] = {}
         self._queue: list[int] = []
 
     def constant_classes(self) -> frozenset[int]:
@@ -95,8 +95,9 @@ class KnownValues:
         if node.children or node.key == "ConstantOfShape":
             self._queue.append(handle)
 
-    def merged(self, keep: int, lose: int, moved: Sequence[int]) -> None:
-        """Two classes became one: what was known of either holds for both. ``moved``: the e-nodes that read the one lost."""
+    def merged(self, keep: int, lose: int, gained: Sequence[int], moved: Sequence[int]) -> None:
+        """Two classes became one: what was known of either holds for both. ``gained``: the e-nodes of the one lost,
+        ``moved``: those that read it."""
         values = self._values
         if lose in values:
             values.setdefault(keep, values.pop(lose))
@@ -105,7 +106,7 @@ class KnownValues:
             self.converted.add(keep)
         if lose in self._partly:
             self._partly.setdefault(keep, self._partly.pop(lose))
-        forget_bounds(self._egraph, keep, lose, self._bounds)
+        merge_bounds(self._egraph, keep, lose, gained, self._bounds)
         kept, lost = self.constants.get(keep), self.constants.pop(lose, None)
         if kept is not None and lost is not None:
             self.constants[keep] = min(kept, lost)

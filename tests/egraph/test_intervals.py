@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -100,3 +101,24 @@ def test_extents_are_bounded_through_what_moves_and_adds_them() -> None:
     first, second = (b.op("Slice", shape, *(b.constant([k], "int64") for k in (i, i + 1, 0))) for i in (0, 1))
     joined = b.op("Concat", b.op("Add", first, b.constant([3], "int64")), second, axis=0)
     assert _bounds(b, joined)[0] >= 0
+
+
+@pytest.mark.parametrize("asked", [(), ("wide",), ("narrow",), ("wide", "narrow")])
+@pytest.mark.parametrize("names", [("wide", "narrow"), ("narrow", "wide")])
+def test_what_becomes_equal_has_both_bounds_and_so_have_its_readers(asked: Sequence[str], names: Sequence[str]) -> None:
+    b = GraphBuilder("g")
+    q = b.input("q", "int8", (256,))
+    bounds = {"wide": (-127, 100), "narrow": (-3, 127)}
+    values = {name: _dequantised_clip(b, q, *bounds[name]) for name in names}
+    readers = {name: b.op("Tanh", value) for name, value in values.items()}
+    encoding = encode(b.finish(readers))
+    egraph, handles = encoding.egraph, encoding.handles
+    for name in asked:
+        egraph.interval_of(handles[name])
+    egraph.union(handles[values["wide"]], handles[values["narrow"]], "test")
+    for name in readers:
+        assert egraph.interval_of(handles[name]) == pytest.approx((math.tanh(-0.06), math.tanh(2.0)), abs=1e-5)
+
+
+def _dequantised_clip(b: GraphBuilder, q: str, low: int, high: int) -> str:
+    return b.op("DequantizeLinear", b.op("Clip", q, *map(b.constant, map(np.int8, (low, high)))), b.constant(np.float32(0.02)))
