@@ -5,8 +5,13 @@ QuantizeLinear and a DequantizeLinear of the same parameters behind each: a pair
 bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of signed ones (below opset 21) and of integers of 32
 bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits nowhere. So the
 integers are moved, and dequantised behind.
+
+A product of two operands that are dequantised, one of them by several scales, its level EXTENDED fuses into MatMulIntegerToFloat,
+whatever axis the scales lie along. The kernel takes scales of the columns of a matrix, and ends the run with an error for
+others (1.32). So a Reshape comes between the two.
 """
 
+import math
 from dataclasses import replace
 
 from eqsat.backends.onnxruntime_kernels import may_run
@@ -21,9 +26,9 @@ _LEAST_BITS = 8
 
 
 def for_onnxruntime(graph: Graph) -> Graph:
-    """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right, and
-    there are no products on which the runtime ends the process."""
-    return changed(graph, _move_integers, give_one_rank)
+    """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
+    no product is fused with scales that its kernel does not take, and there are none on which the runtime ends the process."""
+    return changed(graph, _move_integers, _keep_scales_apart, give_one_rank)
 
 
 def _move_integers(written: Written) -> None:
@@ -42,6 +47,44 @@ def _move_integers(written: Written) -> None:
         moved = written.value(node.op, integers, *node.inputs[1:], type=type, attributes=node.attributes)
         written.put(node, how, moved, *how.inputs[1:])
         dequantised[node.outputs[0]] = moved, how
+
+
+def _keep_scales_apart(written: Written) -> None:
+    graph = written.old
+    fused: set[str] = set()
+    for node in graph.nodes:
+        makers = [written.producers.get(v) for v in node.inputs]
+        if node.key == "MatMul" and all(m is not None and m.key == "DequantizeLinear" for m in makers):
+            fused.update(
+                v for v, m, at in zip(node.inputs, makers, (0, 1), strict=True) if m and _is_refused(graph, m, at)
+            )
+    for node in graph.nodes:
+        type = graph.type_of(node.outputs[0])
+        extents = (type.shape or ()) if isinstance(type, TensorType) else ()
+        shape = tuple(d for d in extents if isinstance(d, int))
+        if node.outputs[0] not in fused or len(shape) < len(extents):
+            written.nodes.append(node)
+            continue
+        axis = node.attributes.get("axis", 1) % len(shape)
+        parts = tuple(map(math.prod, (shape[:axis], shape[axis : axis + 1], shape[axis + 1 :])))
+        integers = written.reshaped(node.inputs[0], parts)
+        scaled = written.value(
+            node.op,
+            integers,
+            *node.inputs[1:],
+            type=replace(type, shape=parts),
+            attributes=node.attributes.updated(axis=1),
+        )
+        written.put(node, Node("Reshape", (), ()), scaled, written.number(shape, node.outputs[0]))
+
+
+def _is_refused(graph: Graph, node: Node, operand: int) -> bool:
+    """Whether the kernel of a product of integers does not take the scales of an operand: not one, nor one for each column."""
+    type = graph.type_of(node.outputs[0])
+    of_columns = (
+        operand == 1 and isinstance(type, TensorType) and type.rank == 2 and node.attributes.get("axis", 1) in (1, -1)
+    )
+    return not (has_one_scale(graph, node, "DequantizeLinear") or of_columns or node.attributes.get("block_size", 0))
 
 
 def _only_moves(node: Node) -> bool:

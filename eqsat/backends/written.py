@@ -30,15 +30,26 @@ class Written:
         """What an operator of the default domain makes of values, numbers and lists of integers; once for all that ask."""
         key = (op, attributes, *inputs)
         if key not in self._made:
-            names = [i if isinstance(i, str) else self._number(i, f"{inputs[0]}_{op}_operand") for i in inputs]
+            names = [i if isinstance(i, str) else self.number(i, f"{inputs[0]}_{op}_operand") for i in inputs]
             self._made[key] = name = fresh_name(f"{inputs[0]}_{op}", self._taken)
             self._types[name] = type
             self.nodes.append(Node(op, tuple(names), (name,), attributes))
         return self._made[key]
 
-    def _number(self, value: float | tuple[int, ...], stem: str) -> str:
+    def number(self, value: float | tuple[int, ...], stem: str) -> str:
+        """A constant: a number, or a list of integers."""
         name = fresh_name(stem, self._taken)
         self._constants[name] = Constant.of(np.asarray(value, np.int64 if isinstance(value, tuple) else np.float32))
+        return name
+
+    def reshaped(self, value: str, shape: tuple[int, ...]) -> str:
+        """A value in another shape, at once if it is constant."""
+        constant = self._constants.get(value)
+        if constant is None:
+            found = TensorType(dtype_of(self.old, value), shape)
+            return self.value("Reshape", value, shape, type=found)
+        name = fresh_name(f"{value}_reshaped", self._taken)
+        self._constants[name] = Constant.of(constant.numpy().reshape(shape))
         return name
 
     def put(self, node: Node, like: Node, *inputs: str) -> None:

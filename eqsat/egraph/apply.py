@@ -16,7 +16,7 @@ from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_comm
 from eqsat.egraph.premises import Leaves, premises_of
 from eqsat.errors import RuleError
 from eqsat.ir.types import DType, TensorType, may_differ
-from eqsat.rewrite import PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
+from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
 
 EXTENT_MAY_DIFFER = "an extent may differ: a symbol may be 1"
 """Why a right side is not merged whose type is that of the left side for some values of the symbols at most."""
@@ -103,7 +103,7 @@ class RuleApplier:
         try:
             match.check(rule.conditions)
             term = rule.build(match)
-        except Unmet as reason:
+        except NOT_ESTABLISHED as reason:
             _count(self.reasons, rule.name, reason)
             return False
         if term is None:
@@ -206,6 +206,6 @@ class RuleApplier:
         return True
 
 
-def _count(reasons: dict[tuple[str, str], int], name: str, reason: Unmet) -> None:
+def _count(reasons: dict[tuple[str, str], int], name: str, reason: Exception) -> None:
     key = (name, str(reason))
     reasons[key] = reasons.get(key, 0) + 1

@@ -123,6 +123,10 @@ class EGraph:
         """The representatives of all e-classes, oldest first."""
         return (h for h in range(len(self.nodes)) if self._parent[h] == h)
 
+    def is_given(self, enode: int) -> bool:
+        """Whether an e-node is one of the original program."""
+        return not self.nodes[enode].rule
+
     def made_by_rules(self) -> set[str]:
         """Operators of the default domain that rules made."""
         return {node.op for node in self.nodes if node.rule and not node.domain}

@@ -115,7 +115,7 @@ class EGraphView:
 class Look:
     """A view of the e-graph for one rule: it knows which conditions the rule has, and remembers what it showed."""
 
-    def __init__(self, view: EGraphView, conditions: Sequence[Condition], count: Callable[[Unmet], None]) -> None:
+    def __init__(self, view: EGraphView, conditions: Sequence[Condition], count: Callable[[Exception], None]) -> None:
         self._view = view
         self._conditions = conditions
         self._count = count

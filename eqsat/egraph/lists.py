@@ -9,6 +9,7 @@ import numpy as np
 
 from eqsat.ir.shape_values import MOST, shape_value
 from eqsat.ir.types import DType, TensorType
+from eqsat.rewrite import PROJECTION
 
 if TYPE_CHECKING:
     from eqsat.egraph.egraph import EGraph
@@ -38,10 +39,17 @@ class Lists:
         return self._found[cls]
 
     def _of_node(self, handle: int) -> np.ndarray | None:
+        node = self._egraph.nodes[handle]
+        if node.op != PROJECTION:
+            return self._of_output(handle, 0) if node.outputs == 1 else None
+        spelled = (self._of_output(member, node.attribute_number) for member in self._egraph.members(node.children[0]))
+        return next((value for value in spelled if value is not None), None)
+
+    def _of_output(self, handle: int, output: int) -> np.ndarray | None:
         egraph = self._egraph
         definition = egraph.definition(handle)
         node = egraph.nodes[handle]
-        if definition is None or node.outputs != 1:
+        if definition is None:
             return None
         present = [c if c else None for c in egraph.canonical_children(handle)]
         tuples = any(c is not None and not isinstance(egraph.full_type_of(c), TensorType) for c in present)
@@ -50,4 +58,4 @@ class Lists:
         types = [None if c is None else egraph.type_of(c) for c in present]
         shapes = definition.name in ("Shape", "Size")
         operands = [None if c is None or shapes else egraph.list_of(c) for c in present]
-        return shape_value(definition, node.attributes, types, operands)
+        return shape_value(definition, node.attributes, types, operands, output=output)

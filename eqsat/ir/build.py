@@ -78,8 +78,9 @@ class GraphBuilder:
         for name, found in zip(names, infer_types(node, types, values, lists), strict=True):
             self._types[name] = found
         definition = definition_of(node)
-        if definition is not None and outputs == 1:
-            self._lists[names[0]] = shape_value(definition, node.attributes, types, values, lists)
+        if definition is not None:
+            for i, name in enumerate(names):
+                self._lists[name] = shape_value(definition, node.attributes, types, values, lists, i)
         self._nodes.append(node)
         return names[0] if outputs == 1 else names
 

@@ -53,11 +53,12 @@ def define_composite(key: str, expand: Expand, kind: Kind, **facts: Any) -> Oper
     return define(key, kind=kind, expand=expand, counts_parts="flops" not in facts, **{**of_parts, **facts})
 
 
-def only_attributes(key: str, attributes: Attributes, *known: str) -> None:
-    """Raises `ShapeError` where an operator has an attribute whose meaning its definition does not cover."""
-    for name in attributes:
-        if name not in known:
-            raise ShapeError(f"{key}: attribute {name!r} is not covered by the definition")
+def only_attributes(key: str, attributes: Attributes, *known: str, **unset: Any) -> None:
+    """Raises `ShapeError` where an operator has an attribute whose meaning its definition does not cover. ``unset``: the values
+    at which attributes mean nothing; ONNX Runtime writes them out."""
+    for name, value in attributes.items():
+        if name not in known and not (name in unset and value == unset[name]):
+            raise ShapeError(f"{key}: attribute {name!r} ({value!r}) is not covered by the definition")
 
 
 def _flops(node: Node, graph: Graph) -> float:
@@ -89,6 +90,22 @@ def _build(
     if not is_sequence(outputs):
         raise ModelError(f"what builds it returned {outputs!r}; expected a list of values")
     return b.finish({f"o{i}": v for i, v in enumerate(outputs)})
+
+
+def built_of(
+    definition: Operator,
+    attributes: Attributes,
+    types: Sequence[Type | None],
+    values: Sequence[np.ndarray | None],
+    output: str,
+) -> Graph:
+    """What gives one output of an operator, ``o<number>``, of operators of the default domain alone; see `_build`.
+
+    Raises `ShapeError` for operands that its definition does not cover.
+    """
+    assert definition.expand is not None
+    graph = expanded(_build(definition.expand, attributes, types, values))
+    return replace(graph, outputs=(output,)).pruned()
 
 
 def expanded(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:

@@ -37,8 +37,9 @@ def shape_value(
     types: Sequence[Type | None],
     values: Sequence[np.ndarray | None],
     lists: Sequence[np.ndarray | None] = (),
+    output: int = 0,
 ) -> np.ndarray | None:
-    """What an operator with one output makes of lists of extents, ``None`` where it cannot be told.
+    """What an operator makes of lists of extents at one of its outputs, ``None`` where it cannot be told.
 
     ``values``: elements of the inputs where known, and else ``lists``: arrays of numbers, or of extents (`as_array`).
     """
@@ -47,7 +48,8 @@ def shape_value(
         return _of_shape(definition.name, attributes, types)
     if not definition.bit_exact or not definition.deterministic:
         return None
-    if not any(o is not None and o.dtype == object for o in operands):
+    told = [o for o in lists or values if o is not None]  # constants alone are folded elsewhere
+    if not told or (all(o.size > MOST for o in told) and not any(o.dtype == object for o in told)):
         return None
     if any(o is None and t is not None for o, t in zip(operands, types, strict=True)):
         return None
@@ -58,7 +60,7 @@ def shape_value(
         with np.errstate(all="ignore"):
             raised = [o if o is None or i in counted else _raised(o) for i, o in enumerate(operands)]
             among = _EXTREMES.get(definition.name)
-            found = np.asarray(reduce(among, raised) if among else definition.evaluate(attributes, raised)[0])
+            found = np.asarray(reduce(among, raised) if among else definition.evaluate(attributes, raised)[output])
             return _lowered(found) if found.size <= MOST else None
     except (Undecided, EqsatError, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
         return None

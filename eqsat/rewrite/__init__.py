@@ -29,6 +29,7 @@ from eqsat.rewrite.rules import (
     unregister,
 )
 from eqsat.rewrite.terms import (
+    NOT_ESTABLISHED,
     PROJECTION,
     WIDEST,
     Apply,
@@ -45,6 +46,7 @@ from eqsat.rewrite.terms import (
 )
 
 __all__ = [
+    "NOT_ESTABLISHED",
     "PROJECTION",
     "WIDEST",
     "AnyRule",

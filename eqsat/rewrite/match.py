@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.types import DType
-from eqsat.rewrite.terms import Ref, Unmet
+from eqsat.rewrite.terms import NOT_ESTABLISHED, Ref, Unmet
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,12 @@ class Condition:
     worthwhile: bool = False
 
 
-def unmet(conditions: Iterable[Condition], match: Match) -> Unmet | None:
+def unmet(conditions: Iterable[Condition], match: Match) -> Exception | None:
     """Why the first of the conditions that does not hold does not; ``None`` where all do."""
     try:
         for condition in conditions:
             if not condition.holds(match):
                 return Unmet(condition.name)
-    except Unmet as reason:
+    except NOT_ESTABLISHED as reason:
         return reason
     return None

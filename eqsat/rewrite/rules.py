@@ -13,7 +13,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import operator
 from eqsat.rewrite.families import complete_families
 from eqsat.rewrite.match import AttributeOf, Condition, Match
-from eqsat.rewrite.terms import PROJECTION, WIDEST, Apply, Ref, Term, Unmet, Variable
+from eqsat.rewrite.terms import NOT_ESTABLISHED, PROJECTION, WIDEST, Apply, Ref, Term, Unmet, Variable
 
 Sample = Callable[[Any], Any]
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class GroupRule:
     def merges(
         self,
         view: GroupView,
-        missed: Callable[[Unmet], object] = lambda reason: None,
+        missed: Callable[[Exception], object] = lambda reason: None,
         seen: set[Hashable] | None = None,
     ) -> Iterator[Merge]:
         """Pairs (existing value, term that equals it), up to a node about which too little is known; ``missed`` hears why a match
@@ -169,11 +169,11 @@ class GroupRule:
                 try:
                     match.check(self.conditions)
                     term = self.build(match)
-                except Unmet as reason:
+                except NOT_ESTABLISHED as reason:
                     missed(reason)
                 else:
                     yield match.root, term
-        except Unmet as reason:
+        except NOT_ESTABLISHED as reason:
             missed(reason)
 
 

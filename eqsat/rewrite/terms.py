@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from eqsat.errors import ModelError
 from eqsat.ir.constants import Constant
 from eqsat.ir.extent_arrays import dims_of
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
@@ -64,6 +65,7 @@ class Values(Protocol):
     def list_of(self, handle: int) -> np.ndarray | None: ...
     def largest(self, dim: Dim) -> float: ...
     def inputs(self) -> Sequence[int]: ...
+    def is_given(self, enode: int) -> bool: ...
     def lessons(self, handle: int) -> int:
         """How often more became known of the value: its type, that it is constant."""
         ...
@@ -142,6 +144,11 @@ class Ref:
         return self.values.is_constant(self.handle)
 
     @property
+    def is_given(self) -> bool:
+        """Whether the e-node that a group rule looks at is one of the original program."""
+        return self.values.is_given(self.enode)
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Bounds on the elements; (-inf, inf) if nothing is known, NaN bounds if an element may be NaN."""
         return self.values.interval_of(self.handle)
@@ -166,6 +173,10 @@ Term = Variable | Apply | Literal | Ref
 
 class Unmet(Exception):
     """Raised while a condition or a right side is evaluated: the rule does not apply here, and why."""
+
+
+NOT_ESTABLISHED = (Unmet, ModelError)
+"""What ends a rule at a match: a condition does not hold, or operators cannot be evaluated to see whether it does."""
 
 
 def variables(names: str) -> tuple[Any, ...]:

@@ -118,8 +118,9 @@ def _defined(op: str, attributes: Attributes, operands: Sequence[Any]) -> Any:
     largest = max((abs(float(o)) for o in (*operands, result)), default=0.0)
     if math.isnan(largest):
         return None
-    if result.dtype.kind in "iu":
-        if traits_of(op, attributes).converts:
+    facts = traits_of(op, attributes)
+    if result.dtype.kind in "iu" and not facts.quantises:  # what is quantised is cut off at the ends of its range
+        if facts.converts:
             return result if abs(float(operands[0])) < min(_LARGEST, float(np.iinfo(result.dtype).max)) else None
         wide = evaluate_operator(op, attributes, [np.asarray(o, np.float64) for o in operands])[0]
         return result if abs(float(wide)) < min(_LARGEST, float(np.iinfo(result.dtype).max)) else None

@@ -7,6 +7,7 @@
     mean(x^2) - mean(x)^2 == mean((x - mean)^2)                   recognised, never made       `variance`
     Cast(LayerNorm(Cast(x))) == LayerNorm(x)                      casts from half precision    `halves`
     operator == what it is built of                               for targets without kernel   `legalization`
+    fused operator == what it is built of                         where the file has it        `fused`
 
 A recogniser matches the one spelling that the other rules bring every exporter's to.
 """

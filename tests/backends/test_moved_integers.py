@@ -139,3 +139,26 @@ def test_scaled_product_of_integers_may_be_viewed(opset: int) -> None:
         "Softmax": 1,
     }
     assert result.report.verification["levels"]["all"]["max_abs_error"] == 0
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((8, 6), 0), ((8, 6), 1), ((3, 1, 8, 6), 0), ((3, 8, 6), 2)])
+@pytest.mark.parametrize("left", [False, True])
+def test_products_of_what_several_scales_dequantise_run_at_every_level(
+    shape: tuple[int, ...], axis: int, left: bool
+) -> None:
+    """ONNX Runtime fuses them into a product that takes scales of columns only, and ends the run."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    count = shape[axis]
+    scales, points = rng.uniform(0.01, 0.03, count).astype(np.float32), rng.integers(100, 150, count).astype(np.uint8)
+    given = [b.constant(v) for v in (rng.integers(0, 256, shape).astype(np.uint8), scales, points)]
+    weights = b.op("DequantizeLinear", *given, axis=axis)
+    step = b.constant(np.float32(0.02)), b.constant(np.uint8(120))
+    extents = (6, 4) if left else (3, 5, 8)
+    x = b.op("QuantizeLinear", b.input("x", "float32", extents), *step)
+    x = b.op("DequantizeLinear", x, *step)
+    graph = b.finish({"y": b.op("MatMul", weights, x) if left else b.op("MatMul", x, weights)})
+    feeds = {"x": rng.normal(size=extents).astype(np.float32)}
+    expected, found = (Session(to_model(graph), level).run(feeds)["y"] for level in ("disable", "all"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert ("Reshape" in in_form(graph, "flat").operator_counts()) == (left or (shape, axis) != ((8, 6), 1))

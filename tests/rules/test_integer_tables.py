@@ -14,7 +14,7 @@ from eqsat.ir.graph import Graph
 ROWS, HEADS = 32, 4
 
 
-def _buckets(*, last: int | None = 15, places: str = "int32") -> Graph:
+def _buckets(*, last: int | None = 15, places: str = "int32", quantised: bool = False) -> Graph:
     """A bias for each head by how far a key is from a query, as T5 computes it: near ones one by one, far ones by logarithm."""
     b = GraphBuilder()
 
@@ -24,7 +24,11 @@ def _buckets(*, last: int | None = 15, places: str = "int32") -> Graph:
     x = b.input("x", places, ("queries", "keys"))
     x = b.op("Cast", x, to=7) if places != "int64" else x
     distance = b.op("Abs", x)
-    far = b.op("Log", b.op("Div", b.op("Cast", distance, to=1), number(8, "float32")))
+    far = b.op("Div", b.op("Cast", distance, to=1), number(8, "float32"))
+    if quantised:
+        step = number(0.25, "float32"), number(0, "uint8")
+        far = b.op("DequantizeLinear", b.op("QuantizeLinear", far, *step), *step)
+    far = b.op("Log", far)
     far = b.op("Mul", b.op("Div", far, number(np.log(16), "float32")), number(8, "float32"))
     far = b.op("Add", b.op("Cast", far, to=7), number(8))
     far = b.op("Min", far, number(last)) if last is not None else far
@@ -38,8 +42,8 @@ def _optimised(graph: Graph) -> Graph:
     return eqsat.optimize(graph, form="flat", cost="kernels", verify=False).program.graph
 
 
-def test_buckets_of_relative_positions_are_one_table() -> None:
-    graph = _buckets()
+@pytest.mark.parametrize("graph", [_buckets(), _buckets(quantised=True)], ids=["floats", "quantised"])
+def test_buckets_of_relative_positions_are_one_table(graph: Graph) -> None:
     made = _optimised(graph)
     assert made.operator_counts() == {"Clip": 1, "Gather": 1}
     x = np.concatenate([np.arange(-300, 300), [-(2**31), 2**31 - 1]]).astype(np.int32).reshape(2, -1)

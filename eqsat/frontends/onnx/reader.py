@@ -227,14 +227,14 @@ class Reader:
             own = found[i] if i < len(found) else UNKNOWN
             stored = self.stored.get(name)
             self.types[name] = own if stored is None else _merge(own, stored)
-        results = None
+        results: Sequence[np.ndarray | None] | None = None
         if definition.folds_exactly(node.attributes) and definition.deterministic:
             results = self._fold(node, values)
-        if results is None and len(node.outputs) == 1:
-            listed = shape_value(definition, node.attributes, types, values, lists)
-            results = None if listed is None else (listed,)
-        for name, result in zip(node.outputs, results or (), strict=False):
-            if name and result.size <= VALUE_SIZE_LIMIT:
+        if results is None:
+            given = definition, node.attributes, types, values, lists
+            results = [shape_value(*given, output=i) for i in range(len(node.outputs))]
+        for name, result in zip(node.outputs, results, strict=False):
+            if name and result is not None and result.size <= VALUE_SIZE_LIMIT:
                 self._know(name, result)
 
     def _know(self, name: str, value: np.ndarray) -> None:

@@ -159,12 +159,23 @@ def _check_turned(b: Any, tables: Sequence[str | None], places: str | None, befo
         raise ShapeError(f"{_GROUPED}: heads are turned where one query has its place in tables that reach beyond it")
 
 
+_UNSET: dict[str, Any] = {
+    "softcap": 0.0,
+    "local_window_size": -1,
+    "smooth_softmax": -1,
+    "qk_output": 0,
+    "sliding_window_cache": 0,
+    "kv_cache_bit_width": 0,
+    "k_quant_type": "NONE",
+    "v_quant_type": "NONE",
+}
+
+
 def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     """Attention of the newest queries over what is stored and as many new keys, turned before by their places; also the two
     together, heads apart."""
-    only_attributes(
-        _GROUPED, attributes, "num_heads", "kv_num_heads", "scale", "causal", "do_rotary", "rotary_interleaved"
-    )
+    known = ("num_heads", "kv_num_heads", "scale", "causal", "do_rotary", "rotary_interleaved")
+    only_attributes(_GROUPED, attributes, *known, **_UNSET)
     given: list[Any] = [*inputs, *([None] * _INPUTS)][:_INPUTS]
     query, keys, values, past_keys, past_values, lengths, longest, *turns = given[:_SCORES]
     heads, groups = (int(attributes[name]) for name in ("num_heads", "kv_num_heads"))  # type: ignore[arg-type]

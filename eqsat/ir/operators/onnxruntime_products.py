@@ -48,7 +48,7 @@ def _transposed(b: GraphBuilder, value: str, wanted: Any) -> str:
 
 
 def _fused_matmul(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
-    only_attributes("FusedMatMul", attributes, "alpha", "transA", "transB")
+    only_attributes("FusedMatMul", attributes, "alpha", "transA", "transB", transBatchA=0, transBatchB=0)
     left = _transposed(b, inputs[0] or "", attributes.get("transA", 0))
     right = _transposed(b, inputs[1] or "", attributes.get("transB", 0))
     product = b.op("MatMul", left, right)

@@ -1,0 +1,206 @@
+"""Fused operators that a file comes with, as what they are built of, so that other rules see through them.
+
+Files that a runtime or its tools have optimised hold products with a scale, activations of sums, norms of sums and attention on
+rows, fused as far as their patterns went; files that were quantised without Q/DQ pairs hold operators on bytes. They stay as they
+are where that is cheapest.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eqsat.conditions import worthwhile
+from eqsat.equations import named, stated
+from eqsat.errors import ShapeError
+from eqsat.exactness import Exactness
+from eqsat.ir.composite import OWN_DOMAIN, built_of
+from eqsat.ir.operator import Operator, operator, operators_with, split_key
+from eqsat.ir.schema_operator import is_optional_output
+from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rules.onnxruntime.parameters import column
+from eqsat.rules.quantised.pairs import BYTES
+from eqsat.rules.terms import outputs_of
+from eqsat.samples import Drawing, Instance, Sampler, fixed
+
+
+def is_fused(op: Operator) -> bool:
+    """Whether an operator of a runtime is built of others."""
+    return op.expand is not None and split_key(op.name)[0] not in ("", OWN_DOMAIN)
+
+
+def parts(op: str, node: Ref, inputs: tuple[Ref | None, ...], index: int) -> Term:
+    """Output ``index`` of an operator as a term of what it is built of. Raises `Unmet` for operands that it does not cover."""
+    definition = operator(op)
+    assert definition is not None
+    types = [x and x.type for x in inputs]
+    values = [None if x is None else x.values.value_of(x.handle) for x in inputs]
+    try:
+        graph = built_of(definition, node.attributes, types, values, f"o{index}")
+    except ShapeError as error:
+        raise Unmet(str(error)) from None
+    terms: dict[str, Any] = {"": None, **{f"i{i}": x for i, x in enumerate(inputs)}}
+    terms.update((name, Literal(constant)) for name, constant in graph.constants.items())
+    read = {value for part in graph.nodes for value in part.inputs} | set(graph.outputs)
+    for part in graph.nodes:
+        count = len(part.outputs)
+        while count > 1 and part.outputs[count - 1] not in read and is_optional_output(part.key, count - 1):
+            count -= 1
+        made = Apply(part.key, tuple(terms[v] for v in part.inputs), part.attributes, "", count)
+        results = [made] if count == 1 else [made.output(i) for i in range(count)]
+        terms.update(zip(part.outputs, results, strict=False))
+    return terms[graph.outputs[0]]
+
+
+def _of_file(of: Callable[[Operator], bool], view: GroupView) -> Iterator[Match]:
+    for op in operators_with(of, domains=True):
+        for node, inputs in view.nodes(op):
+            results = outputs_of(view, node) or {0: node}
+            types = frozenset(x.dtype for x in inputs if x is not None)
+            for index, result in results.items():
+                yield Match({"op": op, "node": node, "inputs": inputs, "index": index, "types": types}, result)
+
+
+OF_FILE = worthwhile("the file has it: node.is_given")
+
+# --- floats
+
+
+def _drawn(d: Sampler) -> Instance:
+    """Products, activations and norms of sums, as files have them."""
+    drawing = Drawing()
+    rows, inner, columns = d.extents(3)
+
+    def value(*shape: int) -> str:
+        return drawing.value(d.floats(shape))
+
+    def of(op: str, *operands: str, **attributes: Any) -> Any:
+        return drawing.op(f"com.microsoft::{op}", *operands, **attributes)
+
+    x, bias = value(2, rows, columns), value(columns)
+    kind = d.choose(("product", "activation", "norm", "gemm", "bytes"))
+    if kind == "product":
+        turned = [int(d.chance()) for _ in range(2)]
+        sides = ((rows, inner), (inner, columns))
+        a, b = (value(2, *side[:: -1 if t else 1]) for side, t in zip(sides, turned, strict=True))
+        attributes: dict[str, Any] = {"transA": turned[0], "transB": turned[1], "transBatchA": 0}
+        return drawing.finish(of("FusedMatMul", a, b, alpha=d.choose((1.0, 0.25, -3.0)), **attributes))
+    if kind == "activation":
+        op = d.choose(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"))
+        return drawing.finish(of(op, x, *[bias] * (op == "BiasGelu" or (op == "FastGelu" and d.chance()))))
+    if kind == "norm":
+        simple = d.chance()
+        op = "SkipSimplifiedLayerNormalization" if simple else "SkipLayerNormalization"
+        operands = [x, value(2, rows, columns), bias, *[value(columns) for _ in range(2 - simple) if d.chance(0.7)]]
+        found = of(op, *operands, outputs=4, epsilon=d.choose((1e-5, 0.5)))
+        return drawing.finish(*(v for i, v in enumerate(found) if i in (0, d.choose((0, 1, 3)))))
+    if kind == "gemm":
+        activation = d.choose(("Relu", "Tanh", "LeakyRelu"))
+        more = {"activation_alpha": 0.25} if activation == "LeakyRelu" else {}
+        operands = [value(rows, inner), value(inner, columns), bias]
+        return drawing.finish(of("FusedGemm", *operands, activation=activation, **more))
+    codes = [drawing.value(d.integers(s, "uint8")) for s in ((rows, inner), (inner, columns))]
+    return drawing.finish(
+        of("MatMulIntegerToFloat", *codes, *(drawing.value(fixed(np.float32(0.5))) for _ in range(2)))
+    )
+
+
+@group_rule(
+    find=partial(_of_file, is_fused),
+    where=stated(
+        "node types",
+        OF_FILE,
+        worthwhile("packed numbers stay packed: types.isdisjoint(BYTES)"),
+        functions={"BYTES": BYTES},
+    ),
+    exactness=Exactness.ROUNDING,
+    source="what its definition says",
+    sample=_drawn,
+)
+def take_fused_operator_apart(m: Match) -> Term:
+    """``f(x, y, ...) == what f is built of`` for an operator of a runtime that the file comes with."""
+    return parts(m.op, m.node, m.inputs, m.index)
+
+
+# --- bytes
+
+
+def is_quantised(op: Operator) -> bool:
+    """Whether an operator on bytes has scales and zero points of its own."""
+    return op.traits.quantises and (is_fused(op) or op.traits.product is not None)
+
+
+def _dequantised(inputs: Sequence[Ref | None], at: int, axis: int) -> Term:
+    q, s, z = inputs[at : at + 3]
+    along = {} if s is None or s.type.size == 1 else {"axis": axis}
+    return apply("DequantizeLinear", q, column(s), column(z), **along)
+
+
+def in_floats(op: str, node: Ref, inputs: Sequence[Ref | None]) -> Term:
+    """QLinearMatMul or QLinearConv with operands that are dequantised, in floats, and quantised again.
+
+    A matrix may have a scale for each row on the left, for each column on the right, weights of windows one for each channel.
+    """
+    x, w = inputs[0], inputs[3]
+    assert x is not None
+    assert w is not None
+    axes = (0, 0) if op == "QLinearConv" else (max(x.rank - 2, 0), max(w.rank - 1, 0))
+    operands = [_dequantised(inputs, at, axis) for at, axis in zip((0, 3), axes, strict=True)]
+    if len(inputs) > 8 and inputs[8] is not None:
+        unit = apply("Mul", column(inputs[1]), column(inputs[4]))
+        operands.append(apply("DequantizeLinear", inputs[8], unit, axis=0))
+    product = Apply(op.removeprefix("QLinear"), tuple(operands), node.attributes)
+    return apply("QuantizeLinear", product, column(inputs[6]), column(inputs[7]))
+
+
+def has_one_scale(op: str, inputs: Sequence[Ref | None]) -> bool:
+    """Whether the result is quantised by one scale and zero point."""
+    return "::" in op or all(x is None or x.type.size == 1 for x in inputs[6:8])
+
+
+def _drawn_bytes(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows, inner, columns = d.extents(3)
+
+    def codes(*shape: int) -> list[str]:
+        zero = fixed(d.integers((), "uint8", 60, 180))
+        numbers = d.integers(shape, "uint8")
+        return [drawing.value(v) for v in (numbers, fixed(d.positive(()) / np.float32(32)), zero)]
+
+    kind = d.choose(("QLinearMatMul", "QLinearConv", "QLinearAdd", "QLinearSigmoid"))
+    if kind == "QLinearSigmoid":
+        return drawing.finish(drawing.op(f"com.microsoft::{kind}", *codes(rows, columns), *codes()[1:]))
+    if kind == "QLinearAdd":
+        operands = *codes(rows, columns), *codes(columns)
+        return drawing.finish(drawing.op(f"com.microsoft::{kind}", *operands, *codes()[1:]))
+    if kind == "QLinearMatMul":
+        x, w = codes(rows, inner), codes(inner, columns)
+        if d.chance(0.2):
+            x[1:] = [drawing.value(v) for v in (fixed(d.positive((rows,))), fixed(d.integers((rows,), "uint8")))]
+        if d.chance():
+            w[1:] = [drawing.value(v) for v in (fixed(d.positive((columns,))), fixed(d.integers((columns,), "uint8")))]
+        return drawing.finish(drawing.op(kind, *x, *w, *codes()[1:]))
+    x, w = codes(1, inner, rows + 2, 5), codes(columns, inner, 2, 3)
+    if d.chance():
+        points = fixed(np.full(columns, 128, np.uint8))
+        w[1:] = [drawing.value(fixed(d.positive((columns,)))), drawing.value(points)]
+    bias = [drawing.value(d.integers((columns,), "int32", -2000, 2000)) for _ in range(int(d.chance()))]
+    return drawing.finish(drawing.op(kind, *x, *w, *codes()[1:], *bias))
+
+
+@group_rule(
+    find=partial(_of_file, is_quantised),
+    where=stated(
+        "node op inputs",
+        OF_FILE,
+        worthwhile("kernels for one scale of the result: has_one_scale(op, inputs)"),
+        functions=named(has_one_scale),
+    ),
+    exactness=Exactness.LSB,
+    source="what its definition says",
+    sample=_drawn_bytes,
+)
+def take_quantised_operator_apart(m: Match) -> Term:
+    """``f(q, p, ...) == Q(f'(D(q), D(p), ...))`` for an operator on bytes that the file comes with."""
+    return parts(m.op, m.node, m.inputs, m.index) if "::" in m.op else in_floats(m.op, m.node, m.inputs)
