@@ -121,4 +121,6 @@ def test_what_becomes_equal_has_both_bounds_and_so_have_its_readers(asked: Seque
 
 
 def _dequantised_clip(b: GraphBuilder, q: str, low: int, high: int) -> str:
-    return b.op("DequantizeLinear", b.op("Clip", q, *map(b.constant, map(np.int8, (low, high)))), b.constant(np.float32(0.02)))
+    return b.op(
+        "DequantizeLinear", b.op("Clip", q, *map(b.constant, map(np.int8, (low, high)))), b.constant(np.float32(0.02))
+    )

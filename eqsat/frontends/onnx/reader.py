@@ -20,6 +20,7 @@ from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator
+from eqsat.ir.outlines import OUTLINES
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, compatible, meet
 
@@ -199,9 +200,10 @@ class Reader:
                 self.types[name] = own  # the bodies say more than the file
 
     def _outlined(self, node: Node, raw: RawNode) -> dict[str, Type]:
-        """The types of what a node makes whose operator is defined, though not this use of it."""
+        """The types of what a node makes whose operator is known, though not the meaning of this use of it."""
         definition = operator(node.op, node.domain) if node.domain else None
-        if definition is None or definition.outline is None:
+        outline = definition.outline if definition is not None else OUTLINES.get(node.key)
+        if outline is None:
             return {}
         attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
         if isinstance(attributes, str):
@@ -209,7 +211,7 @@ class Reader:
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._value(i) if i else None for i in node.inputs]
         try:
-            found = definition.outline(Application(node.key, attributes, types, values, len(node.outputs)))
+            found = outline(Application(node.key, attributes, types, values, len(node.outputs)))
         except (EqsatError, LookupError, TypeError, ValueError):
             return {}
         return dict(zip(node.outputs, found, strict=False))

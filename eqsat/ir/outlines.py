@@ -1,0 +1,64 @@
+"""Types of what operators of ONNX Runtime make whose meaning is not defined here.
+
+A node of such an operator passes through as it is, and the tools that make it leave out the types of its results. Without them
+nothing is known of the extents behind it, and no structure there is found.
+"""
+
+from collections.abc import Mapping
+
+from eqsat.ir.extents import multiply
+from eqsat.ir.operator import Application, InferRule
+from eqsat.ir.types import DType, TensorType, Type
+
+
+def _rows_by(app: Application, columns: int) -> tuple[Type, ...]:
+    """The first input with another last extent."""
+    x = app.tensor(0)
+    return (TensorType(x.dtype, None if x.shape is None else (*x.shape[:-1], columns)),)
+
+
+def _of_packed_weights(app: Application) -> tuple[Type, ...]:
+    """A product by weights [N, K] of 4 bits, which lie transposed unless ``transB`` says otherwise."""
+    return _rows_by(app, int(app.attributes["N" if app.attr("transB", 1) else "K"]))
+
+
+def _of_packed_rows(app: Application) -> tuple[Type, ...]:
+    """Rows that are looked up and dequantised: in bytes the last axis holds several integers in each."""
+    data, indices, scales = app.tensor(0), app.tensor(1), app.tensor(2)
+    if data.shape is None or indices.shape is None:
+        return (TensorType(scales.dtype, None),)
+    shape, axis = list(data.shape), int(app.attr("gather_axis", 0)) % len(data.shape)
+    if data.dtype is DType.UINT8:
+        shape[-1] = multiply(shape[-1], 8 // int(app.attr("bits", 4)))
+    return (TensorType(scales.dtype, (*shape[:axis], *indices.shape, *shape[axis + 1 :])),)
+
+
+def _of_attention(app: Application) -> tuple[Type, ...]:
+    """Attention on rows by the weights of queries, keys and values side by side; of the stored keys and values nothing."""
+    columns = (app.shape(1) or ())[-1:]
+    sizes = app.attr("qkv_hidden_sizes")
+    if sizes:
+        return _rows_by(app, int(sizes[2]))
+    return _rows_by(app, columns[0] // 3) if columns and isinstance(columns[0], int) else ()
+
+
+def _of_quantised_attention(app: Application) -> tuple[Type, ...]:
+    found = _of_attention(app)
+    return tuple(TensorType(app.tensor(3).dtype, t.shape) for t in found if isinstance(t, TensorType))
+
+
+def _as_the_first(app: Application) -> tuple[Type, ...]:
+    return (app.tensor(0),)
+
+
+OUTLINES: Mapping[str, InferRule] = {
+    f"com.microsoft::{op}": outline
+    for op, outline in {
+        "Attention": _of_attention,
+        "GatherBlockQuantized": _of_packed_rows,
+        "MatMulBnb4": _of_packed_weights,
+        "MoE": _as_the_first,
+        "QAttention": _of_quantised_attention,
+        "QMoE": _as_the_first,
+    }.items()
+}

@@ -1,0 +1,89 @@
+"""Operators of ONNX Runtime that pass through: the types of what they make are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import eqsat
+from eqsat.backends.onnxruntime import Session
+from eqsat.ir.outlines import OUTLINES
+from eqsat.ir.types import TensorType
+
+RNG = np.random.default_rng(0)
+
+
+def _floats(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def _bytes(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+IDS = np.array([[3, 0, 1]], np.int64)
+ROWS = _floats(2, 3, 32)
+CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray], dict[str, Any]]]] = {
+    "MatMulBnb4": [
+        (ROWS, [_bytes(8 * 32 // 2), _floats(8)], {"K": 32, "N": 8, "block_size": 32, "quant_type": 1}),
+    ],
+    "GatherBlockQuantized": [
+        (IDS, [_bytes(5, 32), _floats(5, 2)], {"bits": 8, "block_size": 16}),
+        (IDS, [_bytes(5, 16), _floats(5, 2)], {"bits": 4, "block_size": 16}),
+    ],
+    "Attention": [(ROWS, [_floats(32, 48), _floats(48)], {"num_heads": 2})],
+    "QAttention": [
+        (_bytes(2, 3, 32), [_bytes(32, 48), _floats(48), np.float32(0.1), np.float32(0.1)], {"num_heads": 2}),
+    ],
+}
+"""What an operator is applied to: an input, constants, attributes."""
+
+
+def _model(op: str, x: np.ndarray, constants: Sequence[np.ndarray], attributes: dict[str, Any]) -> onnx.ModelProto:
+    names = [f"c{i}" for i in range(len(constants))]
+    operands = [names[0], "x", *names[1:]] if op == "GatherBlockQuantized" else ["x", *names]
+    node = helper.make_node(op, operands, ["y"], domain="com.microsoft", **attributes)
+    given = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), ["n", *x.shape[1:]])
+    made = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    stored = [numpy_helper.from_array(np.asarray(c), name) for c, name in zip(constants, names, strict=True)]
+    graph = helper.make_graph([node, helper.make_node("Neg", ["y"], ["z"])], "g", [given], [made], stored)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_types_are_those_that_the_runtime_finds(op: str) -> None:
+    for x, constants, attributes in CASES[op]:
+        model = _model(op, x, constants, attributes)
+        graph = eqsat.load(model)
+        assert graph.nodes[0].opaque
+        found = graph.type_of(graph.nodes[0].outputs[0])
+        assert isinstance(found, TensorType)
+        assert found.shape is not None
+        made = Session(model, "disable").run({"x": x})["z"]
+        assert tuple(x.shape[0] if d == "n" else d for d in found.shape) == made.shape
+        assert found.dtype.numpy == made.dtype
+
+
+def test_every_outline_is_of_an_operator_of_the_runtime() -> None:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    known = {f"{s.domain}::{s.name}" for s in state.get_all_operator_schema()}
+    assert OUTLINES.keys() <= known
+
+
+def test_what_the_outline_does_not_cover_has_no_type() -> None:
+    """Weights of an extent that is not known."""
+    model = _model("Attention", ROWS, [_floats(32, 48), _floats(48)], {"num_heads": 2})
+    kept = [t for t in model.graph.initializer if t.name != "c0"]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    model.graph.input.append(helper.make_tensor_value_info("c0", TensorProto.FLOAT, ["rows", "columns"]))
+    graph = eqsat.load(model)
+    found = graph.type_of(graph.nodes[0].outputs[0])
+    assert not isinstance(found, TensorType) or found.shape is None
