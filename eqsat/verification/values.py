@@ -90,16 +90,26 @@ def folds_inexactly(node: Node) -> bool:
 def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
     where a rewrite of class ``rounding`` may come out an ulp away. Of those that are computed from constants alone the ones that
-    come out otherwise when they are folded, in another implementation."""
+    come out otherwise when they are folded, in another implementation, but for what extents and indices are cut off from."""
     live = data_dependent(graph)
+    counted = _counted_constants(graph, live)
     captured = {v for node in graph.nodes for body in bodies_of(node.attributes) for v in body.captures}
     sites = [v for v in graph.inputs if v not in whole and v not in captured and _is_float(graph, v)]
     for node in graph.nodes:
         if not node.opaque and not _rounds(node):
             continue
-        folded = folds_inexactly(node)
+        folded = folds_inexactly(node) and counted.isdisjoint(node.outputs)
         sites += [v for v in node.outputs if v and (v in live or folded) and v not in whole and _is_float(graph, v)]
     return tuple(sites)
+
+
+def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:
+    """Floats computed from constants alone that integers are made of: 16 ** 0.5 of 16 patches."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if any(v and v not in live and (v in found or _is_discrete(graph, v)) for v in node.outputs):
+            found.update(v for v in node.inputs if v and not _is_discrete(graph, v))
+    return frozenset(found)
 
 
 def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tuple[str, ...]:

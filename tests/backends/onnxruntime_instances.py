@@ -63,7 +63,9 @@ def _skip_norm(simplified: bool) -> Callable[[Sampler], Instance]:
         row = shape[-1:]
         beta = [] if simplified else [_floats(d, row) if d.chance() else None]
         bias = _floats(d, row) if d.chance() else None
-        return [_floats(d, shape), _floats(d, shape), _floats(d, row), *beta, bias], {"epsilon": 1e-5}
+        common = len(shape) == 3 and d.chance(0.3)
+        skip = d.choose(((1, *shape[1:]), shape[1:])) if common else shape
+        return [_floats(d, shape), _floats(d, skip), _floats(d, row), *beta, bias], {"epsilon": 1e-5}
 
     return draw
 
@@ -252,9 +254,10 @@ def _embedding(d: Sampler) -> Instance:
     ids, segment_ids = (d.integers((batch, length), "int32", 0, n - 1) for n in (rows, 2))
     words, positions, segments = (_floats(d, (n, width)) for n in (rows, length + d.integer(0, 2), 2))
     segmented = (segment_ids, segments) if not d.chance(0.3) else (None, None)
-    return [ids, segmented[0], words, positions, segmented[1], _floats(d, (width,)), _floats(d, (width,))], {
-        "epsilon": 1e-5
-    }
+    mask = d.integers((batch, length), "int32", 0, 1) if d.chance() else None
+    places = d.integers((batch, length), "int32", 0, length - 1) if d.chance() else None
+    vectors = [_floats(d, (width,)) for _ in range(2)]
+    return [ids, segmented[0], words, positions, segmented[1], *vectors, mask, places], {"epsilon": 1e-5}
 
 
 INSTANCES: dict[str, Callable[[Sampler], Instance]] = {

@@ -206,6 +206,17 @@ def test_what_folding_rounds_may_be_off_by_what_follows_from_its_roundings() -> 
     assert found["verdict"] in ("within tolerance", "equal")  # some processors' powers are ours
 
 
+def test_what_extents_are_cut_off_from_is_not_disturbed() -> None:
+    """A square of 16 patches has 16 ** 0.5 in each row: 3.998, cut off, are 3."""
+    b = GraphBuilder()
+    side = b.op("Pow", b.constant(16.0, "float16"), b.constant(0.5, "float16"))
+    side = b.op("Unsqueeze", b.op("Cast", side, to=7), b.constant([0], "int64"))
+    x = b.input("x", "float16", (16, 3))
+    y = b.op("Tanh", b.op("Reshape", x, b.op("Concat", side, side, b.constant([-1], "int64"), axis=0)))
+    graph = b.finish({"y": y})
+    assert rounded_floats(graph, whole_numbers(graph)) == (x, "y")
+
+
 def test_a_table_that_is_folded_may_be_off_by_its_roundings_where_it_is_looked_up() -> None:
     """Positions as sines, handed out: nothing else is rounded on the way."""
     b = GraphBuilder()
