@@ -33,7 +33,7 @@ def _of_packed_rows(app: Application) -> tuple[Type, ...]:
     return (TensorType(scales.dtype, (*shape[:axis], *indices.shape, *shape[axis + 1 :])),)
 
 
-def _of_attention(app: Application) -> tuple[Type, ...]:
+def of_attention(app: Application) -> tuple[Type, ...]:
     """Attention on rows by the weights of queries, keys and values side by side; of the stored keys and values nothing."""
     columns = (app.shape(1) or ())[-1:]
     sizes = app.attr("qkv_hidden_sizes")
@@ -43,7 +43,7 @@ def _of_attention(app: Application) -> tuple[Type, ...]:
 
 
 def _of_quantised_attention(app: Application) -> tuple[Type, ...]:
-    found = _of_attention(app)
+    found = of_attention(app)
     return tuple(TensorType(app.tensor(3).dtype, t.shape) for t in found if isinstance(t, TensorType))
 
 
@@ -54,7 +54,6 @@ def _as_the_first(app: Application) -> tuple[Type, ...]:
 OUTLINES: Mapping[str, InferRule] = {
     f"com.microsoft::{op}": outline
     for op, outline in {
-        "Attention": _of_attention,
         "GatherBlockQuantized": _of_packed_rows,
         "MatMulBnb4": _of_packed_weights,
         "MoE": _as_the_first,

@@ -183,6 +183,19 @@ def _attention(d: Sampler) -> Instance:
     return [*found, bias, None, scores, *stored], {"num_heads": heads} | ({"scale": 0.25} if d.chance() else {})
 
 
+def _packed_attention(d: Sampler) -> Instance:
+    """Rows and weights of queries, keys and values, with a mask of keys or the number of those that count."""
+    batch, length, width, heads, size, other = d.extents(6)
+    sizes = [heads * size, heads * size, heads * (other if d.chance(0.3) else size)]
+    found: list[Any] = [_floats(d, (batch, length, width)), _floats(d, (width, sum(sizes)))]
+    found.append(_floats(d, (sum(sizes),)) if d.chance() else fixed(np.zeros(sum(sizes), np.float32)))
+    masks = d.integers((batch,), "int32", 1, length), d.integers((batch, length), "int32", 0, 1)
+    found += [d.choose((None, *masks)), None]
+    found.append(_floats(d, (batch, heads, length, length)) if d.chance(0.3) else None)
+    attributes: dict[str, Any] = {"num_heads": heads, "qkv_hidden_sizes": sizes, "unidirectional": d.integer(0, 1)}
+    return found, attributes | ({"scale": 0.25} if d.chance() else {})
+
+
 def _group_attention(d: Sampler) -> Instance:
     """As many new keys as queries; with a cache one sequence, or one query of each."""
     batch, groups, new, before = d.extents(4)
@@ -284,6 +297,7 @@ INSTANCES: dict[str, Callable[[Sampler], Instance]] = {
     "DynamicQuantizeMatMul": _dynamic,
     "QGemm": _qgemm,
     "MultiHeadAttention": _attention,
+    "Attention": _packed_attention,
     "GroupQueryAttention": _grouped_attention,
     "RotaryEmbedding": _rotary,
     "MatMulNBits": _few_bits,

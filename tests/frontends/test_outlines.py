@@ -36,7 +36,7 @@ CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray], dict[str, Any]]]] 
         (IDS, [_bytes(5, 32), _floats(5, 2)], {"bits": 8, "block_size": 16}),
         (IDS, [_bytes(5, 16), _floats(5, 2)], {"bits": 4, "block_size": 16}),
     ],
-    "Attention": [(ROWS, [_floats(32, 48), _floats(48)], {"num_heads": 2})],
+    "Attention": [(ROWS, [_floats(32, 48), _floats(48), np.ones((2, 3, 3), np.int32)], {"num_heads": 2})],
     "QAttention": [
         (_bytes(2, 3, 32), [_bytes(32, 48), _floats(48), np.float32(0.1), np.float32(0.1)], {"num_heads": 2}),
     ],
