@@ -25,6 +25,13 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{n}" for name, n in counts.items())
 
 
+def of_untouched(opaque: Mapping[str, int]) -> str:
+    """``opaque``: operators that pass through, and how many there are of each."""
+    blocked = any(key.startswith("com.microsoft.nchwc::") for key in opaque)
+    advice = "; ONNX Runtime laid this file out for one kind of processor: start from the file that it made it from"
+    return counted(opaque) + advice * blocked
+
+
 def in_short(items: Sequence[str]) -> str:
     return (items[0] if items else "") + (f"; and {len(items) - 1} more" if len(items) > 1 else "")
 

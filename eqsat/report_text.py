@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eqsat.report_phrases import (
-    counted,
     in_short,
     number,
     of_better,
@@ -13,6 +12,7 @@ from eqsat.report_phrases import (
     of_engines,
     of_needs,
     of_placement,
+    of_untouched,
     of_verification,
 )
 
@@ -36,7 +36,7 @@ def summary(report: Report) -> str:
         ("measured", of_engines(report.engine)) if report.engine else ("predicted", _predicted(report)),
         ("needs", "; ".join(filter(None, (of_needs(report.needs), _withheld(report))))),
         ("not fused", in_short(_missed(report))),
-        ("untouched", counted(report.opaque)),
+        ("untouched", of_untouched(report.opaque)),
         ("note", "; ".join(_remarks(report))),
         ("verified", _verified_in_short(report)),
         ("seconds", f"{sum(report.seconds.values()):.1f}; for rules, operators and all else -v or --json PATH"),
@@ -70,7 +70,7 @@ def details(report: Report) -> str:
     lines += _changed_operators(report)
     lines += [_line("not fused", reason) for reason in _missed(report)]
     if report.opaque:
-        lines.append(_line("untouched", counted(report.opaque)))
+        lines.append(_line("untouched", of_untouched(report.opaque)))
     lines += _used_rules(report)
     if report.unverified_rules:
         lines.append(_line("unverified rule", _unverified(report)))

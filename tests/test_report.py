@@ -20,6 +20,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.types import DType
 from eqsat.options import Options
 from eqsat.report import recognized_structures
+from eqsat.report_phrases import of_untouched
 
 
 def _gelu_model(opset: int = 17) -> onnx.ModelProto:
@@ -211,3 +212,8 @@ def test_what_is_printed_has_ten_lines_whatever_there_is_to_say() -> None:
 def test_a_result_that_nobody_verified_says_so() -> None:
     report = eqsat.optimize(_gelu_model(), verify=False).report
     assert "verified   no: not asked for" in str(report)
+
+
+def test_a_file_laid_out_for_one_processor_says_where_to_start() -> None:
+    assert of_untouched({"my::Op": 2}) == "my::Op x2"
+    assert "start from the file" in of_untouched({"com.microsoft.nchwc::Conv": 3})
