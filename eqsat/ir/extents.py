@@ -123,9 +123,16 @@ def broadcast(*dims: str) -> str:
     for d in sorted(parts):
         number, other = _bound(d, "min")
         least, more = _bound(d, "max")
-        if (number > 0 and other in parts) or (least == 1 and more in parts):
+        if (number > 0 and other in parts) or (least == 1 and more in parts) or any(_is_short(d, p) for p in parts):
             parts.discard(d)
     return f"broadcast({', '.join(sorted(parts))})" if len(parts) > 1 else parts.pop()
+
+
+def _is_short(dim: Dim, symbol: Dim) -> bool:
+    """Whether an extent is never larger than a symbol, and 1 where that is 1."""
+    if dim == symbol or symbols(symbol) != frozenset({symbol}) or symbols(dim) != frozenset({symbol}):
+        return False
+    return at_least(symbol, dim) and substitute(dim, {str(symbol): 1}) == 1
 
 
 def operands(dim: str, function: str) -> tuple[Dim, ...]:

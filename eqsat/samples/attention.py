@@ -16,9 +16,13 @@ def draw_attention(d: Sampler) -> Instance:
     half = d.chance(0.15)
     lead, rows = _lead(d), d.extents(4)
     queries, keys, size, width = rows
+    q = drawing.value(_floats(d, (*lead, queries, size), half))
+    if len(lead) == 2 and d.chance(0.15):  # batch and heads are one axis of the products
+        lead = (lead[0] * lead[1],)
+        q = drawing.op("Reshape", q, drawing.value(fixed((*lead, queries, size), "int64")))
     shared = len(lead) > 1 and d.chance(0.15)
     own = (*lead[:-1], 1) if shared else lead
-    q = drawing.value(_floats(d, (*lead, queries, size), half))
+    own = own[1:] if len(own) > 1 and d.chance(0.15) else own
     if d.chance(0.4):
         k = drawing.value(_floats(d, (*own, size, keys), half))
     else:
@@ -35,9 +39,8 @@ def draw_attention(d: Sampler) -> Instance:
         q = drawing.op("Reshape", moved, drawing.value(fixed((*lead, queries, size), "int64")))
     scores = drawing.op("MatMul", q, k)
     shape: tuple[int, ...] = (*lead, queries, keys)
-    if half and d.chance(0.4):
-        scores = _masked_in_half(d, drawing, scores, shape)
     if half:
+        scores = _masked_in_half(d, drawing, scores, shape) if d.chance(0.4) else scores
         scores = drawing.op("Cast", scores, to=1)
     forbids = d.chance(0.15)  # keys are forbidden before the softmax, and their probabilities zeros behind it
     steps = () if forbids and d.chance(0.6) else _steps(d, len(shape))
@@ -82,7 +85,10 @@ def _forbidding(d: Sampler, shape: tuple[int, ...], dtype: Any) -> Any:
 
 def _masked_in_half(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> str:
     """Scores with a mask in float16: one that forbids, small numbers, both, or middling numbers beside a key without."""
-    kind = d.integer(0, 4)
+    kind = d.integer(0, 5)
+    if kind == 5:  # raised to about the lowest number behind the mask
+        low = drawing.value(fixed(d.choose((-65504.0, -65504.0, -1e4)), "float16"))
+        return drawing.op("Max", _masked_in_half(d, drawing, scores, shape), low)
     if kind == 0:
         return drawing.op("Add", scores, drawing.value(_floats(d, shape, True)))
     if kind == 1:
@@ -159,7 +165,7 @@ def _computed(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...])
 
 def _replaced(d: Sampler, drawing: Drawing, scores: str, shape: tuple[int, ...]) -> Shaped:
     allowed = drawing.value(_choice(d, d.broadcast_of(shape)))
-    low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -np.inf, -3.0, -3.0, -3.0)), "float32"))
+    low = drawing.value(fixed(d.choose((LOWEST, -1e32, -1e9, -65504.0, -np.inf, -3.0, -3.0, -3.0)), "float32"))
     operands = (scores, low) if d.chance() else (low, scores)
     return drawing.op("Where", allowed, *operands), shape
 
@@ -223,7 +229,8 @@ _ANY = (
 )
 _IN_ORDER = (
     *((_replaced,), (_replaced,), (_replaced,), (_undefined,), (_undefined,), (_closed, _floored), (_closed, _floored)),
-    *((_added, _scaled_each), (_added, _scaled_each), (_added, _scaled_each), (_capped, _added), (_added, _capped)),
+    *((_added, _scaled_each),) * 4,
+    *((_capped, _added), (_added, _capped)),
 )
 """What an order of steps decides."""
 

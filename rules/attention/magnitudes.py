@@ -9,6 +9,9 @@ from eqsat.ir.types import DType
 MASK_FLOOR = -1e38
 """Least number of a float32 mask that is emitted: lower scores are minus infinity, or as good as that."""
 
+FLOORS = {DType.FLOAT: MASK_FLOOR, DType.BFLOAT16: MASK_FLOOR, DType.FLOAT16: -65504.0}
+"""To raise scores to such a number, or to a lower one, changes minus infinity, or what is as good as that."""
+
 LARGEST = float(np.finfo(np.float32).max)
 
 FORBIDDING = {DType.FLOAT: -1e9, DType.BFLOAT16: -1e9, DType.FLOAT16: -1e4}

@@ -69,9 +69,13 @@ def _choices(reader: Reader, mask: Ref) -> Iterator[tuple[Ref, Ref, Ref, bool]]:
                 yield condition, number, other, swapped
 
 
-def selecting_mask(reader: Reader, step: Step) -> Mask:
-    """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it."""
+def selecting_mask(reader: Reader, step: Step, *, lowered: bool) -> Mask:
+    """``Where(c, s, v) == s + Where(c, 0, v)``, assuming a ``v`` so low that nothing of ``s`` is left beside it.
+
+    ``lowered``: any lower number does as well in place of ``v``.
+    """
     condition, number, value = _selection(step)
+    value = min(value, ABSORBING) if lowered else value
     dtype = number.dtype
     infinite = value == -math.inf
     term = _choice(condition, value, dtype, step.swapped)
@@ -87,7 +91,7 @@ def selecting_mask(reader: Reader, step: Step) -> Mask:
     else:
         found = Mask(term, condition.shape, dtype, min(value, 0.0), max(value, 0.0), replaces=True, raised=raised)
     found = found if holds is not None else replace(found, levels=frozenset((0.0, value)))
-    return found.assuming(lowest_of(step) <= FORBIDDING[dtype], REPLACED)
+    return found.assuming(lowered or lowest_of(step) <= FORBIDDING[dtype], REPLACED)
 
 
 def selected_mask(mask: Mask, step: Step) -> Mask:

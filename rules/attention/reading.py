@@ -7,13 +7,14 @@ views and quantisation in any order. Each function here knows one of these steps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from eqsat.ir.types import HALVES, DType
 from eqsat.rewrite import GroupView, Ref, Unmet
-from eqsat.rules.attention.magnitudes import MASK_FLOOR
+from eqsat.rules.attention.magnitudes import FLOORS
 from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, are_numbers, is_number
 
 T = TypeVar("T")
@@ -193,7 +194,7 @@ def _within(operand: Ref, value: Ref) -> bool:
 
 def _product(reader: Reader, value: Ref, node: Node) -> Scores | None:
     op, _, (q, k, *zeros) = node
-    if any(z is not None for z in zeros) or q.rank != k.rank or q.rank < 3:
+    if any(z is not None for z in zeros) or min(q.rank, k.rank) < 3:
         return None
     if op == "MatMul" and q.dtype not in FLOATS:
         return None
@@ -237,10 +238,10 @@ def _floored(reader: Reader, value: Ref, node: Node) -> Scores | None:
     """``Max(scores, number)`` for about the lowest number that there is."""
     inputs = node[2]
     for x, number in (inputs, inputs[::-1]) if len(inputs) == 2 else ():
-        if x.type == value.type and is_number(number) and number.high <= MASK_FLOOR:
+        if x.type == value.type and is_number(number) and number.high <= FLOORS.get(value.dtype, -math.inf):
             found = reader.scores(x)
             if found is not None:
-                return found.then("Floor")
+                return found.then("Floor", number)
     return None
 
 

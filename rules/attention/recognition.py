@@ -16,7 +16,7 @@ from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.attention.factors import Factors, number_of
 from eqsat.rules.attention.grouping import batch_and_heads, grouped, is_finer, regrouped, result_of
-from eqsat.rules.attention.magnitudes import ABSORBING, LARGEST
+from eqsat.rules.attention.magnitudes import ABSORBING, FORBIDDING, LARGEST
 from eqsat.rules.attention.mask_forms import Form, forms
 from eqsat.rules.attention.mask_reading import added_mask, lowest_of, selected_mask, selecting_mask
 from eqsat.rules.attention.masks import BESIDE, DOUBTS, TELLING, Mask
@@ -52,8 +52,8 @@ class _Core:
     def assuming(self, holds: bool, what: str) -> _Core:
         return self if holds else replace(self, doubts=self.doubts | {what})
 
-    def after(self, step: Step, reader: Reader) -> _Core:
-        """The core with one more step."""
+    def after(self, step: Step, scores: Scores, reader: Reader) -> _Core:
+        """The core with one more step of those of the scores."""
         if step.op in ("Mul", "Div"):
             return self._scaled_each(step) if step.lead else self._scaled(number_of(step.operands[0], step.op))
         if step.op == "Tanh":
@@ -63,11 +63,9 @@ class _Core:
         if step.op == "Add":
             return self._masked(added_mask(reader, step.operands[0]), step)
         if step.op == "Floor":
-            plain = (
-                self.mask is None or self.mask.is_open or not (self.widened or self.mask.infinite or self.mask.unknown)
-            )
-            return self.assuming(plain, FLOORED)
-        mask = selecting_mask(reader, step)
+            return self.assuming(self.mask is None or self._is_floored(self.mask, step.operands[0].dtype), FLOORED)
+        # what is added behind a number tells rows apart that have it everywhere
+        mask = selecting_mask(reader, step, lowered=step is scores.steps[-1] and self._is_below(step, scores))
         if step.op == "Forbid" and self.mask is not None:
             mask = mask.assuming(lowest_of(step) <= ABSORBING and self.mask.is_absorbed(), BESIDE)
         if self.mask is not None and (self.mask.unknown or (self.mask.infinite and mask.replaces)):
@@ -75,6 +73,23 @@ class _Core:
             assert core.mask is not None
             return replace(core, mask=selected_mask(core.mask, step)).assuming(step.lead == core.lead, GROUPED)
         return self._masked(mask, step)
+
+    def _is_below(self, step: Step, scores: Scores) -> bool:
+        """Whether the number of a choice is out of the race against scores that were in float16, with the mask beside them."""
+        mask = self.mask
+        if mask is not None and (mask.infinite or mask.unknown or mask.replaces):
+            return False
+        low = FORBIDDING[DType.FLOAT16] + (0.0 if mask is None else mask.least)
+        return self.widened and scores.q.dtype is DType.FLOAT16 and lowest_of(step) <= low
+
+    def _is_floored(self, mask: Mask, dtype: DType) -> bool:
+        """Whether probabilities stay as they are where scores beside the mask are raised to about the lowest number of this type.
+
+        In float16 a mask makes scores that low, of which something is left in a row without an open key.
+        """
+        if dtype is DType.FLOAT16:
+            return mask.row >= FORBIDDING[dtype]
+        return mask.is_open or not (self.widened or mask.infinite or mask.unknown)
 
     def _scaled(self, factor: float) -> _Core:
         mask = self.mask if self.mask is None or factor == 1 else self.mask.scaled(factor)
@@ -120,23 +135,32 @@ def batches_agree(scores: Scores, p: Ref, v: Ref) -> bool:
 
     ``p``: the probabilities, which may be grouped otherwise than the scores; heads are not shared then.
     """
-    q, k, last = scores.q.shape[:-2], scores.k.shape[:-2], p.shape[:-2]
+    q, k = _lead(scores.q, scores.k), _lead(scores.k, scores.q)
+    last, values = _lead(p, v), _lead(v, p)
     if q == scores.lead == last:
-        return k in (q, (*q[:-1], 1)) and v.shape[:-2] == k
-    return k == q and v.shape[:-2] == last and len({product(d) for d in (q, scores.lead, last)}) == 1
+        return k in (q, (*q[:-1], 1)) and values == k
+    return k == q and values == last and len({product(d) for d in (q, scores.lead, last)}) == 1
+
+
+def _lead(value: Ref, beside: Ref) -> tuple[Dim, ...]:
+    """The leading extents of an operand of a product, with as many axes as the other one has."""
+    return (1,) * (beside.rank - value.rank) + value.shape[:-2]
 
 
 def values_of(v: Ref, scores: Scores) -> Term:
     """Values as (batch, heads, keys, width)."""
-    return grouped(
-        v, v.shape[:-2] if v.shape[:-2] == scores.k.shape[:-2] and scores.lead == scores.q.shape[:-2] else scores.lead
-    )
+    return grouped(v, _heads_of(v, scores))
 
 
 def keys_of(scores: Scores, term: Term) -> Term:
     """Keys as (batch, heads, keys, size). ``term``: what to take in place of ``scores.k``."""
-    lead = scores.k.shape[:-2] if scores.lead == scores.q.shape[:-2] else scores.lead
-    return apply("Transpose", grouped(scores.k, lead, term), perm=(0, 1, 3, 2))
+    return apply("Transpose", grouped(scores.k, _heads_of(scores.k, scores), term), perm=(0, 1, 3, 2))
+
+
+def _heads_of(value: Ref, scores: Scores) -> tuple[Dim, ...]:
+    """Leading extents of keys or values: those of the scores, or one head for all."""
+    shared = (*scores.lead[:-1], 1)
+    return shared if (1,) * (len(shared) - value.rank + 2) + value.shape[:-2] == shared else scores.lead
 
 
 # --- the rule ------------------------------------------------------------------------------------------------------------
@@ -171,9 +195,9 @@ def _forms(reader: Reader, factors: Factors, found: Probabilities, p: Ref, v: Re
     scores = found.scores
     core = _Core(scores.lead)
     for step in scores.steps:
-        core = core.after(step, reader)
-    if len(scores.lead) == 1 and is_finer(core.lead, scores.lead):  # the mask tells batch and heads apart
-        scores = replace(scores, lead=core.lead)
+        core = core.after(step, scores, reader)
+    if len(scores.lead) == 1:
+        scores = replace(scores, lead=_told_apart(reader, scores, core.lead))
     q, left = factors.taken_out(scores.q)
     k, right = factors.taken_out(scores.k)
     if core.scale * left * right < 0:  # the operator's own scale is positive: a negative factor stays where it is
@@ -193,6 +217,14 @@ def _forms(reader: Reader, factors: Factors, found: Probabilities, p: Ref, v: Re
     }
     for mask, how in found_forms or [(None, None)]:
         yield Match({**names, "mask": mask, "how": how}, root)
+
+
+def _told_apart(reader: Reader, scores: Scores, beside_mask: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Batch and heads that are one axis of the products, as the mask or what the queries are a view of tells them apart."""
+    q = scores.q.shape
+    views = [x.shape[:-2] for _, _, (x, *_) in reader.nodes(scores.q, "Reshape") if x.shape[-2:] == q[-2:]]
+    leads = (beside_mask, *(views if scores.k.shape[:-2] == q[:-2] else ()))
+    return next((lead for lead in leads if is_finer(lead, scores.lead)), scores.lead)
 
 
 def _forms_of(mask: Mask, scores: Scores, dtype: DType, *, guarded: bool) -> tuple[Mask, list[Form]]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, same_type
-from eqsat.equations import Equations, form, stated
+from eqsat.conditions import constant, same_type, worthwhile
+from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.terms import by_class, complete_nodes, int64s
+from eqsat.rules.terms import add, by_class, complete_nodes, int64s
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.transposes import is_unary
@@ -62,7 +62,7 @@ def integers(found: Any) -> np.ndarray:
     return np.asarray(found, object).astype(np.int64)
 
 
-equation = Equations(__name__, source="ONNX operator specification")
+equation = Equations(__name__, source="ONNX operator specification", functions=named(add, viewed))
 
 # --- one view in normal form
 
@@ -109,6 +109,35 @@ def cancel_views_around_function(m: Match) -> Term:
 
 equation("cancel_squeeze_of_unsqueeze", "Squeeze(Unsqueeze(x, s), *a) == x", same_type("x"))
 equation("cancel_unsqueeze_of_squeeze", "Unsqueeze(Squeeze(x, *a), s) == x", same_type("x"))
+
+# --- sums between views
+
+
+def make_up(v: Ref, *parts: Ref) -> bool:
+    """Whether some part has the extent of ``v`` along each axis."""
+    shapes = [(1,) * (v.rank - part.rank) + part.shape for part in parts]
+    return all(d in found for d, *found in zip(v.shape, *shapes, strict=True))
+
+
+def _rows_and_columns(d: Sampler) -> dict[str, Any]:
+    """Numbers by row and by column for what has them apart under a view, and is viewed as before behind the sum."""
+    height, width, more = d.extents(3)
+    apart, whole = (more, height, width), (more, height * width)
+    columns = d.choose(((more, 1, width), (1, width), (more, height, 1), (more, height, width)))
+    target = d.choose((whole, whole, whole, (more * height, width)))
+    found: dict[str, Any] = {"s": fixed(apart, "int64"), "t": fixed(target, "int64"), "x": d.floats(whole)}
+    return found | {"a": d.floats((more, height, 1)), "b": d.floats(columns)}
+
+
+equation(
+    "add_beside_view",
+    "Reshape((y := Reshape(x, s, **v) + a + b), t, **n) == x + viewed(add(a, b), v.shape, x.shape, x)",
+    same_type("x"),
+    "what is added makes up all that is viewed: y.shape == v.shape and make_up(v, a, b)",
+    worthwhile("neither part does so alone: not make_up(v, a) and not make_up(v, b)"),
+    exactness=Exactness.ROUNDING,
+    sample=_rows_and_columns,
+)
 
 # --- parts of shapes
 

@@ -96,11 +96,17 @@ def test_the_same_extent_has_one_text() -> None:
     assert not differ("n", "m")
 
 
+LAST_OF_8 = "min(-8*min(1, max(0, seq - 8)) + seq, 8)"
+"""How many elements of 8 come from ``8 - seq`` on, where a negative number counts from the end."""
+
+
 def test_what_broadcasts_may_be_one() -> None:
     assert broadcast("n", "m") == broadcast("m", "n") == broadcast("m", broadcast("n", "m"))
     assert broadcast(str(minimum("seq", 512)), "seq") == "seq"
     assert broadcast("max(0, seq - 1) + 1", "seq") == "seq"
     assert broadcast("max(0, seq - 1) + 2", "seq") != "seq"
+    assert broadcast(LAST_OF_8, "seq") == "seq"
+    assert broadcast(str(subtract(LAST_OF_8, 1)), "seq") != "seq"
     for n, m in itertools.product((1, 3), (1, 3)):
         assert evaluate(broadcast("n", "m"), {"n": n, "m": m}.__getitem__) == max(n, m)
 

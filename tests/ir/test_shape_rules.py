@@ -106,6 +106,8 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Slice", ("n", 8), [-1], [BIG], [0]), "float32[min(1, n), 8]"),
     (_apply("Slice", ("n", 8), [0], [-1], [0]), "float32[max(0, n - 1), 8]"),
     (_apply("Slice", ("n", 8), [0], [4], [0]), "float32[min(4, n), 8]"),
+    (_apply("Slice", (4, 8), ["-n + 8"], [BIG], [1]), "float32[4, min(-8*min(1, max(0, n - 8)) + n, 8)]"),
+    (_apply("Slice", (4, 8), ["m - n"], [BIG], [1]), "float32[4, ?]"),
     (_apply("Slice", (4, 8), [-9], [-9], [1], [-2]), "float32[4, 1]"),
     (_apply("Slice", ("n", 8), tensor_type("int64", (1,)), [4], [1]), "float32[n, ?]"),
     (_apply("Concat", ("n", 4), ("n", 3), axis=1), "float32[n, 7]"),

@@ -79,6 +79,13 @@ SPELLINGS: dict[str, Graph] = {
         lead=(B * N,),
         after=lambda b, p: b.op("Reshape", p, ints(b, B * N, S, T)),
     ),
+    "keys without a batch": core(scaled("Mul", 0.5), lead=(1, N), on_key=lambda b, k: b.op("Squeeze", k, ints(b, 0))),
+    "scores and keys without a batch": core(
+        lambda b, s: b.op("Squeeze", plus(CAUSAL)(b, s), ints(b, 0)),
+        lead=(1, N),
+        on_key=lambda b, k: b.op("Squeeze", k, ints(b, 0)),
+        after=lambda b, p: b.op("Unsqueeze", p, ints(b, 0)),
+    ),
     "bias, then a mask by window": core(by_window("Add", before=plus(RNG.normal(size=(N, S, T)))), lead=(6, N)),
     "mask by window, then a bias": core(by_window("Add", behind=plus(RNG.normal(size=(N, S, T)))), lead=(6, N)),
     "mask by window of one image": core(by_window("Add", images=1), lead=(3, N)),
@@ -119,6 +126,25 @@ def test_two_negative_factors_are_a_positive_scale() -> None:
 
 def test_unknown_batch() -> None:
     assert found(core(scaled("Mul", 0.5), lead=("b", N))) == {"Attention": 1}
+
+
+def test_the_last_of_a_table_of_distances_is_the_mask() -> None:
+    """From ``8 - keys`` on, as exporters spell ALiBi with symbols: of nine keys that would be the last one, for all of them."""
+    b = GraphBuilder()
+    q, k, v = (b.input(n, "float32", ("b", N, "s", H)) for n in "qkv")
+    start = b.op("Sub", ints(b, 8), b.op("Shape", q, start=2, end=3))
+    far = b.constant(np.linspace(-3, 0, 8 * N, dtype=np.float32).reshape(N, 1, 8))
+    near = b.op("Slice", far, start, ints(b, 2**63 - 1), ints(b, 2), ints(b, 1))
+    scores = b.op("Add", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), near)
+    graph = b.finish([b.op("MatMul", b.op("Softmax", scores), v)])
+    result = eqsat.optimize(graph, verify=False, form="flat")
+    assert counts(result).get("Attention") == 1
+    for length in (1, 5, 8, 9):
+        feeds = {n: RNG.normal(size=(B, N, length, H)).astype(np.float32) for n in "qkv"}
+        (expected,) = run(graph, feeds).values()
+        for outputs in run(result.program.graph, feeds), Session(to_model(result.program.graph)).run(feeds):
+            (y,) = outputs.values()
+            np.testing.assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("low", [LOWEST, -1e9, -10000.0])
@@ -220,6 +246,22 @@ def test_transposes_of_heads_are_part_of_the_operator(packed: bool) -> None:
     b = GraphBuilder()
     left = found(b.finish([layered(b, 2, 2, packed=packed)]))
     assert left == {"MatMul": 1, "Split": 1, "Attention": 1}
+
+
+@pytest.mark.parametrize("batch", [B, "b"])
+def test_heads_that_are_one_axis_with_the_batch_are_told_apart(batch: int | str) -> None:
+    """Products of three axes, as CLIP and BART have them."""
+    b = GraphBuilder()
+    rows = {name: b.input(name, "float32", (batch, length, N * H)) for name, length in (("q", S), ("k", T), ("v", T))}
+    apart = {name: b.op("Reshape", x, ints(b, -1, S if name == "q" else T, N, H)) for name, x in rows.items()}
+    q, k, v = (
+        b.op("Reshape", b.op("Transpose", x, perm=(0, 2, 1, 3)), ints(b, -1, S if name == "q" else T, H))
+        for name, x in apart.items()
+    )
+    chances = b.op("Softmax", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 2, 1))))
+    y = b.op("Reshape", b.op("MatMul", chances, v), ints(b, -1, N, S, H))
+    y = b.op("Reshape", b.op("Transpose", y, perm=(0, 2, 1, 3)), ints(b, -1, S, N * H))
+    assert found(b.finish([y])) == {"Attention": 1}
 
 
 @pytest.mark.parametrize("repeat", ["expand", "tile", "concat"])

@@ -158,6 +158,16 @@ def relative(b: GraphBuilder, s: Any) -> Any:
     return b.op("Add", s, b.op("Mul", b.op("Transpose", near, perm=(0, 1, 3, 2)), number(b, 0.5)))
 
 
+def in_rows_and_columns(b: GraphBuilder, s: Any) -> Any:
+    """Scores of images with products for the row and for the column of a key, which are apart under a view, as in ViTDet."""
+    q = b.op("Reshape", "q", ints(b, B * N, 2, 3, H))
+    row = b.op("MatMul", q, b.input("rows", "float32", (2, H, 2)))
+    column = b.op("MatMul", b.op("Transpose", q, perm=(0, 2, 1, 3)), b.input("columns", "float32", (3, H, 3)))
+    s = b.op("Add", b.op("Reshape", s, ints(b, B * N, 2, 3, 2, 3)), b.op("Unsqueeze", row, ints(b, 4)))
+    column = b.op("Unsqueeze", b.op("Transpose", column, perm=(0, 2, 1, 3)), ints(b, 3))
+    return b.op("Reshape", b.op("Add", s, column), ints(b, B * N, 6, 6))
+
+
 def forbidden(low: float, *, swapped: bool = False) -> dict[str, Any]:
     """Keys that are forbidden before the softmax, and whose probabilities are zeros behind it."""
 
@@ -178,6 +188,7 @@ def biased_where(low: float) -> Steps:
 
 ORDINARY: dict[str, Graph] = {
     "products": core(relative),
+    "products by row and column": core(in_rows_and_columns, lead=(B * N,), queries=6, keys=6),
     "products beside a mask": core(then(relative, biased(LOWEST))),
     "products, then replaced": core(then(relative, selected(LOWEST))),
     "a table, and the lowest number in its place": core(biased_where(LOWEST)),
@@ -543,6 +554,32 @@ def test_middling_masks_of_float16_stay(low: float) -> None:
     """Beside them float16 loses a part of the scores that matters."""
     graph = core(chosen_in_half(low), dtype="float16")
     assert "Attention" not in eqsat.optimize(graph, verify=False, form="flat").report.operators_after
+
+
+def raised_in_half(b: GraphBuilder, s: Any) -> Any:
+    return b.op("Max", s, b.constant(np.float16(-65504)))
+
+
+def test_a_floor_of_float16_is_nothing_beside_open_rows() -> None:
+    """Of a row that forbids everything nothing is left but what was above zero."""
+    known = core(then(in_half(np.where(EARLIER, 0, -65504.0)), raised_in_half), dtype="float16")
+    assert attention_in(known, tolerance=4e-3) is not None
+    for steps in (chosen_in_half(-65504.0), in_half(np.where(np.arange(S)[:, None] == 2, -65504.0, 0))):
+        graph = core(then(steps, raised_in_half), dtype="float16")
+        assert "Attention" not in eqsat.optimize(graph, verify=False, form="flat").report.operators_after
+
+
+def test_the_lowest_number_of_float16_takes_the_place_of_scores_in_float32() -> None:
+    """Of those that were in float16, beside the biases of MPT; not where masks are added to it, as to the number itself."""
+    biases = plus(np.linspace(-7, 0, N * T).reshape(N, 1, T))
+    assert attention_in(half(then(biases, selected(-65504.0))), tolerance=4e-3, cost=without("Softmax")) is not None
+    for steps in (
+        then(selected(-65504.0), biased(-1e4, S, T, name="causal")),
+        then(plus(np.where(SCATTERED, 0, -6e4)), selected(-65504.0)),
+        then(selected(-65504.0), scaled("Mul", 1e-3)),
+    ):
+        stays = eqsat.optimize(half(steps), verify=False, cost=without("Softmax"), form="flat")
+        assert "Attention" not in stays.report.operators_after
 
 
 # --- bfloat16 ------------------------------------------------------------------------------------------------------------

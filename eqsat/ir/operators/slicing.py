@@ -12,9 +12,11 @@ from eqsat.ir.extents import (
     differ,
     maximum,
     minimum,
+    multiply,
     operands,
     quotient,
     subtract,
+    symbols,
     total,
 )
 from eqsat.ir.graph import Attributes
@@ -81,6 +83,8 @@ def _sliced(d: Dim, start: Dim, end: Dim, step: int) -> Dim:
         return len(elements(d, start, end, step))
     if step == 1:
         first, last = (_position(d, bound) for bound in (start, end))
+        if first is None and last == d:
+            return _last(d, subtract(d, start))
         if first is None or last is None:
             return fresh_symbol()
         if last == d:  # what is left behind the start
@@ -88,6 +92,16 @@ def _sliced(d: Dim, start: Dim, end: Dim, step: int) -> Dim:
         return _or_nothing(subtract(last, first), d)
     whole = step == -1 and start == -1 and isinstance(end, int) and end <= -_FAR
     return d if whole else fresh_symbol()
+
+
+def _last(d: Dim, n: Dim) -> Dim:
+    """How many there are from ``d - n`` on, on an axis of extent ``d``: ``n``, and if there are fewer, ``n - d`` or all.
+
+    Of a symbol ``n`` only: each further slice would have a longer text.
+    """
+    if not (isinstance(d, int) and isinstance(n, str) and symbols(n) == frozenset({n})):
+        return fresh_symbol()
+    return minimum(d, subtract(n, multiply(d, minimum(1, maximum(0, subtract(n, d))))))
 
 
 def _or_nothing(number: Dim, d: Dim) -> Dim:
