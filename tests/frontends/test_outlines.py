@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 from eqsat.backends.onnxruntime import Session
-from eqsat.ir.outlines import OUTLINES
 from eqsat.ir.types import TensorType
 
 RNG = np.random.default_rng(0)
@@ -28,6 +27,7 @@ def _bytes(*shape: int) -> np.ndarray:
 
 IDS = np.array([[3, 0, 1]], np.int64)
 ROWS = _floats(2, 3, 32)
+STEP = np.array(0.1, np.float32)
 CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray], dict[str, Any]]]] = {
     "MatMulBnb4": [
         (ROWS, [_bytes(8 * 32 // 2), _floats(8)], {"K": 32, "N": 8, "block_size": 32, "quant_type": 1}),
@@ -38,7 +38,7 @@ CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray], dict[str, Any]]]] 
     ],
     "Attention": [(ROWS, [_floats(32, 48), _floats(48), np.ones((2, 3, 3), np.int32)], {"num_heads": 2})],
     "QAttention": [
-        (_bytes(2, 3, 32), [_bytes(32, 48), _floats(48), np.float32(0.1), np.float32(0.1)], {"num_heads": 2}),
+        (_bytes(2, 3, 32), [_bytes(32, 48), _floats(48), STEP, STEP], {"num_heads": 2}),
     ],
 }
 """What an operator is applied to: an input, constants, attributes."""
@@ -68,13 +68,6 @@ def test_types_are_those_that_the_runtime_finds(op: str) -> None:
         made = Session(model, "disable").run({"x": x})["z"]
         assert tuple(x.shape[0] if d == "n" else d for d in found.shape) == made.shape
         assert found.dtype.numpy == made.dtype
-
-
-def test_every_outline_is_of_an_operator_of_the_runtime() -> None:
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    known = {f"{s.domain}::{s.name}" for s in state.get_all_operator_schema()}
-    assert OUTLINES.keys() <= known
 
 
 def test_what_the_outline_does_not_cover_has_no_type() -> None:
