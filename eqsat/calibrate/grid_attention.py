@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat.calibrate.case import Cases, Kernels, Operand, data, value
+from eqsat.calibrate.case import Cases, Kernels, Operand, data, value, weight
 
 
 def _attention() -> Iterator[Cases]:
@@ -29,6 +29,16 @@ def _attention() -> Iterator[Cases]:
         lambda b, h, s, d: [data(f, b, h, s, d) for _ in range(3)],
         lambda b, h, s, d: {"scale": d**-0.5},
     )
+    for masked in (False, True):
+        yield Kernels(
+            "com.microsoft::Attention",
+            attention,
+            lambda b, h, s, d, masked=masked: [
+                data(f, b, s, h * d), weight(f, h * d, 3 * h * d), weight(f, 3 * h * d),
+                *([data("int32", b, s, limit=2)] if masked else []),
+            ],
+            lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
+        )  # fmt: skip
 
 
 def _in_rows(b: int, h: int, g: int, s: int, d: int) -> list[Operand]:

@@ -133,7 +133,6 @@ for name, total, second in (
             row_numbers(w, i), {second[0]}, w, positions(p), {second[1]}, g, shift(b, g), epsilon=e, outputs=2)[0]""",
         kernels("w", DType.FLOAT),
         constant("w", "p", *["t"] * two),
-        f"sequences of known length: root.rank == 3 and root.type.is_static and i.type.is_static{' and j.type.is_static' * two}",
         worthwhile(
             f"kernels for ids of each position: i.shape == root.shape[:2]{' and j.shape == root.shape[:2]' * two}"
         ),

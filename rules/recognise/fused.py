@@ -13,12 +13,11 @@ import numpy as np
 
 from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
-from eqsat.errors import ShapeError
 from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
 from eqsat.ir.operator import Operator, operator, operators_with, split_key
 from eqsat.ir.schema_operator import is_optional_output
-from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, Unmet, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
 from eqsat.rules.onnxruntime.parameters import column
 from eqsat.rules.quantised.pairs import BYTES
 from eqsat.rules.terms import outputs_of
@@ -31,15 +30,12 @@ def is_fused(op: Operator) -> bool:
 
 
 def parts(op: str, node: Ref, inputs: tuple[Ref | None, ...], index: int) -> Term:
-    """Output ``index`` of an operator as a term of what it is built of. Raises `Unmet` for operands that it does not cover."""
+    """Output ``index`` of an operator as a term of what it is built of. Raises `ShapeError` for those that it does not cover."""
     definition = operator(op)
     assert definition is not None
     types = [x and x.type for x in inputs]
     values = [None if x is None else x.values.value_of(x.handle) for x in inputs]
-    try:
-        graph = built_of(definition, node.attributes, types, values, f"o{index}")
-    except ShapeError as error:
-        raise Unmet(str(error)) from None
+    graph = built_of(definition, node.attributes, types, values, f"o{index}")
     terms: dict[str, Any] = {"": None, **{f"i{i}": x for i, x in enumerate(inputs)}}
     terms.update((name, Literal(constant)) for name, constant in graph.constants.items())
     read = {value for part in graph.nodes for value in part.inputs} | set(graph.outputs)

@@ -40,16 +40,16 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     dtype = b.type_of(x).dtype
     scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), b.constant(scale, dtype))
-    length = _length(b, x)
+    places = _places(b, x)
     if mask:
         forbidden: Any = attributes.get("mask_filter_value", _FORBIDDEN)
-        counts = _that_count(b, x, mask, length)
+        counts = _that_count(b, x, mask, places)
         scores = b.op("Add", scores, b.op("Where", counts, b.constant(0.0, dtype), b.constant(forbidden, dtype)))
     if added:
         scores = b.op("Add", scores, added)
     if attributes.get("unidirectional", 0):
-        row = b.op("Unsqueeze", length, b.constant([1], "int64"))
-        earlier = b.op("LessOrEqual", length, row)
+        row = b.op("Unsqueeze", places, b.constant([1], "int64"))
+        earlier = b.op("LessOrEqual", places, row)
         scores = b.op("Where", earlier, scores, b.constant(np.finfo(dtype.numpy).min, dtype))
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
     joined = b.op("Reshape", b.op("Transpose", found, perm=(0, 2, 1, 3)), b.constant([0, 0, widths[2]], "int64"))
@@ -76,7 +76,7 @@ def _heads(b: GraphBuilder, value: str, heads: int, width: int) -> str:
     return b.op("Transpose", split, perm=(0, 2, 1, 3))
 
 
-def _length(b: GraphBuilder, x: str | None) -> str:
+def _places(b: GraphBuilder, x: str | None) -> str:
     """The places of a sequence, counted."""
     zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
     return b.op("Range", zero, b.op("Squeeze", b.op("Shape", x, start=1, end=2)), one)
