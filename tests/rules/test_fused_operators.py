@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
+import onnxruntime as ort
 import pytest
 from graph_checks import counts, optimized, proved_equal
 
+import eqsat
 from eqsat.errors import ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
@@ -107,3 +112,20 @@ def test_packed_weights_stay_packed() -> None:
     packed, scales = b.constant(np.full((8, 1, 16), 0x5A, np.uint8)), b.constant(np.ones(8, np.float32))
     y = b.op("MatMulNBits", x, packed, scales, domain="com.microsoft", K=32, N=8, bits=4, block_size=32)
     assert counts(optimized(b.finish([y]))) == {"com.microsoft::MatMulNBits": 1}
+
+
+@pytest.mark.parametrize("level", ["BASIC", "EXTENDED"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_what_onnxruntime_has_optimised_is_found_all_the_same(
+    name: str, level: str, real_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = real_model(f"dynamic/{name}.legacy")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    weights = path.with_name(f"{path.name}.data")
+    (tmp_path / weights.name).hardlink_to(weights)
+    first, second = (eqsat.optimize(p, form="flat", verify=False).report for p in (path, tmp_path / "optimised.onnx"))
+    assert first.recognized.items() <= second.recognized.items()
+    assert sum(second.operators_after.values()) <= sum(first.operators_after.values())
