@@ -123,7 +123,7 @@ def test_what_onnxruntime_has_optimised_is_found_all_the_same(
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     weights = path.with_name(f"{path.name}.data")
     (tmp_path / weights.name).hardlink_to(weights)
     first, second = (eqsat.optimize(p, form="flat", verify=False).report for p in (path, tmp_path / "optimised.onnx"))
