@@ -15,6 +15,7 @@ from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import Leaves, premises_of
 from eqsat.errors import RuleError
+from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
 
@@ -51,12 +52,14 @@ class RuleApplier:
         self.reasons: dict[tuple[str, str], int] = {}
         self.work = {"offered": 0, "tried": 0, "built": 0}
         """Matches that egglog found, those whose conditions were evaluated, and right sides built, those of group rules too."""
+        self._waiting: dict[int, list[tuple[Rule, Query, tuple[int, ...]]]] = {}
+        self._heard = 0
         self._view = EGraphView(egraph)
         self._shown: dict[str, Shown] = {}
         self._lively: set[str] = set()
 
-    def apply(self, rule: Rule, query: Query, row: tuple[int, ...]) -> bool:
-        """Whether the rule held at this match and told the e-graph something new."""
+    def apply(self, rule: Rule, query: Query, row: tuple[int, ...], *, again: bool = False) -> bool:
+        """Whether the rule held at this match and told the e-graph something new. ``again``: if it was tried before, too."""
         self.work["offered"] += 1
         egraph = self._egraph
         find = egraph.find
@@ -69,7 +72,7 @@ class RuleApplier:
             return False
         seen = self._seen[rule.name, query.absent]
         key = (root, *bound, *nodes)
-        if key in seen:
+        if key in seen and not again:
             return False
         seen.add(key)
         bindings: dict[str, Ref | None] = dict.fromkeys(query.absent)
@@ -105,6 +108,9 @@ class RuleApplier:
             term = rule.build(match)
         except NOT_ESTABLISHED as reason:
             _count(self.reasons, rule.name, reason)
+            for value in match.refs().values():
+                if self._may_be_told(value.handle):
+                    self._waiting.setdefault(value.handle, []).append((rule, query, row))
             return False
         if term is None:
             return False
@@ -116,6 +122,25 @@ class RuleApplier:
             return False
         left, premises = self._matched(query, row, match.root.handle)
         return egraph.union(left, handle, rule.name, premises) or len(egraph.nodes) > before
+
+    def _may_be_told(self, handle: int) -> bool:
+        """Whether a value is no constant, but has few elements, of which rules ask once it turns out to be one."""
+        found = self._egraph.full_type_of(handle)
+        if not isinstance(found, TensorType) or self._egraph.is_constant(handle):
+            return False
+        return found.size is not None and found.size <= VALUE_SIZE_LIMIT
+
+    def apply_again(self) -> list[Rule]:
+        """Tries once more what did not hold at matches with values that have turned out to be constant since; the rules that then
+        told the e-graph something new."""
+        told, found = self._egraph.changes.constants, list[Rule]()
+        while self._heard < len(told):
+            members = list(self._egraph.members(told[self._heard]))
+            self._heard += 1
+            for rule, query, row in (each for member in members for each in self._waiting.pop(member, ())):
+                if self.apply(rule, query, row, again=True):
+                    found.append(rule)
+        return found
 
     def _matched(self, query: Query, row: tuple[int, ...], root: int) -> tuple[int, tuple[tuple[int, int], ...]]:
         """The e-node that matched the root of the pattern, and what must be equal for the whole pattern to match it: each

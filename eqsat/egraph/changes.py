@@ -42,6 +42,8 @@ class Changes:
         self._classes: dict[int, int] = {}
         self.lessons: dict[int, int] = {}
         """By class, how often its type was refined, and whether it turned out to be constant."""
+        self.constants: list[int] = []
+        """Classes as they turned out to be constant, one after the other."""
 
     def tick(self) -> int:
         """The time now; what changes from here on is later."""
@@ -64,6 +66,7 @@ class Changes:
 
     def learnt(self, cls: int) -> None:
         """A class turned out to be constant."""
+        self.constants.append(cls)
         self._touch(cls)
         self.lessons[cls] = self.lessons.get(cls, 0) + 1
         self._classes[cls] = self._time

@@ -110,6 +110,9 @@ def saturate(
                 reason = exceeded()
                 if reason is not None:
                     return done(reason)
+            for rule in applier.apply_again():
+                matches[rule.name] += 1
+                changed = True
             if progress is not None:
                 progress(iteration, len(egraph.nodes))
             if not changed and groups:

@@ -175,19 +175,27 @@ def join_adjacent_parts(m: Match) -> Term:
 
 
 def _tiles(view: GroupView) -> Iterator[Match]:
-    """Each slice among those that cover a value, one beginning where another ends, the shortest of those that begin together."""
-    slices: dict[tuple[int, int], dict[int, tuple[Ref, Part]]] = {}
+    """Each slice among those that cover a value, one beginning where another ends: by the longest, and by the shortest."""
+    slices: dict[tuple[int, int], list[tuple[Ref, Part]]] = {}
     for ref, part in slices_of(view):
-        beginning = slices.setdefault((part.whole.handle, part.axis), {})
-        if part.start not in beginning or part.end < beginning[part.start][1].end:
-            beginning[part.start] = (ref, part)
-    for beginning in slices.values():
-        tiles: list[tuple[Ref, Part]] = []
-        while (at := tiles[-1][1].end if tiles else 0) in beginning:
-            tiles.append(beginning[at])
-        if len(tiles) > 1 and tiles[0][1].whole.shape[tiles[0][1].axis] == at:
-            for index, (ref, part) in enumerate(tiles):
-                yield Match({"part": part, "sizes": [p.end - p.start for _, p in tiles], "index": index}, ref)
+        slices.setdefault((part.whole.handle, part.axis), []).append((ref, part))
+    for found in slices.values():
+        for longest in (True, False):
+            tiles = _tiling(found, longest)
+            sizes = [part.end - part.start for _, part in tiles]
+            for index, (ref, part) in enumerate(tiles if len(tiles) > 1 else ()):
+                yield Match({"part": part, "sizes": sizes, "index": index}, ref)
+
+
+def _tiling(slices: Sequence[tuple[Ref, Part]], longest: bool) -> list[tuple[Ref, Part]]:
+    """Slices of one value along one axis that cover it: of those that begin together the ``longest``, or shortest, behind which
+    others follow to the end; none if they do not cover it."""
+    whole, axis = slices[0][1].whole, slices[0][1].axis
+    found: dict[Any, list[tuple[Ref, Part]]] = {whole.shape[axis]: []}  # from a place to the end
+    for ref, part in sorted(slices, key=lambda each: (-each[1].start, -each[1].end if longest else each[1].end)):
+        if part.start not in found and part.end in found:
+            found[part.start] = [(ref, part), *found[part.end]]
+    return found.get(0, [])
 
 
 @_rule(_tiles, "Concat(Slice(x, s, t, *e), Slice(x, t, u, *e), axis=b)")

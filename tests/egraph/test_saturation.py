@@ -18,6 +18,7 @@ from eqsat.egraph.patterns import compile_pattern
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
 from eqsat.errors import RuleError
+from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.pipeline import optimize
 from eqsat.rewrite import WIDEST, Rule, apply, find_rule, literal, registered_rules, variables
@@ -86,6 +87,19 @@ def test_an_engine_that_failed_serves_nobody() -> None:
         pass
     assert first is second
     assert third is not second
+
+
+def test_what_did_not_hold_is_tried_again_once_a_value_is_constant() -> None:
+    """Pads that are the difference of two extents, which a rule over groups finds to be equal after `remove_pad` was tried."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 4))
+    rows = [b.op("Shape", v, start=0, end=1) for v in (x, b.op("Neg", x))]
+    pads = b.op("Concat", b.op("Sub", *rows), b.constant([0, 0, 0], "int64"), axis=0)
+    y = b.op("Relu", b.op("Pad", x, pads))
+    encoding = encode(b.finish({"y": y}))
+    found = saturate(encoding.egraph, [find_rule(name) for name in ("remove_pad", "read_extents_from_inputs")])
+    assert found.stop_reason is StopReason.SATURATED
+    assert found.matches == {"remove_pad": 1, "read_extents_from_inputs": 1}
 
 
 def test_users_of_equal_values_are_equal() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_checks import counts, optimized
+from graph_checks import counts, optimized, proved_equal
 
 import eqsat
 from eqsat.ir.build import GraphBuilder
@@ -215,3 +215,19 @@ def test_gates_of_two_inputs_are_one_product_each() -> None:
 @pytest.mark.parametrize(("right", "rows"), [([1, 5, 5], 2), ([5, 1, 1], 2), ([5, 5, 5], 1)])
 def test_gates_that_broadcast(right: list[int], rows: int) -> None:
     optimized(gates([5, 5, 5], right, rows))
+
+
+@pytest.mark.parametrize(("sizes", "index"), [((16, 16, 16), 1), ((8, 8, 16, 16), 1)], ids=["longest", "shortest"])
+def test_slices_that_cover_a_value_are_a_split_into_the_longest_and_into_the_shortest(
+    sizes: tuple[int, ...], index: int
+) -> None:
+    """Queries, keys and values side by side, and the halves of the queries, which turn."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 48))
+    bounds = ((0, 16), (16, 32), (32, 48), (0, 8), (8, 16))
+    slices = {at: b.op("Slice", x, *(b.constant([v], "int64") for v in (*at, 1))) for at in bounds}
+    parts = b.op("Split", x, b.constant(list(sizes), "int64"), outputs=len(sizes), axis=1)
+    start = sum(sizes[:index])
+    first = slices.pop((start, start + sizes[index]))
+    graph = b.finish([first, parts[index], *slices.values()])
+    assert proved_equal(graph, "split_instead_of_slices")
