@@ -194,3 +194,16 @@ def test_quantised_model_end_to_end_from_files(tmp_path: Path) -> None:
     found = verify_program(graph, Edit(graph).program(), original_source=path)
     assert isinstance(found, Verification)
     assert found.verdict == "equal"
+
+
+def test_few_elements_that_move_of_very_many_may_be_some_more() -> None:
+    """A sigmoid far below 0 gives 0 or one step of its kernel: noise moved one element, the result two, and one of them twice."""
+    step = 2.0**-25
+    reference = np.zeros(4096, np.float32)
+    reference[0] = step
+    noisy, found, wrong = reference.copy(), reference.copy(), reference.copy()
+    noisy[1], found[[2, 3]], wrong[:64] = step, (step, 2 * step), step
+    yardstick = Yardstick(reference)
+    yardstick.observe(noisy)
+    assert not yardstick.judge(found).message
+    assert yardstick.judge(wrong).message
