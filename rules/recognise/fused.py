@@ -20,7 +20,7 @@ from eqsat.ir.schema_operator import is_optional_output
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
 from eqsat.rules.onnxruntime.parameters import column
 from eqsat.rules.quantised.pairs import BYTES
-from eqsat.rules.terms import outputs_of
+from eqsat.rules.terms import outputs_of, spread_out
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -128,9 +128,29 @@ def is_quantised(op: Operator) -> bool:
 
 
 def _dequantised(inputs: Sequence[Ref | None], at: int, axis: int) -> Term:
-    q, s, z = inputs[at : at + 3]
-    along = {} if s is None or s.type.size == 1 else {"axis": axis}
-    return apply("DequantizeLinear", q, column(s), column(z), **along)
+    """An operand, dequantised; ``axis``: along which there are several scales or zero points."""
+    q, *parameters = inputs[at : at + 3]
+    count = max((v.type.size or 1 for v in parameters if v is not None), default=1)
+    if count == 1:
+        return apply("DequantizeLinear", q, *map(column, parameters))
+    return apply("DequantizeLinear", q, *(v and spread_out(v, count) for v in parameters), axis=axis)
+
+
+def _axes(op: str, inputs: Sequence[Ref | None]) -> dict[int, int]:
+    """The places of the operands, and the axis along which each may have several scales and zero points."""
+    x, w = inputs[0], inputs[3]
+    assert x is not None
+    assert w is not None
+    return {0: 0, 3: 0} if op == "QLinearConv" else {0: max(x.rank - 2, 0), 3: max(w.rank - 1, 0)}
+
+
+def lie_along(op: str, inputs: Sequence[Ref | None]) -> bool:
+    """Whether scales and zero points are numbers, or vectors along the axis of their operand."""
+    if "::" in op:
+        return True  # its definition says what it covers
+    extents = {at: q.shape[axis] for at, axis in _axes(op, inputs).items() if (q := inputs[at]) is not None}
+    parameters = ((v, extent) for at, extent in extents.items() for v in inputs[at + 1 : at + 3])
+    return all(v is None or v.type.size == 1 or v.shape == (extent,) for v, extent in parameters)
 
 
 def in_floats(op: str, node: Ref, inputs: Sequence[Ref | None]) -> Term:
@@ -138,11 +158,7 @@ def in_floats(op: str, node: Ref, inputs: Sequence[Ref | None]) -> Term:
 
     A matrix may have a scale for each row on the left, for each column on the right, weights of windows one for each channel.
     """
-    x, w = inputs[0], inputs[3]
-    assert x is not None
-    assert w is not None
-    axes = (0, 0) if op == "QLinearConv" else (max(x.rank - 2, 0), max(w.rank - 1, 0))
-    operands = [_dequantised(inputs, at, axis) for at, axis in zip((0, 3), axes, strict=True)]
+    operands = [_dequantised(inputs, at, axis) for at, axis in _axes(op, inputs).items()]
     if len(inputs) > 8 and inputs[8] is not None:
         unit = apply("Mul", column(inputs[1]), column(inputs[4]))
         operands.append(apply("DequantizeLinear", inputs[8], unit, axis=0))
@@ -164,6 +180,11 @@ def _drawn_bytes(d: Sampler) -> Instance:
         numbers = d.integers(shape, "uint8")
         return [drawing.value(v) for v in (numbers, fixed(d.positive(()) / np.float32(32)), zero)]
 
+    def several(count: int, single: list[str]) -> list[str]:
+        """Scales and zero points, or one of either."""
+        found = [drawing.value(v) for v in (fixed(d.positive((count,))), fixed(d.integers((count,), "uint8")))]
+        return d.choose((found, found, [found[0], single[1]], [single[0], found[1]]))
+
     kind = d.choose(("QLinearMatMul", "QLinearConv", "QLinearAdd", "QLinearSigmoid"))
     if kind == "QLinearSigmoid":
         return drawing.finish(drawing.op(f"com.microsoft::{kind}", *codes(rows, columns), *codes()[1:]))
@@ -173,9 +194,15 @@ def _drawn_bytes(d: Sampler) -> Instance:
     if kind == "QLinearMatMul":
         x, w = codes(rows, inner), codes(inner, columns)
         if d.chance(0.2):
-            x[1:] = [drawing.value(v) for v in (fixed(d.positive((rows,))), fixed(d.integers((rows,), "uint8")))]
+            x[1:] = several(rows, x[1:])
         if d.chance():
-            w[1:] = [drawing.value(v) for v in (fixed(d.positive((columns,))), fixed(d.integers((columns,), "uint8")))]
+            w[1:] = several(columns, w[1:])
+        if d.chance(0.2):  # of each of two matrices
+            w = codes(2, inner, columns)
+            w[1:] = [
+                drawing.value(v)
+                for v in (fixed(d.positive((2, 1, columns))), fixed(np.full((2, 1, columns), 9, np.uint8)))
+            ]
         return drawing.finish(drawing.op(kind, *x, *w, *codes()[1:]))
     x, w = codes(1, inner, rows + 2, 5), codes(columns, inner, 2, 3)
     if d.chance():
@@ -190,8 +217,9 @@ def _drawn_bytes(d: Sampler) -> Instance:
     where=stated(
         "node op inputs",
         OF_FILE,
+        "numbers, or a scale for each row, column or channel: lie_along(op, inputs)",
         worthwhile("kernels for one scale of the result: has_one_scale(op, inputs)"),
-        functions=named(has_one_scale),
+        functions=named(has_one_scale, lie_along),
     ),
     exactness=Exactness.LSB,
     source="what its definition says",
