@@ -26,7 +26,7 @@ def _width(b: GraphBuilder, value: str | None) -> int:
     return shape[2]
 
 
-def _heads(b: GraphBuilder, value: str, heads: int, width: int) -> str:
+def heads_apart(b: GraphBuilder, value: str, heads: int, width: int) -> str:
     """``[batch, sequence, heads * size]`` as ``[batch, heads, sequence, size]``."""
     split = b.op("Reshape", value, b.constant([0, 0, heads, width // heads], "int64"))
     return b.op("Transpose", split, perm=(0, 2, 1, 3))
@@ -52,7 +52,7 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
             bounds = [b.constant([at], "int64") for at in (start, start + width, 0)]
             value = b.op("Add", value, b.op("Slice", given[3], *bounds))
             start += width
-        operands.append(_heads(b, value or "", heads, width))
+        operands.append(heads_apart(b, value or "", heads, width))
     if stored[0]:
         operands[1:] = [b.op("Concat", past, new, axis=2) for past, new in zip(stored, operands[1:], strict=True)]
     scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)

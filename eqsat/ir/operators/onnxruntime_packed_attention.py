@@ -14,6 +14,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
+from eqsat.ir.operators.onnxruntime_attention import heads_apart
 from eqsat.ir.outlines import of_attention
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType
@@ -36,7 +37,7 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
     whole = b.op("MatMul", x, weights)
     whole = b.op("Add", whole, biases) if biases else whole
     parts = b.op("Split", whole, b.constant(list(widths), "int64"), outputs=3, axis=2)
-    q, k, v = (_heads(b, part, heads, width) for part, width in zip(parts, widths, strict=True))
+    q, k, v = (heads_apart(b, part, heads, width) for part, width in zip(parts, widths, strict=True))
     scale: Any = attributes.get("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     dtype = b.type_of(x).dtype
     scores = b.op("Mul", b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2))), b.constant(scale, dtype))
@@ -69,11 +70,6 @@ def _widths(b: GraphBuilder, weights: str | None, sizes: Any, heads: int) -> tup
     if q + k + v != columns or q != k or any(n % heads for n in (q, v)):
         raise ShapeError(f"{_NAME}: {columns} columns are not queries, keys and values of {heads} heads each")
     return int(q), int(k), int(v)
-
-
-def _heads(b: GraphBuilder, value: str, heads: int, width: int) -> str:
-    split = b.op("Reshape", value, b.constant([0, 0, heads, width // heads], "int64"))
-    return b.op("Transpose", split, perm=(0, 2, 1, 3))
 
 
 def _places(b: GraphBuilder, x: str | None) -> str:
