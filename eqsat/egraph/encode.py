@@ -8,7 +8,7 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.limits import limits_of
-from eqsat.ir.schema_operator import is_optional_output
+from eqsat.ir.schema_operator import outputs_asked_for
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,5 @@ def _without_unused_outputs(node: Node, read: set[str]) -> Node:
     """The same computation asked for fewer outputs, where those at the end need not be asked for."""
     if node.opaque or len(node.outputs) == 1:
         return node
-    outputs = list(node.outputs)
-    while len(outputs) > 1 and outputs[-1] not in read and is_optional_output(node.key, len(outputs) - 1):
-        outputs.pop()
-    return Node(node.op, node.inputs, tuple(outputs), node.attributes, node.domain, node.name)
+    outputs = node.outputs[: outputs_asked_for(node.key, node.outputs, read)]
+    return Node(node.op, node.inputs, outputs, node.attributes, node.domain, node.name)

@@ -72,11 +72,16 @@ def _flops(node: Node, graph: Graph) -> float:
 
 
 def _build(
-    expand: Expand, attributes: Attributes, types: Sequence[Type | None], values: Sequence[np.ndarray | None]
+    expand: Expand,
+    attributes: Attributes,
+    types: Sequence[Type | None],
+    values: Sequence[np.ndarray | Constant | None],
+    operands: list[str | None] | None = None,
 ) -> Graph:
-    """What an operator is built from: inputs of known elements are constants, the others are called ``i<number>``."""
+    """What an operator is built from: inputs of known elements are constants, the others are called ``i<number>``. ``operands``
+    gets the names of all."""
     b = GraphBuilder()
-    inputs: list[str | None] = []
+    inputs: list[str | None] = [] if operands is None else operands
     for i, found in enumerate(types):
         value = values[i] if i < len(values) else None
         if found is None:
@@ -138,31 +143,13 @@ def _parts(
     definition = definition_of(node)
     assert definition is not None
     assert definition.expand is not None
-    operands = [None if not v else constants[v].type if v in constants else types[v] for v in node.inputs]
-    values = [
-        constants[v].numpy() if v in constants and constants[v].size <= VALUE_SIZE_LIMIT else None for v in node.inputs
-    ]
-    b = GraphBuilder()
-    inputs: list[str | None] = []
-    names: dict[str, str] = {}
-    for i, (value, operand) in enumerate(zip(node.inputs, operands, strict=True)):
-        if operand is None:
-            inputs.append(None)
-            continue
-        known = values[i]
-        if known is not None:
-            own = b.constant(constants[value])
-        else:
-            assert isinstance(operand, TensorType)
-            own = b.input(f"i{i}", operand.dtype, operand.shape)
-        names[own] = value
-        inputs.append(own)
-    built = definition.expand(b, node.attributes, inputs)
+    known = [constants.get(v) for v in node.inputs]
+    shapes = [c.type if c is not None else types[v] if v else None for v, c in zip(node.inputs, known, strict=True)]
+    small = [c if c is not None and c.size <= VALUE_SIZE_LIMIT else None for c in known]
+    own: list[str | None] = []
     wanted = {f"o{i}": v for i, v in enumerate(node.outputs) if v}
-    body = b.finish(
-        {o: built[i] for i, o in enumerate(f"o{i}" for i in range(len(node.outputs))) if o in wanted}
-    ).pruned()
-    names.update(wanted)
+    body = replace(_build(definition.expand, node.attributes, shapes, small, own), outputs=tuple(wanted)).pruned()
+    names = {name: value for name, value in zip(own, node.inputs, strict=True) if name} | wanted
     stem = next(v for v in node.outputs if v)
     for value in (*body.constants, *(v for n in body.nodes for v in n.outputs if v)):
         if value not in names:

@@ -1,6 +1,6 @@
 """Operators without a definition of our own: shapes from their ONNX schema, meaning from the ONNX reference evaluator."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -92,10 +92,15 @@ def has_one_output(key: str) -> bool:
     return schema is None or schema.max_output == 1
 
 
-def is_optional_output(key: str, index: int) -> bool:
-    """Whether nodes of an operator need not have an output; ``False`` where no schema says."""
+def outputs_asked_for(key: str, outputs: Sequence[str], read: Collection[str]) -> int:
+    """How many outputs a node has to have where ``read`` are read: those at its end that are not, and that nodes of the operator
+    need not have, are not counted. All of them where no schema says."""
     schema = _schema(key)
-    return schema is not None and index < len(schema.outputs) and schema.outputs[index].option is _OPTIONAL
+    optional = [] if schema is None else [output.option is _OPTIONAL for output in schema.outputs]
+    count = len(outputs)
+    while 1 < count <= len(optional) and optional[count - 1] and outputs[count - 1] not in read:
+        count -= 1
+    return count
 
 
 def takes_types(key: str, types: Sequence[Type | None]) -> bool:

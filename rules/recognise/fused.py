@@ -16,7 +16,7 @@ from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
 from eqsat.ir.operator import Operator, operator, operators_with, split_key
-from eqsat.ir.schema_operator import is_optional_output
+from eqsat.ir.schema_operator import outputs_asked_for
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
 from eqsat.rules.onnxruntime.parameters import column
 from eqsat.rules.quantised.pairs import BYTES
@@ -40,9 +40,7 @@ def parts(op: str, node: Ref, inputs: tuple[Ref | None, ...], index: int) -> Ter
     terms.update((name, Literal(constant)) for name, constant in graph.constants.items())
     read = {value for part in graph.nodes for value in part.inputs} | set(graph.outputs)
     for part in graph.nodes:
-        count = len(part.outputs)
-        while count > 1 and part.outputs[count - 1] not in read and is_optional_output(part.key, count - 1):
-            count -= 1
+        count = outputs_asked_for(part.key, part.outputs, read)
         made = Apply(part.key, tuple(terms[v] for v in part.inputs), part.attributes, "", count)
         results = [made] if count == 1 else [made.output(i) for i in range(count)]
         terms.update(zip(part.outputs, results, strict=False))
