@@ -74,6 +74,16 @@ def test_a_fit_has_no_digits_of_the_order_in_which_it_is_computed() -> None:
     assert len(set(laws)) == 1
 
 
+def test_of_laws_that_say_the_same_one_is_chosen_whatever_the_order() -> None:
+    """An elementwise kernel computes as often as it writes: either coefficient explains all that the other one does."""
+    random = np.random.default_rng(3)
+    moved = np.floor(10 ** random.uniform(3, 7, 40)) * 8
+    seconds = (START + moved / BANDWIDTH) * random.uniform(0.8, 1.3, 40)
+    laws = [fit_law(list(moved[o] / 8), list(moved[o]), list(seconds[o])) for o in map(random.permutation, [40] * 20)]
+    assert len(set(laws)) == 1
+    assert laws[0].s_per_operation == 0 < laws[0].s_per_byte
+
+
 def test_a_timed_kernel_costs_its_timing(model: MeasuredModel) -> None:
     found = estimate(model, timing("Relu", (4096,), out=(4096,)))
     assert (found.seconds, found.source) == (5e-6, "timed")
