@@ -1,7 +1,9 @@
-"""Models of transformers with random weights through ``torch.compile(model, backend="eqsat")``, against PyTorch itself.
+"""Models of transformers, timm and torchvision with random weights through ``torch.compile(model, backend="eqsat")``, against
+PyTorch itself.
 
     python -m benchmarks.torch_models                 # all of them, two sizes each
     python -m benchmarks.torch_models bert llama --layers 4 --time 11
+    python -m benchmarks.torch_models timm/test_vit torchvision/resnet18
 
 Each model is called with a first size, for which Dynamo captures a graph of fixed shapes, and with a second, for which it
 captures one of symbolic shapes. Exit status 1 if an output differs by more than the tolerance or a graph fell back to PyTorch.
@@ -167,6 +169,12 @@ MODELS = {
     ),
 }
 
+_OF_TIMM = """byobnet coatnet convnext convnext2 convnext3 efficientnet efficientnet_evos efficientnet_gn efficientnet_ln
+    mambaout maxvit nfnet resnet vit vit2 vit3 vit4 vit_relpos"""
+_OF_TORCHVISION = """convnext_tiny densenet121 efficientnet_b0 googlenet mnasnet0_5 mobilenet_v2 mobilenet_v3_small
+    regnet_y_400mf resnet18 shufflenet_v2_x0_5 squeezenet1_1 swin_t"""
+PICTURE_MODELS = {"timm": _OF_TIMM.split(), "torchvision": _OF_TORCHVISION.split()}
+"""Models of other libraries; of timm those that it has for tests: of few, narrow layers."""
 
 WIDTHS = (
     {
@@ -194,12 +202,34 @@ def _times(factor: float, value: Any) -> Any:
     return [_times(factor, v) for v in value] if isinstance(value, list) else int(factor * value)
 
 
+def _picture_model(library: str, name: str) -> tuple[Any, Callable[[int, int], Inputs]]:
+    """A model of images and what draws a batch of them."""
+    import torch
+
+    if library == "timm":
+        import timm
+
+        model = timm.create_model(f"test_{name}", pretrained=False)
+        extent = model.default_cfg["input_size"][-1]
+    else:
+        import torchvision
+
+        model = torchvision.models.get_model(name, weights=None)
+        extent = IMAGE
+    return model.eval(), lambda batch, length: {"x": torch.randn(batch, 3, extent, extent)}
+
+
 def build(name: str, layers: int, hidden: int = 0, image: int = IMAGE) -> tuple[Any, Callable[[int, int], Inputs]]:
     """The model with random weights, ready for inference, and what draws its inputs for a batch and a length.
 
     ``hidden``: another extent of its hidden values than in `MODELS`; ``image``: of its images.
     """
     import torch
+
+    torch.manual_seed(0)
+    library, _, kind = name.rpartition("/")
+    if library:
+        return _picture_model(library, kind)
     import transformers
 
     found = MODELS[name]
@@ -210,7 +240,6 @@ def build(name: str, layers: int, hidden: int = 0, image: int = IMAGE) -> tuple[
         settings["image_size"] = image
     if found.depth:
         settings[found.depth] = layers
-    torch.manual_seed(0)
     config = getattr(transformers, f"{found.name.removesuffix('Encoder')}Config")(**settings)
     model = getattr(transformers, f"{found.name}Model")(config).eval()
     return model, lambda batch, length: found.draw(batch, length, image)
@@ -266,22 +295,23 @@ def measure(name: str, layers: int, sizes: tuple[Sizes, ...], runs: int) -> bool
             eager, ours = milliseconds(runs, lambda: model(**inputs), lambda: compiled(**inputs))  # noqa: B023
         fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning)]
         well &= not fallbacks and error <= TOLERANCE
-        cells = f"{name:<12} {size[0]:>5} x {size[1]:<5} {error:>9.1e} {len(fallbacks):>9} {seconds:>9.1f}"
+        cells = f"{name:<30} {size[0]:>5} x {size[1]:<5} {error:>9.1e} {len(fallbacks):>9} {seconds:>9.1f}"
         print(f"{cells} {eager:>9.2f} {ours:>9.2f}", *fallbacks, sep="\n    ", flush=True)
     return well
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
+    known = [*MODELS, *(f"{library}/{name}" for library, names in PICTURE_MODELS.items() for name in names)]
+    parser.add_argument("models", nargs="*", default=known, metavar="MODEL", help=", ".join(known))
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--time", type=int, default=5, metavar="RUNS", help="timed runs of each")
     given = parser.parse_args()
-    unknown = set(given.models) - set(MODELS)
+    unknown = set(given.models).difference(known)
     if unknown:
-        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(MODELS)}")
+        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     names = ("error", "fallbacks", "compile s", "torch ms", "ours ms")
-    print(f"{'model':<11} batch x length", *(f"{name:>9}" for name in names))
+    print(f"{'model':<29} batch x length", *(f"{name:>9}" for name in names))
     well = [measure(name, given.layers, ((1, 16), (3, 24)), given.time) for name in given.models]
     return 0 if all(well) else 1
 

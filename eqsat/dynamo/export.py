@@ -81,20 +81,19 @@ def _writes(exported: torch.export.ExportedProgram) -> bool:
     return any(schema is not None and schema.is_mutable for schema in targets)
 
 
-_DROPOUT = ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
+_SWITCHES = ("train", "training", "dropout_p")
+"""Arguments by which an operator draws random numbers in training alone."""
 
 
 def _refuse_chance(node: torch.fx.Node) -> None:
     schema = getattr(node.target, "_schema", None)
-    if node.op != "call_function" or schema is None:
+    if schema is None or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return
     names = [a.name for a in schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    active = given.get("train") if schema.name in _DROPOUT else given.get("dropout_p", 0.0) != 0.0
-    if active:
+    if any(given.get(name) for name in _SWITCHES):
         raise OptionError(
             f"backend 'eqsat' is for inference, and {schema.name} is active: call the model's eval() first"
         )
-    draws = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-    if draws and schema.name not in _DROPOUT and "dropout_p" not in names:
+    if not set(_SWITCHES).intersection(names):
         raise UnsupportedError(f"{schema.name} draws random numbers")

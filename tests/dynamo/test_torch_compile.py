@@ -306,6 +306,14 @@ def test_an_error_of_ours_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert _compiled(torch.relu)(torch.ones(2)).tolist() == [1, 1]
 
 
+def test_what_is_random_in_training_alone_is_compiled(compilations: list[bool]) -> None:
+    layers = torch.nn.Dropout(0.5), torch.nn.Dropout(0.5, inplace=True), torch.nn.AlphaDropout(0.5)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), *layers).eval()
+    x = torch.randn(2, 8)
+    _same(_compiled(model)(x), model(x))
+    assert compilations
+
+
 def test_models_to_be_trained_are_refused() -> None:
     from torch._dynamo.exc import BackendCompilerFailed
 
