@@ -382,7 +382,7 @@ def test_onnx_ir_models() -> None:
 def test_quantisers_of_the_runtime_are_those_of_onnx(dtype: int) -> None:
     """Its tools write integers of 4 and 16 bits so in files of older opsets."""
     zero = helper.make_tensor("z", dtype, [], [3])
-    constants = [zero, numpy_helper.from_array(np.float32(0.05), "s")]
+    constants = [zero, numpy_helper.from_array(np.asarray(0.05, np.float32), "s")]
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], domain="com.microsoft"),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], domain="com.microsoft"),
