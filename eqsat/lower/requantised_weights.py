@@ -5,12 +5,14 @@ all, and its bias to that of the sums, so that it can compute on integers (``Wei
 is another function: results are off by a quantum in every third element. As of 1.32 those are
 
 - Conv, ConvTranspose and Gemm, and MatMul that an Add of a constant follows, which become a Gemm,
-- whose weights are a constant of floats, or computed from constants when the program is loaded.
+- whose weights are a constant of floats, or computed from constants when the program is loaded,
+- or whose bias is a constant in half precision, which has no room for it in units of the sums: it overflows.
 
 A scale for each index of an axis, all of them equal, means the same, and is left alone. So the programs that are written have
-that, unless the original has such products itself: whoever wrote them gets what the runtime makes of them.
+that, but for products that the original has, and quantises: whoever wrote them gets what the runtime makes of them.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -21,42 +23,57 @@ from eqsat.ir.at_load import computed_at_load
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import HALVES, DType, TensorType
 from eqsat.lower.program import Program
 
 _DEQUANTIZE = "DequantizeLinear"
 
 
 def with_weights_kept(program: Program, original: Graph, target: Target) -> Program:
-    """The program without products whose weights the runtime would round, where the original has none."""
-    found = _scaled_by_one_number(program.graph, target)
-    if not found or _scaled_by_one_number(original, target):
-        return program
+    """The program without products whose weights or bias the runtime would round, but for those that the original has."""
     graph = program.graph
+    found = _rounded(graph, target)
+    theirs = _quantised(original, _rounded(original, target)) if found else frozenset[str]()
+    changed = {index: axis for product, (index, axis) in found.items() if product not in theirs}
+    if not changed:
+        return program
     constants, nodes = dict(graph.constants), list(graph.nodes)
     taken = {*graph.types, *constants, *graph.inputs}
-    for index, axis in found.items():
+    for index, axis in changed.items():
         nodes[index] = _along(graph, nodes[index], axis, constants, taken)
     graph = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
     return replace(program, graph=graph)
 
 
-def _scaled_by_one_number(graph: Graph, target: Target) -> dict[int, int]:
-    """The nodes that dequantise the first operand of such a product, each with the axis along which the scale may lie."""
+def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
+    """The results of such products: each with the node that dequantises the first operand, and the axis along which its scale
+    may lie."""
     makers = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs if v}
     loaded = {v for i in computed_at_load(graph, target.kept_at_load) for v in graph.nodes[i].outputs}
-    found: dict[int, int] = {}
+    loaded.update(graph.constants)
+    found: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
-        index = makers.get(node.inputs[0], -1) if _may_compute_on_integers(graph, node) else -1
-        if index < 0 or not _has_one_scale(graph, graph.nodes[index]):
+        if not _may_compute_on_integers(graph, node):
             continue
-        weights = graph.constants.get(node.inputs[1])
-        known = weights.type if weights is not None else graph.types.get(node.inputs[1])
-        is_constant = weights is not None or node.inputs[1] in loaded
-        axis = _first_axis(graph, node.inputs[0])
-        if is_constant and isinstance(known, TensorType) and known.dtype is DType.FLOAT and axis is not None:
-            found[index] = axis
+        first, *others = node.inputs
+        index, axis = makers.get(first, -1), _first_axis(graph, first)
+        if index < 0 or axis is None or not _has_one_scale(graph, graph.nodes[index]):
+            continue
+        weights, *bias = [_dtype(graph, v) if v in loaded else None for v in others]
+        if weights is DType.FLOAT or (bias and bias[0] in HALVES):
+            found[node.outputs[0]] = index, axis
     return found
+
+
+def _quantised(graph: Graph, values: Collection[str]) -> frozenset[str]:
+    """Those of some values that are quantised as they are, which is when the runtime rounds."""
+    return frozenset(n.inputs[0] for n in graph.nodes if n.key == "QuantizeLinear" and n.inputs[0] in values)
+
+
+def _dtype(graph: Graph, value: str) -> DType | None:
+    constant = graph.constants.get(value)
+    found = constant.type if constant is not None else graph.types.get(value)
+    return found.dtype if isinstance(found, TensorType) else None
 
 
 def _may_compute_on_integers(graph: Graph, node: Node) -> bool:

@@ -47,7 +47,7 @@ def _graph(name: str, *, stored: bool = True) -> Graph:
 def _results(graph: Graph, level: str) -> np.ndarray:
     declared: Any = graph.type_of("x")
     shape = [3 if d == "n" else d for d in declared.shape]
-    feeds = {"x": np.random.default_rng(1).normal(size=shape).astype(np.float32)}
+    feeds = {"x": np.random.default_rng(1).normal(size=shape).astype(declared.dtype.numpy)}
     return np.asarray(Session(to_model(graph).SerializeToString(), level).run(feeds)["y"])
 
 
@@ -65,3 +65,27 @@ def test_who_writes_weights_of_floats_gets_what_the_runtime_makes_of_them() -> N
     program = eqsat.optimize(graph, numerics="exact", verify=False).program.graph
     scales = [program.constants[n.inputs[1]].size for n in program.nodes if n.op == "DequantizeLinear"]
     assert scales == [1, 1]
+
+
+def _half() -> Graph:
+    """A convolution in half precision, whose bias is 130,000 times the scale of its sums: in half precision that is infinite."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+
+    def paired(value: Any, scale: float) -> Any:
+        parameters = b.constant(np.float16(scale)), b.constant(np.int8(0))
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", value, *parameters), *parameters)
+
+    x = paired(b.input("x", "float16", ("n", 64, 4, 4)), 0.001)
+    weights = b.constant(rng.integers(-100, 100, (128, 64, 1, 1)).astype(np.int8))
+    weights = b.op("DequantizeLinear", weights, b.constant(np.float16(0.0013)))
+    found = b.op("Conv", x, weights, b.constant((0.17 * rng.choice([-1, 1], 128)).astype(np.float16)))
+    return b.finish({"y": paired(b.op("Relu", found), 0.002)})
+
+
+def test_a_bias_in_half_precision_does_not_overflow() -> None:
+    graph = _half()
+    program = eqsat.optimize(graph, only_rules=(), verify=False).program.graph
+    for level in LEVELS:
+        found, expected = (_results(g, at).astype(np.float32) for g, at in ((program, level), (graph, "disable")))
+        np.testing.assert_allclose(found, expected, atol=0.0021, err_msg=level)
