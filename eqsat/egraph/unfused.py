@@ -107,7 +107,7 @@ def _why_no_attention(egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Seque
     told: dict[int, str] = {}
     for rule in structures:
         told |= _reasons(egraph, rule)
-    return [_reason_of(egraph, handle, told) for handle in softmaxes]
+    return [reason for handle in softmaxes if (reason := _reason_of(egraph, handle, told))]
 
 
 class _Types:
@@ -199,7 +199,8 @@ def _advice(egraph: EGraph) -> str:
 
 
 def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
-    """What was said of the nearest value that is made of a softmax; else what the first product of it is about."""
+    """What was said of the nearest value that is made of a softmax; else what the first product of it is about. Empty where
+    there is none: probabilities that a classifier ends with are no attention."""
     level, seen = [egraph.find(softmax)], {egraph.find(softmax)}
     readers: dict[str, int] = {}
     for _ in range(_DEPTH):
@@ -212,8 +213,8 @@ def _reason_of(egraph: EGraph, softmax: int, told: Mapping[int, str]) -> str:
         level = [c for u, c in users if c not in seen and (c in told or traits_of(egraph.nodes[u].key).product is None)]
         seen.update(level)
     if "MatMul" not in readers:
-        others = f"only {', '.join(sorted(readers))}" if readers else "it is a result of the model"
-        return f"no product with values reads the softmax: {others}"
+        products = any(traits_of(key).product is not None for key in readers)
+        return f"no product with values reads the softmax: only {', '.join(sorted(readers))}" if products else ""
     product = egraph.ref(readers["MatMul"])
     operands = map(egraph.ref, egraph.canonical_children(readers["MatMul"]))  # of that spelling, not of the oldest one
     names: dict[str, Ref] = dict(zip(("probabilities", "values"), operands, strict=True))

@@ -119,7 +119,8 @@ class Operator:
     no schema states: a value, or a function of the rank of the result. ``traits``: what else is true of it. ``counts_parts``:
     ``flops`` builds the parts, so it gets the types as they are: numbers in place of symbols may contradict one another
     inside. ``outline``: the types of results of uses that are not covered otherwise, and so opaque: other widths, other formats.
-    ``written_in``: the domain that files have it in, where that is another one than its own.
+    ``written_in``: the domain that files have it in, where that is another one than its own. ``also_in``: domains that have the
+    same operator, each with the opset whose form it has there.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Operator:
     counts_parts: bool = False
     outline: InferRule | None = None
     written_in: str | None = None
+    also_in: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def folds_exactly(self, attributes: Attributes) -> bool:
         """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
@@ -173,6 +175,12 @@ def domain_of_file(name: str, domain: str) -> str:
         if op == name and domain_in_files(name, own) == domain:
             return own
     return domain
+
+
+def opset_elsewhere(name: str, domain: str) -> int:
+    """The opset of which ``name`` of another domain is the operator of the default one; 0 if it is none."""
+    found = operator(name) if domain else None
+    return 0 if found is None else found.also_in.get(domain, 0)
 
 
 def undefine(name: str) -> None:

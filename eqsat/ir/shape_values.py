@@ -46,7 +46,7 @@ def shape_value(
     operands = [a if a is not None else b for a, b in zip(values, lists, strict=True)] if lists else values
     if definition.name in ("Shape", "Size"):
         return _of_shape(definition.name, attributes, types)
-    if not definition.bit_exact or not definition.deterministic:
+    if not (definition.bit_exact or definition.traits.keeps_whole) or not definition.deterministic:
         return None
     told = [o for o in lists or values if o is not None]  # constants alone are folded elsewhere
     if not told or (all(o.size > MOST for o in told) and not any(o.dtype == object for o in told)):

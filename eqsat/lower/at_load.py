@@ -29,6 +29,7 @@ from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import type_of_array
 from eqsat.lower.program import Kernel, Program
+from eqsat.lower.requantised_weights import with_weights_kept
 
 _DEQUANTIZE = "DequantizeLinear"
 _TRANSPARENT = ("Identity", "Transpose")
@@ -39,7 +40,7 @@ def as_loaded(program: Program, original: Graph, target: Target) -> Program:
     """The program with nothing that the runtime would make another function of, and with kernels that launch nothing, because
     they are computed when it is loaded, as views."""
     if _DEQUANTIZE in target.kept_at_load:
-        program = _without_new_pairs(program, original)
+        program = with_weights_kept(_without_new_pairs(program, original), original, target)
     known = computed_at_load(program.graph, target.kept_at_load)
     kernels = tuple(replace(k, template="view") if known.issuperset(k.nodes) else k for k in program.kernels)
     return replace(program, kernels=kernels)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from eqsat.ir.types import is_array, is_sequence
+from eqsat.ir.types import is_array
+from eqsat.verification.nested import elements, misfit
 
 SLACK = 2.0
 """The noise runs are a sample: a result may deviate this many times as far as they do."""
@@ -91,9 +91,10 @@ class Yardstick:
     def __init__(self, reference: Any, *, whole: bool = False, quanta: int = 0) -> None:
         self.reference = reference
         self.quanta = quanta
-        self.whole = whole or (is_array(reference) and reference.dtype.kind in "biu")
-        self._large = _outliers(reference) if is_array(reference) and not self.whole else None
-        self._observed = [_Observed() for _ in self._groups()]
+        self._elements = elements(reference)
+        self.whole = whole or self._elements.dtype.kind in "biu"
+        self._large = None if self.whole else _outliers(self._elements)
+        self._observed = [_Observed() for _ in range(1 if self._large is None else 2)]
         self._measured: tuple[Any, Distance, list[Distance]] = (None, Distance(), [])
 
     def observe(self, noisy: Any) -> None:
@@ -159,7 +160,7 @@ class Yardstick:
             ("max", found.max_abs, observed.max_abs, found.largest),
             ("mean", found.mean_abs, observed.mean_abs, found.average),
         ):
-            tolerance = SLACK * seen + floor_of(self.reference, size)
+            tolerance = SLACK * seen + floor_of(self._elements, size)
             # The mean of few elements that move, of very many, is that of rare events: how far each may be is said above.
             rare = kind == "mean" and found.moved <= min(_as_many(observed.moved), found.size * _FEW)
             if not (value <= tolerance or rare):
@@ -169,33 +170,26 @@ class Yardstick:
     @property
     def tolerance(self) -> float:
         """The largest absolute error allowed anywhere."""
-        reference = self.reference
-        if not is_array(reference):
-            return 0.0
         seen = max((o.max_abs for o in self._observed), default=0.0)
         if self.whole:
             return max(seen, float(self.quanta))
-        return SLACK * seen + floor_of(reference, magnitude_of(reference))
-
-    def _groups(self) -> Sequence[np.ndarray | None]:
-        return (None,) if self._large is None else (~self._large, self._large)
+        return SLACK * seen + floor_of(self._elements, magnitude_of(self._elements))
 
     def _distances(self, other: Any) -> list[Distance]:
-        same = is_array(other) and np.shape(other) == np.shape(self.reference)
-        return [
-            distance(self.reference, other) if mask is None or not same else distance(self.reference[mask], other[mask])
-            for mask in self._groups()
-        ]
+        if self._large is None or misfit(self.reference, other):
+            return [distance(self.reference, other) for _ in self._observed]
+        mine, others = self._elements, elements(other)
+        return [distance(mine[mask], others[mask]) for mask in (~self._large, self._large)]
 
 
 def distance(reference: Any, result: Any) -> Distance:
     """Distance of ``result`` from ``reference``. Infinities and NaNs have to be in the same places."""
-    if not is_array(reference) or not is_array(result):
-        return _nested_distance(reference, result)
-    if reference.dtype != result.dtype:
-        return Distance(misfit=f"dtype {result.dtype} where the original has {reference.dtype}")
-    if reference.shape != result.shape:
-        return Distance(misfit=f"shape {result.shape} where the original has {reference.shape}")
+    unlike = misfit(reference, result)
+    if unlike:
+        return Distance(misfit=unlike)
+    if not is_array(reference):
+        mine = elements(reference)
+        return distance(mine, elements(result).astype(mine.dtype))
     size = reference.size
     if size == 0:
         return Distance()
@@ -208,9 +202,9 @@ def distance(reference: Any, result: Any) -> Distance:
     largest = float(difference.max())
     if not math.isfinite(largest):  # an overflow, or infinities and NaNs, which cancel where they are the same
         finite = np.isfinite(a) & np.isfinite(b)
-        unlike = ~(finite | (a == b) | (np.isnan(a) & np.isnan(b)))
-        if unlike.any():
-            return Distance(misfit=f"{np.count_nonzero(unlike)} of {size} NaN or infinite where the other is not")
+        apart = ~(finite | (a == b) | (np.isnan(a) & np.isnan(b)))
+        if apart.any():
+            return Distance(misfit=f"{np.count_nonzero(apart)} of {size} NaN or infinite where the other is not")
         a, difference = np.where(finite, a, 0), np.where(finite, difference, 0)
         largest = float(difference.max())
     if largest == 0:
@@ -223,8 +217,8 @@ def distance(reference: Any, result: Any) -> Distance:
 
 
 def bytes_of(value: Any) -> int:
-    """Bytes of an array, or of those in a sequence."""
-    return sum(map(bytes_of, value)) if is_sequence(value) else int(getattr(value, "nbytes", 0))
+    """Bytes of an array, or of those in a value that is none."""
+    return int(elements(value).nbytes)
 
 
 def magnitude_of(reference: np.ndarray) -> float:
@@ -270,15 +264,3 @@ def _wide(array: np.ndarray) -> np.ndarray:
     if array.dtype in (np.dtype(np.float64), np.dtype(np.float32)) or array.dtype.kind == "c":
         return array
     return array.astype(np.float32)
-
-
-def _nested_distance(reference: Any, result: Any) -> Distance:
-    """Sequences and optional values."""
-    if is_sequence(reference) and is_sequence(result):
-        if len(reference) != len(result):
-            return Distance(misfit=f"{len(result)} elements where the original has {len(reference)}")
-        parts = [distance(a, b) for a, b in zip(reference, result, strict=True)]
-        return max(parts, key=lambda d: (bool(d.misfit), d.max_abs), default=Distance())
-    if reference is None and result is None:
-        return Distance()
-    return Distance(misfit=f"{type(result).__name__} where the original has {type(reference).__name__}")

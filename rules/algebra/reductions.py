@@ -14,6 +14,7 @@ from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Ref
 from eqsat.rules.recognise.norms import axes_of
+from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
 
 
@@ -65,6 +66,10 @@ def _axes(d: Sampler, rank: int) -> list[int]:
     return chosen or [d.integer(-rank, rank - 1)]
 
 
+def _pooled(d: Sampler) -> dict[str, Any]:
+    return {"x": d.floats(d.shape(2, 5, ones=0.1), d.choose(("float32", "float32", "float16")))}
+
+
 equation = Equations(__name__, functions=named(axes_of))
 reductions = [(op.lower(), op, "") for op in operators_with(reduces)]
 for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
@@ -87,4 +92,14 @@ equation(
     exactness=Exactness.ROUNDING,
     sample=_averaged,
     source="the mean is the sum divided by the number of elements",
+)
+equation(
+    "take_mean_over_the_last_axis_instead_of_pooling",  # as exporters of TensorFlow write a mean over the last of three axes
+    "GlobalAveragePool(x) == ReduceMean(x, int64s([-1]), keepdims=1)",
+    "one axis behind batch and channels: x.rank == 3",
+    single_or_half("x"),
+    exactness=Exactness.ROUNDING,
+    functions=named(int64s),
+    sample=_pooled,
+    source="ONNX operator specification",
 )

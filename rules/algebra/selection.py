@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -26,6 +27,60 @@ equation("choose_first", "Where(1, x, y) == x", same_type("x"))
 equation("choose_second", "Where(0, x, y) == y", same_type("y"))
 equation("choose_either", "Where(c, x, x) == x", same_type("x"))
 equation("exchange_choices", "Where(Not(c), x, y) == Where(c, y, x)")
+
+
+def may_be_finite(value: Ref) -> bool:
+    """Whether a value is no constant that holds infinities or NaN."""
+    return not value.is_constant or all(map(math.isfinite, value.interval))
+
+
+def _spelled_choice(d: Sampler, *, floats: bool) -> dict[str, Any]:
+    shape = d.shape()
+    dtype = d.choose(("float32", "float32", "float16") if floats else ("int64", "int32", "int8"))
+
+    def branch() -> Any:
+        form = d.broadcast_of(shape) if d.chance(0.8) else d.broadcast_with(shape)
+        if not floats:
+            return d.either(d.integers(form, dtype))
+        return d.either(d.floats(form, dtype, infinite=d.chance(0.1)))
+
+    chosen = d.booleans(shape) if d.chance(0.8) else d.integers(shape, "int8", 0, 2).astype(np.bool_)
+    to = int(DType.of(dtype))
+    return {"c": chosen, "x": branch(), "y": branch(), "n": {"to": to}, "k": {"to": to}}
+
+
+for name, exactness, kind, floats in (
+    ("floats", Exactness.ROUNDING, "floats: x.dtype in FLOATS", True),
+    ("integers", Exactness.EXACT, "integers: x.dtype.is_integer", False),
+):
+    equation(  # as exporters of TensorFlow write a choice
+        f"choose_instead_of_adding_products_of_{name}",
+        "Cast(c, **n) * x + Cast(Not(c), **k) * y == Where(c, x, y)",
+        kind,
+        "finite if constant: may_be_finite(x) and may_be_finite(y)",
+        exactness=exactness,
+        functions={"FLOATS": FLOATS},
+        sample=partial(_spelled_choice, floats=floats),
+        source="one factor is 1 and the other is 0",
+    )
+
+
+def _truths(d: Sampler) -> dict[str, Any]:
+    shape = d.shape()
+    to = int(d.choose((DType.FLOAT, DType.INT32, DType.BOOL, DType.BOOL)))
+    numbers = int(d.choose((DType.FLOAT, DType.FLOAT, DType.INT32)))
+    x, y = (d.booleans(s) if d.chance(0.9) else d.integers(s, "int8") for s in (shape, d.broadcast_of(shape)))
+    return {"x": x, "y": y, "n": {"to": to}, "p": {"to": numbers}, "q": {"to": numbers}}
+
+
+equation(
+    "and_instead_of_multiplying_truth_values",
+    "Cast(Cast(x, **p) * Cast(y, **q), **n) == And(x, y)",
+    "truth values: {x.dtype, y.dtype, root.dtype} == {BOOL}",
+    functions={"BOOL": DType.BOOL},
+    sample=_truths,
+    source="a product is zero where a factor is",
+)
 
 
 def _guarded(d: Sampler) -> dict[str, Any]:

@@ -130,3 +130,11 @@ def test_products_that_are_cheaper_in_floats_or_were_never_quantised_are_not_lis
         report = eqsat.optimize(graph, **FLAT).report
         assert "MatMul" in report.operators_after
         assert not report.missed
+
+
+def test_probabilities_that_no_product_reads_are_no_attention() -> None:
+    b = GraphBuilder()
+    scores = b.op("MatMul", b.input("x", "float32", (2, 8)), b.input("w", "float32", (8, 3)))
+    probabilities = b.op("Softmax", scores, axis=-1)
+    label = b.op("ArgMax", probabilities, axis=-1)
+    assert eqsat.optimize(b.finish([probabilities, label]), **FLAT).report.missed == {}

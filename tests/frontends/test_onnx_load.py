@@ -376,3 +376,26 @@ def test_onnx_ir_models() -> None:
     source = model([node("Add", ["x", "w"])], {"x": X}, {"w": X}, outputs=[info("y", X)])
     graph = load_onnx(onnx_ir.from_proto(source))
     assert_same(run(source, {"x": X}), run(to_model(graph), {"x": X}))
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.UINT8, TensorProto.UINT16, TensorProto.INT16, TensorProto.INT4])
+def test_quantisers_of_the_runtime_are_those_of_onnx(dtype: int) -> None:
+    """Its tools write integers of 4 and 16 bits so in files of older opsets."""
+    zero = helper.make_tensor("z", dtype, [], [3])
+    constants = [zero, numpy_helper.from_array(np.asarray(0.05, np.float32), "s")]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], domain="com.microsoft"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], domain="com.microsoft"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")]
+    proto = helper.make_graph(nodes, "quantisers", ends[:1], ends[1:], constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(proto, opset_imports=opsets, ir_version=10)
+    graph = load_onnx(source)
+    assert [(n.op, n.domain, n.opaque) for n in graph.nodes] == [
+        ("QuantizeLinear", "", ""),
+        ("DequantizeLinear", "", ""),
+    ]
+    written = to_model(graph)
+    assert written.opset_import[0].version == (17 if dtype == TensorProto.UINT8 else 21)
+    assert_same(run(source, {"x": X}), run(written, {"x": X}))

@@ -252,6 +252,22 @@ def test_outputs_that_types_determine() -> None:
     assert _listed(_apply("Relu", (2, 3))) is None
 
 
+def _extents(app: Application) -> list[int | str] | None:
+    definition = operator(app.op)
+    assert definition is not None
+    return dims_of(shape_value(definition, app.attributes, app.types, app.values, app.lists))
+
+
+def test_lists_of_extents_are_followed_through_sums_and_products_of_them() -> None:
+    """A product of batches and heads, as exporters of TensorFlow write Einsum."""
+    assert _extents(_apply("ReduceProd", ["n", 4])) == ["4*n"]
+    assert _extents(_apply("ReduceProd", ["n", "m"], keepdims=0)) == ["m*n"]
+    assert _extents(_apply("ReduceSum", ["n", 4])) == ["n + 4"]
+    assert _extents(_apply("Sum", ["n", 4], [1, 2])) == ["n + 1", 6]
+    assert _extents(_apply("CumSum", ["n", 4], np.array(0))) == ["n", "n + 4"]
+    assert _extents(_apply("ReduceMean", ["n", 4])) is None
+
+
 def test_operators_without_a_definition() -> None:
     assert operator("NoSuchOperator") is None
     assert operator("Upsample") is None  # deprecated

@@ -262,3 +262,40 @@ def test_symbols_that_must_be_equal_may_be_priced_as_different_numbers() -> None
     x, y = b.input("x", "float32", (4, 8)), b.input("y", "float32", (4, "columns"))
     result = eqsat.optimize(b.finish({"z": b.op("Einsum", x, y, equation="ij,ij->ij")}), form="flat")
     assert result.report.operators_after == {"Mul": 1}
+
+
+# --- as exporters of TensorFlow write it ------------------------------------------------------------------------------------
+
+
+def _in_rows(b: Writer, x: str, kept: int) -> str:
+    """``[batch, heads, rows, size]`` as ``[batch * heads, -1, extent of one axis]``, by the extents that it has at run time."""
+    extents = b.op("Shape", x)
+    number = b.op("ReduceProd", b.op("Gather", extents, b.ints(0, 1), axis=0), keepdims=1)
+    rows = b.op("Concat", number, b.ints(-1), b.op("Gather", extents, b.ints(kept), axis=0), axis=0)
+    return b.op("Reshape", x, rows)
+
+
+def _product(b: Writer, x: str, y: str) -> str:
+    """The matrix product of all that is behind the first two axes, whose extents are the larger of both."""
+    found = b.op("MatMul", _in_rows(b, x, 3), b.op("Transpose", _in_rows(b, y, 3), perm=(0, 2, 1)))
+    lists = [b.op("Shape", v) for v in (x, y)]
+    both = b.op("Max", *(b.op("Gather", v, b.ints(0, 1), axis=0) for v in lists))
+    last = [b.op("Gather", v, b.ints(2), axis=0) for v in lists]
+    return b.op("Reshape", found, b.op("Concat", both, *last, axis=0))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_between_products_of_extents_is_one_operator(form: str) -> None:
+    b = Writer()
+    x = b.input("x", "float32", ("batch", 5, WIDTH))
+    heads = [b.op("Reshape", b.op("MatMul", x, b.weights(WIDTH, WIDTH)), b.ints(-1, 5, HEADS, SIZE)) for _ in range(3)]
+    q, k, v = (
+        b.op("Transpose", h, perm=p) for h, p in zip(heads, ((0, 2, 1, 3), (0, 2, 1, 3), (0, 2, 3, 1)), strict=True)
+    )
+    weights = b.op("Softmax", b.op("Mul", _product(b, q, k), b.number(SIZE**-0.5)), axis=-1)
+    joined = b.op("Transpose", _product(b, weights, v), perm=(0, 2, 1, 3))
+    graph = b.finish({"y": b.op("Reshape", joined, b.ints(-1, 5, WIDTH))})
+    report = eqsat.optimize(graph, form=form).report
+    assert report.recognized["attention"] == 1
+    assert report.verification["verdict"] in ("equal", "within tolerance")
+    assert not {"Shape", "Gather", "ReduceProd", "Concat"} & report.operators_after.keys()

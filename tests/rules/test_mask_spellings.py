@@ -81,6 +81,21 @@ def replaced(low: float) -> Graph:
     return core(lambda b, s: b.op("Where", truth_values(b), s, number(b, low)))
 
 
+def test_number_in_place_of_a_score_may_be_the_sum_of_two_products() -> None:
+    """As exporters of TensorFlow write a choice, and the conjunction of masks."""
+
+    def sum_of_products(b: GraphBuilder, s: Any) -> Any:
+        both = b.op("Mul", as_float(b, truth_values(b)), as_float(b, b.input("known", "bool", (B, 1, 1, T))))
+        mask = b.op("Cast", both, to=9)
+        chosen = b.op("Mul", as_float(b, mask), s)
+        return b.op("Add", chosen, b.op("Mul", as_float(b, b.op("Not", mask)), number(b, -1e30)))
+
+    graph = core(sum_of_products)
+    result = eqsat.optimize(graph, verify=False, form="flat")
+    assert result.report.operators_after == {"Attention": 1, "And": 1, "Where": 1}
+    check_values(graph, result.program.graph)
+
+
 @pytest.mark.parametrize("low", NUMBERS)
 def test_number_in_place_of_a_score_is_added_where_no_score_is_as_low(low: float) -> None:
     """-1e9 and below are out of every race. A score may be below -10000, and then the number wins: no mask that is added does

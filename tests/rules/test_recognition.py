@@ -191,6 +191,19 @@ def test_mean_behind_the_gain() -> None:
     assert found(spelling) == {"LayerNormalization": 1}
 
 
+def test_mean_over_the_last_of_three_axes_may_be_a_pool() -> None:
+    """tf2onnx writes it so, as Keras normalises: the mean is scaled apart from what it is the mean of."""
+
+    def keras(t: Any, x: str) -> str:
+        mean = t.GlobalAveragePool(x)
+        distance = t.Sub(x, mean)
+        factor = t.Mul(t.Reciprocal(t.Sqrt(t.Add(t.GlobalAveragePool(t.Mul(distance, distance)), 1e-3))), GAIN)
+        return str(t.Add(t.Mul(x, factor), t.Sub(SHIFT, t.Mul(mean, factor))))
+
+    assert found(keras, ("n", 3, 4)) == {"LayerNormalization": 1}
+    assert "LayerNormalization" not in found(keras, (2, 3, 3, 4))
+
+
 def test_normalisation_without_gain_and_over_two_axes() -> None:
     assert found(lambda t, x: _layer(t, x, axes=(1, -1))) == {"LayerNormalization": 1}
     assert found(lambda t, x: _rms(t, x, axes=(0, 1, 2))) == {"RMSNormalization": 1}

@@ -205,3 +205,15 @@ def test_numbers_below_the_least_normal_one_agree_up_to_their_own_distance(moved
     reference = (np.arange(1, 33) * least).astype(np.float16)
     found = (reference.astype(np.float64) + moved * least).astype(np.float16)
     assert (Yardstick(reference).judge(found).message == "") == agrees
+
+
+def test_weights_are_quantised_by_the_runtime_which_divides_in_single_precision() -> None:
+    """Two of a hundred quotients round to another integer in half precision, as ONNX has it."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    x = b.input("x", "float16", ("n", 32))
+    scale, zero = b.constant(np.float16(0.0123)), b.constant(np.int8(0))
+    weights = b.op("QuantizeLinear", b.constant(rng.normal(size=(32, 64)).astype(np.float16)), scale, zero)
+    result = eqsat.optimize(b.finish({"y": b.op("MatMul", x, b.op("DequantizeLinear", weights, scale, zero))}))
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    assert "QuantizeLinear" in result.report.operators_after

@@ -19,7 +19,7 @@ from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
-from eqsat.ir.operator import Application, operator
+from eqsat.ir.operator import Application, operator, opset_elsewhere
 from eqsat.ir.outlines import OUTLINES
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, compatible, meet
@@ -115,9 +115,10 @@ class Reader:
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
         node = Node(raw.op, inputs, raw.outputs, attributes, raw.domain, raw.proto.name)
-        if raw.domain:
+        opset = opset_elsewhere(raw.op, raw.domain) if raw.domain else self.opset
+        if not opset:
             return self._why_not_covered(node) or [node]
-        upgraded = upgrade(node, self.opset, self)
+        upgraded = upgrade(replace(node, domain=""), opset, self)
         if isinstance(upgraded, Refusal):
             return upgraded.reason
         missing = next((n.op for n in upgraded if operator(n.op) is None), None)
@@ -158,7 +159,7 @@ class Reader:
         return ""
 
     def _why_opaque(self, raw: RawNode) -> str:
-        if raw.domain and operator(raw.op, raw.domain) is None:
+        if raw.domain and operator(raw.op, raw.domain) is None and not opset_elsewhere(raw.op, raw.domain):
             return f"domain {raw.domain}"
         if raw.has_body:
             return "control flow"

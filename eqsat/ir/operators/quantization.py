@@ -23,6 +23,9 @@ _BOUNDS = {
 }
 """Ends of the range of each integer type that quantisation knows. Numpy's ``iinfo`` lacks those below 8 bits."""
 
+_ELSEWHERE = {"com.microsoft": 21}
+"""Tools of ONNX Runtime write integers of 4 and 16 bits so in files of older opsets."""
+
 
 def _check_granularity(app: Application) -> None:
     """Raises `ShapeError` unless there is one scale, or one for each slice of the axis, and as many zero points."""
@@ -82,6 +85,7 @@ def _target(attributes: Attributes, zero: np.ndarray | None) -> np.dtype[Any]:
     flops=3,
     bit_exact=True,
     traits=function(vectors=(1, 2), rising=True, quantises=True),
+    also_in=_ELSEWHERE,
 )
 def _quantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> Any:
     """``saturate(round_half_even(x / scale) + zero_point)``, the quotient in the precision of the scale."""
@@ -115,6 +119,7 @@ def _saturate(steps: np.ndarray, zero: Any, integer: np.dtype[Any]) -> np.ndarra
     flops=2,
     bit_exact=True,
     traits=function(vectors=(1, 2), widens=True),
+    also_in=_ELSEWHERE,
 )
 def _dequantize(attributes: Attributes, x: Any, scale: Any, zero: Any = None) -> Any:
     """``(x - zero_point) * scale``"""

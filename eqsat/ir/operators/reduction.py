@@ -103,7 +103,7 @@ _SIZE: dict[str, Any] = {"bounds": (0.0, math.inf)}
 
 _define("ReduceSum", lambda x, axes: x.sum(axis=axes, dtype=x.dtype), folds=True, keeps_whole=True, **_SUM)
 _define("ReduceMean", _mean, **_SUM)
-_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype), folds=True)
+_define("ReduceProd", lambda x, axes: x.prod(axis=axes, dtype=x.dtype), folds=True, keeps_whole=True)
 _define("ReduceMax", _extremum(np.max, lowest=False), bit_exact=True, **_LARGEST)
 _define("ReduceMin", _extremum(np.min, lowest=True), bit_exact=True, **_LARGEST)
 _define(

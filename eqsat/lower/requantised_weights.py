@@ -1,0 +1,109 @@
+"""Weights of floats that ONNX Runtime rounds to bytes.
+
+Where a product reads what DequantizeLinear makes with one scale, ONNX Runtime rounds its weights to 8 bits, with one scale for
+all, and its bias to that of the sums, so that it can compute on integers (``WeightBiasQuantization``, from level BASIC on). That
+is another function: results are off by a quantum in every third element. As of 1.32 those are
+
+- Conv, ConvTranspose and Gemm, and MatMul that an Add of a constant follows, which become a Gemm,
+- whose weights are a constant of floats, or computed from constants when the program is loaded,
+- or whose bias is a constant in half precision, which has no room for it in units of the sums: it overflows.
+
+A scale for each index of an axis, all of them equal, means the same, and is left alone. So the programs that are written have
+that, but for products that the original has, and quantises: whoever wrote them gets what the runtime makes of them.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.cost.target import Target
+from eqsat.ir.at_load import computed_at_load
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import HALVES, DType, TensorType
+from eqsat.lower.program import Program
+
+_DEQUANTIZE = "DequantizeLinear"
+
+
+def with_weights_kept(program: Program, original: Graph, target: Target) -> Program:
+    """The program without products whose weights or bias the runtime would round, but for those that the original has."""
+    graph = program.graph
+    found = _rounded(graph, target)
+    theirs = _quantised(original, _rounded(original, target)) if found else frozenset[str]()
+    changed = {index: axis for product, (index, axis) in found.items() if product not in theirs}
+    if not changed:
+        return program
+    constants, nodes = dict(graph.constants), list(graph.nodes)
+    taken = {*graph.types, *constants, *graph.inputs}
+    for index, axis in changed.items():
+        nodes[index] = _along(graph, nodes[index], axis, constants, taken)
+    graph = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
+    return replace(program, graph=graph)
+
+
+def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
+    """The results of such products: each with the node that dequantises the first operand, and the axis along which its scale
+    may lie."""
+    makers = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs if v}
+    loaded = {v for i in computed_at_load(graph, target.kept_at_load) for v in graph.nodes[i].outputs}
+    loaded.update(graph.constants)
+    found: dict[str, tuple[int, int]] = {}
+    for node in graph.nodes:
+        if not _may_compute_on_integers(graph, node):
+            continue
+        first, *others = node.inputs
+        index, axis = makers.get(first, -1), _first_axis(graph, first)
+        if index < 0 or axis is None or not _has_one_scale(graph, graph.nodes[index]):
+            continue
+        weights, *bias = [_dtype(graph, v) if v in loaded else None for v in others]
+        if weights is DType.FLOAT or (bias and bias[0] in HALVES):
+            found[node.outputs[0]] = index, axis
+    return found
+
+
+def _quantised(graph: Graph, values: Collection[str]) -> frozenset[str]:
+    """Those of some values that are quantised as they are, which is when the runtime rounds."""
+    return frozenset(n.inputs[0] for n in graph.nodes if n.key == "QuantizeLinear" and n.inputs[0] in values)
+
+
+def _dtype(graph: Graph, value: str) -> DType | None:
+    constant = graph.constants.get(value)
+    found = constant.type if constant is not None else graph.types.get(value)
+    return found.dtype if isinstance(found, TensorType) else None
+
+
+def _may_compute_on_integers(graph: Graph, node: Node) -> bool:
+    if node.domain or traits_of(node.key).product is None:
+        return False
+    readers = [n for n in graph.nodes if node.outputs[0] in n.inputs] if node.op == "MatMul" else []
+    sums = [n for n in readers if n.key == "Add" and any(v in graph.constants for v in n.inputs)]
+    return node.op != "MatMul" or bool(sums)
+
+
+def _has_one_scale(graph: Graph, node: Node) -> bool:
+    parameters = [graph.constants.get(v) for v in node.inputs[1:] if v]
+    return node.key == _DEQUANTIZE and all(c is not None and c.size == 1 for c in parameters)
+
+
+def _first_axis(graph: Graph, value: str) -> int | None:
+    """The first axis of known extent above 1: the farther in front it is, the longer are the rows of one scale."""
+    found = graph.types.get(value)
+    shape = found.shape if isinstance(found, TensorType) else None
+    return next((i for i, d in enumerate(shape or ()) if isinstance(d, int) and d > 1), None)
+
+
+def _along(graph: Graph, node: Node, axis: int, constants: dict[str, Constant], taken: set[str]) -> Node:
+    """The node with its scale, and its zero point, for each index of an axis."""
+    found = graph.types[node.outputs[0]]
+    extent = found.shape[axis] if isinstance(found, TensorType) and found.shape is not None else None
+    assert isinstance(extent, int)
+    inputs = list(node.inputs)
+    for k, value in enumerate(node.inputs[1:], 1):
+        if value:
+            inputs[k] = fresh_name(f"{value}_along_{axis}", taken)
+            constants[inputs[k]] = Constant.of(np.repeat(constants[value].numpy().reshape(-1), extent))
+    return replace(node, inputs=tuple(inputs), attributes=Attributes({**node.attributes, "axis": axis}))
