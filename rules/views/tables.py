@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, dtype_in, finite, worthwhile
-from eqsat.equations import Equations, form, stated
+from eqsat.conditions import constant, dtype_in, finite, varies, worthwhile
+from eqsat.equations import Equations, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import DType
@@ -14,7 +14,7 @@ from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule,
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.terms import int64s
 from eqsat.rules.views.movement import SMALL
-from eqsat.samples import Sampler, fixed
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 # --- elementwise functions of rows
 
@@ -44,10 +44,27 @@ def _functions_of_rows(view: GroupView) -> Iterator[Match]:
                 yield Match({"rows": rows, "f": op, "inputs": inputs, "others": others, **bound}, result)
 
 
+def _function_of_rows(d: Sampler) -> Instance:
+    drawing = Drawing()
+    table = d.floats(d.shape(1, 3))
+    axis = d.integer(0, table.ndim - 1)
+    places = d.integers(d.shape(0, 2), "int64", -table.shape[axis], table.shape[axis] - 1)
+    given = drawing.value(fixed(table) if d.chance(0.9) else table), drawing.value(d.either(places, 0.1))
+    rows = drawing.op("Gather", *given, axis=axis)
+    if d.chance(0.2):
+        return drawing.finish(drawing.op("Relu", rows))
+    shape = (*table.shape[:axis], *places.shape, *table.shape[axis + 1 :])
+    other = d.floats(table.shape[axis + 1 :] if d.chance(0.7) else d.broadcast_with(shape))
+    if d.chance(0.2):
+        other = other.reshape((1,) * (len(shape) + 1 - other.ndim) + other.shape)
+    return drawing.finish(drawing.op("Sub", rows, drawing.value(d.either(other, 0.9))))
+
+
 @group_rule(
     find=_functions_of_rows,
     where=(
         constant("t"),
+        varies("i"),
         *stated(
             "others behind",
             worthwhile("the other operands are constant: all(c.is_constant for c in others)"),
@@ -59,7 +76,7 @@ def _functions_of_rows(view: GroupView) -> Iterator[Match]:
     ),
     exactness=Exactness.EXACT,
     source="an element of the result follows from one of the table",
-    forms=[form("Relu(Gather(t, i, **g))", constant("t")), form("Gather(t, i, **g) - c", constant("t", "c"))],
+    sample=_function_of_rows,
 )
 def compute_in_table(m: Match) -> Term:
     """``f(Gather(t, i), c, ...) == Gather(f(t, c, ...), i)`` for a constant table and an elementwise function.

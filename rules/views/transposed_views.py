@@ -10,7 +10,8 @@ from eqsat.ir.extents import product, quotient
 from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.terms import permutation_of, transpose
+from eqsat.rules.cuts import cuts
+from eqsat.rules.terms import by_class, complete_nodes, permutation_of, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.transposes import is_unary
@@ -105,6 +106,36 @@ equation(
     "forward through known extents: runs_forward(moved, s, a, b)",
     "something is left: all(taken(moved, s, t, a, b).values())",
 )
+
+
+def _parts_transposed_again(view: GroupView) -> Iterator[Match]:
+    """Each transposed part of a transposed value, as a part of the value itself."""
+    transposed = ((node, (x, permutation_of(node))) for node, (x,) in complete_nodes(view, "Transpose"))
+    sources = by_class((node, found) for node, found in transposed if not node.is_constant)
+    for cut in cuts(view):
+        for x, perm in sources.get(cut.value.handle, ()):
+            for index, part in enumerate(cut.parts):
+                if any(reader == "Transpose" for reader, *_ in view.users(part)):
+                    yield Match(
+                        {"x": x, "perm": perm, "axis": perm[cut.axis], "sizes": cut.sizes, "index": index}, part
+                    )
+
+
+@group_rule(
+    find=_parts_transposed_again,
+    exactness=Exactness.EXACT,
+    source=SOURCE,
+    forms=[
+        form(
+            """Concat(Transpose(Split(Transpose(x, perm=p), k, outputs=2, axis=a)[0], perm=q),
+                      Split(Transpose(x, perm=p), k, outputs=2, axis=a)[1], axis=b)""",
+            constant("k"),
+        )
+    ],
+)
+def take_part_before_transpose(m: Match) -> Term:
+    """``Split(Transpose(x, p), a)[i] == Transpose(Split(x, p[a])[i], p)`` where a Transpose reads the part."""
+    return transpose(split(m.x, m.sizes, m.axis).output(m.index), m.perm)
 
 
 def _transposed_operands(view: GroupView) -> Iterator[Match]:

@@ -347,3 +347,14 @@ def check_on_random_inputs(result: eqsat.Result, graph: Graph) -> None:
     feeds = {n: rng.normal(size=graph.type_of(n).shape).astype(np.float32) for n in graph.inputs}  # type: ignore[union-attr]
     for ours, theirs in zip(run(result.program.graph, feeds).values(), run(graph, feeds).values(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [3, "n"])
+def test_heads_that_are_transposed_before_they_are_cut_stay_in_rows(batch: int | str) -> None:
+    b = GraphBuilder()
+    packed = b.op("Reshape", b.input("x", "float32", (batch, 5, 2 * 12)), ints(b, -1, 5, 2, 12))
+    q, k, v = b.op("Split", b.op("Transpose", packed, perm=(0, 2, 1, 3)), outputs=3, axis=3, num_outputs=3)
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 1, 3, 2)))
+    heads = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
+    graph = b.finish({"y": b.op("Reshape", b.op("Transpose", heads, perm=(0, 2, 1, 3)), ints(b, -1, 5, 8))})
+    assert found(graph).get("Transpose", 0) == 0

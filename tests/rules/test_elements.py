@@ -49,3 +49,23 @@ def test_elements_that_are_stacked_again_are_the_value() -> None:
     stacked = b.op("Concat", *(b.op("Unsqueeze", p, b.constant([0], "int64")) for p in parts), axis=0)
     result = eqsat.optimize(b.finish({"y": b.op("Relu", stacked)}), form="flat")
     assert result.report.operators_after == {"Relu": 1}
+
+
+def written(columns: int, reduction: str = "none") -> Graph:
+    """``x[:, :columns] = y`` as a ScatterND at a grid of positions, with a symbolic batch."""
+    b = eqsat.GraphBuilder()
+    x, y = b.input("x", "float32", ("n", 6)), b.input("y", "float32", ("n", columns))
+    batch = b.op("Squeeze", b.op("Shape", y, start=0, end=1))
+    rows = b.op("Range", b.constant(0, "int64"), batch, b.constant(1, "int64"))
+    grid = [b.op("Reshape", rows, b.constant([-1, 1], "int64")), b.constant(np.arange(columns), "int64")]
+    grid = [b.op("Unsqueeze", b.op("Expand", g, b.op("Shape", y)), b.constant([-1], "int64")) for g in grid]
+    return b.finish({"z": b.op("Relu", b.op("ScatterND", x, b.op("Concat", *grid, axis=-1), y, reduction=reduction))})
+
+
+def test_what_is_written_over_all_elements_is_all_there_is() -> None:
+    assert eqsat.optimize(written(6), form="flat").report.operators_after == {"Relu": 1}
+
+
+@pytest.mark.parametrize("graph", [written(5), written(6, "add")])
+def test_what_is_written_over_some_elements_or_added_is_not(graph: Graph) -> None:
+    assert eqsat.optimize(graph, form="flat").report.operators_after["ScatterND"] == 1

@@ -141,3 +141,43 @@ def test_parts_of_different_size_are_no_groups(channels: tuple[int, ...], output
 
 def test_groups_need_all_parts() -> None:
     assert counts(optimized(parted((2, 2, 2), outputs=(4, 4))))["Conv"] == 2
+
+
+def branches(strides: int = 1, group: int = 1, kernel: int = 1, identity: bool = True, dtype: str = "float32") -> Graph:
+    """A block as networks are trained in branches: two convolutions, and the input normalised."""
+    b = GraphBuilder()
+    x = b.input("x", dtype, ("n", 6, 8, 8))
+    found = b.op(
+        "Conv", x, b.constant(weights(6, 6 // group, 3, 3), dtype), pads=(1,) * 4, strides=(strides,) * 2, group=group
+    )
+    pads = ((kernel - 1) // 2,) * 4
+    small = b.constant(weights(6, 6 // group, kernel, kernel), dtype), b.constant(weights(6), dtype)
+    found = b.op("Add", found, b.op("Conv", x, *small, strides=(strides,) * 2, pads=pads, group=group))
+    if identity:
+        statistics = (b.constant(np.abs(weights(6)), dtype) for _ in range(4))
+        found = b.op("Add", b.op("BatchNormalization", x, *statistics), found)
+    return b.finish({"y": b.op("Relu", found)})
+
+
+@pytest.mark.parametrize("group", [1, 2, 6])
+def test_branches_that_are_added_are_one_convolution(group: int) -> None:
+    assert counts(optimized(branches(group=group))) == {"Conv": 1, "Relu": 1}
+
+
+def test_branches_with_strides_are_one_convolution_without_the_input() -> None:
+    assert counts(optimized(branches(strides=2, identity=False))) == {"Conv": 1, "Relu": 1}
+
+
+def test_branches_in_half_precision_of_which_one_may_overflow_stay_apart() -> None:
+    assert counts(optimized(branches(identity=False, dtype="float16")))["Conv"] == 2
+
+
+def test_a_kernel_whose_middle_lies_between_elements_stays_a_branch() -> None:
+    assert counts(optimized(branches(kernel=2, strides=2, identity=False)))["Conv"] == 2
+
+
+def test_the_input_added_to_a_convolution_of_each_channel_is_in_its_weights() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 6, 8, 8))
+    y = b.op("Conv", x, b.constant(weights(6, 1, 3, 3)), pads=(1,) * 4, group=6)
+    assert counts(optimized(b.finish({"y": b.op("Add", x, y)}))) == {"Conv": 1}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from graph_checks import counts, optimized
 
+import eqsat
 from eqsat.ir.build import GraphBuilder
 
 rng = np.random.default_rng(4)
@@ -39,3 +40,14 @@ def test_what_differs_by_place_is_added_behind_the_look_up() -> None:
     number = b.op("Clip", b.input("i", "int64", (2, 5)), *(b.constant(np.int64(n)) for n in (0, 6)))
     graph = b.finish({"y": b.op("Add", b.op("Gather", table, number), places)})
     assert counts(optimized(graph)) == {"Clip": 1, "Gather": 1, "Add": 1}
+
+
+def test_what_is_looked_up_of_constants_makes_no_tables() -> None:
+    b = GraphBuilder()
+    extents = b.constant(np.array([1, 48, 48], np.int64))
+    one, side = (b.op("Gather", extents, b.constant(np.int64(i))) for i in (0, 1))
+    total = b.op("Add", b.op("Div", side, side), b.op("Mul", side, one))
+    graph = b.finish({"y": b.op("Add", b.input("x", "int64", ("n",)), total)})
+    result = eqsat.optimize(graph, form="flat")
+    assert result.report.operators_after == {"Add": 1}
+    assert "compute_in_table" not in result.report.rules
