@@ -14,6 +14,7 @@ that, but for products that the original has, and quantises: whoever wrote them 
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -51,9 +52,12 @@ def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
     makers = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs if v}
     loaded = {v for i in computed_at_load(graph, target.kept_at_load) for v in graph.nodes[i].outputs}
     loaded.update(graph.constants)
+    sums = (n.inputs for n in graph.nodes if n.key == "Add" and not graph.constants.keys().isdisjoint(n.inputs))
+    added = set(chain.from_iterable(sums))
     found: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
-        if not _may_compute_on_integers(graph, node):
+        is_product = not node.domain and traits_of(node.key).product is not None
+        if not is_product or (node.op == "MatMul" and node.outputs[0] not in added):
             continue
         first, *others = node.inputs
         index, axis = makers.get(first, -1), _first_axis(graph, first)
@@ -74,14 +78,6 @@ def _dtype(graph: Graph, value: str) -> DType | None:
     constant = graph.constants.get(value)
     found = constant.type if constant is not None else graph.types.get(value)
     return found.dtype if isinstance(found, TensorType) else None
-
-
-def _may_compute_on_integers(graph: Graph, node: Node) -> bool:
-    if node.domain or traits_of(node.key).product is None:
-        return False
-    readers = [n for n in graph.nodes if node.outputs[0] in n.inputs] if node.op == "MatMul" else []
-    sums = [n for n in readers if n.key == "Add" and any(v in graph.constants for v in n.inputs)]
-    return node.op != "MatMul" or bool(sums)
 
 
 def _has_one_scale(graph: Graph, node: Node) -> bool:
