@@ -171,7 +171,7 @@ MODELS = {
 
 _OF_TIMM = """byobnet coatnet convnext convnext2 convnext3 efficientnet efficientnet_evos efficientnet_gn efficientnet_ln
     mambaout maxvit nfnet resnet vit vit2 vit3 vit4 vit_relpos"""
-_OF_TORCHVISION = """convnext_tiny densenet121 efficientnet_b0 googlenet mnasnet0_5 mobilenet_v2 mobilenet_v3_small
+_OF_TORCHVISION = """convnext_tiny densenet121 efficientnet_b0 mnasnet0_5 mobilenet_v2 mobilenet_v3_small
     regnet_y_400mf resnet18 shufflenet_v2_x0_5 squeezenet1_1 swin_t"""
 PICTURE_MODELS = {"timm": _OF_TIMM.split(), "torchvision": _OF_TORCHVISION.split()}
 """Models of other libraries; of timm those that it has for tests: of few, narrow layers."""
