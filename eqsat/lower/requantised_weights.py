@@ -49,7 +49,9 @@ def with_weights_kept(program: Program, original: Graph, target: Target) -> Prog
 def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
     """The results of such products: each with the node that dequantises the first operand, and the axis along which its scale
     may lie."""
-    makers = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs if v}
+    scaled = {n.outputs[0]: i for i, n in enumerate(graph.nodes) if _has_one_scale(graph, n)}
+    if not scaled:
+        return {}
     loaded = {v for i in computed_at_load(graph, target.kept_at_load) for v in graph.nodes[i].outputs}
     loaded.update(graph.constants)
     sums = (n.inputs for n in graph.nodes if n.key == "Add" and not graph.constants.keys().isdisjoint(n.inputs))
@@ -60,12 +62,12 @@ def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
         if not is_product or (node.op == "MatMul" and node.outputs[0] not in added):
             continue
         first, *others = node.inputs
-        index, axis = makers.get(first, -1), _first_axis(graph, first)
-        if index < 0 or axis is None or not _has_one_scale(graph, graph.nodes[index]):
+        axis = _first_axis(graph, first) if first in scaled else None
+        if axis is None:
             continue
         weights, *bias = [_dtype(graph, v) if v in loaded else None for v in others]
         if weights is DType.FLOAT or (bias and bias[0] in HALVES):
-            found[node.outputs[0]] = index, axis
+            found[node.outputs[0]] = scaled[first], axis
     return found
 
 
@@ -75,14 +77,15 @@ def _quantised(graph: Graph, values: Collection[str]) -> frozenset[str]:
 
 
 def _dtype(graph: Graph, value: str) -> DType | None:
-    constant = graph.constants.get(value)
-    found = constant.type if constant is not None else graph.types.get(value)
+    found = graph.type_of(value)
     return found.dtype if isinstance(found, TensorType) else None
 
 
 def _has_one_scale(graph: Graph, node: Node) -> bool:
+    if node.key != _DEQUANTIZE:
+        return False
     parameters = [graph.constants.get(v) for v in node.inputs[1:] if v]
-    return node.key == _DEQUANTIZE and all(c is not None and c.size == 1 for c in parameters)
+    return all(c is not None and c.size == 1 for c in parameters)
 
 
 def _first_axis(graph: Graph, value: str) -> int | None:

@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, apply, group_rule
 from eqsat.rules.attention.rotary_reading import parts_by_class
-from eqsat.rules.parallel.convolutions import window
+from eqsat.rules.parallel.convolutions import explicit, window
 from eqsat.rules.parallel.groups import Branch
 from eqsat.rules.parallel.products import joined_biases, parts_of
 from eqsat.rules.views.parts import Part
@@ -60,9 +60,10 @@ def _sample(d: Sampler) -> Instance:
 OF_PARTS = stated(
     "node part w bias",
     worthwhile("weights and bias are constant: w.is_constant and (bias is None or bias.is_constant)"),
-    "explicit padding: node.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID')",
+    "explicit padding: explicit(node)",
     "parts of the channels: part.axis == 1",
     worthwhile("of floats: w.dtype is float32"),
+    functions=named(explicit),
 )
 WHOLE = stated(
     "starts ends whole",

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from eqsat.conditions import worthwhile
-from eqsat.equations import stated
+from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule
 from eqsat.rules.parallel.groups import Branch, Products
@@ -26,6 +26,11 @@ def window(node: Ref, w: Ref) -> Window:
     pads = tuple(node.attr("pads", ())) if node.attr("auto_pad", "NOTSET") == "NOTSET" else ()
     strides, dilations = tuple(node.attr("strides", ones)), tuple(node.attr("dilations", ones))
     return kernel, strides, dilations, pads or (0,) * (2 * len(kernel))
+
+
+def explicit(*nodes: Ref) -> bool:
+    """Whether the padding is stated."""
+    return all(node.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID") for node in nodes)
 
 
 def _sample(d: Sampler) -> Instance:
@@ -58,8 +63,9 @@ CENTRED = stated(
     "node w kernel strides dilations pads",
     worthwhile("the weights are constant: w.is_constant"),
     "one group: node.attr('group', 1) == 1",
-    "explicit padding: node.attr('auto_pad', 'NOTSET') in ('NOTSET', 'VALID')",
+    "explicit padding: explicit(node)",
     "nothing is dilated: all(d == 1 for d in dilations)",
+    functions=named(explicit),
 )
 
 

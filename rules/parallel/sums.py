@@ -21,14 +21,9 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import largest, lies_along, limit, reshaped
 from eqsat.rules.linear.folding import plus
-from eqsat.rules.parallel.convolutions import window
+from eqsat.rules.parallel.convolutions import explicit, window
 from eqsat.rules.terms import add, int64s, mul
 from eqsat.samples import Sampler, fixed
-
-
-def explicit(*nodes: Ref) -> bool:
-    """Whether the padding is stated."""
-    return all(node.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID") for node in nodes)
 
 
 def covers(p: Ref, w: Ref, q: Ref, v: Ref) -> bool:

@@ -72,6 +72,12 @@ class Indices:
             self._found[value.handle] = self._read(value, depth - 1)
         return self._found.get(value.handle)
 
+    def along_axes(self, grid: Ref) -> Iterator[list[Places | None]]:
+        """The places along each axis where a grid has them side by side along its last axis."""
+        for op, joint, parts in self.nodes.get(grid.handle, ()):
+            if op == "Concat" and joint.attr("axis") in (-1, len(grid.type.shape or ()) - 1):
+                yield [self.of(p) for p in parts if p is not None]
+
     @cached_property
     def counts(self) -> dict[Dim, Ref]:
         """Vectors that count from 0, by their extent."""
@@ -223,10 +229,8 @@ def _count(d: Sampler, drawing: Drawing, x: str, axis: int) -> str:
 def _looked_up_by_grids(view: GroupView) -> Iterator[Match]:
     indices = Indices(view)
     for node, (x, grid) in complete_nodes(view, "GatherND"):
-        for op, joint, parts in indices.nodes.get(grid.handle, ()):
-            if op == "Concat" and joint.attr("axis") in (-1, len(grid.type.shape or ()) - 1):
-                places = [indices.of(p) for p in parts if p is not None]
-                yield Match({"x": x, "grid": grid, "places": places, "indices": indices}, node)
+        for places in indices.along_axes(grid):
+            yield Match({"x": x, "grid": grid, "places": places, "indices": indices}, node)
 
 
 @group_rule(

@@ -48,17 +48,15 @@ def _draw_written(d: Sampler) -> Instance:
 def _written_by_grids(view: GroupView) -> Iterator[Match]:
     indices = Indices(view)
     for node, (x, grid, written) in complete_nodes(view, "ScatterND"):
-        for op, joint, parts in indices.nodes.get(grid.handle, ()):
-            if op == "Concat" and joint.attr("axis") in (-1, len(grid.type.shape or ()) - 1):
-                places = [indices.of(p) for p in parts if p is not None]
-                yield Match({"x": x, "written": written, "places": places, "node": node}, node)
+        for places in indices.along_axes(grid):
+            yield Match({"x": x, "written": written, "places": places}, node)
 
 
 @group_rule(
     find=_written_by_grids,
     where=stated(
-        "x written places node",
-        "elements are replaced: node.attr('reduction', 'none') == 'none'",
+        "x written places root",
+        "elements are replaced: root.attr('reduction', 'none') == 'none'",
         "all of them: written.shape == x.shape",
         "in order: are_own(places, x.shape)",
         functions=named(are_own),
