@@ -20,6 +20,7 @@ if _TYPE_CHECKING:
     from eqsat.errors import (
         EqsatError,
         FeedError,
+        LeftOutWarning,
         MemoryBudgetError,
         ModelError,
         OptionError,
@@ -45,8 +46,8 @@ _HOMES = {
     "eqsat.api": "bench fastest inspect verify",
     "eqsat.comparison": "Comparison ParetoFront compare pareto",
     "eqsat.engines": "run",
-    "eqsat.errors": "EqsatError FeedError MemoryBudgetError ModelError OptionError OutputError RuleError ShapeError "
-    "VerificationError",
+    "eqsat.errors": "EqsatError FeedError LeftOutWarning MemoryBudgetError ModelError OptionError OutputError RuleError "
+    "ShapeError VerificationError",
     "eqsat.exactness": "Exactness",
     "eqsat.ir.build": "GraphBuilder",
     "eqsat.ir.graph": "Graph Node",
@@ -74,6 +75,7 @@ __all__ = [
     "Graph",
     "GraphBuilder",
     "GroupView",
+    "LeftOutWarning",
     "Match",
     "MemoryBudgetError",
     "ModelError",

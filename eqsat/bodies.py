@@ -24,7 +24,8 @@ class Bodies:
     """What became of the bodies of a graph, those inside them included.
 
     ``changed``: by the bytes of a new body, the weakest class and the names of the rules that made it. ``kept``: why bodies
-    stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number.
+    stay as they are, with their number. ``verdicts``: of bodies verified on their own, with their number. ``left_out``: what they
+    were wrong with (`eqsat.suspects`).
     """
 
     count: int = 0
@@ -37,6 +38,7 @@ class Bodies:
     rules: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     kept: Counter[str] = field(default_factory=Counter[str])
     verdicts: Counter[str] = field(default_factory=Counter[str])
+    left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def to_dict(self) -> dict[str, Any]:
         """For the report; empty where there are no bodies."""
@@ -61,6 +63,7 @@ class Bodies:
         self.operators_before += sum(report.operators_before.values()) + inner.get("operators_before", 0)
         self.enodes += report.enodes + inner.get("enodes", 0)
         self.verdicts.update(inner.get("verdicts", {}))
+        self.left_out += report.left_out
         self.kept.update(inner.get("kept", {}))
         if report.verification:
             self.verdicts[report.verification["verdict"]] += 1

@@ -129,8 +129,8 @@ def optimize(
 ) -> None:
     """Optimise MODEL, verify the result against it, and report what was done.
 
-    Nothing is written if verification fails. If it cannot run (no random inputs fit, say), the result is written and the exit
-    status is 3. Example:
+    What is wrong is not written: rules that it rests on are left out. If verification cannot run (no random inputs fit, say),
+    the result is written and the exit status is 3. Example:
 
     eqsat optimize bert.onnx -o fused.onnx --dim batch=1 --cost kernels
     """

@@ -45,9 +45,22 @@ class RuleError(EqsatError):
     """A rewrite rule is malformed, a duplicate, or builds a term that its own operators reject."""
 
 
+class FailedRuleError(RuleError):
+    """A rewrite rule fails in the middle of its work: ``rule`` is its name, and what it raised is the cause of this error."""
+
+    def __init__(self, rule: str, cause: Exception) -> None:
+        said = str(cause) if isinstance(cause, EqsatError) else f"rule {rule!r} fails: {type(cause).__name__}: {cause}"
+        super().__init__(said)
+        self.rule = rule
+
+
 class MemoryBudgetError(EqsatError):
     """No program was found whose peak memory is within the budget; the message says by how much the best one misses it."""
 
 
 class VerificationError(EqsatError):
     """Original and result disagree by more than their tolerance. The command line exits with status 1."""
+
+
+class LeftOutWarning(UserWarning):
+    """A result was wrong, and the model was optimised again without what may have made it so."""

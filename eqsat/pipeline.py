@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,7 +17,7 @@ from eqsat.cost.model import find_cost_model
 from eqsat.cost.timings import default_table
 from eqsat.egraph.known import FOLD_EXACT, FOLD_INEXACT
 from eqsat.egraph.unfused import why_unfused
-from eqsat.errors import VerificationError
+from eqsat.errors import FailedRuleError, LeftOutWarning, VerificationError
 from eqsat.extract import WorkDone
 from eqsat.extraction import Extraction, extract_program
 from eqsat.frontends import load, resolve
@@ -31,9 +33,11 @@ from eqsat.ranges import Entry, best_over_sizes
 from eqsat.rehearsal import Rehearsal, grow_rehearsed
 from eqsat.report import Report, constant_bytes, opaque_counts, recognized_structures
 from eqsat.result import Result
+from eqsat.suspects import Suspects, failed, suspects
 
 if TYPE_CHECKING:
     from eqsat.placement import Machine
+    from eqsat.verification import Verification
 
 
 @takes_options(AllOptions)
@@ -43,30 +47,52 @@ def optimize(source: Any, *, progress: Progress | None = None, **options: Unpack
     ``source`` is a path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, an `eqsat.Graph` or, of PyTorch, a module in evaluation
     mode with ``example_inputs``, an exported program or an ``ONNXProgram``, or what another front end reads
     (`eqsat.frontends`). ``progress`` is called with (stage, detail) as the
-    work proceeds. Raises `ModelError` and `OptionError` for bad input and `VerificationError` when the result computes
-    something else than the original (a bug in a rule; nothing is written then), and `MemoryBudgetError` when no program
-    was found that fits in ``memory_budget_bytes``.
+    work proceeds. A result that computes something else than the original (a bug in a rule) is not returned: the model is
+    optimised again without what may be wrong, which a `LeftOutWarning` and the report say. Raises `ModelError` and
+    `OptionError` for bad input, `VerificationError` when that does not help, and `MemoryBudgetError` when no program was
+    found that fits in ``memory_budget_bytes``.
     """
     chosen = Options.of(options)
     notify = progress or _silent
     seconds: dict[str, float] = {}
-    with collector_off():
-        with timed(seconds, "load"):
-            notify("load", "")
-            source = resolve(source, **chosen.reading)
-            graph = chosen.limited(source if isinstance(source, Graph) else load(source, chosen.dims))
-            machine = _machine(chosen, graph)
-            if machine is not None:
-                chosen = replace(chosen, machine=machine)  # the model may name the devices
-        sizes = sizes_within(graph, chosen.assume)
-        with assuming(sizes[-1]):
-            result, quanta = _optimized(source, graph, chosen, machine, sizes, notify, seconds)
+    with collector_off(), timed(seconds, "load"):
+        notify("load", "")
+        source = resolve(source, **chosen.reading)
+        graph = chosen.limited(source if isinstance(source, Graph) else load(source, chosen.dims))
+        machine = _machine(chosen, graph)
+        if machine is not None:
+            chosen = replace(chosen, machine=machine)  # the model may name the devices
+    left_out: list[Suspects] = []
+    while True:
+        attempt, start = len(left_out) + 1, time.perf_counter()
+        try:
+            result = _attempt(source, graph, chosen, machine, notify, seconds)
+        except FailedRuleError as error:
+            failure, wrong = error, failed(error, chosen, attempt)
+        else:
+            found = _verify(result, source, chosen, notify) if chosen.verification != "none" else None
+            if found is None or found.verdict != "failed":
+                result.report.left_out += [wrong.to_dict() for wrong in left_out]
+                return result
+            failure, wrong = VerificationError("; ".join(found.failures)), suspects(result, found, chosen, attempt)
+        if wrong is None:
+            raise failure
+        warnings.warn(f"{graph.name}: optimised again without {wrong}", LeftOutWarning, stacklevel=2)
+        left_out.append(wrong)
+        chosen = wrong.left_out_of(chosen)
+        in_vain = seconds.get("in_vain", 0.0) + time.perf_counter() - start
+        seconds = {"load": seconds["load"], "in_vain": in_vain}
+
+
+def _attempt(
+    source: Any, graph: Graph, chosen: Options, machine: Machine | None, notify: Progress, seconds: dict[str, float]
+) -> Result:
+    """The result, not verified."""
+    sizes = sizes_within(graph, chosen.assume)
+    with collector_off(), assuming(sizes[-1]):
+        result = _optimized(source, graph, chosen, machine, sizes, notify, seconds)
     result.report.assumed = {s: n for s, n in sizes[-1].items() if all(size[s] == n for size in sizes)}
     result.report.seconds = seconds
-    if chosen.verification != "none":
-        with timed(seconds, "verify"):
-            notify("verify", "")
-            _verify(result, source, chosen, quanta, lambda detail: notify("verify", detail))
     return result
 
 
@@ -78,8 +104,7 @@ def _optimized(
     sizes: Sequence[Mapping[str, int]],
     notify: Progress,
     seconds: dict[str, float],
-) -> tuple[Result, dict[str, int]]:
-    """The result, not verified, and the rules that may move integers, with by how much."""
+) -> Result:
     model = chosen.cost_model
     inner, bodies = graph, Bodies()
     if machine is None and any(bodies_of(node.attributes) for node in graph.nodes):
@@ -118,11 +143,12 @@ def _optimized(
     check_readable(result.program.graph, chosen.file_form, chosen.reader)
     result.report.exactness = result.program.exactness.label
     result.report.add_bodies(bodies.to_dict(), bodies.rules)
+    result.report.left_out += bodies.left_out
     result.report.memory_budget, result.report.sizes = memory, priced
     result.report.rehearsal = rehearsal.to_dict()
     if rehearsal.work:
         result.report.work["rehearsal"] = rehearsal.work
-    return result, {r.name: r.quanta for r in growth.rules if r.quanta}
+    return result
 
 
 def _cheapest(growth: Growth, chosen: Options, work: WorkDone, *, at_limit: bool = False) -> Extraction:
@@ -235,9 +261,8 @@ def _predicted(graph: Graph, extraction: Extraction) -> tuple[float | None, floa
     return price_works(before, target, model), price_works(after, target, model)
 
 
-def _verify(
-    result: Result, source: Any, options: Options, quanta: Mapping[str, int], notify: Callable[[str], None]
-) -> None:
+def _verify(result: Result, source: Any, options: Options, notify: Progress) -> Verification:
+    """What was found, which the report says, too."""
     from eqsat.verification import load_feeds, verify_program
     from eqsat.verification.original import runnable
 
@@ -245,24 +270,25 @@ def _verify(
     if feeds is not None:
         graph = result.original
         feeds = [load_feeds(f, graph) if isinstance(f, str | Path) else f for f in feeds]
-    verification = verify_program(
-        result.original,
-        result.program,
-        original_source=None if options.keep else runnable(source),
-        result_source=None,
-        runs=options.verification_runs,
-        seed=options.seed,
-        feeds=feeds,
-        quanta=quanta,
-        form=options.file_form,
-        full=options.verification == "full",
-        notify=notify,
-    )
+    with timed(result.report.seconds, "verify"):
+        notify("verify", "")
+        verification = verify_program(
+            result.original,
+            result.program,
+            original_source=None if options.keep else runnable(source),
+            result_source=None,
+            runs=options.verification_runs,
+            seed=options.seed,
+            feeds=feeds,
+            quanta={rule.name: rule.quanta for rule in result.rules if rule.quanta},
+            form=options.file_form,
+            full=options.verification == "full",
+            notify=lambda detail: notify("verify", detail),
+        )
     result.report.verification = verification.to_dict()
     result.report.work["verification"] = {
         "runs": verification.runs,
         "kernels": verification.kernels_checked,
         "bytes": verification.bytes_compared,
     }
-    if verification.verdict == "failed":
-        raise VerificationError("; ".join(verification.failures))
+    return verification

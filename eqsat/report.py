@@ -48,7 +48,8 @@ class Report:
     ``gap`` to it; ``assumed``: the extents of symbols that prices are for; ``sizes``: what it costs at each size of a range. The
     search: ``rehearsal``, the rules left out of it because they gained nothing in a part; ``eclasses``, ``enodes``,
     ``iterations``, ``stop_reason``, ``seconds`` and ``work`` by stage. ``rules`` that matched: ``matches`` and ``uses`` in the
-    result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs.
+    result by name; ``unverified_rules`` among them. ``verification``: the verdict and errors of outputs;
+    ``left_out``: what results were wrong with, and what was wrong, so that the model was optimised again without it.
     docs/report.md has more on each.
     """
 
@@ -95,6 +96,7 @@ class Report:
     passed_opset: dict[str, float] = field(default_factory=dict[str, float])
     engine: dict[str, Any] = field(default_factory=dict[str, Any])
     rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
+    left_out: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     predicted_s_before: float | None = None
     predicted_s_after: float | None = None
 

@@ -10,6 +10,7 @@ from eqsat.report_phrases import (
     of_better,
     of_bodies,
     of_engines,
+    of_left_out,
     of_needs,
     of_placement,
     of_untouched,
@@ -77,6 +78,7 @@ def details(report: Report) -> str:
     if report.verification:
         lines.append(_line("verified", of_verification(report.verification)))
         lines += [f"    {note}" for note in report.verification.get("notes", ())]
+    lines += [f"    {of_left_out([wrong])}: {wrong['because']}" for wrong in report.left_out]
     lines.append(_line("seconds", ", ".join(f"{k} {v:.3f}" for k, v in report.seconds.items())))
     return "\n".join(lines)
 
@@ -228,6 +230,7 @@ def _verified_in_short(report: Report) -> str:
         text += f" {notes[-1]}" if notes else ""
     elif notes:
         text += f"; {in_short(notes)}"
+    text += f"; {of_left_out(report.left_out)}" if report.left_out else ""
     return text + (f"; unverified rule {_unverified(report)}" if report.unverified_rules else "")
 
 

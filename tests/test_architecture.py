@@ -51,8 +51,9 @@ ALLOWED: dict[str, set[str]] = {
     "growth": BASE | {"ir", "rewrite", "rules", "egraph", "cost", "lower", "extraction", "options", "placement", "backends"},
     "rehearsal": BASE | {"ir", "rewrite", "egraph", "extraction", "growth", "options"},
     "result": BASE | {"ir", "rewrite", "egraph", "lower", "backends", "fx", "growth", "options", "report"},
+    "suspects": BASE | {"rewrite", "options", "result", "verification"},
     "pipeline": BASE | {
-        "rehearsal", "result",
+        "rehearsal", "result", "suspects",
         "growth", "ir", "rewrite", "rules", "frontends", "backends", "egraph", "cost", "lower", "fusion", "verification",
         "report", "extraction", "bodies", "budget", "ranges", "placement", "options", "fx", "extract",
     },

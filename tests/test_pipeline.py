@@ -74,6 +74,7 @@ KEYS = [
     "passed_opset",
     "engine",
     "rehearsal",
+    "left_out",
     "predicted_s_before",
     "predicted_s_after",
 ]

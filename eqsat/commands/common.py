@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,9 +137,11 @@ MachineFile = Annotated[
 
 @contextmanager
 def errors() -> Generator[None]:
-    """One line and the right exit status for everything a user can cause."""
+    """One line and the right exit status for everything a user can cause; one line for a warning, too."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _say
+            yield
     except VerificationError as error:
         fail(f"verification failed, nothing written: {error}", 1)
     except EqsatError as error:
@@ -148,8 +151,12 @@ def errors() -> Generator[None]:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    print(f"eqsat: {' '.join(message.split())}", file=sys.stderr)
+    _say(message)
     raise typer.Exit(status)
+
+
+def _say(message: object, *_: object) -> None:
+    print(f"eqsat: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 NOT_VERIFIED = 3

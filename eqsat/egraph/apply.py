@@ -14,7 +14,7 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import Leaves, premises_of
-from eqsat.errors import RuleError
+from eqsat.errors import FailedRuleError, RuleError
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
@@ -80,7 +80,10 @@ class RuleApplier:
             bindings[name] = Ref(handle, egraph)
         for (name, _, _), (handle, number) in zip(query.nodes, nodes, strict=True):
             bindings[name] = Ref(handle, egraph, egraph.attributes_by_number(number))
-        return self._rewrite(rule, Match(bindings, Ref(root, egraph), rule.attributes), query, row)
+        try:
+            return self._rewrite(rule, Match(bindings, Ref(root, egraph), rule.attributes), query, row)
+        except Exception as error:
+            raise FailedRuleError(rule.name, error) from error
 
     def _needs_none(self, root: int) -> bool:
         """Whether an e-class is a literal of which no other spelling tells anything: what is equal to it is the same literal.
@@ -181,39 +184,46 @@ class RuleApplier:
         return (bool(lively) and self._apply_stale(lively, matches)) or self._apply_stale(stale, matches)
 
     def _apply_stale(self, rules: Sequence[GroupRule], matches: dict[str, int]) -> bool:
-        egraph = self._egraph
         self._lively.clear()
         view = self._view
         view.refresh()
         looks = {rule.name: Look(view, rule.conditions, partial(_count, self.reasons, rule.name)) for rule in rules}
-        found = [
-            (rule, ref, term, look)
-            for rule, look in zip(rules, looks.values(), strict=True)
-            for ref, term in rule.merges(
-                look, partial(_count, self.reasons, rule.name), self._found.setdefault(rule.name, set())
-            )
-        ]
+        found: list[tuple[GroupRule, Ref, Term, Look]] = []
+        for rule, look in zip(rules, looks.values(), strict=True):
+            missed, seen = partial(_count, self.reasons, rule.name), self._found.setdefault(rule.name, set())
+            try:
+                found += [(rule, ref, term, look) for ref, term in rule.merges(look, missed, seen)]
+            except Exception as error:
+                raise FailedRuleError(rule.name, error) from error
         self.work["built"] += len(found)
         self._shown.update((name, look.showed) for name, look in looks.items())
         changed = False
         wholes: dict[int, _Whole] = {}
         for rule, ref, term, look in found:
-            name = rule.name
-            of = term.args[0] if isinstance(term, Apply) and term.op == PROJECTION else term
-            whole = wholes.get(id(of))
-            if whole is None:
-                whole = wholes[id(of)] = _Whole(egraph, of, name)
-            handle = whole.handle if of is term else egraph.add_term(whole.output(term), name)
-            if egraph.find(handle) == egraph.find(ref.handle):
-                continue
-            if not self._may_merge(name, ref.handle, handle, raises=rule.raises):
-                continue
-            left = ref.handle if ref.enode < 0 else ref.enode
-            if egraph.union(left, handle, name, premises_of(egraph, look, left, whole.leaves)):
-                matches[name] += 1
-                self._lively.add(name)
-                changed = True
+            try:
+                if not self._merged(rule, ref, term, look, wholes):
+                    continue
+            except Exception as error:
+                raise FailedRuleError(rule.name, error) from error
+            matches[rule.name] += 1
+            self._lively.add(rule.name)
+            changed = True
         return changed
+
+    def _merged(self, rule: GroupRule, ref: Ref, term: Term, look: Look, wholes: dict[int, _Whole]) -> bool:
+        """Whether a value was not known to be what a group rule says. ``wholes``: what terms are outputs of, by identity."""
+        egraph = self._egraph
+        of = term.args[0] if isinstance(term, Apply) and term.op == PROJECTION else term
+        whole = wholes.get(id(of))
+        if whole is None:
+            whole = wholes[id(of)] = _Whole(egraph, of, rule.name)
+        handle = whole.handle if of is term else egraph.add_term(whole.output(term), rule.name)
+        if egraph.find(handle) == egraph.find(ref.handle):
+            return False
+        if not self._may_merge(rule.name, ref.handle, handle, raises=rule.raises):
+            return False
+        left = ref.handle if ref.enode < 0 else ref.enode
+        return egraph.union(left, handle, rule.name, premises_of(egraph, look, left, whole.leaves))
 
     def _may_merge(self, name: str, left: int, right: int, *, raises: bool = False) -> bool:
         """Whether the right side provably has the extents of the left, for all values of the symbols for which that has a value.

@@ -12,7 +12,7 @@ from eqsat.egraph.encode import Encoding, encode
 from eqsat.egraph.enode import UnsoundError
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph, evaluate_classes
-from eqsat.errors import RuleError
+from eqsat.errors import FailedRuleError, RuleError
 from eqsat.exactness import Exactness
 from eqsat.rewrite import AnyRule, Condition, Match, Rule
 from eqsat.rule_check.automatic import automatic_instance
@@ -55,9 +55,11 @@ class Trial:
         given = len(encoding.egraph.nodes)
         try:
             result = saturate(encoding.egraph, [rule], LIMITS, literals=True)
-        except (RuleError, UnsoundError) as error:
+        except FailedRuleError as failed:
+            if not isinstance(failed.__cause__, RuleError | UnsoundError):
+                raise failed.__cause__ or failed from None
             self.fired += 1
-            yield str(error)
+            yield str(failed)
             return
         if result.stop_reason is not StopReason.SATURATED:
             yield f"the rule alone does not saturate: {result.stop_reason.value}"

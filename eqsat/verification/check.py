@@ -111,6 +111,7 @@ def verify_program(
         report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
         report.bytes_compared += kernels.bytes
         failures += kernels.failures
+        report.wrong_kernels = tuple(kernels.wrong)
         notes += kernels.notes
         del runner, run, result  # and their sessions
         models = (original, original_source), (formed, result_source)

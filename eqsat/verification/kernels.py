@@ -40,12 +40,13 @@ Fetch = Callable[[Sequence[str]], Mapping[str, Any]]
 @dataclass
 class KernelReport:
     """``checked`` and ``unchanged``: kernels that were run, and kernels that are the original's, literally. ``bytes``: of the
-    values compared."""
+    values compared. ``failures``: one for each value that is wrong, and ``wrong`` with the rules that it rests on."""
 
     checked: int = 0
     unchanged: int = 0
     bytes: int = 0
     failures: list[str] = field(default_factory=list[str])
+    wrong: list[tuple[str, tuple[str, ...]]] = field(default_factory=list[tuple[str, tuple[str, ...]]])
     notes: list[str] = field(default_factory=list[str])
 
 
@@ -202,6 +203,7 @@ class KernelCheck:
             self._observe(left, exactness, values, yardsticks, results, seed)
         for (region, value), message in self._refused({key: yardsticks[key] for key in refused}, results).items():
             self.report.failures.append(self._message(region, value, message + where))
+            self.report.wrong.append((self.report.failures[-1], region.rules))
 
     def _differing(
         self, chunk: Sequence[Region], right: Mapping[str, Any], results: Mapping[str, Any]

@@ -21,7 +21,7 @@ class Verification:
     runs, the same relative to the output's largest element, the mean absolute error, and the tolerance of the run with
     the largest error. ``levels``: for each level of ONNX Runtime at which both were run, the largest absolute error of any
     output and its tolerance. ``bytes_compared``: of outputs and of what kernels compute, over all runs. ``failures``: one line
-    for each output and kernel that disagrees.
+    for each output and kernel that disagrees; ``wrong_kernels``: those of the latter, with the rules that they rest on.
     """
 
     verdict: str = NOT_RUN
@@ -32,6 +32,7 @@ class Verification:
     bytes_compared: int = 0
     levels: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     failures: tuple[str, ...] = ()
+    wrong_kernels: tuple[tuple[str, tuple[str, ...]], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
