@@ -26,7 +26,12 @@ class ModelError(EqsatError):
 
 
 class ShapeError(ModelError):
-    """Shapes or dtypes of an operator's inputs contradict its definition."""
+    """Shapes or dtypes of an operator's inputs contradict its definition. ``extents``: one that does, and what it has to be, if
+    the definition says so."""
+
+    def __init__(self, message: str, extents: tuple[int, int] | None = None) -> None:
+        super().__init__(message)
+        self.extents = extents
 
 
 class FeedError(EqsatError):

@@ -84,9 +84,9 @@ class Application:
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
 
-    def fail(self, message: str) -> ShapeError:
-        """The error to raise when the inputs contradict the definition: what, then the types."""
-        return ShapeError(f"{self.op}: {message}; inputs {', '.join(str(t) for t in self.types)}")
+    def fail(self, message: str, extents: tuple[int, int] | None = None) -> ShapeError:
+        """The error to raise when the inputs contradict the definition: what, then the types; ``extents`` as of the error."""
+        return ShapeError(f"{self.op}: {message}; inputs {', '.join(str(t) for t in self.types)}", extents)
 
 
 InferRule = Callable[[Application], tuple[Type, ...]]

@@ -4,10 +4,15 @@ A node of such an operator passes through as it is, and the tools that make it l
 nothing is known of the extents behind it, and no structure there is found.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, helper
 
 from eqsat.ir.extents import multiply
-from eqsat.ir.operator import Application, InferRule
+from eqsat.ir.graph import Attributes, AttributeValue, Node, RawAttribute
+from eqsat.ir.operator import Application, InferRule, operator
 from eqsat.ir.types import DType, TensorType, Type
 
 
@@ -61,3 +66,26 @@ OUTLINES: Mapping[str, InferRule] = {
         "QMoE": _as_the_first,
     }.items()
 }
+
+
+def outlined(node: Node, types: Sequence[Type | None], values: Sequence[np.ndarray | None]) -> tuple[Type, ...]:
+    """The types of what a node makes whose operator is known, though not the meaning of this use of it, as far as they are known.
+
+    Raises `ShapeError` where the inputs contradict the operator.
+    """
+    definition = operator(node.op, node.domain) if node.domain else None
+    outline = definition.outline if definition is not None else OUTLINES.get(node.key)
+    if outline is None:
+        return ()
+    try:
+        attributes = Attributes({name: _read(value) for name, value in node.attributes.items()})
+        return outline(Application(node.key, attributes, types, values, len(node.outputs)))
+    except (LookupError, TypeError, ValueError):  # attributes that are missing, or of another kind
+        return ()
+
+
+def _read(value: AttributeValue) -> Any:
+    """An attribute, as the file has it where nobody knows the meaning of the node."""
+    if not isinstance(value, RawAttribute):
+        return value
+    return helper.get_attribute_value(AttributeProto.FromString(value.proto))

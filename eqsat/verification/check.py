@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from eqsat.backends.onnx_form import written
 from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.exactness import Exactness
@@ -15,25 +13,27 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
 from eqsat.lower.program import Program
-from eqsat.verification.compare import bytes_of, distance
+from eqsat.verification.compare import bytes_of
 from eqsat.verification.extents import sized
 from eqsat.verification.kernels import KernelCheck
 from eqsat.verification.levels import check_levels, levels_of
+from eqsat.verification.nested import misfit
 from eqsat.verification.original import Original, Source, runnable
 from eqsat.verification.reference import Reference
 from eqsat.verification.trials import (
     Feeds,
     Notify,
     Run,
+    Trial,
     Trials,
     counting,
     mute_outputs,
     remembering,
+    reproduced,
     taken_by,
     with_sizes,
 )
 from eqsat.verification.unsigned import saturates
-from eqsat.verification.values import random_nodes
 from eqsat.verification.verification import EQUAL, FAILED, NOT_JUDGED, NOT_RUN, WITHIN, Verification
 
 WEIGHT_BYTES = 6 << 30
@@ -93,31 +93,26 @@ def verify_program(
     except ModelError as error:
         return Verification(FAILED, failures=(f"the result does not load: {error}",))
     empty, refused = taken_by(result, inputs.empty(runner.run, chosen[0], original, program.graph))
-    chosen += empty
+    chosen, unlike = reproduced(original, runner.run, [*chosen, *empty])
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *mute_outputs(chosen), *refused, *([CUT_OFF] if saturates(formed) else ())]
+    notes = [*runner.notes, *mute_outputs(chosen), *unlike, *refused, *([CUT_OFF] if saturates(formed) else ())]
     failures: list[str] = []
     exactness = program.exactness
-    if not _is_deterministic(original, runner.run, trials[0]):
-        _compare_types_only(run, result, trials, report, failures, notes)
-    else:
-        kernels = check.run(
-            trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted
-        )
-        chosen[0].values.clear()  # they may be many
-        result = counting(result, notify, len(trials))
-        reference = Reference(original, run, trials, seed, full=full)
-        _compare_outputs(reference, result, exactness, report, failures, notes)
-        report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
-        report.bytes_compared += kernels.bytes
-        failures += kernels.failures
-        report.wrong_kernels = tuple(kernels.wrong)
-        notes += kernels.notes
-        del runner, run, result  # and their sessions
-        models = (original, original_source), (formed, result_source)
-        if not interpreted:
-            notify("levels")
-            _compare_levels(form, full, models, reference, exactness, seed, report, failures, notes)
+    kernels = check.run(trials[0], chosen[0].fetcher(runner.fetcher(trials[0])), seed=seed, in_interpreter=interpreted)
+    chosen[0].values.clear()  # they may be many
+    result = counting(result, notify, len(trials))
+    reference = Reference(original, run, trials, seed, full=full)
+    _compare_outputs(chosen, reference, result, exactness, report, failures, notes)
+    report.kernels_checked, report.kernels_unchanged = kernels.checked, kernels.unchanged
+    report.bytes_compared += kernels.bytes
+    failures += kernels.failures
+    report.wrong_kernels = tuple(kernels.wrong)
+    notes += kernels.notes
+    del runner, run, result  # and their sessions
+    models = (original, original_source), (formed, result_source)
+    if not interpreted:
+        notify("levels")
+        _compare_levels(form, full, models, reference, exactness, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
 
 
@@ -154,20 +149,17 @@ def verify_models(
     except (ModelError, FeedError) as error:
         return _not_run(runner, inputs, error)
     empty, refused = taken_by(other.run, inputs.empty(runner.run, chosen[0], a, b))
-    chosen += empty
+    chosen, unlike = reproduced(a, runner.run, [*chosen, *empty])
     trials, run = [t.feeds for t in chosen], remembering(runner.run, chosen)
-    notes = [*runner.notes, *other.notes, *mute_outputs(chosen), *refused]
+    notes = [*runner.notes, *other.notes, *mute_outputs(chosen), *unlike, *refused]
     failures: list[str] = []
-    if not _is_deterministic(a, runner.run, trials[0]):
-        _compare_types_only(run, other.run, trials, report, failures, notes)
-    else:
-        # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
-        reference = Reference(a, run, trials, seed)
-        _compare_outputs(reference, other.run, Exactness.LSB, report, failures, notes)
-        del runner, run, other
-        if not interpreted:
-            models = (a, runnable(a_source)), (b, runnable(b_source))
-            _compare_levels("flat", True, models, reference, Exactness.LSB, seed, report, failures, notes)
+    # Nobody says by which rules b was made; `lsb` is the widest class that still is an equality.
+    reference = Reference(a, run, trials, seed)
+    _compare_outputs(chosen, reference, other.run, Exactness.LSB, report, failures, notes)
+    del runner, run, other
+    if not interpreted:
+        models = (a, runnable(a_source)), (b, runnable(b_source))
+        _compare_levels("flat", True, models, reference, Exactness.LSB, seed, report, failures, notes)
     return _conclude(report, with_sizes(failures, chosen), notes)
 
 
@@ -193,6 +185,7 @@ def _not_run(runner: Original | None, inputs: Trials, error: EqsatError) -> Veri
 
 
 def _compare_outputs(
+    trials: Sequence[Trial],
     reference: Reference,
     result: Run,
     exactness: Exactness,
@@ -201,6 +194,9 @@ def _compare_outputs(
     notes: list[str],
 ) -> None:
     for k, found in _results(result, reference.trials, report, failures):
+        for name, value in trials[k].varying.items():
+            if unlike := misfit(value, found[name]):
+                failures.append(f"run {k + 1}: output {name!r}: {unlike}")
         judged = reference.judge(k, found, exactness)
         for name, judgement in judged.items():
             report.record(name, judgement)
@@ -243,26 +239,6 @@ def _compare_levels(
     report.bytes_compared += found.bytes
     failures += found.failures
     notes += found.notes
-
-
-def _compare_types_only(
-    run: Run, result: Run, trials: Sequence[Feeds], report: Verification, failures: list[str], notes: list[str]
-) -> None:
-    notes.append("the original draws random numbers, so only the outputs' shapes and dtypes were compared")
-    for k, found in _results(result, trials, report, failures):
-        for name, value in run(trials[k]).items():
-            a, b = np.asarray(value), np.asarray(found[name])
-            if (a.dtype, a.shape) != (b.dtype, b.shape):
-                failures.append(
-                    f"run {k + 1}: output {name!r}: {b.dtype}{b.shape} where the original has {a.dtype}{a.shape}"
-                )
-
-
-def _is_deterministic(original: Graph, run: Run, feeds: Feeds) -> bool:
-    if not random_nodes(original):
-        return True
-    first, second = run(feeds), run(feeds)
-    return all(distance(first[name], second[name]).moved == 0 for name in first)
 
 
 def _signature_mismatch(a: Graph, b: Graph) -> str:

@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from eqsat.errors import EqsatError
+from eqsat.errors import EqsatError, ShapeError
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, definition_of
+from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, TensorType, Type, compatible, meet
 
@@ -27,13 +28,15 @@ UNKNOWN_BYTES = 1 << 20
 @dataclass(frozen=True)
 class Sized:
     """``types``: of the values computed before node ``misfit`` (an index; ``None`` if all nodes take their inputs), whose
-    inputs contradict its definition as ``problem`` says. ``numbers``: whole numbers among the small tensors known."""
+    inputs contradict its definition as ``problem`` says. ``numbers``: whole numbers among the small tensors known.
+    ``wanted``: an extent that contradicts it, and what it has to be, where the definition says so."""
 
     graph: Graph
     types: Mapping[str, Type]
     numbers: Mapping[str, np.ndarray]
     misfit: int | None = None
     problem: str = ""
+    wanted: tuple[int, int] | None = None
 
     def bytes_of(self, value: str) -> int:
         """Bytes of a value; `UNKNOWN_BYTES` if that is not known."""
@@ -84,7 +87,8 @@ def sized(graph: Graph, shapes: Mapping[str, Sequence[int]], stop: int | None = 
         try:
             inferred = _infer(node, operands, known, values)
         except EqsatError as error:
-            return Sized(graph, MappingProxyType(types), values, i, str(error))
+            wanted = error.extents if isinstance(error, ShapeError) else None
+            return Sized(graph, MappingProxyType(types), values, i, str(error), wanted)
         for k, name in enumerate(node.outputs):
             if name:
                 own = inferred[k] if k < len(inferred) else UNKNOWN
@@ -99,7 +103,7 @@ def _infer(
     """Types of the outputs of ``node``; their elements go into ``values`` where they are known and few."""
     definition = definition_of(node)
     if definition is None:
-        return ()
+        return outlined(node, types, known)
     app = Application(node.key, node.attributes, types, known, len(node.outputs))
     if node.op in ("Div", "Mod") and (by := known[1]) is not None and by.dtype.kind in "iu" and not by.all():
         raise app.fail("division by zero")  # extents of 0 get here; it would end the process

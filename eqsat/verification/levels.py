@@ -127,6 +127,7 @@ class LevelCheck:
             (k, name): yardsticks[k][name].judge(value)
             for k, outputs in found.items()
             for name, value in outputs.items()
+            if name in yardsticks[k]
         }
 
     def _judge_beside_the_original(self, level: str, found: Trials, judged: Judgements) -> Judgements:

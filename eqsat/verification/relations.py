@@ -178,12 +178,18 @@ class _Search:
         """What could make the operands of the node agree that refused them, most likely first."""
         proposed: set[tuple[str, int, frozenset[tuple[str, int]]]] = set()
         for a, b in _pairs(self.graph, self.state):
-            for left, right in itertools.product(self._readings(a), self._readings(b)):
+            said = (a, b) == self.state.wanted
+            meant = self._meant(b) if said else self._readings(b)
+            for left, right in itertools.product(self._readings(a), meant):
                 for symbol, value in _solutions(left.plus(right, -1), self.found.free):
                     key = (symbol, value.number, frozenset(value.symbols.items()))
-                    if key not in proposed and (value.symbols or self.fixed):
+                    if key not in proposed and (value.symbols or self.fixed or said):
                         proposed.add(key)
                         yield symbol, value
+
+    def _meant(self, extent: int) -> list[Sum]:
+        """What an extent is that a definition asks for: a sum of symbols if it is one exactly, else the number."""
+        return [r for r in self._readings(extent) if len(r.symbols) > 1 and not r.number] or [Sum(extent)]
 
     def _readings(self, extent: int) -> list[Sum]:
         """The sums of free symbols that have this value, and the number itself."""
@@ -240,7 +246,8 @@ def _alike(graph: Graph, relations: Relations) -> Relations | None:
 
 
 def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
-    """Extents of the operands of the node that refused them, in pairs: those of one axis, counted from the last, first."""
+    """Extents of the operands of the node that refused them, in pairs: what its definition says, then those of one axis, counted
+    from the last, then others."""
     assert state.misfit is not None
     node = graph.nodes[state.misfit]
     lists: list[Sequence[int | str]] = []
@@ -259,7 +266,8 @@ def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
             a, b = one[len(one) - 1 - i], two[len(two) - 1 - j]
             if isinstance(a, int) and isinstance(b, int) and a != b and min(a, b) > 1:
                 (aligned if i == j else others)[a, b] = None
-    return [*aligned, *(pair for pair in others if pair not in aligned)]
+    said = () if state.wanted is None else (state.wanted,)
+    return [*said, *aligned, *(pair for pair in others if pair not in aligned)]
 
 
 def _solutions(difference: Sum, order: Sequence[str]) -> Iterator[tuple[str, Sum]]:

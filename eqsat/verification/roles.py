@@ -35,6 +35,10 @@ class Meaning:
     limit: int | None = None
 
 
+_LENGTHS = 5
+"""Where GroupQueryAttention reads them."""
+
+
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
     """What input ``name`` means. ``sizes``: extents of the symbolic dimensions."""
     found = graph.type_of(name)
@@ -77,6 +81,8 @@ def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
         value, offset = queue.pop(0)
         for node, i in readers.get(value, ()):
             use = _use(graph, node, i, offset, sizes)
+            if node.key == "ReduceSum" and _are_lengths(node.outputs[0], readers):
+                use = Meaning(Role.COUNT)
             if use is not None:
                 found.append(use)
                 continue
@@ -89,6 +95,17 @@ def _uses(graph: Graph, name: str, sizes: Mapping[str, int]) -> list[Meaning]:
                 seen.update(fresh)
                 queue.extend((v, shifted) for v in fresh)
     return found
+
+
+def _are_lengths(value: str, readers: Mapping[str, list[tuple[Node, int]]]) -> bool:
+    """Whether a sum says how long the sequences are of which attention reads the new keys: a mask that leaves out some of these
+    is none that it takes."""
+    for node, i in readers.get(value, ()):
+        if node.key == "com.microsoft::GroupQueryAttention" and i == _LENGTHS:
+            return True
+        if node.key in ("Sub", "Cast") and _are_lengths(node.outputs[0], readers):
+            return True
+    return False
 
 
 def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]) -> Meaning | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import leading_symbols
-from eqsat.verification.extents import sized
+from eqsat.verification.extents import Sized, sized
 from eqsat.verification.relations import input_shapes, relations_of, symbols_of
 
 TRIAL_BYTES = 1 << 29
@@ -47,7 +47,7 @@ class Sizes:
             return
         seen: list[dict[str, int]] = []
         large: dict[int, dict[str, int]] = {}
-        for sizes in self._proposed():
+        for sizes in map(self._mended, self._proposed()):
             if sizes not in seen and (needed := self._bytes(sizes)) is not None:
                 if needed <= TRIAL_BYTES:
                     yield sizes
@@ -88,12 +88,34 @@ class Sizes:
             yield from (complete({**general[0], s: extent}) for s in lengths)
             yield complete(dict.fromkeys(free, extent))
 
+    def _mended(self, sizes: dict[str, int]) -> dict[str, int]:
+        """``sizes`` with what the definition of an operator asks for in place of an extent: a buffer as long as a window."""
+        found = self._sized(sizes)
+        for _ in self.relations.free:
+            if found.wanted is None or sizes != self.relations.complete(sizes):
+                break
+            extent, wanted = found.wanted
+            for symbol in self.relations.free:
+                other = self.relations.complete({**sizes, symbol: wanted})
+                if sizes[symbol] == extent and _said(better := self._sized(other)) != _said(found):
+                    sizes, found = other, better
+                    break
+        return sizes
+
+    def _sized(self, sizes: Mapping[str, int]) -> Sized:
+        return sized(self.graph, input_shapes(self.graph, sizes))
+
     def _bytes(self, sizes: Mapping[str, int]) -> int | None:
         """What a run takes; ``None`` if the extents do not fit."""
-        found = sized(self.graph, input_shapes(self.graph, sizes))
+        found = self._sized(sizes)
         if found.misfit is None:
             return found.peak_bytes()
         return None
+
+
+def _said(found: Sized) -> str:
+    """What does not fit, without the types."""
+    return found.problem.partition("; inputs ")[0]
 
 
 def described(sizes: Mapping[str, int]) -> str:

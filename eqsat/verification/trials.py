@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,12 @@ import numpy as np
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph, bodies_of
 from eqsat.ir.types import is_array
+from eqsat.verification.compare import distance
 from eqsat.verification.extents import sized
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.relations import input_shapes, symbols_of
 from eqsat.verification.sizes import Sizes, described
+from eqsat.verification.values import random_nodes
 
 Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], dict[str, Any]]
@@ -38,15 +40,21 @@ _FATAL_WHEN_EMPTY = frozenset({"LSTM", "GRU", "RNN", "ConvTranspose", "STFT", "E
 each of whose extents was made 0)."""
 
 
+_USED, _BLOCKS = 0x5A, 4
+"""What memory is filled with that nobody should read, in so many blocks of the size of each output."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """``reference``: the outputs of the original on ``feeds``; ``values``: these and intermediate values, if they came along.
-    ``sizes``: of the symbols, if the feeds were drawn at random."""
+    ``sizes``: of the symbols, if the feeds were drawn at random. ``varying``: outputs that the original does not compute alike
+    twice, which are not in ``reference``."""
 
     feeds: Feeds
     reference: Mapping[str, Any]
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    varying: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def label(self) -> str:
@@ -150,6 +158,36 @@ def mute_outputs(trials: Sequence[Trial]) -> list[str]:
                 f"output {name!r} is zero or NaN in every run, which says little: give inputs for which it is not"
             )
     return notes
+
+
+def reproduced(original: Graph, run: Run, trials: Sequence[Trial]) -> tuple[list[Trial], list[str]]:
+    """The trials, telling outputs apart that the original does not compute alike twice, and notes on these: random numbers, and
+    what operators unknown here make, whose buffers hold what was in memory where nothing is stored yet."""
+    if not random_nodes(original) and not any(node.opaque for node in original.nodes):
+        return list(trials), []
+    again = [_run_in_used_memory(run, trial) for trial in trials]
+    unlike = {
+        n for t, found in zip(trials, again, strict=True) for n, v in t.reference.items() if distance(v, found[n]).moved
+    }
+    kept = [
+        replace(
+            t,
+            reference={n: v for n, v in t.reference.items() if n not in unlike},
+            varying={n: v for n, v in t.reference.items() if n in unlike},
+        )
+        for t in trials
+    ]
+    named = ", ".join(name for name in original.outputs if name in unlike)
+    note = f"the original does not compute the same twice, so only shapes and dtypes were compared: {named}"
+    return kept, [note] if unlike else []
+
+
+def _run_in_used_memory(run: Run, trial: Trial) -> dict[str, Any]:
+    """``run`` again, with something else in the memory that was let go last and is taken next."""
+    sizes = [value.nbytes for value in trial.reference.values() if isinstance(value, np.ndarray)]
+    used = [np.full(size, _USED, np.uint8) for size in sizes for _ in range(_BLOCKS)]
+    del used
+    return run(trial.feeds)
 
 
 def taken_by(result: Run, trials: Sequence[Trial]) -> tuple[list[Trial], list[str]]:

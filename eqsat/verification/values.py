@@ -104,11 +104,13 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
 
 
 def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:
-    """Floats computed from constants alone that integers are made of: 16 ** 0.5 of 16 patches."""
+    """Values computed from constants alone that extents, bounds and indices are made of: 16 ** 0.5 of 16 patches."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
-        if any(v and v not in live and (v in found or _is_discrete(graph, v)) for v in node.outputs):
-            found.update(v for v in node.inputs if v and not _is_discrete(graph, v))
+        traits = traits_of(node.key)
+        counts = {*traits.counts, *traits.indices}
+        leads_on = not found.isdisjoint(node.outputs)
+        found.update(v for i, v in enumerate(node.inputs) if v not in live and (leads_on or i in counts))
     return frozenset(found)
 
 

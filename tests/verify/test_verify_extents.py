@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from quantised_models import Edit, node, nodes_of, quantised_chain
 
 import eqsat.verification.sizes
 import eqsat.verification.trials
 from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
+from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes, Graph
 from eqsat.ir.types import UNKNOWN
 from eqsat.verification import verify_program
 from eqsat.verification.extents import sized
+from eqsat.verification.feeds import random_feeds
 from eqsat.verification.pieces import session_of
 from eqsat.verification.relations import relations_of
 from eqsat.verification.sizes import TRIAL_BYTES, Sizes
@@ -50,6 +54,46 @@ def test_a_total_is_the_sum_of_stored_and_new() -> None:
     relations = relations_of(decoder())
     assert relations.free == ("batch", "seq", "past")
     assert relations.complete({"batch": 2, "seq": 7, "past": 3})["total"] == 10
+
+
+def _windows() -> Graph:
+    """One layer with a buffer for a window, and one whose keys are all stored, as onnxruntime-genai writes them."""
+    make, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        make("ReduceSum", ["attention_mask", "one"], ["valid"], keepdims=0),
+        make("Sub", ["valid", "one"], ["last"]),
+        make("Cast", ["last"], ["lengths"], to=TensorProto.INT32),
+        make("Shape", ["attention_mask"], ["shape"], start=1),
+        make("Squeeze", ["shape"], ["length"]),
+        make("Cast", ["length"], ["total"], to=TensorProto.INT32),
+    ]
+    window: dict[str, Any] = {"local_window_size": 12, "sliding_window_cache": 1}
+    for k, more in enumerate((window, dict[str, Any]())):
+        operands = [f"x{k}", "", "", f"k{k}", f"v{k}", "lengths", "total"]
+        outputs = [f"y{k}", f"nk{k}", f"nv{k}"]
+        nodes.append(
+            make("GroupQueryAttention", operands, outputs, domain="com.microsoft", num_heads=2, kv_num_heads=1, **more)
+        )
+    rows = [info(f"x{k}", TensorProto.FLOAT, ["batch", "seq", 32]) for k in (0, 1)]
+    stored = [info(f"{v}{k}", TensorProto.FLOAT, ["batch", 1, f"past{k}", "size"]) for k in (0, 1) for v in "kv"]
+    made = [info(f"{v}{k}", TensorProto.FLOAT, None) for k in (0, 1) for v in ("y", "nk", "nv")]
+    mask = info("attention_mask", TensorProto.INT64, ["batch", "total"])
+    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    graph = helper.make_graph(nodes, "windows", [*rows, mask, *stored], made, [one])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    return load_onnx(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
+def test_stored_keys_fit_grouped_attention_which_is_not_defined_with_windows() -> None:
+    graph = _windows()
+    assert all(n.opaque for n in graph.nodes if n.op == "GroupQueryAttention")
+    sizes = next(Sizes(graph).candidates())
+    assert sizes["size"] == 8
+    assert sizes["past0"] >= 12, "the buffer holds the window"
+    assert sizes["total"] >= 12, "and is full: what is behind the last key is undefined"
+    assert sizes["past1"] + sizes["seq"] == sizes["total"]
+    assert random_feeds(graph, 0, sizes)["attention_mask"].all(), "no new key is left out"
+    assert verify_program(graph, Edit(graph).program()).verdict == "equal"
 
 
 def test_extents_without_telling_names_are_related_by_what_the_nodes_ask_for() -> None:

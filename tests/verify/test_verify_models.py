@@ -122,7 +122,25 @@ def test_random_models_are_compared_by_type_only(tmp_path: Path) -> None:
     path = random_model(tmp_path)
     found = verify_models(path, path)
     assert found.verdict == "equal"
-    assert "random numbers" in found.notes[0]
+    assert "the original does not compute the same twice" in found.notes[0]
+
+
+def _noisy_pair(op: str) -> Graph:
+    b = GraphBuilder("noisy pair")
+    x = b.input("x", "float32", (3,))
+    return b.finish({"noise": b.op("RandomNormalLike", x), "y": b.op(op, x)})
+
+
+def test_outputs_beside_random_ones_are_compared() -> None:
+    same = verify_models(_noisy_pair("Relu"), _noisy_pair("Relu"))
+    assert same.verdict == "equal"
+    assert same.notes == (
+        "the original does not compute the same twice, so only shapes and dtypes were compared: noise",
+    )
+    assert list(same.outputs) == ["y"]
+    other = verify_models(_noisy_pair("Relu"), _noisy_pair("Abs"))
+    assert other.verdict == "failed"
+    assert "output 'y'" in other.failures[0]
 
 
 def test_kernels_that_draw_random_numbers_are_not_compared_where_the_outputs_are_the_same() -> None:

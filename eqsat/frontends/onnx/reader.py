@@ -20,7 +20,7 @@ from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.operator import Application, operator, opset_elsewhere
-from eqsat.ir.outlines import OUTLINES
+from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, compatible, meet
 
@@ -184,7 +184,7 @@ class Reader:
             types = {i: t for i in raw.inputs if i and (t := self.type_of(i)) != UNKNOWN}
             values = {i: v for i in types if (v := self._value(i)) is not None}
             found = infer_at_opset(raw.proto, self.opset, types, values)
-        found |= self._outlined(node, raw)
+        found |= self._outlined(node)
         bodies = [body.graph for body in bodies_of(node.attributes)]
         for i, name in enumerate(node.outputs):
             if not name:
@@ -200,22 +200,14 @@ class Reader:
                     raise
                 self.types[name] = own  # the bodies say more than the file
 
-    def _outlined(self, node: Node, raw: RawNode) -> dict[str, Type]:
-        """The types of what a node makes whose operator is known, though not the meaning of this use of it."""
-        definition = operator(node.op, node.domain) if node.domain else None
-        outline = definition.outline if definition is not None else OUTLINES.get(node.key)
-        if outline is None:
-            return {}
-        attributes = read_attributes(raw.proto.attribute, self._files, self._pool, raw.label)
-        if isinstance(attributes, str):
-            return {}
+    def _outlined(self, node: Node) -> dict[str, Type]:
+        """The types of what a node makes by its outline."""
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._value(i) if i else None for i in node.inputs]
         try:
-            found = outline(Application(node.key, attributes, types, values, len(node.outputs)))
-        except (EqsatError, LookupError, TypeError, ValueError):
+            return dict(zip(node.outputs, outlined(node, types, values), strict=False))
+        except EqsatError:
             return {}
-        return dict(zip(node.outputs, found, strict=False))
 
     def _infer(self, node: Node) -> None:
         definition = operator(node.op, node.domain)

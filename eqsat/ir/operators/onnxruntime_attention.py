@@ -14,7 +14,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import count
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 
 
 def _width(b: GraphBuilder, value: str | None) -> int:
@@ -213,6 +213,43 @@ def _group_query_attention(b: Any, attributes: Attributes, inputs: Sequence[str 
     )  # fmt: skip
 
 
+def _of_grouped(app: Application) -> tuple[Type, ...]:
+    """Rows of all heads' values; nothing of what is stored, which may be a buffer."""
+    query, stored = app.tensor(0), app.shape(3) if app.has(3) else None
+    if query.shape is None or len(query.shape) != 3:
+        return ()
+    heads, groups = (int(app.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    batch, new, width = query.shape
+    if not isinstance(width, int):
+        return ()
+    size = width // (heads if app.has(1) else heads + 2 * groups)
+    if stored is not None and len(stored) == 4:
+        _check_stored(app, stored, new, size)
+    return (TensorType(query.dtype, (batch, new, heads * size)),)
+
+
+def _check_stored(app: Application, stored: Shape, new: Dim, size: int) -> None:
+    """Stored keys have heads of the size of the new ones; a buffer for a window holds it, and is full; what is no buffer, because
+    keys are put behind it, is as long as all keys but the new ones."""
+    length, own, total = stored[2], stored[3], app.values[6]
+    window = int(app.attr("local_window_size", -1)) if app.attr("sliding_window_cache", 0) else 0
+    if isinstance(own, int) and own != size:
+        raise app.fail(f"stored keys have heads of {own} elements, not {size}", (own, size))
+    if isinstance(length, int) and length < window:
+        raise app.fail(f"a buffer of {length} does not hold a window of {window}", (length, window))
+    rows = int(total) if total is not None else None
+    if rows is not None and rows < window:
+        raise app.fail(f"{rows} keys do not fill a window of {window}", (rows, window))
+    if (
+        rows is not None
+        and not window
+        and isinstance(length, int)
+        and isinstance(new, int)
+        and length < rows != length + new
+    ):
+        raise app.fail(f"{rows} keys are not {length} and {new}", (rows, length + new))
+
+
 def _grouped_flops(app: Application, outputs: Sequence[Type]) -> float:
     """A multiply-add for each element of a query and key, and for each element of the result and key."""
     new, stored = app.shape(0), app.shape(3) if app.has(3) else None
@@ -226,4 +263,5 @@ define_composite(
     Kind.ANCHOR,
     flops=_grouped_flops,
     traits=Traits(structure="attention"),
+    outline=_of_grouped,
 )
