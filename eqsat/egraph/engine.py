@@ -47,9 +47,9 @@ _PRELUDE = """
 (relation load_union (i64 i64))
 (relation load_wide (i64))
 (ruleset load)
-(ruleset find)
 (ruleset rename)
 (ruleset clear)
+(ruleset forget)
 (rule ((load_union a b)) ((union (N a) (N b))) :ruleset load)
 (rule ((load_constant a)) ((Constant_ (N a))) :ruleset load)
 (rule ((load_wide a)) ((set (id (N a)) a)) :ruleset load)
@@ -58,6 +58,9 @@ _PRELUDE = """
 (rule ((load_union a b)) ((delete (load_union a b))) :ruleset clear)
 (rule ((load_constant a)) ((delete (load_constant a))) :ruleset clear)
 (rule ((load_wide a)) ((delete (load_wide a))) :ruleset clear)
+(rule ((= c (N h))) ((delete (N h))) :ruleset forget)
+(rule ((= m (id c))) ((delete (id c))) :ruleset forget)
+(rule ((Constant_ c)) ((delete (Constant_ c))) :ruleset forget)
 """
 
 
@@ -93,39 +96,34 @@ def _bindings() -> Any:
 
 
 class Engine:
-    """One egglog e-graph, with the queries that run on it. It owns a temporary folder until nobody refers to it."""
+    """One egglog e-graph, with the ``queries`` that run on it, whose keys are their places. ``loaded``: rows so far, of all e-graphs.
 
-    def __init__(self) -> None:
+    A query is compiled once all its constructors are declared, and runs where the e-graph has all of them: there is a ruleset for
+    each set of constructors. It owns a temporary folder until nobody refers to it.
+    """
+
+    def __init__(self, queries: Sequence[Query]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._egraph: EGraph = _bindings().EGraph(fact_directory=str(self._folder))
+        self.queries = queries
+        self.loaded = 0
         self._constructors: dict[str, int] = {}
         self._widths: set[str] = set()
-        self._waiting: list[tuple[int, Query]] = []
+        self._waiting = list(enumerate(queries))
+        self._rulesets: dict[frozenset[str], str] = {}
+        self._present: set[str] = set()
+        self._schedule = "(run-schedule load rename)"
         self._keys: dict[int, tuple[int, tuple[tuple[int, bool], ...]]] = {}
         self._matches: dict[str, None] = {}
         self._integers: dict[Any, int] = {}
-        self._declared: list[str] | None = None
         self._command(_PRELUDE)
 
-    def start(self, queries: Sequence[Query]) -> None:
-        """Begins an e-graph with these queries, whose keys are their places; each is compiled once all its constructors exist.
-
-        An engine that is started again, with the same queries, keeps its declarations: they take longer than all else does for a
-        small e-graph.
-        """
-        if self._declared is None:
-            self._waiting.extend(enumerate(queries))
-            self._declared = []
-        else:
-            self._command(*self._declared)
-            self._declared.clear()
-        self._command("(push)")
-
-    def clear(self) -> None:
-        """Forgets the e-graph that was begun, so that another can be."""
-        self._integers.clear()
-        self._command("(pop)")
+    def forget(self) -> None:
+        """Forgets the e-graph, so that another can be begun. Declarations stay: they take longer than all else does for a small
+        e-graph."""
+        self._command("(run forget 1)")
+        self._present.clear()
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -138,6 +136,7 @@ class Engine:
         wide = batches["load_wide"] = []
         for constructor, rows in sorted(pending.nodes.items()):
             arity = len(rows[0]) - 2
+            self.loaded += len(rows)
             if is_wide(arity):
                 wide.extend((row[0],) for row in rows)
                 continue
@@ -152,10 +151,12 @@ class Engine:
         batches["load_union"] = list(pending.unions)
         batches["load_constant"] = [(h,) for h in pending.constants]
         declarations.extend(self._compile_ready())
-        assert self._declared is not None, "not started"
-        self._declared.extend(declarations)
         commands = [*declarations, *(self._input(relation, rows) for relation, rows in batches.items() if rows)]
-        commands.append("(run load 1) (run rename 1) (run find 1)")
+        if declarations or not self._present.issuperset(pending.nodes):
+            self._present.update(pending.nodes)
+            found = " ".join(name for needed, name in self._rulesets.items() if needed <= self._present)
+            self._schedule = f"(run-schedule load rename {found})"
+        commands.append(self._schedule)
         self._command(*commands)
         frozen = self._freeze()
         decode = self._int
@@ -203,8 +204,12 @@ class Engine:
             number = len(self._keys)
             self._keys[number] = (key, tuple((place[c], is_attribute_column(c)) for c in query.columns))
             padded = [*classes, *["(N 0)"] * (n - len(classes)), *attributes, *["0"] * (m - len(attributes))]
+            ruleset = self._rulesets.get(query.constructors)
+            if ruleset is None:
+                ruleset = self._rulesets[query.constructors] = f"find_{len(self._rulesets)}"
+                commands.append(f"(ruleset {ruleset})")
             commands.append(
-                f"(rule ({' '.join(query.facts)}) (({relation} {number} {' '.join(padded)})) :ruleset find)"
+                f"(rule ({' '.join(query.facts)}) (({relation} {number} {' '.join(padded)})) :ruleset {ruleset})"
             )
         return commands
 
@@ -240,19 +245,24 @@ class Engine:
 _MOST_IDLE = 2
 """Engines that wait to be asked the same again: that of the last model, and that of the part of it that was tried before."""
 
-_idle: dict[tuple[int, tuple[Query, ...]], Engine] = {}
+_WORN = 50_000
+"""An engine that has loaded so many rows is not used again: what it forgot takes memory still."""
+
+_idle: dict[tuple[int, ...], Engine] = {}
 
 
 @contextmanager
 def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
-    """An engine that has begun an e-graph with these queries, each by its place; if there is one, one that served them before:
-    most of what a small e-graph takes is done then."""
-    key = os.getpid(), tuple(queries)  # a forked process leaves those of its parent alone, and their folders
-    engine = _idle.pop(key, None) or Engine()
-    engine.start(queries)
+    """An engine for an e-graph with these queries, each by its place; if there is one, one that served the same before: most of
+    what a small e-graph takes is done then."""
+    # By identity, as hashing hundreds of patterns takes longer than matching some of them. A forked process leaves those of its
+    # parent alone, and their folders.
+    key = (os.getpid(), *map(id, queries))
+    engine = _idle.pop(key, None) or Engine(queries)
     yield engine
-    engine.clear()  # not after an error: then it is not used again
-    _idle[key] = engine
+    engine.forget()  # not after an error: then it is not used again
+    if engine.loaded < _WORN:
+        _idle[key] = engine
     while len(_idle) > _MOST_IDLE:
         _idle.pop(next(iter(_idle)), None)
 
@@ -268,5 +278,6 @@ def _declare(constructor: str, number: int, arity: int, relation: str, padding: 
     return (
         f"(constructor {constructor} (i64 {' '.join(['T'] * arity)}) T)\n"
         f"(rule (({relation} {row})) "
-        f"((union (N h) ({constructor} a {children})) {exchanged} (set (id (N h)) h)) :ruleset load)"
+        f"((union (N h) ({constructor} a {children})) {exchanged} (set (id (N h)) h)) :ruleset load)\n"
+        f"(rule ((= c ({constructor} a {' '.join(inputs)}))) ((delete ({constructor} a {' '.join(inputs)}))) :ruleset forget)"
     )

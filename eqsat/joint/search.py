@@ -5,7 +5,6 @@ cheapest program is a plain DAG extraction there. The pool holds a few cones for
 the programs found so far, and grows around the best program until that no longer improves.
 """
 
-import gc
 import math
 import time
 
@@ -54,25 +53,20 @@ def select_joint(
     started = time.perf_counter()
     given = effort or Effort(DEFAULT_STEPS)
     effort = given.part(1.0, work=WorkDone())
-    gc.collect()
-    gc.freeze()  # collections would go over all of the e-graph again and again
-    try:
-        source = graph_of_snapshot(encoding, snapshot, target, writable)
-        bounded = bool(target.templates) and rates_of(model, target) is not None
-        effort.spend(_STEPS_TO_READ * len(source.graph.operations))
-        inputs = source.inputs(snapshot)
-        found = Improving(source.graph, target, model, effort=effort, inputs=inputs, bounded=bounded)
-        original = found.offer(original_choice(source, snapshot), "original")
-        if additive is None:
-            additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
-        two_phase = found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
-        found.look_around()
-        bound, scope = _bounded(found) if bounded else _from_pool(found)
-        given.work.add(effort.work)
-        seconds = time.perf_counter() - started
-        return _selection(source, snapshot, found, bound, scope, original, two_phase, seconds)
-    finally:
-        gc.unfreeze()
+    source = graph_of_snapshot(encoding, snapshot, target, writable)
+    bounded = bool(target.templates) and rates_of(model, target) is not None
+    effort.spend(_STEPS_TO_READ * len(source.graph.operations))
+    inputs = source.inputs(snapshot)
+    found = Improving(source.graph, target, model, effort=effort, inputs=inputs, bounded=bounded)
+    original = found.offer(original_choice(source, snapshot), "original")
+    if additive is None:
+        additive = select(encoding, snapshot, model, target, effort=effort.part(0.25), writable=writable)
+    two_phase = found.offer(choice_of_handles(source, snapshot, additive.choice), "two-phase")
+    found.look_around()
+    bound, scope = _bounded(found) if bounded else _from_pool(found)
+    given.work.add(effort.work)
+    seconds = time.perf_counter() - started
+    return _selection(source, snapshot, found, bound, scope, original, two_phase, seconds)
 
 
 def _bounded(found: Improving) -> tuple[float, str]:
