@@ -96,7 +96,7 @@ def _bindings() -> Any:
 
 
 class Engine:
-    """One egglog e-graph, with the ``queries`` that run on it, whose keys are their places. ``loaded``: rows so far, of all e-graphs.
+    """One egglog e-graph, with the ``queries`` that run on it, whose keys are their places. ``loaded``: rows so far, in all.
 
     A query is compiled once all its constructors are declared, and runs where the e-graph has all of them: there is a ruleset for
     each set of constructors. It owns a temporary folder until nobody refers to it.
