@@ -1,17 +1,20 @@
-"""Structure: operators that do nothing, and dropout at inference."""
+"""Structure: operators and inputs that do nothing, and dropout at inference."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import condition, same_type, worthwhile
+from eqsat.conditions import condition, every_element, same_type, worthwhile
 from eqsat.equations import Equations
+from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, Match
-from eqsat.samples import Sampler
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Term, group_rule, present
+from eqsat.rules.terms import outputs_of
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
 equation = Equations(__name__, source=SPEC)
@@ -73,3 +76,67 @@ dropout("remove_dropout_with_mask", "Dropout(x, *r, *t, outputs=2, **n)[0] == x"
 dropout(
     "replace_dropout_mask", "Dropout(x, *r, *t, outputs=2, **n)[1] == ConstantOfShape(Shape(x), value=true)", _inference
 )
+
+
+# --- inputs that may as well be absent
+
+
+def _has_zero_if_absent(op: Operator) -> bool:
+    return bool(op.traits.zero_if_absent)
+
+
+def _optional_inputs(view: GroupView) -> Iterator[Match]:
+    for op in operators_with(_has_zero_if_absent, domains=True):
+        for node, inputs in view.nodes(op):
+            results = outputs_of(view, node)
+            count = max(results, default=0) + 1
+            for position in traits_of(op).zero_if_absent:
+                zeros = inputs[position] if position < len(inputs) else None
+                if zeros is None:
+                    continue
+                others = (*inputs[:position], None, *inputs[position + 1 :])
+                found = {"op": op, "node": node, "others": others, "zeros": zeros, "count": count}
+                for index, result in (results or {0: node}).items():
+                    yield Match(found | {"index": index}, result)
+
+
+def _with_zeros(d: Sampler) -> Instance:
+    """An operator with zeros, or hardly, for an input that it need not have."""
+    drawing = Drawing()
+    time, batch, inner, hidden = d.extents(4)
+
+    def value(*shape: int) -> str:
+        return drawing.value(d.floats(shape))
+
+    def zeros(*shape: int) -> str:
+        array = np.zeros(shape, np.float32)
+        array.flat[0] = d.choose((0.0, 0.0, 0.0, -0.0, 0.5))
+        return drawing.value(fixed(array)) if d.chance(0.9) else drawing.value(array)
+
+    op = d.choose(("LSTM", "GRU", "RNN", "Gemm", "Conv", "LayerNormalization"))
+    if op == "Gemm":
+        return drawing.finish(drawing.op(op, value(time, inner), value(inner, hidden), zeros(hidden)))
+    if op == "Conv":
+        return drawing.finish(drawing.op(op, value(2, 3, 5), value(hidden, 3, 2), zeros(hidden)))
+    if op == "LayerNormalization":
+        return drawing.finish(drawing.op(op, value(batch, inner), value(inner), zeros(inner)))
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    weights = value(1, gates * hidden, inner), value(1, gates * hidden, hidden)
+    bias = None if d.chance(0.3) else (zeros if d.chance() else value)(1, 2 * gates * hidden)
+    states = [zeros(1, batch, hidden) for _ in range(2 if op == "LSTM" else 1)]
+    count = 3 if op == "LSTM" else 2
+    found = drawing.op(op, value(time, batch, inner), *weights, bias, None, *states, outputs=count, hidden_size=hidden)
+    return drawing.finish(*found)
+
+
+@group_rule(
+    find=_optional_inputs,
+    where=[every_element("zeros", 0)],
+    exactness=Exactness.EXACT,
+    source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0",
+    sample=_with_zeros,
+)
+def leave_out_zeros(m: Match) -> Term:
+    """``f(x, zeros) == f(x)`` where ``f`` takes an absent input to be zeros: initial states, biases."""
+    made = Apply(m.op, present(*m.others), m.node.attributes, "", m.count)
+    return made if m.count == 1 else made.output(m.index)
