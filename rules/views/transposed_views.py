@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eqsat.conditions import constant
+from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product, quotient
@@ -65,6 +65,20 @@ def moved_view(x: Ref, found: Sequence[Block], view: Ref, last: Sequence[int]) -
     return transpose(viewed(x, x.shape, [view.shape[a] for a in moved], x), [moved.index(axis) for axis in last])
 
 
+def regrouped(x: Ref, perm: Sequence[int], view: Ref, last: Sequence[int]) -> list[Block] | None:
+    """The axes of ``x`` transposed and those of a view of that, block by block, in the order in which ``last`` puts the latter;
+    ``None`` where it takes axes of one block apart."""
+    together = blocks([x.shape[p] for p in perm], view.shape)
+    found = sorted(together or (), key=lambda block: list(last).index(block[1][0]) if block[1] else len(last))
+    return found if together and [axis for _, right in found for axis in right] == list(last) else None
+
+
+def view_of_moved(x: Ref, perm: Sequence[int], found: Sequence[Block], view: Ref, last: Sequence[int]) -> Term:
+    """``Transpose(Reshape(Transpose(x, perm)), last)`` as a view of one transpose of ``x``."""
+    moved = [perm[axis] for left, _ in found for axis in left]
+    return viewed(transpose(x, moved), [x.shape[a] for a in moved], [view.shape[a] for a in last], x)
+
+
 def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, range]:
     """What is taken of a transposed value, by the axes of the value itself."""
     return {perm[axis]: found for axis, found in taken.items()}
@@ -90,6 +104,20 @@ def _sandwich(d: Sampler) -> dict[str, Any]:
     }
 
 
+def _joined(d: Sampler) -> dict[str, Any]:
+    """Axes of a transposed value that a view joins, mostly."""
+    drawn = _sandwich(d)
+    if d.chance(0.8):
+        shape = d.shape(3, 4)
+        perm = d.permutation(len(shape))
+        target = [shape[p] for p in perm]
+        i = d.integer(0, len(target) - 2)
+        target[i : i + 2] = [target[i] * target[i + 1]]
+        drawn |= {"x": d.array(shape), "inner": {"perm": perm}, "s": fixed(target, "int64"), "view": {}}
+        drawn["outer"] = {"perm": d.permutation(len(target))}
+    return drawn
+
+
 equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
@@ -97,6 +125,14 @@ equation(
     "the extents tell which axes go together: placed(x, p, view) is not None",
     "the view mixes no axes that were apart: stay_together(placed(x, p, view))",
     sample=_sandwich,
+)
+equation(
+    "take_transpose_before_reshape",
+    """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
+       == view_of_moved(x, p, regrouped(x, p, view, q), view, q)""",
+    "axes that go together by the extents stay together: regrouped(x, p, view, q) is not None",
+    worthwhile("the view joins axes that were apart: not stay_together(placed(x, p, view))"),
+    sample=_joined,
 )
 equation(
     "take_slice_before_transpose",
