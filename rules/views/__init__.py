@@ -11,7 +11,7 @@
     x[0:a], x[a:n] == Split(x, (a, n - a))                        slices that cover a value    `parts`
     x[0], x[1], ... == Squeeze(Split(x, (1, 1, ...)))             elements, one by one         `elements`
     Transpose(Reshape(Transpose(x))) == Reshape(x)                where groups of axes stay    `transposed_views`
-    Transpose(Reshape(Transpose(x))) == Reshape(Transpose(x))     where they move together     `transposed_views`
+    Transpose(Reshape(Transpose(x))) == Reshape(Transpose(x))     or move together             `transposed_views`
     Transpose(A) @ Transpose(B) == Transpose(B @ A)               stacks of products           `transposed_stacks`
     f(Split(x)[i]) == Split(f(x))[i]                              one view for all parts       `splits`
     rows(Reshape(x)) == Reshape(rows(x))                          functions of whole rows      `rows`

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eqsat.conditions import constant, worthwhile
+from eqsat.conditions import constant
 from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import product, quotient
@@ -59,24 +59,28 @@ def stay_together(found: Sequence[Block]) -> bool:
     return all(axes == list(range(axes[0], axes[0] + len(axes))) for axes, _ in found if axes)
 
 
-def moved_view(x: Ref, found: Sequence[Block], view: Ref, last: Sequence[int]) -> Term:
-    """``Transpose(Reshape(Transpose(x, perm)), last)`` as one transpose of a view of ``x``."""
-    moved = [axis for _, right in found for axis in right]
-    return transpose(viewed(x, x.shape, [view.shape[a] for a in moved], x), [moved.index(axis) for axis in last])
+def one_transpose(
+    x: Ref, perm: Sequence[int], view: Ref, last: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int] | None] | None:
+    """``Transpose(Reshape(Transpose(x, perm)), last)`` with one transpose: the axes of ``x`` in the order in which they are
+    viewed, and those of ``view`` in that order, if what is transposed is the view of ``x``; ``None`` where axes that go together
+    are apart both before and behind."""
+    found = placed(x, perm, view)
+    if found is not None and stay_together(found):
+        return range(x.rank), [axis for _, right in found for axis in right]
+    together = blocks([x.shape[p] for p in perm], view.shape) or ()
+    order = sorted(together, key=lambda block: list(last).index(block[1][0]) if block[1] else len(last))
+    if [axis for _, right in order for axis in right] != list(last):
+        return None
+    return [perm[axis] for left, _ in order for axis in left], None
 
 
-def regrouped(x: Ref, perm: Sequence[int], view: Ref, last: Sequence[int]) -> list[Block] | None:
-    """The axes of ``x`` transposed and those of a view of that, block by block, in the order in which ``last`` puts the latter;
-    ``None`` where it takes axes of one block apart."""
-    together = blocks([x.shape[p] for p in perm], view.shape)
-    found = sorted(together or (), key=lambda block: list(last).index(block[1][0]) if block[1] else len(last))
-    return found if together and [axis for _, right in found for axis in right] == list(last) else None
-
-
-def view_of_moved(x: Ref, perm: Sequence[int], found: Sequence[Block], view: Ref, last: Sequence[int]) -> Term:
-    """``Transpose(Reshape(Transpose(x, perm)), last)`` as a view of one transpose of ``x``."""
-    moved = [perm[axis] for left, _ in found for axis in left]
-    return viewed(transpose(x, moved), [x.shape[a] for a in moved], [view.shape[a] for a in last], x)
+def moved_view(x: Ref, view: Ref, last: Sequence[int], order: tuple[Sequence[int], Sequence[int] | None]) -> Term:
+    """The term that `one_transpose` describes."""
+    before, behind = order
+    target = [view.shape[a] for a in (last if behind is None else behind)]
+    moved = viewed(transpose(x, before), [x.shape[a] for a in before], target, x)
+    return moved if behind is None else transpose(moved, [behind.index(axis) for axis in last])
 
 
 def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, range]:
@@ -104,35 +108,24 @@ def _sandwich(d: Sampler) -> dict[str, Any]:
     }
 
 
-def _joined(d: Sampler) -> dict[str, Any]:
-    """Axes of a transposed value that a view joins, mostly."""
-    drawn = _sandwich(d)
-    if d.chance(0.8):
-        shape = d.shape(3, 4)
-        perm = d.permutation(len(shape))
-        target = [shape[p] for p in perm]
-        i = d.integer(0, len(target) - 2)
-        target[i : i + 2] = [target[i] * target[i + 1]]
-        drawn |= {"x": d.array(shape), "inner": {"perm": perm}, "s": fixed(target, "int64"), "view": {}}
-        drawn["outer"] = {"perm": d.permutation(len(target))}
-    return drawn
+def _across(d: Sampler) -> dict[str, Any]:
+    """Any view, or one that joins two axes."""
+    shape = d.shape(3, 4)
+    perm = d.permutation(len(shape))
+    target = [shape[p] for p in perm]
+    i = d.integer(0, len(target) - 2)
+    target[i : i + 2] = [target[i] * target[i + 1]]
+    joined = {"x": d.array(shape), "inner": {"perm": perm}, "s": fixed(target, "int64"), "view": {}}
+    return d.choose((_sandwich(d), joined | {"outer": {"perm": d.permutation(len(target))}}))
 
 
 equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
-    "Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer) == moved_view(x, placed(x, p, view), view, q)",
-    "the extents tell which axes go together: placed(x, p, view) is not None",
-    "the view mixes no axes that were apart: stay_together(placed(x, p, view))",
-    sample=_sandwich,
-)
-equation(
-    "take_transpose_before_reshape",
     """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
-       == view_of_moved(x, p, regrouped(x, p, view, q), view, q)""",
-    "axes that go together by the extents stay together: regrouped(x, p, view, q) is not None",
-    worthwhile("the view joins axes that were apart: not stay_together(placed(x, p, view))"),
-    sample=_joined,
+       == moved_view(x, view, q, one_transpose(x, p, view, q))""",
+    "axes that go together are side by side before or behind: one_transpose(x, p, view, q) is not None",
+    sample=_across,
 )
 equation(
     "take_slice_before_transpose",
