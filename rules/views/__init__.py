@@ -6,7 +6,7 @@
     ScatterND(x, all places in order, y) == y                     nothing of x is left         `scatters`
     And(place <= place, m) == Trilu(m)                            what is compared by place    `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
-    f(Transpose(x, p)) == Transpose(f(x), p)                      f elementwise                `transposes`
+    f(Transpose(x, p)) == Transpose(f(x), p)                      elementwise, padding, sums   `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`
     x[0:a], x[a:n] == Split(x, (a, n - a))                        slices that cover a value    `parts`
     x[0], x[1], ... == Squeeze(Split(x, (1, 1, ...)))             elements, one by one         `elements`
