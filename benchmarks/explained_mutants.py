@@ -32,6 +32,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         r"(omission: Sub left out|operands: Sub with its first two operands swapped) at 3\.1\.1\.0\.0\.0",
     ),
     (
+        "few of the epsilons drawn are as large as the squares beside them, to the precision of half: a blind spot",
+        "normalise_half_precision_in_double",
+        r"attribute: RMSNormalization\.epsilon doubled at root",
+    ),
+    (
         "the operand has other extents than the sum: the mutant does not fire",
         "fold_scale_into_biased_.*",
         r"variable: operand replaced by x at 1\.0",
