@@ -208,8 +208,10 @@ def _reduced(view: GroupView) -> Iterator[Match]:
         for node, inputs in view.nodes(op):
             x, axes = (*inputs, None)[:2]
             perm = transposer.permutation(x) if x is not None else None
-            found = transposer.transposed(x, _inverse(perm)) if x is not None and perm is not None else None
-            if found is not None and axes is not None:
+            if x is None or axes is None or not perm or len(x.type.shape or ()) != len(perm):
+                continue
+            found = transposer.transposed(x, _inverse(perm))
+            if found is not None:
                 yield Match({"op": op, "node": node, "x": x, "axes": axes, "perm": perm, "region": found[0]}, node)
 
 
