@@ -27,6 +27,21 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         r"(omission: Round left out|operator: Round replaced by Floor) at 3\.(0|1\.1\.0\.0)",
     ),
     (
+        "what one row holds of the bias in the instances drawn is less than a quantum, which class LSB allows: a blind spot",
+        "multiply_integers_.*rows_of_bias",
+        r"(omission: Sub left out|operands: Sub with its first two operands swapped) at 3\.1\.1\.0\.0\.0",
+    ),
+    (
+        "few of the epsilons drawn are as large as the squares beside them, to the precision of half: a blind spot",
+        "normalise_half_precision_in_double",
+        r"attribute: RMSNormalization\.epsilon doubled at root",
+    ),
+    (
+        "the operand has other extents than the sum: the mutant does not fire",
+        "fold_scale_into_biased_.*",
+        r"variable: operand replaced by x at 1\.0",
+    ),
+    (
         "the mean of (x + m) * (x - m), and of x * (x - m), is that of (x - m) * (x - m)",
         "take_variance_(of_dropped_axes_)?in_two_passes",
         r"(operator: Sub replaced by Add|omission: Sub left out) at 0\.[01]|sign: operand negated at 0\.[01]\.1(\.0)?",

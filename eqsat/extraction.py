@@ -55,8 +55,8 @@ class Saturated:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
         ``domains``, or that the graph itself has, which ONNX Runtime has kernels for, as operators on 8-bit integers need in any
-        case; of all those what the reader takes, and none of ``expanded``, which the target would spell out again. The same
-        answer for the same question is the same function."""
+        case; of all those what the reader takes, and of ``expanded``, which the target would spell out again, those that the
+        graph itself has. The same answer for the same question is the same function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
@@ -74,9 +74,10 @@ class Saturated:
             return may_hold(graph, op)
 
         used = {node.key for node in graph.nodes if node.domain and may_name(node, graph, self.form)}
+        unwanted = expanded - {node.key for node in graph.nodes}
 
         def writable(key: str, types: Sequence[Type | None]) -> bool:
-            if key in expanded or not reader.takes(key, types):
+            if key in unwanted or not reader.takes(key, types):
                 return False
             domain, op = split_key(key)
             if not domain:

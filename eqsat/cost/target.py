@@ -67,9 +67,10 @@ class Target:
     ``recompute``: kinds of operator that several kernels may compute, each for itself. ``argument_limit``: most tensors a
     kernel reads and writes. ``domains``: domains beside the default one whose operators are kernels here. ``unsupported``:
     operators with no kernel at all: spelled out where a rule knows how. ``expanded``: operators that the software stack
-    spells out itself, and that are never introduced. ``slices``: a Split is run as one Slice for each output, which may join
-    other kernels. ``kept_at_load``: operators that are run on every call even if they read constants only; others that do are
-    computed when a program is loaded. ``cost``: name of the cost model that programs are chosen by unless another is asked for.
+    spells out itself, and that are not introduced where a program has none. ``slices``: a Split is run as one Slice for each
+    output, which may join other kernels. ``kept_at_load``: operators that are run on every call even if they read constants
+    only; others that do are computed when a program is loaded. ``cost``: name of the cost model that programs are chosen by
+    unless another is asked for.
     """
 
     name: str

@@ -13,6 +13,7 @@ from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType
+from eqsat.rewrite import PROJECTION
 
 if TYPE_CHECKING:
     from eqsat.egraph.egraph import EGraph
@@ -107,6 +108,8 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     if node.opaque is not None or depth == 0:
         return EVERYTHING
     children = [c for c in egraph.canonical_children(handle) if c != 0]
+    if node.op == PROJECTION:  # a part of what is cut: the operator itself has bounds only if it moves elements
+        return _child(egraph, children[0], depth, memo)
     traits = traits_of(node.key, node.attributes)
     if (traits.operands == 2 and traits.affine and node.key != "Mul") or node.key == "Sqrt":
         found = _of_arithmetic(egraph, node.key, children, depth, memo)

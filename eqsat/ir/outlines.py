@@ -52,6 +52,16 @@ def _of_quantised_attention(app: Application) -> tuple[Type, ...]:
     return tuple(TensorType(app.tensor(3).dtype, t.shape) for t in found if isinstance(t, TensorType))
 
 
+def _of_quantised_lstm(app: Application) -> tuple[Type, ...]:
+    """All states, the last ones and the last cells, for each direction; the weights of a gate are columns."""
+    x, w, r = app.tensor(0), app.shape(1), app.shape(2)
+    if x.shape is None or w is None or r is None:
+        return ()
+    (steps, batch, _), directions, hidden = x.shape, w[0], r[1]
+    last = TensorType(x.dtype, (directions, batch, hidden))
+    return (TensorType(x.dtype, (steps, directions, batch, hidden)), last, last)
+
+
 def _as_the_first(app: Application) -> tuple[Type, ...]:
     return (app.tensor(0),)
 
@@ -59,6 +69,7 @@ def _as_the_first(app: Application) -> tuple[Type, ...]:
 OUTLINES: Mapping[str, InferRule] = {
     f"com.microsoft::{op}": outline
     for op, outline in {
+        "DynamicQuantizeLSTM": _of_quantised_lstm,
         "GatherBlockQuantized": _of_packed_rows,
         "MatMulBnb4": _of_packed_weights,
         "MoE": _as_the_first,

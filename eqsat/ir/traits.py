@@ -116,6 +116,7 @@ class Traits:
     - ``neutral``: of two operands, the second that leaves the first as it is.
     - ``affine``: inputs in each of which it is affine, the others fixed.
     - ``differences``: of two inputs, integers and their zero point, only the difference counts.
+    - ``zero_if_absent``: optional inputs that are zeros where they are absent.
 
     What the inputs are for: ``counts`` (sizes, axes, bounds, numbers of repetitions), ``extents`` (the one that lists the extents
     of the result), ``indices`` (what to look up along the attribute ``axis`` or ``batch_dims`` of the first input), ``truths``
@@ -152,6 +153,7 @@ class Traits:
     neutral: Any = None
     affine: Sequence[int] = ()
     differences: Sequence[tuple[int, int]] = ()
+    zero_if_absent: Sequence[int] = ()
 
     counts: Sequence[int] = ()
     extents: int | None = None

@@ -10,16 +10,13 @@ import numpy as np
 from eqsat.conditions import constant, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.operator import operators_with
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Ref
 from eqsat.rules.recognise.norms import axes_of
 from eqsat.rules.terms import int64s
+from eqsat.rules.views.transposes import reduces
 from eqsat.samples import Sampler, fixed
-
-
-def reduces(op: Operator) -> bool:
-    return op.traits.reduces
 
 
 def kept_shape(node: Ref, axes: Ref | None, x: Ref) -> tuple[Dim, ...]:

@@ -1,17 +1,20 @@
-"""Structure: operators that do nothing, and dropout at inference."""
+"""Structure: operators and inputs that do nothing, and dropout at inference."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import condition, same_type, worthwhile
+from eqsat.conditions import condition, every_element, same_type, worthwhile
 from eqsat.equations import Equations
+from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
-from eqsat.ir.operator import Operator, operators_with
+from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import VARIADIC
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, Match
-from eqsat.samples import Sampler
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Merge, group_rule, present
+from eqsat.rules.terms import outputs_of
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 SPEC = "ONNX operator specification"
 equation = Equations(__name__, source=SPEC)
@@ -73,3 +76,62 @@ dropout("remove_dropout_with_mask", "Dropout(x, *r, *t, outputs=2, **n)[0] == x"
 dropout(
     "replace_dropout_mask", "Dropout(x, *r, *t, outputs=2, **n)[1] == ConstantOfShape(Shape(x), value=true)", _inference
 )
+
+
+# --- inputs that may as well be absent
+
+
+def _has_zero_if_absent(op: Operator) -> bool:
+    return bool(op.traits.zero_if_absent)
+
+
+def _with_zeros(d: Sampler) -> Instance:
+    """An operator with zeros, or hardly, for an input that it need not have."""
+    drawing = Drawing()
+    time, batch, inner, hidden = d.extents(4)
+
+    def value(*shape: int) -> str:
+        return drawing.value(d.floats(shape))
+
+    def zeros(*shape: int) -> str:
+        array = np.zeros(shape, np.float32)
+        array.flat[0] = d.choose((0.0, 0.0, 0.0, -0.0, 0.5))
+        return drawing.value(fixed(array)) if d.chance(0.9) else drawing.value(array)
+
+    op = d.choose(operators_with(_has_zero_if_absent))
+    if op == "Gemm":
+        return drawing.finish(drawing.op(op, value(time, inner), value(inner, hidden), zeros(hidden)))
+    if op in ("Conv", "ConvTranspose"):
+        weights = value(*((hidden, 3) if op == "Conv" else (3, hidden)), 2)
+        return drawing.finish(drawing.op(op, value(2, 3, 5), weights, zeros(hidden)))
+    if op == "LayerNormalization":
+        return drawing.finish(drawing.op(op, value(batch, inner), value(inner), zeros(inner)))
+    gates = 4 if op == "LSTM" else 3 if op == "GRU" else 1
+    weights = value(1, gates * hidden, inner), value(1, gates * hidden, hidden)
+    bias = None if d.chance(0.3) else (zeros if d.chance() else value)(1, 2 * gates * hidden)
+    states = [zeros(1, batch, hidden) for _ in range(2 if op == "LSTM" else 1)]
+    op = "RNN" if gates == 1 else op
+    found = drawing.op(op, value(time, batch, inner), *weights, bias, None, *states, outputs=2, hidden_size=hidden)
+    return drawing.finish(*found)
+
+
+ZEROS = (every_element("zeros", 0),)
+
+
+@group_rule(
+    where=ZEROS,
+    exactness=Exactness.EXACT,
+    source="ONNX LSTM-22 and others: an input that is not given is assumed to be 0",
+    sample=_with_zeros,
+)
+def leave_out_zeros(view: GroupView) -> Iterator[Merge]:
+    """``f(x, zeros) == f(x)`` where ``f`` takes an absent input to be zeros: initial states, biases."""
+    for op in operators_with(_has_zero_if_absent, domains=True):
+        for node, inputs in view.nodes(op):
+            given = [(i, inputs[i]) for i in traits_of(op).zero_if_absent if i < len(inputs)]
+            absent = {i for i, x in given if x is not None and view.meets(ZEROS, zeros=x)}
+            if absent:
+                others = present(*(None if i in absent else x for i, x in enumerate(inputs)))
+                results = outputs_of(view, node)
+                made = Apply(op, others, node.attributes, "", max(results, default=0) + 1)
+                yield from ((x, made.output(i)) for i, x in results.items()) if results else ((node, made),)

@@ -6,11 +6,12 @@
     ScatterND(x, all places in order, y) == y                     nothing of x is left         `scatters`
     And(place <= place, m) == Trilu(m)                            what is compared by place    `places`
     Transpose(Transpose(x, p), q) == Transpose(x, p o q)          chains compose               `movement`
-    f(Transpose(x, p)) == Transpose(f(x), p)                      f elementwise                `transposes`
+    f(Transpose(x, p)) == Transpose(f(x), p)                      elementwise, padding, sums   `transposes`
     Slice(Concat(a, b)) == a, Concat(Slice(x), Slice(x)) == x     parts and wholes cancel      `parts`
     x[0:a], x[a:n] == Split(x, (a, n - a))                        slices that cover a value    `parts`
     x[0], x[1], ... == Squeeze(Split(x, (1, 1, ...)))             elements, one by one         `elements`
     Transpose(Reshape(Transpose(x))) == Reshape(x)                where groups of axes stay    `transposed_views`
+    Transpose(Reshape(Transpose(x))) == Reshape(Transpose(x))     or move together             `transposed_views`
     Transpose(A) @ Transpose(B) == Transpose(B @ A)               stacks of products           `transposed_stacks`
     f(Split(x)[i]) == Split(f(x))[i]                              one view for all parts       `splits`
     rows(Reshape(x)) == Reshape(rows(x))                          functions of whole rows      `rows`

@@ -59,10 +59,28 @@ def stay_together(found: Sequence[Block]) -> bool:
     return all(axes == list(range(axes[0], axes[0] + len(axes))) for axes, _ in found if axes)
 
 
-def moved_view(x: Ref, found: Sequence[Block], view: Ref, last: Sequence[int]) -> Term:
-    """``Transpose(Reshape(Transpose(x, perm)), last)`` as one transpose of a view of ``x``."""
-    moved = [axis for _, right in found for axis in right]
-    return transpose(viewed(x, x.shape, [view.shape[a] for a in moved], x), [moved.index(axis) for axis in last])
+def one_transpose(
+    x: Ref, perm: Sequence[int], view: Ref, last: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int] | None] | None:
+    """``Transpose(Reshape(Transpose(x, perm)), last)`` with one transpose: the axes of ``x`` in the order in which they are
+    viewed, and those of ``view`` in that order, if what is transposed is the view of ``x``; ``None`` where axes that go together
+    are apart both before and behind."""
+    found = placed(x, perm, view)
+    if found is not None and stay_together(found):
+        return range(x.rank), [axis for _, right in found for axis in right]
+    together = blocks([x.shape[p] for p in perm], view.shape) or ()
+    order = sorted(together, key=lambda block: list(last).index(block[1][0]) if block[1] else len(last))
+    if [axis for _, right in order for axis in right] != list(last):
+        return None
+    return [perm[axis] for left, _ in order for axis in left], None
+
+
+def moved_view(x: Ref, view: Ref, last: Sequence[int], order: tuple[Sequence[int], Sequence[int] | None]) -> Term:
+    """The term that `one_transpose` describes."""
+    before, behind = order
+    target = [view.shape[a] for a in (last if behind is None else behind)]
+    moved = viewed(transpose(x, before), [x.shape[a] for a in before], target, x)
+    return moved if behind is None else transpose(moved, [behind.index(axis) for axis in last])
 
 
 def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, range]:
@@ -90,13 +108,24 @@ def _sandwich(d: Sampler) -> dict[str, Any]:
     }
 
 
+def _across(d: Sampler) -> dict[str, Any]:
+    """Any view, or one that joins two axes."""
+    shape = d.shape(3, 4)
+    perm = d.permutation(len(shape))
+    target = [shape[p] for p in perm]
+    i = d.integer(0, len(target) - 2)
+    target[i : i + 2] = [target[i] * target[i + 1]]
+    joined = {"x": d.array(shape), "inner": {"perm": perm}, "s": fixed(target, "int64"), "view": {}}
+    return d.choose((_sandwich(d), joined | {"outer": {"perm": d.permutation(len(target))}}))
+
+
 equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
-    "Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer) == moved_view(x, placed(x, p, view), view, q)",
-    "the extents tell which axes go together: placed(x, p, view) is not None",
-    "the view mixes no axes that were apart: stay_together(placed(x, p, view))",
-    sample=_sandwich,
+    """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
+       == moved_view(x, view, q, one_transpose(x, p, view, q))""",
+    "axes that go together are side by side before or behind: one_transpose(x, p, view, q) is not None",
+    sample=_across,
 )
 equation(
     "take_slice_before_transpose",

@@ -1,17 +1,20 @@
-"""Transposes that meet across elementwise operators: moved only where they cancel.
+"""Transposes that meet across elementwise operators and padding: moved only where they cancel.
 
 Moving a Transpose past an operator costs an e-node and gains nothing by itself, so no rule does it one step at a time: the
 operators between a Transpose and those that undo it are rebuilt at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
 from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, transpose
+from eqsat.rules.views.extents import viewed
 
 EXACT = Exactness.EXACT
 
@@ -26,6 +29,10 @@ def is_broadcasting(op: Operator) -> bool:
     return op.traits.operands > 1
 
 
+def reduces(op: Operator) -> bool:
+    return op.traits.reduces
+
+
 def is_elementwise(op: Operator) -> bool:
     return is_unary(op) or is_broadcasting(op)
 
@@ -37,15 +44,16 @@ Permutation = tuple[int, ...]
 Found = tuple[Term, int]
 
 
-class _Transposer:
+class Transposer:
     """Writes the transpose of a value without a Transpose, if there is a way."""
 
     def __init__(self, view: GroupView) -> None:
         transposes = complete_nodes(view, "Transpose")
         self.sources = by_class((node, (x, permutation_of(node))) for node, (x,) in transposes)
-        ops = operators_with(is_elementwise) if self.sources else ()
-        self.elementwise = nodes_by_class(view, ops)
+        ops = (*operators_with(is_elementwise), "Pad") if self.sources else ()
+        self.regions = nodes_by_class(view, ops)
         self._found: dict[tuple[int, Permutation], Found | None] = {}
+        self._permutations: dict[int, Permutation | None] = {}
 
     def transposed(self, value: Ref, perm: Permutation) -> Found | None:
         """``Transpose(value, perm)`` and its number of operators, of which none is a Transpose of a variable."""
@@ -61,15 +69,17 @@ class _Transposer:
         for x, inner in self.sources.get(value.handle, ()):
             if all(inner[p] == i for i, p in enumerate(perm)):
                 return x, 0
-        for node in self.elementwise.get(value.handle, ()):
+        for node in self.regions.get(value.handle, ()):
             found = self.rebuilt(node, perm)
             if found is not None:
                 return found
-        return None
+        return _viewed(value, perm)
 
     def rebuilt(self, node: Node, perm: Permutation) -> Found | None:
-        """The elementwise operator applied to its operands transposed."""
+        """The elementwise operator, or the padding, applied to its operands transposed."""
         op, root, inputs = node
+        if op == "Pad":
+            return self._padded(root, inputs, perm)
         args: list[Term | None] = []
         size = 1
         for i, operand in enumerate(inputs):
@@ -79,6 +89,35 @@ class _Transposer:
             args.append(found[0])
             size += found[1]
         return (Apply(op, tuple(args), root.attributes), size) if size <= _SIZE_LIMIT else None  # type: ignore[arg-type]
+
+    def _padded(self, root: Ref, inputs: Sequence[Ref | None], perm: Permutation) -> Found | None:
+        x, pads, *more = inputs
+        if x is None or pads is None or not pads.is_constant or len(more) > 1:
+            return None
+        found = self.transposed(x, perm)
+        if found is None or found[1] >= _SIZE_LIMIT:
+            return None
+        try:
+            befores, behinds = np.split(pads.value, 2)
+        except Unmet:
+            return None
+        moved = [int(side[axis]) for side in (befores, behinds) for axis in perm]
+        return Apply("Pad", present(found[0], int64s(moved), *more), root.attributes), found[1] + 1
+
+    def permutation(self, value: Ref) -> Permutation | None:
+        """By what the first variable of a region is transposed."""
+        if value.handle not in self._permutations:
+            self._permutations[value.handle] = None  # a cycle leads nowhere new
+            own = (perm for _, perm in self.sources.get(value.handle, ()))
+            operands = (
+                x
+                for op, _, inputs in self.regions.get(value.handle, ())
+                for x in inputs[: traits_of(op).operands or 1]
+                if x is not None and not x.is_constant
+            )
+            inner = (self.permutation(x) for x in operands)
+            self._permutations[value.handle] = next((p for p in (*own, *inner) if p is not None), None)
+        return self._permutations[value.handle]
 
     def _operand(self, operand: Ref, perm: Permutation) -> Found | None:
         """An operand transposed after its shape is filled up with leading axes, as broadcasting does."""
@@ -95,15 +134,26 @@ class _Transposer:
         return transpose(filled, perm), 0
 
 
+def _viewed(value: Ref, perm: Permutation) -> Found | None:
+    """A value of which only axes of 1 move, as a view of it."""
+    shape = value.type.shape
+    if shape is None or len(shape) != len(perm) or 0 in shape:
+        return None
+    target = [shape[axis] for axis in perm]
+    kept = [axis for axis in perm if shape[axis] != 1]
+    listed = [d for i, d in enumerate(target) if not isinstance(d, int) and d != shape[i]]
+    return (viewed(value, shape, target, value), 1) if kept == sorted(kept) and not listed else None
+
+
 def _inverse(perm: Permutation) -> Permutation:
     return tuple(perm.index(i) for i in range(len(perm)))
 
 
 def _undone(view: GroupView) -> Iterator[Match]:
     """Each transpose of an elementwise region of which all inputs are transposed the other way, and the region without."""
-    transposer = _Transposer(view)
+    transposer = Transposer(view)
     for node, (value,) in view.nodes("Transpose"):
-        regions = transposer.elementwise.get(value.handle, ()) if value is not None else ()
+        regions = transposer.regions.get(value.handle, ()) if value is not None else ()
         rebuilt = (transposer.rebuilt(region, permutation_of(node)) for region in regions)
         found = next((found for found in rebuilt if found is not None), None)
         if found is not None:
@@ -118,6 +168,7 @@ def _undone(view: GroupView) -> Iterator[Match]:
         form("Transpose(Relu(Transpose(x, perm=p)), perm=q)"),
         form("Transpose(Transpose(x, perm=p) - c, perm=q)", constant("c")),
         form("Transpose(Transpose(x, perm=p) * Transpose(y, perm=r), perm=q)"),
+        form("Transpose(Pad(Transpose(x, perm=p), s, *v, **n), perm=q)", constant("s")),
     ],
 )
 def cancel_transposes_across_elementwise(m: Match) -> Term:
@@ -127,8 +178,8 @@ def cancel_transposes_across_elementwise(m: Match) -> Term:
 
 def _transposed_alike(view: GroupView) -> Iterator[Match]:
     """Each elementwise operator of two transposes and more, all by one permutation, and its result without."""
-    transposer = _Transposer(view)
-    for node in [node for nodes in transposer.elementwise.values() for node in nodes]:
+    transposer = Transposer(view)
+    for node in [node for nodes in transposer.regions.values() for node in nodes]:
         _, root, inputs = node
         moving = [i for i in inputs if i is not None and i.handle in transposer.sources and not i.is_constant]
         if len({i.handle for i in moving}) > 1 and root.type.shape is not None:
@@ -148,3 +199,39 @@ def _transposed_alike(view: GroupView) -> Iterator[Match]:
 def sink_equal_transposes(m: Match) -> Term:
     """``f(Transpose(x, p), Transpose(y, p)) == Transpose(f(x, y), p)`` for an elementwise ``f`` of two or more variables."""
     return apply("Transpose", m.region, perm=m.perm)
+
+
+def _reduced(view: GroupView) -> Iterator[Match]:
+    """Each reduction of an elementwise region of which all variables are transposed alike, and the region without."""
+    transposer = Transposer(view)
+    for op in operators_with(reduces):
+        for node, inputs in view.nodes(op):
+            x, axes = (*inputs, None)[:2]
+            perm = transposer.permutation(x) if x is not None else None
+            if x is None or axes is None or not perm or len(x.type.shape or ()) != len(perm):
+                continue
+            found = transposer.transposed(x, _inverse(perm))
+            if found is not None:
+                yield Match({"op": op, "node": node, "x": x, "axes": axes, "perm": perm, "region": found[0]}, node)
+
+
+@group_rule(
+    find=_reduced,
+    where=[constant("axes")],
+    exactness=Exactness.ROUNDING,
+    source="the order of axes is nothing to what is reduced over some of them",
+    forms=[
+        *(form(f"{op}(Transpose(x, perm=p), a, **r)", constant("a")) for op in ("ReduceMean", "ReduceMax")),
+        form("ReduceMean(Relu(Transpose(x, perm=p) - c), a, **r)", constant("a", "c")),
+    ],
+)
+def reduce_before_transpose(m: Match) -> Term:
+    """``Reduce(f(Transpose(x, p)), axes) == Transpose(Reduce(f(x), p[axes]), p)`` for an elementwise region ``f``."""
+    reduced = {int(a) % m.x.rank for a in m.axes.value.reshape(-1)}
+    if not reduced:  # which axes are none, or all, is said by another attribute
+        raise Unmet("no axes are given")
+    made = Apply(m.op, (m.region, int64s(sorted(m.perm[a] for a in reduced))), m.node.attributes)
+    if m.node.attr("keepdims", 1):
+        return transpose(made, m.perm)
+    left = [p for i, p in enumerate(m.perm) if i not in reduced]
+    return transpose(made, [sorted(left).index(p) for p in left])

@@ -28,13 +28,17 @@ def _bytes(*shape: int) -> np.ndarray:
 IDS = np.array([[3, 0, 1]], np.int64)
 ROWS = _floats(2, 3, 32)
 STEP = np.array(0.1, np.float32)
-CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray], dict[str, Any]]]] = {
+TWO_WAYS = {"hidden_size": 5, "direction": "bidirectional"}
+CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray | None], dict[str, Any]]]] = {
     "MatMulBnb4": [
         (ROWS, [_bytes(8 * 32 // 2), _floats(8)], {"K": 32, "N": 8, "block_size": 32, "quant_type": 1}),
     ],
     "GatherBlockQuantized": [
         (IDS, [_bytes(5, 32), _floats(5, 2)], {"bits": 8, "block_size": 16}),
         (IDS, [_bytes(5, 16), _floats(5, 2)], {"bits": 4, "block_size": 16}),
+    ],
+    "DynamicQuantizeLSTM": [
+        (ROWS, [*(_bytes(2, n, 20) for n in (32, 5)), *[None] * 5, *[_floats(2), np.zeros(2, np.uint8)] * 2], TWO_WAYS),
     ],
     "Attention": [(ROWS, [_floats(32, 48), _floats(48), np.ones((2, 3, 3), np.int32)], {"num_heads": 2})],
     "QAttention": [
@@ -44,13 +48,15 @@ CASES: dict[str, Sequence[tuple[np.ndarray, list[np.ndarray], dict[str, Any]]]] 
 """What an operator is applied to: an input, constants, attributes."""
 
 
-def _model(op: str, x: np.ndarray, constants: Sequence[np.ndarray], attributes: dict[str, Any]) -> onnx.ModelProto:
-    names = [f"c{i}" for i in range(len(constants))]
+def _model(
+    op: str, x: np.ndarray, constants: Sequence[np.ndarray | None], attributes: dict[str, Any]
+) -> onnx.ModelProto:
+    names = ["" if c is None else f"c{i}" for i, c in enumerate(constants)]
     operands = [names[0], "x", *names[1:]] if op == "GatherBlockQuantized" else ["x", *names]
     node = helper.make_node(op, operands, ["y"], domain="com.microsoft", **attributes)
     given = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), ["n", *x.shape[1:]])
     made = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
-    stored = [numpy_helper.from_array(np.asarray(c), name) for c, name in zip(constants, names, strict=True)]
+    stored = [numpy_helper.from_array(np.asarray(c), name) for c, name in zip(constants, names, strict=True) if name]
     graph = helper.make_graph([node, helper.make_node("Neg", ["y"], ["z"])], "g", [given], [made], stored)
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)

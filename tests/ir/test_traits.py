@@ -59,15 +59,32 @@ def _resized(rng: Rng) -> Instance:
     return Instance("Resize", [x, None, None, i64(1, 2, 5, 6)], modes)
 
 
+def _recurrent(rng: Rng, op: str, gates: int, states: int) -> Instance:
+    time, batch, inner, hidden = extents(rng, 4, 4)
+    shapes = [(time, batch, inner), (1, gates * hidden, inner), (1, gates * hidden, hidden), (1, 2 * gates * hidden)]
+    operands = [numbers(rng, shape, special=False) for shape in shapes]
+    initial = [numbers(rng, (1, batch, hidden), special=False) for _ in range(states)]
+    return Instance(op, [*operands, None, *initial], {"hidden_size": hidden}, 2)
+
+
+def _deformed(rng: Rng) -> Instance:
+    shapes = (1, 2, 4, 4), (3, 2, 2, 2), (1, 8, 3, 3), (3,)
+    return Instance("DeformConv", [numbers(rng, shape, special=False) for shape in shapes], {})
+
+
 # Of two values, whole numbers: the reference evaluator computes with them, where ONNX says that one of them is taken.
 BY_SCHEMA: dict[str, Callable[[Rng], Instance]] = {
     "CenterCropPad": lambda rng: Instance("CenterCropPad", [_plain(rng), i64(3)], {"axes": [0]}),
     "Compress": _compressed,
     "CumSum": lambda rng: Instance("CumSum", [_plain(rng), i64(0).reshape(())], {}),
+    "DeformConv": _deformed,
     "EyeLike": lambda rng: Instance("EyeLike", [_plain(rng).reshape(-1, 1)], {}),
+    "GRU": partial(_recurrent, op="GRU", gates=3, states=1),
     "Hardmax": lambda rng: Instance("Hardmax", [_plain(rng)], {}),
+    "LSTM": partial(_recurrent, op="LSTM", gates=4, states=2),
     "LpNormalization": lambda rng: Instance("LpNormalization", [_plain(rng)], {"axis": pick(rng, 0, -1)}),
     "OneHot": lambda rng: Instance("OneHot", [i64(0, 2), i64(3).reshape(()), np.array([2, -3], np.float32)], {}),
+    "RNN": partial(_recurrent, op="RNN", gates=1, states=1),
     "Resize": _resized,
     "ReverseSequence": _reversed,
     "ScatterElements": _scatter,

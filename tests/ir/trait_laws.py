@@ -486,6 +486,17 @@ def _differences(traits: Traits, instance: Instance, rng: np.random.Generator) -
     return bool(pairs)
 
 
+@law
+def _zero_if_absent(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    positions = _present(instance, traits.zero_if_absent)
+    for i in positions:
+        operands = list(instance.inputs)
+        absent, operands[i] = [*operands[:i], None, *operands[i + 1 :]], np.zeros_like(operands[i])
+        for left_out, zero in zip(*(results(replace(instance, inputs=x)) for x in (absent, operands)), strict=True):
+            np.testing.assert_array_equal(left_out, zero)
+    return bool(positions)
+
+
 def _of_other_sign(x: np.ndarray | None) -> np.ndarray:
     assert x is not None
     return (x.astype(np.int16) + (128 if x.dtype == np.int8 else -128)).astype(

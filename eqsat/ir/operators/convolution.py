@@ -112,7 +112,7 @@ def _conv_flops(app: Application, outputs: Sequence[Type]) -> float:
     infer=_infer_conv,
     kind=Kind.ANCHOR,
     flops=_conv_flops,
-    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), vectors=(2,), keeps_whole=True),
+    traits=Traits(product=_CHANNELS, affine=(0, 1, 2), vectors=(2,), keeps_whole=True, zero_if_absent=(2,)),
 )
 def _conv(attributes: Attributes, x: Any, w: Any, bias: Any = None) -> Any:
     """``Y = X * W + B``"""

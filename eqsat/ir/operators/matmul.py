@@ -117,7 +117,7 @@ def _gemm_flops(app: Application, outputs: Sequence[Type]) -> float:
     infer=_infer_gemm,
     kind=Kind.ANCHOR,
     flops=_gemm_flops,
-    traits=Traits(product=Product(bias=2, axes=_gemm_axes), affine=(0, 1, 2), keeps_whole=True),
+    traits=Traits(product=Product(bias=2, axes=_gemm_axes), affine=(0, 1, 2), keeps_whole=True, zero_if_absent=(2,)),
 )
 def _gemm(attributes: Attributes, a: Any, b: Any, c: Any = None) -> Any:
     """``Y = alpha * A' @ B' + beta * C``, where ``'`` transposes on request"""

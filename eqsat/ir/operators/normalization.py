@@ -15,8 +15,8 @@ EPSILON = float(np.float32(1e-5))
 """Default of the attribute ``epsilon``: attributes are float32 whatever the data is."""
 
 
-def _rows(structure: str) -> Traits:
-    return Traits(rows=Rows.FROM, structure=structure)
+def _rows(structure: str, **more: Any) -> Traits:
+    return Traits(rows=Rows.FROM, structure=structure, **more)
 
 
 def _per_channel(structure: str, **more: Any) -> Traits:
@@ -48,7 +48,13 @@ def _infer_layer(app: Application) -> tuple[Type, ...]:
     return (x, statistics, statistics)[: max(app.outputs, 1)]
 
 
-@defines("LayerNormalization", infer=_infer_layer, kind=Kind.REDUCTION, flops=8, traits=_rows("layer_norm"))
+@defines(
+    "LayerNormalization",
+    infer=_infer_layer,
+    kind=Kind.REDUCTION,
+    flops=8,
+    traits=_rows("layer_norm", zero_if_absent=(2,)),
+)
 def _layer(attributes: Attributes, x: Any, scale: Any, bias: Any = None) -> Any:
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over the axes from ``axis`` on."""
     axes = tuple(range(attributes.get("axis", -1) % x.ndim, x.ndim))

@@ -106,6 +106,7 @@ def _axes(attributes: Attributes) -> ProductAxes:
         affine=(0, 1, 2),
         vectors=(2,),
         keeps_whole=True,
+        zero_if_absent=(2,),
     ),
 )
 def _evaluate(attributes: Attributes, image: Any, w: Any, bias: Any = None) -> Any:
