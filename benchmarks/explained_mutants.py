@@ -102,6 +102,11 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "sign: operand negated at 0",
     ),
     (
+        "operands with the extents of the product are too seldom among the instances: others have no type that could be merged",
+        "fold_scale_into_biased_matmul",
+        r"variable: operand replaced by (c at 0\.0|x at 1\.0)",
+    ),
+    (
         "bytes of one element, which alone can stand for a zero point, are too seldom among the instances",
         "quantise_sigmoid",
         "variable: operand replaced by a at 4",

@@ -154,7 +154,7 @@ def _model(
     taken = {*form.constants, *graph.inputs, *(o for n in form.nodes for o in n.outputs if o)}
     if calls is None:
         proto.node.extend(write_node(n, form.opset, taken) for n in form.nodes)
-        proto.value_info.extend(write_value_info(v, graph.type_of(v), None) for v in _rows_of_heads(graph))
+        proto.value_info.extend(write_value_info(v, t, None) for v, t in _declared(graph).items())
     else:
         proto.node.extend(calls.nodes)
         proto.value_info.extend(calls.values)
@@ -215,15 +215,16 @@ def _ir_version(form: Form, envelope: Envelope, least: int) -> int:
     return max(min(envelope.ir_version, envelope.most_ir_version), least, *(_IR_OF_DTYPE.get(d, 0) for d in dtypes))
 
 
-def _rows_of_heads(graph: Graph) -> list[str]:
-    """Operands of attention whose heads lie in rows, with symbolic extents.
+def _declared(graph: Graph) -> dict[str, TensorType]:
+    """The types of what nodes hand on, where there are symbols: those that read the file follow these less far.
 
-    Where ONNX's shape inference does not find out how wide they are, it takes the result to be 0 wide, and refuses the model.
+    ONNX's shape inference takes the result of attention in rows whose heads' width it does not find out to be 0 wide, and refuses
+    the model. ONNX Runtime adds images whose extents it does not know to be equal outside the layout of its convolutions.
     """
-    read = (v for node in graph.nodes if node.key == "Attention" for v in node.inputs[:3])
-    made = graph.producers()
-    types = {v: graph.type_of(v) for v in dict.fromkeys(read) if v in made and v not in graph.outputs}
-    return [v for v, t in types.items() if isinstance(t, TensorType) and t.rank == 3 and not t.is_static]
+    made = {v: graph.type_of(v) for v in graph.producers() if v not in graph.outputs}
+    known = {v: t for v, t in made.items() if isinstance(t, TensorType) and t.dtype is not DType.UNDEFINED}
+    types = {v: t for v, t in known.items() if t.shape is not None}
+    return {} if all(t.is_static for t in types.values()) else types
 
 
 def _name_devices_of_nodes(proto: onnx.GraphProto, form: Form, devices: Mapping[str, str]) -> None:

@@ -86,13 +86,8 @@ class EGraph:
         return self._inputs
 
     def literal_of(self, handle: int) -> np.ndarray | None:
-        """Elements of the e-class, however many, if it holds a literal constant, else ``None``."""
-        value = self.value_of(handle)
-        if value is not None or not self.is_constant(handle):
-            return value
-        spelled = (self.nodes[member] for member in self.members(handle))
-        constants = (node.attributes["value"] for node in spelled if node.op == CONSTANT and not node.domain)
-        return next((c.numpy() for c in constants if isinstance(c, Constant)), None)
+        """Elements of the e-class, however many, if they are those of a literal constant, moved at most, else ``None``."""
+        return self.known.elements(self.find(handle)) if self.is_constant(handle) else None
 
     def is_constant(self, handle: int) -> bool:
         return (handle if self._parent[handle] == handle else self.find(handle)) in self.known.constants

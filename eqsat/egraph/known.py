@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from eqsat.egraph.enode import CONSTANT
 from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
 from eqsat.egraph.overflow import Marked
 from eqsat.egraph.undefined import undefined
@@ -79,6 +80,22 @@ class KnownValues:
 
     def small_value(self, cls: int) -> np.ndarray | None:
         return self._values.get(cls)
+
+    def elements(self, cls: int) -> np.ndarray | None:
+        """Elements of a constant class, if few or those of a literal, moved at most; else ``None``."""
+        if cls in self._values:
+            return self._values[cls]
+        handle = self.computed_by(cls)
+        node = self._egraph.nodes[handle]
+        constant = node.attributes.get("value") if node.op == CONSTANT and not node.domain else None
+        if isinstance(constant, Constant):
+            return constant.numpy()
+        children = self._egraph.canonical_children(handle)
+        if not traits_of(node.key, node.attributes).moves:
+            return None
+        operands = [None if c == 0 else self.elements(c) for c in children]
+        known = all(o is not None or c == 0 for o, c in zip(operands, children, strict=True))
+        return np.asarray(evaluate_operator(node.key, node.attributes, operands)[0]) if known else None
 
     def added(self, handle: int) -> None:
         """A new e-node: is it a literal, or constant because its inputs are?"""

@@ -1,8 +1,8 @@
 """Products of the rows of a value, spelled as the product of one matrix, are products of the value itself.
 
 Converters flatten the leading axes, multiply, and restore them; beside another product of the same value that hides what both
-have in common. So does a bias that is added where the columns of a product are several axes, heads for example: it is one of the
-product.
+have in common. So does a bias that is added where the columns of a product are several axes, heads for example, or all its rows
+one: it is one of the product.
 """
 
 import math
@@ -32,18 +32,19 @@ def _columns_apart(d: Sampler) -> dict[str, Any]:
     rows, inner, heads, size = d.extents(4)
     lead = (d.integer(2, 3), rows)[: d.integer(1, 2)]
     target = [*lead, heads, size] if d.chance(0.85) else [*lead[:-1], heads, size, lead[-1]]
-    columns = tuple(target[-2:])
-    beside = (columns,) * 4 + ((1, *columns), columns[1:], (columns[0], 1), tuple(target), (2, *(1,) * len(target)))
+    if len(lead) == 2 and d.chance(0.4):
+        target = [math.prod(lead), heads * size] if d.chance(0.8) else [heads * size, math.prod(lead)]
+    columns = tuple(target[-2:]) if len(target) > 2 else (target[-1],)
+    one_by_column = (*columns[:-1], 1)
+    beside = (columns,) * 4 + ((1, *columns), columns[1:], one_by_column, tuple(target), (2, *(1,) * len(target)))
     x, w = d.floats((*lead, inner)), d.either(d.floats((inner, heads * size)))
     return {"x": x, "w": w, "s": fixed(target, "int64"), "c": fixed(d.floats(d.choose(beside)))}
 
 
-def is_of_columns(c: Ref, m: Ref, apart: Ref) -> bool:
-    """Whether a view tells the columns of ``m`` apart and leaves all other axes, and ``c`` holds a number for each column."""
-    lead = m.rank - 1
-    columns = apart.shape[lead:]
-    ones = c.rank - len(columns)
-    return apart.shape[:lead] == m.shape[:-1] and 0 <= ones <= lead and c.shape == (1,) * ones + columns
+def lies_last(c: Ref, view: Ref) -> bool:
+    """Whether the axes of ``c``, leading ones aside, are the last ones of ``view``, which it does not enlarge."""
+    ones = next((i for i, d in enumerate(c.shape) if d != 1), c.rank)
+    return c.rank <= view.rank and c.shape[ones:] == view.shape[view.rank - c.rank + ones :]
 
 
 equation = Equations(
@@ -68,7 +69,7 @@ equation(
     "Reshape((m := x @ w), s, **v) + c == Reshape(m + Reshape(c, int64s((m.shape[-1],))), s, **v)",
     constant("c"),
     varies("m"),
-    "a number for each column: is_of_columns(c, m, v) and prod(c.shape) == m.shape[-1]",
+    "a number for each column: lies_last(c, v) and prod(c.shape) == m.shape[-1]",
     exactness=Exactness.EXACT,
     source="each element by itself",
     sample=_columns_apart,

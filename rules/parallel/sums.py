@@ -1,7 +1,7 @@
 """Convolutions of one input that are added are one convolution: networks are trained in branches and run without.
 
     Conv(x, w) + Conv(x, v) == Conv(x, w + v)            v in the middle of w, if its kernel is smaller
-    Conv(x, w) + x * s + t == Conv(x, w + s, t)          s in the middle, from each channel to itself
+    Conv(x, w) + x * s + t == Conv(x, w + s, t)          s in the middle, from each channel to itself; likewise the difference
 
 No kernel is enlarged: that would make a large constant of a small one. Half precision is left alone: a branch may leave its range
 where the sum does not.
@@ -19,10 +19,10 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import largest, lies_along, limit, reshaped
+from eqsat.rules.linear.alignment import largest, lies_along, limit, reshaped, spread
 from eqsat.rules.linear.folding import plus
 from eqsat.rules.parallel.convolutions import explicit, window
-from eqsat.rules.terms import add, int64s, mul
+from eqsat.rules.terms import add, int64s, mul, sub
 from eqsat.samples import Sampler, fixed
 
 
@@ -74,11 +74,16 @@ def sees_middle(p: Ref, x: Ref, w: Ref) -> bool:
     return centred and all(s == 1 for s in strides) and w.shape[0] == x.shape[1]
 
 
-def with_itself(w: Ref, s: Ref | None = None) -> Term:
-    """Weights that take each channel to itself as well, times ``s`` if that is given."""
+def shifted(b: Ref | None, t: Ref, channels: int, sign: int) -> Term:
+    """A bias, if there is one, plus or minus a constant along the channels."""
+    return plus(b, t, channels) if sign > 0 else sub(literal(0, t.dtype) if b is None else b, spread(t, channels))
+
+
+def with_itself(w: Ref, s: Ref | None = None, sign: int = 1) -> Term:
+    """Weights that take each channel to itself as well, times ``s`` if that is given, or less that."""
     channels, inside, *kernel = w.static_shape
     ones = (1,) * len(kernel)
-    same = np.eye(inside, dtype=w.dtype.numpy)[np.arange(channels) % inside].reshape(channels, inside, *ones)
+    same = np.eye(inside, dtype=w.dtype.numpy)[np.arange(channels) % inside].reshape(channels, inside, *ones) * sign
     added: Term = literal(same)
     if s is not None:
         added = mul(added, reshaped(s, (math.prod(s.static_shape), 1, *ones)))
@@ -146,7 +151,7 @@ equation = Equations(
     __name__,
     exactness=Exactness.ROUNDING,
     source="linearity of the convolution; Ding et al. 2021",
-    functions=named(explicit, covers, plus, sees_middle, summed, total, with_itself, lies_along, stay_finite),
+    functions=named(explicit, covers, sees_middle, shifted, summed, total, with_itself, lies_along, stay_finite),
 )
 SINGLE = kernels("x", DType.FLOAT, DType.DOUBLE)
 CENTRED = "the element is in the middle of its window: sees_middle(p, x, w)"
@@ -176,16 +181,18 @@ equation(
     worthwhile("each channel by itself, which is merged with no other convolution: w.shape[1] == 1"),
     sample=_scaled,
 )
-equation(
-    "add_scaled_input_to_convolution",
-    "Conv(x, w, *b, **p) + (x * s + t) == Conv(x, with_itself(w, s), plus(b, t, w.shape[0]), **p)",
-    constant("w", "s", "t", "b"),
-    varies("x"),
-    SINGLE,
-    worthwhile("the sum is another value: root.handle != p.handle"),
-    CENTRED,
-    "s lies along the channels: lies_along(s, x, 1)",
-    "t lies along the channels: lies_along(t, x, 1)",
-    "w + s and b + t finite: stay_finite(w, s) and stay_finite(b, t)",
-    sample=_scaled,
-)
+for name, sign in (("add_scaled_input_to", 1), ("subtract_scaled_input_from", -1)):
+    equation(
+        f"{name}_convolution",
+        f"""Conv(x, w, *b, **p) {"+" if sign > 0 else "-"} (x * s + t)
+            == Conv(x, with_itself(w, s, {sign}), shifted(b, t, w.shape[0], {sign}), **p)""",
+        constant("w", "s", "t", "b"),
+        varies("x"),
+        SINGLE,
+        worthwhile("the sum is another value: root.handle != p.handle"),
+        CENTRED,
+        "s lies along the channels: lies_along(s, x, 1)",
+        "t lies along the channels: lies_along(t, x, 1)",
+        "w + s and b + t finite: stay_finite(w, s) and stay_finite(b, t)",
+        sample=_scaled,
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 from eqsat.equations import form
 from eqsat.exactness import Exactness
+from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.rewrite import (
     PROJECTION,
     Finder,
@@ -26,6 +27,7 @@ from eqsat.rewrite import (
 )
 from eqsat.rules.terms import by_class, sizes_of_parts, split
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,27 @@ def _tiling(slices: Sequence[tuple[Ref, Part]], longest: bool) -> list[tuple[Ref
 def split_instead_of_slices(m: Match) -> Term:
     """``x[:a], x[a:b], x[b:] == Split(x, [a, b - a, n - b])`` along one axis."""
     return split(m.part.whole, m.sizes, m.part.axis).output(m.index)
+
+
+def _split_constants(view: GroupView) -> Iterator[Match]:
+    for ref, part in split_parts_of(view):
+        if part.whole.is_constant and not ref.is_constant:
+            yield Match({"part": part}, ref)
+
+
+def _large_constant(d: Sampler) -> Instance:
+    drawing = Drawing()
+    rows = VALUE_SIZE_LIMIT // 32
+    table = d.floats((rows + d.integer(1, 9), 32))
+    sizes = [rows, len(table) - rows]
+    whole = drawing.value(fixed(table) if d.chance(0.9) else table)
+    return drawing.finish(*drawing.op("Split", whole, drawing.value(fixed(sizes, "int64")), outputs=2))
+
+
+@group_rule(find=_split_constants, exactness=Exactness.EXACT, source="ONNX Split", sample=_large_constant)
+def slice_constants_instead_of_split(m: Match) -> Term:
+    """``Split(c)[i] == Slice(c)`` for a large constant ``c``: what has one output is known, or computed ahead."""
+    return m.part.term()
 
 
 # --- parts of parts, wholes of wholes ------------------------------------------------------------------------------------

@@ -223,6 +223,19 @@ def test_large_models_keep_their_weights_outside(tmp_path: Path) -> None:
     assert run(tmp_path / "again.onnx", {"x": X})[0].tobytes() == run(to_model(chain()), {"x": X})[0].tobytes()
 
 
+def test_extents_that_a_reader_might_not_find_out_are_declared() -> None:
+    """ONNX Runtime leaves the layout of its convolutions for a sum of images unless it knows them to have the same extents."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 64))
+    image = b.op("Reshape", x, b.constant([-1, 16, 2, 2]))
+    weights = b.constant(random(16, 16, 1, 1))
+    y = b.op("Conv", b.op("Add", image, b.op("Conv", image, weights)), weights)
+    model = to_model(b.finish({"y": y}))
+    declared = [[d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.value_info]
+    assert declared == [["n", 16, 2, 2]] * 3
+    assert not to_model(chain()).graph.value_info
+
+
 def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

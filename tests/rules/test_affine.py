@@ -189,6 +189,15 @@ def test_batch_normalization_behind_dense_layer_folds() -> None:
     assert counts(optimized(b.finish({"y": y}))) == {"Gemm": 1}
 
 
+def test_batch_normalization_of_rows_behind_a_view_of_a_product_folds() -> None:
+    """As LeViT normalises the features of its tokens."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 3, 4))
+    y = b.op("Reshape", b.op("MatMul", x, b.constant(array(4, 5))), b.constant([-1, 5]))
+    y = b.op("BatchNormalization", y, *statistics(b, 5))
+    assert counts(optimized(b.finish({"y": b.op("Reshape", y, b.constant([2, 3, 5]))}))) == {"MatMul": 1, "Add": 1}
+
+
 # --- shifts ----------------------------------------------------------------------------------------------------------------
 
 

@@ -181,3 +181,14 @@ def test_the_input_added_to_a_convolution_of_each_channel_is_in_its_weights() ->
     x = b.input("x", "float32", ("n", 6, 8, 8))
     y = b.op("Conv", x, b.constant(weights(6, 1, 3, 3)), pads=(1,) * 4, group=6)
     assert counts(optimized(b.finish({"y": b.op("Add", x, y)}))) == {"Conv": 1}
+
+
+def test_a_token_mixer_less_its_input_normalised_and_scaled_is_one_convolution() -> None:
+    """As FastViT mixes tokens: ``x + s * (conv(x) - norm(x))``."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", ("n", 6, 8, 8))
+    mixed = b.op("Conv", x, b.constant(weights(6, 1, 3, 3)), pads=(1,) * 4, group=6)
+    statistics = (b.constant(np.abs(weights(6))) for _ in range(4))
+    mixed = b.op("Sub", mixed, b.op("BatchNormalization", x, *statistics))
+    y = b.op("Add", x, b.op("Mul", mixed, b.constant(weights(6, 1, 1))))
+    assert counts(optimized(b.finish({"y": y}))) == {"Conv": 1}

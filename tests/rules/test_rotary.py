@@ -173,6 +173,17 @@ def test_angles_of_neighbours_are_repeated_by_any_operator(how: str, in_rows: bo
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+def test_tables_that_are_cut_from_one_large_constant() -> None:
+    """As EVA-02 keeps sines and cosines: side by side, and too many to be looked at while nothing asks for them."""
+    b = GraphBuilder()
+    places = 1024
+    angles = np.repeat(np.outer(np.arange(places), FREQUENCIES), 2, axis=-1)
+    both = b.constant(np.concatenate((np.sin(angles), np.cos(angles)), axis=-1).astype(np.float32))
+    sine, cosine = b.op("Split", both, outputs=2, axis=1, num_outputs=2)
+    y = neighbours_turned(b, b.input("x", "float32", (1, N, places, D)), (1, N, places, D), [cosine, sine])
+    assert left_of(b.finish([y])) == {"RotaryEmbedding": 1}
+
+
 def test_rows_of_tables() -> None:
     assert left_of(graph(gathered)) == {"RotaryEmbedding": 1, "Gather": 2}
 
