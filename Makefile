@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-all test-torch package-check lint docs clean
+.PHONY: help demo test test-thorough test-all test-torch package-check lint docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -20,8 +20,11 @@ demo: $(STAMP)  ## optimise a shipped INT8 BERT and print the report
 	$(BIN)/python -m benchmarks.inflate benchmarks/models/bert_int8_trivial.onnx --into out
 	$(BIN)/eqsat optimize out/bert_int8_trivial.onnx -o out/bert_int8_trivial.eqsat.onnx
 
-test: $(STAMP)  ## run the tests that take minutes, not hours
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+test: $(STAMP)  ## run the tests, in about four minutes on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not thorough'
+
+test-thorough: $(STAMP)  ## run what continuous integration runs beside them, in about three minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'thorough and not slow'
 
 test-all: $(STAMP)  ## run every test
 	$(BIN)/python -m pytest

@@ -31,6 +31,8 @@ PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedGemm")
 
 Models = Callable[[str], Path]
 
+BOTH = [pytest.param(0, id="flat", marks=pytest.mark.thorough), pytest.param(1, id="onnxruntime")]
+
 
 def _products(report: eqsat.Report) -> int:
     return sum(n for op, n in report.operators_after.items() if op in PRODUCTS)
@@ -48,7 +50,7 @@ def _optimized(path: Path, form: int) -> eqsat.Result:
     return eqsat.optimize(path, assume=_sizes(path), **FORMS[form])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("form", range(2), ids=("flat", "onnxruntime"))
+@pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("name", MODELS)
 def test_symbols_cost_no_fusion(name: str, form: int, real_model: Models) -> None:
     path = real_model(name)
@@ -96,7 +98,7 @@ def _session(model: bytes, level: ort.GraphOptimizationLevel) -> ort.InferenceSe
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("form", range(2), ids=("flat", "onnxruntime"))
+@pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_right_at_all_sizes(name: str, form: int, real_model: Models, tmp_path: Path) -> None:
     path = real_model(name)

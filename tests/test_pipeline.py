@@ -29,6 +29,7 @@ from eqsat.rewrite import apply, literal, registered_rules, rule, unregister, va
 from eqsat.rules.terms import mul
 
 x, y, low, high = variables("x y low high")
+THOROUGH = pytest.mark.thorough
 
 KEYS = [
     "model",
@@ -188,6 +189,7 @@ def test_same_input_same_bytes(real_model: Callable[[str], Path], tmp_path: Path
     assert written[0] == written[1]
 
 
+@pytest.mark.thorough
 def test_same_bytes_on_a_busy_machine_where_a_limit_ends_extraction(
     real_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +231,15 @@ def test_optimising_twice_changes_nothing_more(real_model: Callable[[str], Path]
     assert second.report.operators_before == second.report.operators_after == first.report.operators_after
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "mobilenetv2", "mobilenetv3", "sd_unet", "resnet50_qdq"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "squeezenet",
+        "mobilenetv2",
+        "mobilenetv3",
+        *(pytest.param(n, marks=THOROUGH) for n in ("sd_unet", "resnet50_qdq")),
+    ],
+)
 def test_real_models_are_verified_and_load(name: str, real_model: Callable[[str], Path], tmp_path: Path) -> None:
     result = eqsat.optimize(real_model(name), form="flat")
     report = result.report
@@ -290,6 +300,7 @@ class _PreferDivision:
         return 0.5 if work.operators == ("Div",) else 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("wrong", "cost"), [(_ignore_narrow_range, "kernels"), (_misplace_scale, _PreferDivision())])
 def test_wrong_rules_are_caught_and_nothing_is_written(
     wrong: Callable[[], None], cost: Any, real_model: Callable[[str], Path]

@@ -83,6 +83,7 @@ def test_lists_of_extents_come_with_all_that_computes_them() -> None:
     assert part.inputs[0] == "x"
 
 
+@pytest.mark.thorough
 def test_a_deep_model_costs_the_same_with_fewer_enodes(real_model: Callable[[str], Path]) -> None:
     model = real_model("bert_int8_trivial")
     fewer, every = _report(model), _report(model, all_rules=True)

@@ -191,13 +191,13 @@ class _Merging:
             for c in self._kernels[old].cut:
                 self._readers[c].discard(old)
             del self._kernels[old]
-        for view in sorted(merged.inside & self._kernels.keys() - {merged.root}):
-            self._drop_unread(view)
         self._kernels[merged.root] = merged
         for c in merged.cut:
             self._readers.setdefault(c, set()).add(merged.root)
         for c in merged.outputs:
             self._writer[c] = merged.root
+        for view in sorted(merged.inside & self._kernels.keys() - {merged.root}):
+            self._drop_unread(view)
 
     def _drop_unread(self, view: int) -> None:
         """Removes a view that no kernel reads any more, and those that only it read."""

@@ -1,7 +1,6 @@
 """Operators that are linear in an input, and what passes them: ``L(x, w, b)`` is a product by weights or a convolution.
 
     L(x * s, w, b) * t == L(x, s * w * t, b * t)                  s along what L reads, t along what it puts out
-    (x * s) @ (y * t) == (x * (s * t)) @ y                        of numbers                 `scale_motion`
     L(x + c, w, b) + e == L(x, w, b + e) + L(c, w)                without padding              `folding`
     f(x * s) == f(x) * s                                          f rectifies, s positive      `scale_motion`
     movement(x) * s == movement(x * s')                           s moved along                `scale_passages`, `scale_carrying`

@@ -16,7 +16,6 @@ from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.traits import whatever
 from eqsat.rewrite import GroupView, Merge, Ref, for_each_operator, group_rule, shared
-from eqsat.rules.algebra.associativity import are_ordinary_factors
 from eqsat.rules.linear.alignment import FLOATS, largest, lies_along, limit, not_all
 from eqsat.rules.linear.operators import is_linear
 from eqsat.rules.terms import add, by_class, closure, complete_nodes, mul
@@ -44,7 +43,7 @@ def normal(s: Ref) -> float:
     return float(ml_dtypes.finfo(s.dtype.numpy).smallest_normal)
 
 
-FUNCTIONS = named(are_ordinary_factors, lies_along, largest, traits_of, limit) | {"FLOATS": FLOATS}
+FUNCTIONS = named(lies_along, largest, traits_of, limit) | {"FLOATS": FLOATS}
 equation = Equations(__name__, source=SOURCE, functions=FUNCTIONS)
 
 equation(
@@ -94,28 +93,6 @@ def pass_scales(key: str) -> None:
             functions=FUNCTIONS | {"op": key},
         )
 
-
-def _scaled_operands(d: Sampler) -> dict[str, Any]:
-    """Now and then a number has more axes than an operand: than a vector, which then is a matrix of one row."""
-    rows, inner, columns = d.extents(3)
-    batch = d.shape(0, 1)
-    x = d.choose(((*batch, rows, inner),) * 3 + ((inner,),))
-    s, t = (fixed(np.full((1,) * d.choose((0, 0, 2)), d.choose((0.35, 0.35, -2.0, 1e-30)), np.float32)) for _ in "st")
-    return {"x": d.floats(x), "s": s, "y": d.floats((*batch, inner, columns)), "t": t}
-
-
-equation(
-    "merge_scales_of_product",
-    "(x * s) @ (y * t) == (x * (s * t)) @ y",
-    constant("s", "t"),
-    varies("x", "y"),
-    worthwhile("x.dtype in FLOATS"),
-    "numbers of ordinary size: s.type.size == t.type.size == 1 and are_ordinary_factors(s, t)",
-    "no more axes than operands: max(s.rank, t.rank) <= min(x.rank, y.rank)",
-    exactness=Exactness.ROUNDING,
-    source="bilinearity of the product; attention as PyTorch spells it scales queries and keys by the same root",
-    sample=_scaled_operands,
-)
 
 # --- sums ----------------------------------------------------------------------------------------------------------------
 

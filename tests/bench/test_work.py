@@ -10,17 +10,18 @@ import pytest
 
 from benchmarks.work import known, work_of
 
-SLOW = 8000
-"""E-nodes of models that take more than two seconds."""
+LARGE, SLOW = 1500, 8000
+"""E-nodes of models that take more than half a second, and more than two."""
 
 
 def _cases() -> list[Any]:
-    """Each model and target in the table, the large ones marked as slow."""
+    """Each model and target in the table; how long it takes is marked."""
     cases: list[Any] = []
     for name, targets in known().items():
         for target, counts in targets.items():
-            slow = counts["saturation enodes"] > SLOW
-            cases.append(pytest.param(name, target, marks=[pytest.mark.slow] if slow else []))
+            enodes = counts["saturation enodes"]
+            marks = [pytest.mark.slow] if enodes > SLOW else [pytest.mark.thorough] if enodes > LARGE else []
+            cases.append(pytest.param(name, target, marks=marks))
     return cases
 
 

@@ -22,6 +22,15 @@ from eqsat.rewrite import unregister as forget
 
 RUNNABLE = ("python", "sh")
 
+SECONDS = ("docs/extending/cost_models.md", "docs/engines.md")
+"""Pages whose code takes that long."""
+
+RUN = [
+    pytest.param(page, id=name_of(page), marks=[pytest.mark.thorough] if name_of(page) in SECONDS else [])
+    for page in PAGES
+    if page.parent.name != "rules"
+]
+
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
@@ -98,7 +107,7 @@ def _run(block: Block, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -
                 _run_line(line, monkeypatch)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.parent.name != "rules"], ids=name_of)
+@pytest.mark.parametrize("page", RUN)
 def test_code_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a page run one after another; those of Python share their names. `tests/rule_check` runs rules/README.md."""
     names: dict[str, Any] = {}

@@ -93,6 +93,7 @@ def test_values_and_types_agree_with_the_expected_outputs(node_cases: list[tuple
     assert checked > 1700
 
 
+@pytest.mark.thorough
 def test_round_trip() -> None:
     found = {case.name: verdict(case, TRANSFORMS["roundtrip"]) for case in cases()}
     assert sum(word == "equal" for word, _ in found.values()) > 1500

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from zlib import crc32
 
 import numpy as np
 import pytest
 
 from benchmarks.explained_mutants import reason_for
 from benchmarks.mutants import KINDS, choose
-from benchmarks.mutation import Mutant, mutants_of, outcome_of
+from benchmarks.mutation import INSTANCES, Mutant, mutants_of, outcome_of
 from eqsat.rewrite import AnyRule, registered_rules
 
 EVERY = 6
-RULES = registered_rules()[::EVERY]
+
+
+def _number(rule: AnyRule) -> int:
+    """By its name, so that no other rule decides about what is tried of it."""
+    return crc32(rule.name.encode())
+
+
+RULES = [rule for rule in registered_rules() if _number(rule) % EVERY == 0]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[r.name for r in RULES])
@@ -21,8 +29,10 @@ def test_mutant_is_caught(rule: AnyRule) -> None:
     mutants = mutants_of(rule)
     if not mutants:
         pytest.skip("the right side has no place for an alteration")
-    mutant: Mutant = mutants[RULES.index(rule) % len(mutants)]
+    mutant: Mutant = mutants[_number(rule) // EVERY % len(mutants)]
     outcome = outcome_of(mutant)
+    if outcome.verdict == "survived":  # what few instances show, more of them do
+        outcome = outcome_of(mutant, 16 * INSTANCES, seed=2)
     reason = reason_for(outcome.rule, outcome.alteration)
     assert outcome.verdict != "survived" or reason, f"{rule.equation} survives {outcome.alteration}"
 

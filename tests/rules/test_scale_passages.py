@@ -110,11 +110,3 @@ def test_half_turned_heads_are_joined_before_their_transpose() -> None:
     joined = b.op("Concat", b.op("Neg", high), low, axis=3)
     found = counts(optimized(b.finish({"y": b.op("Transpose", joined, perm=(0, 2, 1, 3))})))
     assert "Transpose" not in found
-
-
-def test_the_scales_of_both_operands_are_one() -> None:
-    b = GraphBuilder()
-    q, k = b.input("q", "float32", (2, 4, 16, 8)), b.input("k", "float32", (2, 4, 8, 16))
-    root = b.constant(np.float32(0.59))
-    y = b.op("Relu", b.op("MatMul", b.op("Mul", q, root), b.op("Mul", k, root)))
-    assert counts(optimized(b.finish({"y": y}))) == {"Mul": 1, "MatMul": 1, "Relu": 1}

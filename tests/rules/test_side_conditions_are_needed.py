@@ -38,10 +38,12 @@ def drop(rule: AnyRule, condition: Condition) -> Trial:
 
 
 def _params(listed: bool, every: int) -> list[object]:
-    """``every`` so many of the conditions that are on the list, or not, is tried; the others are slow."""
+    """Of the conditions on the list, or not on it, one in twice ``every`` is tried, as many are thorough, the others slow."""
     chosen = [case for case in CASES if (_name(case) in UNDETECTED) is listed]
-    slow = [() if i % every == 0 else pytest.mark.slow for i in range(len(chosen))]
-    return [pytest.param(*case, id=":".join(_name(case)), marks=m) for case, m in zip(chosen, slow, strict=True)]
+    marks = [
+        pytest.mark.slow if i % every else pytest.mark.thorough if i % (2 * every) else () for i in range(len(chosen))
+    ]
+    return [pytest.param(*case, id=":".join(_name(case)), marks=m) for case, m in zip(chosen, marks, strict=True)]
 
 
 @pytest.mark.parametrize(("rule", "condition"), _params(listed=False, every=3))
