@@ -20,14 +20,14 @@ from pathlib import Path
 
 from eqsat.cost.contractions import einsum_seconds, inside_einsum
 from eqsat.cost.families import ANY, MINIMUM, Family, Law, families_of, features, fit_law
-from eqsat.cost.model import COST_MODELS, Work, work_of
+from eqsat.cost.model import COST_MODELS, Work, leaves_blocks, work_of
 from eqsat.cost.plain import plain
 from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind, operator, split_key
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import TensorType
 
 _REACH = math.log(4.0)
 """Distance, in logarithms of operations, bytes and innermost extent, at which a timing counts as much as the law alone."""
@@ -143,22 +143,9 @@ def work_of_timing(timing: Timing) -> Work:
     return work_of(op, domain, app, timing.results)
 
 
-_BLOCK = 8
-"""Channels that the runtime keeps side by side in images between convolutions, at least."""
-
 _REORDERINGS = 5
 """Of the image that is split: it before, its parts after, and what its parts are joined with, before and after. In inception_v3,
 whose only Split has 1.5 MB reordered for an image of 0.3 MB."""
-
-
-def _leaves_blocks(work: Work) -> bool:
-    """Whether a kernel cuts the channels of an image of floats: the runtime computes convolutions on blocks of channels, and
-    has no such kernel on blocks, so that the image is reordered before and the parts are after."""
-    image = work.types[0] if work.types else None
-    if work.operators[0] != "Split" or work.attributes.get("axis", 0) != 1 or not isinstance(image, TensorType):
-        return False
-    shape = image.shape or ()
-    return image.dtype is DType.FLOAT and len(shape) == 4 and isinstance(shape[1], int) and shape[1] >= _BLOCK
 
 
 def _reordered(work: Work) -> Work:
@@ -230,7 +217,7 @@ class MeasuredModel:
         found = fitted.estimate(work)
         if found is None:
             return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
-        if _leaves_blocks(work):
+        if leaves_blocks(work):
             moved = fitted.estimate(_reordered(work))
             more = _REORDERINGS * moved.seconds if moved is not None else 0.0
             found = replace(found, seconds=found.seconds + more)

@@ -113,12 +113,28 @@ def steps_inside(work: Work) -> list[Step]:
     return [] if equation is None or equation.has_diagonals else steps(equation)
 
 
+_BLOCK = 8
+"""Channels that a runtime keeps side by side in images between convolutions, at least."""
+
+
+def leaves_blocks(work: Work) -> bool:
+    """Whether a kernel cuts the channels of an image of floats: ONNX Runtime computes convolutions on blocks of channels, and
+    has no such kernel on blocks, so that the image is reordered before and the parts are after."""
+    image = work.types[0] if work.types else None
+    if work.operators[:1] != ("Split",) or work.attributes.get("axis", 0) != 1 or not isinstance(image, TensorType):
+        return False
+    shape = image.shape or ()
+    return image.dtype is DType.FLOAT and len(shape) == 4 and isinstance(shape[1], int) and shape[1] >= _BLOCK
+
+
 def _kernels(work: Work, target: Target) -> float:
     operators = len(work.operators)
     inside = 0 if target.templates else len(steps_inside(work))
     if inside:  # no fewer launches, and as one operator nothing that others share or are part of
         return inside + VIEW_PRICE * _VIEWS_INSIDE
-    return VIEW_PRICE * operators if _free(work, target) else 1.0 + VIEW_PRICE * (operators - 1)
+    if _free(work, target):
+        return VIEW_PRICE * operators
+    return 1.0 + VIEW_PRICE * (operators - 1 + (not target.templates and leaves_blocks(work)))
 
 
 def _bytes(work: Work, target: Target) -> float:
@@ -142,7 +158,7 @@ COST_MODELS: dict[str, NamedModel] = {
             "kernels",
             "kernels",
             _kernels,
-            "launches; a view, or a further operator in a kernel, counts 0.001",
+            "launches; a view, a further operator in a kernel, or a Split of channels counts 0.001",
             lambda target: Rates(launch=1.0 - VIEW_PRICE, operator=VIEW_PRICE, view=VIEW_PRICE),
         ),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels", lambda target: Rates(byte=1.0)),

@@ -35,6 +35,14 @@ def convs(*kernels: int, shared: dict[str, Any] | None = None, last: dict[str, A
     return b.finish(outputs)
 
 
+def test_two_convs_stay_where_a_split_of_channels_would_be_as_many_kernels() -> None:
+    """It takes the image out of the layout in which ONNX Runtime computes convolutions."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 16, 8, 8))
+    one, other = (b.op("Conv", x, b.constant(weights(16, 16, 1, 1))) for _ in "ab")
+    assert counts(optimized(b.finish([b.op("Relu", one), other]))) == {"Conv": 2, "Relu": 1}
+
+
 def test_convs_of_one_shape_are_one() -> None:
     assert counts(optimized(convs(3, 3, 3))) == {"Conv": 1, "Split": 1}
 
