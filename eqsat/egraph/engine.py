@@ -260,8 +260,8 @@ def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     key = (os.getpid(), *map(id, queries))
     engine = _idle.pop(key, None) or Engine(queries)
     yield engine
-    engine.forget()  # not after an error: then it is not used again
-    if engine.loaded < _WORN:
+    if engine.loaded < _WORN:  # and not after an error
+        engine.forget()
         _idle[key] = engine
     while len(_idle) > _MOST_IDLE:
         _idle.pop(next(iter(_idle)), None)
