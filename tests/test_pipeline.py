@@ -29,7 +29,6 @@ from eqsat.rewrite import apply, literal, registered_rules, rule, unregister, va
 from eqsat.rules.terms import mul
 
 x, y, low, high = variables("x y low high")
-THOROUGH = pytest.mark.thorough
 
 KEYS = [
     "model",
@@ -237,7 +236,7 @@ def test_optimising_twice_changes_nothing_more(real_model: Callable[[str], Path]
         "squeezenet",
         "mobilenetv2",
         "mobilenetv3",
-        *(pytest.param(n, marks=THOROUGH) for n in ("sd_unet", "resnet50_qdq")),
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in ("sd_unet", "resnet50_qdq")),
     ],
 )
 def test_real_models_are_verified_and_load(name: str, real_model: Callable[[str], Path], tmp_path: Path) -> None:

@@ -222,8 +222,11 @@ def _declared(graph: Graph) -> dict[str, TensorType]:
     the model. ONNX Runtime adds images whose extents it does not know to be equal outside the layout of its convolutions.
     """
     made = {v: graph.type_of(v) for v in graph.producers() if v not in graph.outputs}
-    known = {v: t for v, t in made.items() if isinstance(t, TensorType) and t.dtype is not DType.UNDEFINED}
-    types = {v: t for v, t in known.items() if t.shape is not None}
+    types = {
+        v: t
+        for v, t in made.items()
+        if isinstance(t, TensorType) and t.dtype is not DType.UNDEFINED and t.shape is not None
+    }
     return {} if all(t.is_static for t in types.values()) else types
 
 

@@ -165,8 +165,10 @@ _STRETCH_S = 1.4e-8
 def _stretches(work: Work) -> int:
     """In how many stretches a value is run through beside one number that has fewer axes: ONNX Runtime takes them to be no longer
     than the axes behind the last one of extent 1."""
+    if work.kind is not Kind.ELEMENTWISE or len(work.types) != 2:
+        return 1
     shapes = [t.shape or () for t in work.types if isinstance(t, TensorType)]
-    if work.kind is not Kind.ELEMENTWISE or len(shapes) != 2 or len(work.types) != 2:
+    if len(shapes) != 2:
         return 1
     number, value = sorted(shapes, key=len)
     if set(number) - {1} or len(number) == len(value) or not all(isinstance(d, int) for d in value):
@@ -217,11 +219,11 @@ class MeasuredModel:
         found = fitted.estimate(work)
         if found is None:
             return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
+        more = (_stretches(work) - 1) * _STRETCH_S
         if leaves_blocks(work):
             moved = fitted.estimate(_reordered(work))
             more = _REORDERINGS * moved.seconds if moved is not None else 0.0
-            found = replace(found, seconds=found.seconds + more)
-        return replace(found, seconds=found.seconds + (_stretches(work) - 1) * _STRETCH_S)
+        return replace(found, seconds=found.seconds + more) if more else found
 
     def _group(self, work: Work, target: Target) -> Estimate:
         """See the head of the module."""

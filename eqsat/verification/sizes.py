@@ -47,8 +47,8 @@ class Sizes:
             return
         seen: list[dict[str, int]] = []
         large: dict[int, dict[str, int]] = {}
-        for sizes in map(self._mended, self._proposed()):
-            if sizes not in seen and (needed := self._bytes(sizes)) is not None:
+        for sizes, found in map(self._mended, self._proposed()):
+            if sizes not in seen and (needed := _bytes(found)) is not None:
                 if needed <= TRIAL_BYTES:
                     yield sizes
                 else:
@@ -64,7 +64,7 @@ class Sizes:
         leading = leading_symbols(self.graph)
         for symbol in sorted(self.relations.free, key=leading.__contains__):
             changed = self.relations.complete({**sizes, symbol: 0})
-            needed = self._bytes(changed)
+            needed = _bytes(self._sized(changed))
             if needed is not None and needed <= TRIAL_BYTES:
                 yield changed
 
@@ -88,8 +88,9 @@ class Sizes:
             yield from (complete({**general[0], s: extent}) for s in lengths)
             yield complete(dict.fromkeys(free, extent))
 
-    def _mended(self, sizes: dict[str, int]) -> dict[str, int]:
-        """``sizes`` with what the definition of an operator asks for in place of an extent: a buffer as long as a window."""
+    def _mended(self, sizes: dict[str, int]) -> tuple[dict[str, int], Sized]:
+        """``sizes`` with what the definition of an operator asks for in place of an extent: a buffer as long as a window; and the
+        graph at these."""
         found = self._sized(sizes)
         for _ in self.relations.free:
             if found.wanted is None or sizes != self.relations.complete(sizes):
@@ -100,17 +101,15 @@ class Sizes:
                 if sizes[symbol] == extent and _said(better := self._sized(other)) != _said(found):
                     sizes, found = other, better
                     break
-        return sizes
+        return sizes, found
 
     def _sized(self, sizes: Mapping[str, int]) -> Sized:
         return sized(self.graph, input_shapes(self.graph, sizes))
 
-    def _bytes(self, sizes: Mapping[str, int]) -> int | None:
-        """What a run takes; ``None`` if the extents do not fit."""
-        found = self._sized(sizes)
-        if found.misfit is None:
-            return found.peak_bytes()
-        return None
+
+def _bytes(found: Sized) -> int | None:
+    """What a run takes; ``None`` if the extents do not fit."""
+    return found.peak_bytes() if found.misfit is None else None
 
 
 def _said(found: Sized) -> str:
