@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.graph import with_bodies
 from eqsat.ir.interpret import run
 from eqsat.report import Report
-from eqsat.rewrite import apply, literal, registered_rules, rule, unregister, variables
+from eqsat.rewrite import apply, literal, registered_rules, rule, variables
 from eqsat.rules.terms import mul
 
 x, y, low, high = variables("x y low high")
@@ -78,17 +77,6 @@ KEYS = [
     "predicted_s_before",
     "predicted_s_after",
 ]
-
-
-@contextmanager
-def _temporary_rules() -> Iterator[None]:
-    before = {r.name for r in registered_rules()}
-    try:
-        yield
-    finally:
-        for made in registered_rules():
-            if made.name not in before:
-                unregister(made.name)
 
 
 def _two_layers() -> eqsat.Graph:
@@ -300,17 +288,15 @@ class _PreferDivision:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("temporary_rules")
 @pytest.mark.parametrize(("wrong", "cost"), [(_ignore_narrow_range, "kernels"), (_misplace_scale, _PreferDivision())])
 def test_wrong_rules_are_caught_and_nothing_is_written(
     wrong: Callable[[], None], cost: Any, real_model: Callable[[str], Path]
 ) -> None:
-    with _temporary_rules():
-        wrong()
-        name = registered_rules()[-1].name
-        with pytest.raises(eqsat.VerificationError) as caught:
-            eqsat.optimize(
-                real_model("bert_int8_trivial"), only_rules=[name], cost=cost, verification_runs=1, form="flat"
-            )
+    wrong()
+    name = registered_rules()[-1].name
+    with pytest.raises(eqsat.VerificationError) as caught:
+        eqsat.optimize(real_model("bert_int8_trivial"), only_rules=[name], cost=cost, verification_runs=1, form="flat")
     assert name in str(caught.value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,14 @@ import eqsat.rules  # registers the shipped rules
 from eqsat import Exactness, GraphBuilder, LeftOutWarning, Options, VerificationError
 from eqsat.__main__ import main
 from eqsat.backends.onnx_file import to_model
-from eqsat.rewrite import apply, group_rule, literal, registered_rules, rule, unregister, variables
+from eqsat.rewrite import apply, group_rule, literal, rule, variables
 from eqsat.suspects import Suspects, suspects
 from eqsat.verification import Verification
 
 (x,) = variables("x")
 
 
-@pytest.fixture(autouse=True)
-def _temporary_rules() -> Iterator[None]:
-    before = {r.name for r in registered_rules()}
-    yield
-    for made in registered_rules():
-        if made.name not in before:
-            unregister(made.name)
+pytestmark = pytest.mark.usefixtures("temporary_rules")
 
 
 def _wrong(family: str) -> None:
