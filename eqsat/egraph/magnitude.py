@@ -14,10 +14,13 @@ import numpy as np
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import Kind, operator
+from eqsat.ir.operator import Kind, operator, traits_of
 
 _AMPLIFICATION = 1e3
 """How much a reduction is taken to magnify a relative error at most: masks of -1e38 under a softmax are no error at all."""
+
+_CODES = ("int8", "uint8", "int16", "uint16")
+"""Types of integers, of quantised values, that a rule of class LSB may move by a quantum."""
 
 Operand = tuple[np.ndarray, np.ndarray]
 """An operand's value and its magnitude."""
@@ -71,11 +74,13 @@ def moved_with(
     steps: Sequence[np.ndarray | None],
     output: int,
 ) -> np.ndarray | None:
-    """By how much a dequantised integer moves with a quantum, a sum of products at most when each element of an operand moves by
-    its step; ``None`` of other operators, and where nothing moves."""
+    """By how much a dequantised integer moves with a quantum, a code converted to floats (by one), and a sum of products at most
+    when each element of an operand moves by its step; ``None`` of other operators, and where nothing moves."""
     if op == "DequantizeLinear" and operands[0] is not None:
         scale = np.asarray(operands[1], np.float64)
         return np.full(operands[0].shape, scale.reshape(())) if scale.size == 1 else None
+    if traits_of(op).converts and operands[0] is not None and operands[0].dtype in _CODES:
+        return np.ones(operands[0].shape)
     if all(step is None for step in steps) or not _is_sum_of_products(op):
         return None
     sizes = [None if o is None else np.abs(_double(o)) if _is_float(o) else o for o in operands]

@@ -10,6 +10,7 @@ compared: see `eqsat.egraph.undefined`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from eqsat.errors import ModelError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType, compatible, is_array, type_of_array
 from eqsat.rewrite import PROJECTION, AnyRule, registered_rules
 
@@ -81,7 +83,6 @@ class _Checker:
         self._implemented: set[str] = set()
         self._origins = Origins(egraph, self._values, self._source)
         self._merged_by: dict[int, set[str]] = {}
-        self._rules: dict[tuple[int, int], frozenset[str]] = {}
 
     def values(self) -> dict[int, Value]:
         """Evaluates the oldest e-node of each class that has its operands. A class that only contains itself is left out."""
@@ -168,31 +169,40 @@ class _Checker:
         found = type_of_array(value)
         return None if compatible(declared, found) else f"computes {found}, the class has type {declared}"
 
-    def _rules_of(self, cls: int, levels: int) -> frozenset[str]:
+    def _rules_of(self, cls: int) -> frozenset[str]:
         """The rules that merged a class or one that it is computed from, some levels down.
 
         A rule of several operators takes what lies between them for one value; where that was merged by a weaker rule, the
-        value is only known up to that.
+        value is only known up to that. What only moves elements is no level: it passes on whatever they are.
         """
-        found = self._rules.get((cls, levels))
-        if found is None:
-            found = self._rules[cls, levels] = frozenset(self._merged_by.get(cls, ()))
-            if levels:
-                below = {c for h in self._egraph.members(cls) for c in self._egraph.canonical_children(h)}
-                found = found.union(*(self._rules_of(c, levels - 1) for c in below - {ABSENT_INPUT}))
-            self._rules[cls, levels] = found
-        return found
+        found: set[str] = set()
+        nearest = {cls: 0}
+        waiting = deque([cls])
+        while waiting:
+            at = waiting.popleft()
+            found |= self._merged_by.get(at, frozenset())
+            for handle in self._egraph.members(at):
+                moved = self._moves(handle)
+                level = nearest[at] + (not moved)
+                for child in self._egraph.canonical_children(handle):
+                    if child != ABSENT_INPUT and level <= min(_LEVELS, nearest.get(child, level + 1) - 1):
+                        nearest[child] = level
+                        (waiting.appendleft if moved else waiting.append)(child)
+        return frozenset(found)
+
+    def _moves(self, handle: int) -> bool:
+        node = self._egraph.nodes[handle]
+        return node.op == PROJECTION or traits_of(node.key, node.attributes).moves
 
     def _difference(self, cls: int, handle: int, value: Value) -> str | None:
         expected = self._values[cls]
         if isinstance(expected, tuple) or isinstance(value, tuple):
             return None  # compared projection by projection
-        rules = self._rules_of(cls, _LEVELS)
+        if difference(expected, value, Exactness.EXACT) is None:
+            return None
+        rules = self._rules_of(cls)
         exactness = max((self._exactness.get(r, Exactness.EXACT) for r in rules), default=Exactness.EXACT)
         quanta = max((self._quanta.get(r, 0) for r in rules), default=0)
-        message = difference(expected, value, Exactness.EXACT)
-        if message is None:
-            return None
         open = self._origins.undefined_at(self._source[cls], _LEVELS)
         inside = None if open is None else ~open
         if exactness is Exactness.EXACT or expected.dtype.kind not in "fV":

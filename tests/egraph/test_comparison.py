@@ -19,7 +19,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import NO_ATTRIBUTES, Graph
 from eqsat.rewrite import Apply, literal, registered_rules, variables
-from eqsat.rules.terms import add, sub
+from eqsat.rules.terms import add, sub, transpose
 
 x, c, d, s = variables("x c d s")
 HALVES = NO_ATTRIBUTES.updated(axis=0)
@@ -94,6 +94,39 @@ def test_products_move_with_the_integers_that_they_read() -> None:
     every = np.resize(np.arange(256, dtype=np.uint8), (4, 13, 5))
     weights = np.array([[0.5, -1.5], [0.25, 0.75], [1.25, 0.5], [0.5, 1.0], [0.75, -0.25]], np.float32)
     assert not _messages(_function_of_bytes(weights), every)
+
+
+def test_what_only_moves_elements_passes_on_how_far_they_may_move() -> None:
+    """A code that a rule moves by a quantum is moved behind six views and a conversion, too."""
+
+    def swapped(y: Any) -> Any:
+        return transpose(y, (1, 0))
+
+    def view(y: Any) -> Any:
+        return Apply("Reshape", (y, d))
+
+    def number(y: Any) -> Any:
+        return Apply("Cast", (y,), NO_ATTRIBUTES.updated(to=1))
+
+    def moved(m: Any) -> Any:
+        return swapped(Apply("QuantizeLinear", (swapped(add(m.x, literal(np.float32(0.01)))), m.s)))
+
+    lsb = make_rule(Apply("QuantizeLinear", (sub(x, c), s)), moved, "add_a_little_before_rounding")
+    past_view = make_rule(view(swapped(x)), lambda m: swapped(Apply("Reshape", (m.x, m.d))), "past_view")
+    past_conversion = make_rule(number(swapped(x)), lambda m: swapped(number(m.x)), "past_conversion")
+    b = GraphBuilder()
+    y = b.op(
+        "QuantizeLinear",
+        b.op("Sub", b.input("x", "float32", (2, 2)), b.constant(np.float32(0))),
+        b.constant(np.float32(1)),
+    )
+    for _ in range(6):
+        y = b.op("Reshape", y, b.constant([2, 2], "int64"))
+    built = b.finish({"y": b.op("Cast", y, to=1)})
+    values = np.array([[0.5, 1.25], [3.0, 7.75]], np.float32)
+    by_a_quantum = replace(lsb, exactness=Exactness.LSB, quanta=1)
+    assert not _messages(built, values, [by_a_quantum, past_view, past_conversion])
+    assert _messages(built, values, [lsb, past_view, past_conversion])
 
 
 def test_sum_of_products_moves_by_the_factors() -> None:
