@@ -35,10 +35,6 @@ class Meaning:
     limit: int | None = None
 
 
-_LENGTHS = 5
-"""Where GroupQueryAttention reads them."""
-
-
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
     """What input ``name`` means. ``sizes``: extents of the symbolic dimensions."""
     found = graph.type_of(name)
@@ -101,7 +97,7 @@ def _are_lengths(value: str, readers: Mapping[str, list[tuple[Node, int]]]) -> b
     """Whether a sum says how long the sequences are of which attention reads the new keys: a mask that leaves out some of these
     is none that it takes."""
     for node, i in readers.get(value, ()):
-        if node.key == "com.microsoft::GroupQueryAttention" and i == _LENGTHS:
+        if i in traits_of(node.key).lengths:
             return True
         if node.key in ("Sub", "Cast") and _are_lengths(node.outputs[0], readers):
             return True

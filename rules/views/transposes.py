@@ -12,7 +12,7 @@ from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
+from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
 from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, transpose
 from eqsat.rules.views.extents import viewed
 
@@ -217,7 +217,7 @@ def _reduced(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_reduced,
-    where=[constant("axes")],
+    where=[constant("axes"), Condition("some axes are given", lambda m: m.axes.value.size > 0)],
     exactness=Exactness.ROUNDING,
     source="the order of axes is nothing to what is reduced over some of them",
     forms=[
@@ -228,8 +228,6 @@ def _reduced(view: GroupView) -> Iterator[Match]:
 def reduce_before_transpose(m: Match) -> Term:
     """``Reduce(f(Transpose(x, p)), axes) == Transpose(Reduce(f(x), p[axes]), p)`` for an elementwise region ``f``."""
     reduced = {int(a) % m.x.rank for a in m.axes.value.reshape(-1)}
-    if not reduced:  # which axes are none, or all, is said by another attribute
-        raise Unmet("no axes are given")
     made = Apply(m.op, (m.region, int64s(sorted(m.perm[a] for a in reduced))), m.node.attributes)
     if m.node.attr("keepdims", 1):
         return transpose(made, m.perm)

@@ -262,6 +262,6 @@ define_composite(
     _group_query_attention,
     Kind.ANCHOR,
     flops=_grouped_flops,
-    traits=Traits(structure="attention"),
+    traits=Traits(structure="attention", lengths=(5,)),
     outline=_of_grouped,
 )
