@@ -6,9 +6,12 @@ bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of si
 bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits nowhere. So the
 integers are moved, and dequantised behind.
 
-A product of two operands that are dequantised, one of them by several scales, its level EXTENDED fuses into MatMulIntegerToFloat,
-whatever axis the scales lie along. The kernel takes scales of the columns of a matrix, and ends the run with an error for
-others (1.32). So a Reshape comes between the two.
+A product of two operands that are dequantised, one of them by several scales, transposed or not, its level EXTENDED fuses into
+MatMulIntegerToFloat, whatever axis the scales lie along. The kernel takes scales of the columns of a matrix, and for others it
+ends the run with an error (1.32). So a Reshape comes between the two.
+
+A sum that is normalised over its last axes its level EXTENDED fuses into SkipLayerNormalization, which normalises over the last
+one, whatever axis says, where the scale has one axis (1.32). So scale and bias get another.
 """
 
 import math
@@ -23,12 +26,14 @@ from eqsat.ir.types import UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8
 _LEAST_BITS = 8
+_NORM = "LayerNormalization"
 
 
 def for_onnxruntime(graph: Graph) -> Graph:
     """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
-    no product is fused with scales that its kernel does not take, and there are none on which the runtime ends the process."""
-    return changed(graph, _move_integers, _keep_scales_apart, give_one_rank)
+    no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, and no
+    product ends the process."""
+    return changed(graph, _move_integers, _keep_scales_apart, _keep_axes_of_norms, give_one_rank)
 
 
 def _move_integers(written: Written) -> None:
@@ -53,10 +58,10 @@ def _keep_scales_apart(written: Written) -> None:
     graph = written.old
     fused: set[str] = set()
     for node in graph.nodes:
-        makers = [written.producers.get(v) for v in node.inputs]
-        if node.key == "MatMul" and all(m is not None and m.key == "DequantizeLinear" for m in makers):
+        made = [_before_transpose(written, v) for v in node.inputs] if node.key == "MatMul" else []
+        if made and all(m is not None and m.key == "DequantizeLinear" for m, _ in made):
             fused.update(
-                v for v, m, at in zip(node.inputs, makers, (0, 1), strict=True) if m and _is_refused(graph, m, at)
+                m.outputs[0] for at, (m, perm) in enumerate(made) if m is not None and _is_refused(graph, m, at, perm)
             )
     for node in graph.nodes:
         type = graph.type_of(node.outputs[0])
@@ -78,12 +83,34 @@ def _keep_scales_apart(written: Written) -> None:
         written.put(node, Node("Reshape", (), ()), scaled, written.number(shape, node.outputs[0]))
 
 
-def _is_refused(graph: Graph, node: Node, operand: int) -> bool:
-    """Whether the kernel of a product of integers does not take the scales of an operand: not one, nor one for each column."""
+def _keep_axes_of_norms(written: Written) -> None:
+    graph = written.old
+    for node in graph.nodes:
+        x, scale = (graph.type_of(v) for v in node.inputs[:2]) if node.key == _NORM else (UNKNOWN, UNKNOWN)
+        rank = x.rank if isinstance(x, TensorType) else None
+        shape = scale.shape if isinstance(scale, TensorType) else None
+        last = node.attributes.get("axis", -1) in (-1, (rank or 0) - 1)
+        if rank is None or last or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+            written.nodes.append(node)
+            continue
+        parameters = (v and written.reshaped(v, (1, shape[0])) for v in node.inputs[1:])
+        written.put(node, node, node.inputs[0], *parameters)
+
+
+def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:
+    """What computes a value, but for a transpose, and its permutation if there is one."""
+    maker = written.producers.get(value)
+    if maker is None or maker.key != "Transpose":
+        return maker, ()
+    return written.producers.get(maker.inputs[0]), tuple(maker.attributes.get("perm", (1, 0)))
+
+
+def _is_refused(graph: Graph, node: Node, operand: int, perm: tuple[int, ...]) -> bool:
+    """Whether the kernel of a product of integers does not take the scales of an operand, which is transposed by ``perm``: not
+    one, nor one for each column."""
     type = graph.type_of(node.outputs[0])
-    of_columns = (
-        operand == 1 and isinstance(type, TensorType) and type.rank == 2 and node.attributes.get("axis", 1) in (1, -1)
-    )
+    matrix = operand == 1 and isinstance(type, TensorType) and type.rank == 2
+    of_columns = matrix and node.attributes.get("axis", 1) % 2 == (0 if perm == (1, 0) else 1)
     return not (has_one_scale(graph, node, "DequantizeLinear") or of_columns or node.attributes.get("block_size", 0))
 
 

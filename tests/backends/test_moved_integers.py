@@ -142,23 +142,49 @@ def test_scaled_product_of_integers_may_be_viewed(opset: int) -> None:
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((8, 6), 0), ((8, 6), 1), ((3, 1, 8, 6), 0), ((3, 8, 6), 2)])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("left", [False, True])
 def test_products_of_what_several_scales_dequantise_run_at_every_level(
-    shape: tuple[int, ...], axis: int, left: bool
+    shape: tuple[int, ...], axis: int, left: bool, transposed: bool
 ) -> None:
     """ONNX Runtime fuses them into a product that takes scales of columns only, and ends the run."""
     b = GraphBuilder()
     rng = np.random.default_rng(0)
     count = shape[axis]
     scales, points = rng.uniform(0.01, 0.03, count).astype(np.float32), rng.integers(100, 150, count).astype(np.uint8)
-    given = [b.constant(v) for v in (rng.integers(0, 256, shape).astype(np.uint8), scales, points)]
-    weights = b.op("DequantizeLinear", *given, axis=axis)
+    integers = rng.integers(0, 256, shape).astype(np.uint8)
+    perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    weights = b.input("w", "uint8", integers.transpose(perm).shape) if transposed else b.constant(integers)
+    lies = perm[axis] if transposed else axis
+    weights = b.op("DequantizeLinear", weights, b.constant(scales), b.constant(points), axis=lies)
+    weights = b.op("Transpose", weights, perm=perm) if transposed else weights
     step = b.constant(np.float32(0.02)), b.constant(np.uint8(120))
     extents = (6, 4) if left else (3, 5, 8)
     x = b.op("QuantizeLinear", b.input("x", "float32", extents), *step)
     x = b.op("DequantizeLinear", x, *step)
     graph = b.finish({"y": b.op("MatMul", weights, x) if left else b.op("MatMul", x, weights)})
-    feeds = {"x": rng.normal(size=extents).astype(np.float32)}
+    feeds = {"x": rng.normal(size=extents).astype(np.float32), "w": integers.transpose(perm)}
+    feeds = {name: feeds[name] for name in graph.inputs}
     expected, found = (Session(to_model(graph), level).run(feeds)["y"] for level in ("disable", "all"))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert ("Reshape" in in_form(graph, "flat").operator_counts()) == (left or (shape, axis) != ((8, 6), 1))
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_sums_are_normalised_over_the_axes_that_are_given(bias: bool, constant: bool) -> None:
+    """ONNX Runtime fuses sum and norm into one over the last axis, where the scale has one axis."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.normal(size=(2, 5, 3)).astype(np.float32) for name in ("x", "y")}
+    total = b.op("Add", b.input("x", "float32", (2, 5, 3)), b.input("y", "float32", (2, 5, 3)))
+    parameters: list[str] = []
+    for name in ("scale", "bias")[: 1 + bias]:
+        array = rng.normal(size=3).astype(np.float32)
+        if not constant:
+            feeds[name] = array
+        parameters.append(b.constant(array) if constant else b.input(name, "float32", (3,)))
+    graph = b.finish({"z": b.op("LayerNormalization", total, *parameters, axis=-2)})
+    expected, found = (Session(to_model(graph), level).run(feeds)["z"] for level in ("disable", "all"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, run(graph, feeds)["z"], rtol=1e-5, atol=1e-5)
