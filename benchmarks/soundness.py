@@ -1,11 +1,15 @@
 """Whole-e-graph soundness: every spelling of every value of random graphs, evaluated and compared with its e-class.
 
-    python -m benchmarks.soundness [--graphs 10000] [--models 5] [--seed 0] [--processes 2]
+    python -m benchmarks.soundness [--graphs 10000] [--models 5] [--seed 0] [--processes 2] [--optimize]
 
 Half of the graphs are random networks (`benchmarks.random_graphs`), half are instances of the left side of one rule after the
 other; small versions of every model family (`benchmarks.small_models`) come first, each with several draws of its weights and
 inputs. All rules run on each. Prints graphs, e-nodes compared, rules that fired and violations; the exit status is 1 if there
 are any.
+
+``--optimize``: each is optimised for ONNX Runtime instead, with and without its own operators, and verified at all its levels:
+what its kernels and its optimiser make of a program is no part of the e-graph. What is drawn goes to the ends of the range of
+floats, where not all that is reported there is an error of a rule.
 """
 
 from __future__ import annotations
@@ -13,18 +17,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from multiprocessing import Pool
 
-import eqsat.rules  # noqa: F401  # registers the shipped rules
+import eqsat
+import eqsat.rules  # registers the shipped rules
 from benchmarks.random_graphs import random_graph
 from benchmarks.small_models import names, small_model
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import Limits, StopReason, saturate
 from eqsat.egraph.soundness import check_egraph
-from eqsat.errors import EqsatError
+from eqsat.errors import EqsatError, LeftOutWarning, VerificationError
 from eqsat.ir.interpret import run
 from eqsat.rewrite import registered_rules
 from eqsat.rule_check.trials import instance_of
@@ -38,21 +45,31 @@ Outcome = tuple[int, dict[str, int], list[str]]
 
 def check(number: int, seed: int = 0) -> Outcome:
     """Saturates graph ``number`` with all rules and evaluates every e-node."""
-    try:
-        instance = _instance(number, seed)
-        run(instance.graph, instance.feeds)
-    except (EqsatError, ValueError, IndexError):
-        return (
-            0,
-            {},
-            [],
-        )  # what was drawn is no graph: shapes that do not broadcast, a mirror of an empty axis, no such index
-    return _checked(f"graph {number}", instance)
+    instance = _instance(number, seed)
+    return (0, {}, []) if instance is None else _checked(f"graph {number}", instance)
 
 
 def check_model(name: str, seed: int = 0) -> Outcome:
     """The same for the small version of a model family."""
     return _checked(f"{name}, seed {seed}", small_model(name, seed))
+
+
+def check_optimized(which: int | str, seed: int = 0) -> Outcome:
+    """Optimises a graph, or the small version of a model family, for ONNX Runtime, and verifies the results at all levels."""
+    instance = _instance(which, seed) if isinstance(which, int) else small_model(which, seed)
+    if instance is None:
+        return 0, {}, []
+    enodes, fired, wrong = 0, dict[str, int](), list[str]()
+    for form in ("onnxruntime", "flat"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LeftOutWarning)
+            try:
+                report = eqsat.optimize(instance.graph, form=form, verify="full").report
+                enodes += report.enodes
+                fired |= {name: found["matches"] for name, found in report.rules.items() if found["matches"]}
+            except (LeftOutWarning, VerificationError) as error:
+                wrong.append(f"{which}, seed {seed}, {form}: {error}\n{instance.graph}")
+    return enodes, fired, wrong
 
 
 def _checked(label: str, instance: Instance) -> Outcome:
@@ -68,16 +85,25 @@ def _checked(label: str, instance: Instance) -> Outcome:
     return len(encoding.egraph.nodes), fired, [f"{label}: {text}\n{instance.graph}" for text in wrong]
 
 
-def _instance(number: int, seed: int) -> Instance:
-    if number % 2:
-        return random_graph(1_000_000 * seed + number)
-    rules = registered_rules()
-    return instance_of(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
+def _instance(number: int, seed: int) -> Instance | None:
+    """What is drawn for a number; ``None`` if that is no graph: shapes that do not broadcast, a mirror of an empty axis."""
+    try:
+        if number % 2:
+            instance = random_graph(1_000_000 * seed + number)
+        else:
+            rules = registered_rules()
+            instance = instance_of(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
+        run(instance.graph, instance.feeds)
+    except (EqsatError, ValueError, IndexError):
+        return None
+    return instance
 
 
-def _check_with(arguments: tuple[int | str, int]) -> Outcome:
+def _check_with(arguments: tuple[int | str, int], optimize: bool = False) -> Outcome:
     """``arguments``: the number of a graph or the name of a family, and a seed."""
     which, seed = arguments
+    if optimize:
+        return check_optimized(which, seed)
     return check(which, seed) if isinstance(which, int) else check_model(which, seed)
 
 
@@ -87,13 +113,16 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--models", type=int, default=5, help="draws of each family")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--optimize", action="store_true", help="optimise and verify each in ONNX Runtime")
     options = parser.parse_args(None if arguments is None else list(arguments))
     start = time.perf_counter()
     graphs, enodes, fired, wrong = 0, 0, Counter[str](), list[str]()
     with Pool(options.processes) as pool:
         models = [(name, options.models * options.seed + n) for name in names() for n in range(options.models)]
         work = chain(models, ((number, options.seed) for number in range(options.graphs)))
-        for count, matches, messages in pool.imap_unordered(_check_with, work, chunksize=5):
+        for count, matches, messages in pool.imap_unordered(
+            partial(_check_with, optimize=options.optimize), work, chunksize=5
+        ):
             enodes += count
             graphs += count > 0
             fired.update(matches)

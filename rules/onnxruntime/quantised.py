@@ -10,7 +10,9 @@ The sum of up to 4096 floats is within 2**-12, less than a tenth of a quantum. W
 is NaN, which has no quantised value, the kernel gives what the bytes say.
 """
 
+import math
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +74,25 @@ def overflows_as_bytes_do(x: Ref, s: Ref, z: Ref | None, sy: Ref, zy: Ref | None
     return not np.any((least < ends) & (ends < greatest))
 
 
+def greatest_sum(sy: Ref, *operands: tuple[Ref, Ref, Ref | None]) -> float:
+    """By integers, scales and zero points of operands, how many quanta the kernel finds in their sum at most; NaN if infinite."""
+    with np.errstate(all="ignore"):
+        return float(sum(np.float32(s.high) / np.float32(sy.high) * _numbers(x, z)[1] for x, s, z in operands))
+
+
+def greatest_product(sy: Ref, *operands: tuple[Ref, Ref, Ref | None]) -> float:
+    """The same for their product."""
+    with np.errstate(all="ignore"):
+        scale = math.prod(np.float32(s.high) for _, s, _ in operands) / np.float32(sy.high)
+        return float(max(scale * math.prod(ends) for ends in product(*(_numbers(x, z) for x, _, z in operands))))
+
+
+def _numbers(x: Ref, z: Ref | None) -> tuple[float, float]:
+    """The least and the greatest of the integers less their zero point."""
+    (least, greatest), zero = integer_range(x.dtype), 0.0 if z is None else z.high
+    return max(x.low, least) - zero, min(x.high, greatest) - zero
+
+
 def quanta(s: Ref) -> np.float32:
     """Quanta in 1."""
     return np.float32(1) / np.float32(s.value.reshape(()))
@@ -127,9 +148,15 @@ quantise(
     kept="axis=-1, opset=13",
 )
 quantise("LeakyRelu", given="alpha=alpha, **n", kept="alpha=alpha")
+_BOTH = "(a, sa, za), (b, sb, zb)"
+_OF_TWO = {
+    "Add": (worthwhile(f"a sum of less than 2**31 quanta: greatest_sum(sy, {_BOTH}) < 2**31"), ALIKE),
+    "Mul": (worthwhile(f"a product of less than 2**31 quanta: greatest_product(sy, {_BOTH}) < 2**31"),),
+}
+"""Of more quanta the kernels make the least byte."""
 for _op in OPERANDS:
     if traits_of(_op).rows is None and _op not in ("AveragePool", "LeakyRelu"):
-        quantise(_op, *[ALIKE] * (_op == "Add"))
+        quantise(_op, *_OF_TWO.get(_op, ()))
 
 # --- Concat, of any number of parts
 
