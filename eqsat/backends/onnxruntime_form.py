@@ -6,6 +6,9 @@ bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of si
 bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits nowhere. So the
 integers are moved, and dequantised behind.
 
+Signed bytes that a node quantises by one scale and a zero point its level EXTENDED makes unsigned, with one zero point for those
+who dequantise them without, which does not load where these have several scales (1.32). So they get a zero point for each.
+
 A product of two operands that are dequantised, one of them by several scales, transposed or not, its level EXTENDED fuses into
 MatMulIntegerToFloat, whatever axis the scales lie along. The kernel takes scales of the columns of a matrix, and for others it
 ends the run with an error (1.32). So a Reshape comes between the two.
@@ -16,6 +19,8 @@ one, whatever axis says, where the scale has one axis (1.32). So scale and bias 
 
 import math
 from dataclasses import replace
+
+import numpy as np
 
 from eqsat.backends.onnxruntime_kernels import may_run
 from eqsat.backends.transposed_products import give_one_rank
@@ -33,7 +38,7 @@ def for_onnxruntime(graph: Graph) -> Graph:
     """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
     no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, and no
     product ends the process."""
-    return changed(graph, _move_integers, _keep_scales_apart, _keep_axes_of_norms, give_one_rank)
+    return changed(graph, _move_integers, _keep_zeros, _keep_scales_apart, _keep_axes_of_norms, give_one_rank)
 
 
 def _move_integers(written: Written) -> None:
@@ -52,6 +57,23 @@ def _move_integers(written: Written) -> None:
         moved = written.value(node.op, integers, *node.inputs[1:], type=type, attributes=node.attributes)
         written.put(node, how, moved, *how.inputs[1:])
         dequantised[node.outputs[0]] = moved, how
+
+
+def _keep_zeros(written: Written) -> None:
+    graph = written.old
+    for node in graph.nodes:
+        maker = (
+            written.producers.get(node.inputs[0]) if node.key == "DequantizeLinear" and len(node.inputs) == 2 else None
+        )
+        scales = graph.type_of(node.inputs[1]) if maker is not None and maker.key == "QuantizeLinear" else UNKNOWN
+        shape = (scales.shape or ()) if isinstance(scales, TensorType) else ()
+        extents = [d for d in shape if isinstance(d, int)]
+        if len(extents) < len(shape) or math.prod(extents) == 1 or dtype_of(graph, node.inputs[0]) is not DType.INT8:
+            written.nodes.append(node)
+        else:
+            written.put(
+                node, node, *node.inputs, written.constant(np.zeros(extents, np.int8), f"{node.inputs[0]}_zero")
+            )
 
 
 def _keep_scales_apart(written: Written) -> None:

@@ -22,16 +22,18 @@ SHAPES: dict[str, tuple[tuple[Any, ...], tuple[int, ...]]] = {
 }
 
 
-def _graph(name: str, *, stored: bool = True) -> Graph:
-    """A product between pairs of QuantizeLinear and DequantizeLinear; weights of 8 bits if they are ``stored`` so."""
+def _graph(name: str, *, stored: bool = True, signed: bool = False) -> Graph:
+    """A product between pairs of QuantizeLinear and DequantizeLinear, of ``signed`` bytes without a zero point or unsigned ones;
+    weights of 8 bits if they are ``stored`` so."""
     rng = np.random.default_rng(0)
     op = name.split(maxsplit=1)[0]
     shape, form = SHAPES[name]
     b = GraphBuilder()
 
     def paired(value: Any, scale: float, zero: int) -> Any:
-        parameters = b.constant(np.float32(scale)), b.constant(np.uint8(zero))
-        return b.op("DequantizeLinear", b.op("QuantizeLinear", value, *parameters), *parameters)
+        point = b.constant(np.int8(0) if signed else np.uint8(zero))
+        parameters = b.constant(np.float32(scale)), point
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", value, *parameters), *parameters[: 1 if signed else 2])
 
     x = paired(b.input("x", "float32", shape), 0.03, 120)
     bias = b.constant(rng.normal(size=16).astype(np.float32))
@@ -53,8 +55,9 @@ def _results(graph: Graph, level: str) -> np.ndarray:
 
 @pytest.mark.parametrize("form", ["flat", "onnxruntime"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_products_of_floats_are_right_at_every_level(name: str, form: str) -> None:
-    graph = _graph(name)
+@pytest.mark.parametrize("signed", [False, True])
+def test_products_of_floats_are_right_at_every_level(name: str, form: str, signed: bool) -> None:
+    graph = _graph(name, signed=signed)
     program = eqsat.optimize(graph, form=form, numerics="exact").program.graph
     for level in LEVELS:
         np.testing.assert_array_equal(_results(program, level), _results(graph, "disable"), err_msg=level)
