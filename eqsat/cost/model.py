@@ -116,15 +116,25 @@ def steps_inside(work: Work) -> list[Step]:
 _BLOCK = 8
 """Channels that a runtime keeps side by side in images between convolutions, at least."""
 
+_IMAGE = 4
+"""Axes of an image; a volume has one more."""
+
 
 def leaves_blocks(work: Work) -> bool:
-    """Whether a kernel cuts the channels of an image of floats: ONNX Runtime computes convolutions on blocks of channels, and
+    """Whether a kernel cuts the channels of an image: ONNX Runtime computes convolutions of images on blocks of channels, and
     has no such kernel on blocks, so that the image is reordered before and the parts are after."""
+    return _axes_of_cut(work) == _IMAGE
+
+
+def _axes_of_cut(work: Work) -> int:
+    """How many axes an image or a volume of floats has whose channels a kernel cuts; 0 if it cuts none."""
     image = work.types[0] if work.types else None
     if work.operators[:1] != ("Split",) or work.attributes.get("axis", 0) != 1 or not isinstance(image, TensorType):
-        return False
-    shape = image.shape or ()
-    return image.dtype is DType.FLOAT and len(shape) == 4 and isinstance(shape[1], int) and shape[1] >= _BLOCK
+        return 0
+    shape = image.shape
+    if shape is None or len(shape) < _IMAGE or image.dtype is not DType.FLOAT:
+        return 0
+    return len(shape) if isinstance(shape[1], int) and shape[1] >= _BLOCK else 0
 
 
 def _kernels(work: Work, target: Target) -> float:
@@ -134,7 +144,7 @@ def _kernels(work: Work, target: Target) -> float:
         return inside + VIEW_PRICE * _VIEWS_INSIDE
     if _free(work, target):
         return VIEW_PRICE * operators
-    return 1.0 + VIEW_PRICE * (operators - 1 + (not target.templates and leaves_blocks(work)))
+    return 1.0 + VIEW_PRICE * (operators - 1 + (not target.templates and _axes_of_cut(work) > 0))
 
 
 def _bytes(work: Work, target: Target) -> float:

@@ -243,6 +243,15 @@ def test_splitting_the_channels_of_an_image_pays_for_leaving_blocks() -> None:
     assert split((1, 64, 56, 56)) > 1.5 * split((1, 64, 56 * 56))
 
 
+@pytest.mark.parametrize(("shape", "dearer"), [((1, 64, 9, 9), True), ((1, 64, 4, 4, 4), True), ((1, 64, 9), False)])
+def test_of_as_many_kernels_those_that_leave_channels_together_are_cheaper(shape: tuple[int, ...], dearer: bool) -> None:
+    """A convolution and the Split of its channels launch as much as two convolutions, and enlarge one of the kernels."""
+    parts = tuple(tensor_type("float32", (1, 32, *shape[2:])) for _ in range(2))
+    types = (tensor_type("float32", shape), tensor_type("int64", (2,)))
+    split = work_of_timing(Timing("Split", Attributes({"axis": 1}), types, parts, 1.0))
+    assert (find_cost_model("kernels").kernel_cost(split, TARGET) > 1.0) is dearer
+
+
 def test_a_number_beside_a_value_that_axes_of_extent_1_cut_up_costs_more_than_negation() -> None:
     """ONNX Runtime multiplies 2,048 elements with a last axis of extent 1 by a number in 29 us, and negates them in 1."""
     b = GraphBuilder()
