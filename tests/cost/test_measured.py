@@ -244,7 +244,9 @@ def test_splitting_the_channels_of_an_image_pays_for_leaving_blocks() -> None:
 
 
 @pytest.mark.parametrize(("shape", "dearer"), [((1, 64, 9, 9), True), ((1, 64, 4, 4, 4), True), ((1, 64, 9), False)])
-def test_of_as_many_kernels_those_that_leave_channels_together_are_cheaper(shape: tuple[int, ...], dearer: bool) -> None:
+def test_of_as_many_kernels_those_that_leave_channels_together_are_cheaper(
+    shape: tuple[int, ...], dearer: bool
+) -> None:
     """A convolution and the Split of its channels launch as much as two convolutions, and enlarge one of the kernels."""
     parts = tuple(tensor_type("float32", (1, 32, *shape[2:])) for _ in range(2))
     types = (tensor_type("float32", shape), tensor_type("int64", (2,)))
