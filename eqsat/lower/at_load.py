@@ -28,6 +28,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import type_of_array
+from eqsat.lower.double_pairs import with_pairs_apart
 from eqsat.lower.program import Kernel, Program
 from eqsat.lower.requantised_weights import with_weights_kept
 
@@ -41,6 +42,7 @@ def as_loaded(program: Program, original: Graph, target: Target) -> Program:
     they are computed when it is loaded, as views."""
     if _DEQUANTIZE in target.kept_at_load:
         program = with_weights_kept(_without_new_pairs(program, original), original, target)
+        program = with_pairs_apart(program, original)
     known = computed_at_load(program.graph, target.kept_at_load)
     kernels = tuple(replace(k, template="view") if known.issuperset(k.nodes) else k for k in program.kernels)
     return replace(program, kernels=kernels)

@@ -41,7 +41,7 @@ def with_weights_kept(program: Program, original: Graph, target: Target) -> Prog
     constants, nodes = dict(graph.constants), list(graph.nodes)
     taken = {*graph.types, *constants, *graph.inputs}
     for index, axis in changed.items():
-        nodes[index] = _along(graph, nodes[index], axis, constants, taken)
+        nodes[index] = along(graph, nodes[index], axis, constants, taken)
     graph = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
     return replace(program, graph=graph)
 
@@ -49,7 +49,7 @@ def with_weights_kept(program: Program, original: Graph, target: Target) -> Prog
 def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
     """The results of such products: each with the node that dequantises the first operand, and the axis along which its scale
     may lie."""
-    scaled = {n.outputs[0]: i for i, n in enumerate(graph.nodes) if _has_one_scale(graph, n)}
+    scaled = {n.outputs[0]: i for i, n in enumerate(graph.nodes) if has_one_scale(graph, n)}
     if not scaled:
         return {}
     loaded = {v for i in computed_at_load(graph, target.kept_at_load) for v in graph.nodes[i].outputs}
@@ -62,7 +62,7 @@ def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
         if not is_product or (node.op == "MatMul" and node.outputs[0] not in added):
             continue
         first, *others = node.inputs
-        axis = _first_axis(graph, first) if first in scaled else None
+        axis = first_axis(graph, first) if first in scaled else None
         if axis is None:
             continue
         weights, *bias = [_dtype(graph, v) if v in loaded else None for v in others]
@@ -81,22 +81,22 @@ def _dtype(graph: Graph, value: str) -> DType | None:
     return found.dtype if isinstance(found, TensorType) else None
 
 
-def _has_one_scale(graph: Graph, node: Node) -> bool:
+def has_one_scale(graph: Graph, node: Node) -> bool:
     if node.key != _DEQUANTIZE:
         return False
     parameters = [graph.constants.get(v) for v in node.inputs[1:] if v]
     return all(c is not None and c.size == 1 for c in parameters)
 
 
-def _first_axis(graph: Graph, value: str) -> int | None:
+def first_axis(graph: Graph, value: str) -> int | None:
     """The first axis of known extent above 1: the farther in front it is, the longer are the rows of one scale."""
     found = graph.types.get(value)
     shape = found.shape if isinstance(found, TensorType) else None
     return next((i for i, d in enumerate(shape or ()) if isinstance(d, int) and d > 1), None)
 
 
-def _along(graph: Graph, node: Node, axis: int, constants: dict[str, Constant], taken: set[str]) -> Node:
-    """The node with its scale, and its zero point, for each index of an axis."""
+def along(graph: Graph, node: Node, axis: int, constants: dict[str, Constant], taken: set[str]) -> Node:
+    """A node that dequantises with its scale, and its zero point, for each index of an axis; ``constants`` get them."""
     found = graph.types[node.outputs[0]]
     extent = found.shape[axis] if isinstance(found, TensorType) and found.shape is not None else None
     assert isinstance(extent, int)
