@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.egraph.changes import Changes
 from eqsat.egraph.engine import Pending
-from eqsat.egraph.enode import ABSENT, CONSTANT, INPUT, LEAVES, ENode, TupleType, Union, UnsoundError
+from eqsat.egraph.enode import ABSENT, CONSTANT, INPUT, LEAVES, ENode, TupleType, Union, UnsoundError, joined_types
 from eqsat.egraph.known import KnownValues
 from eqsat.egraph.lists import Lists
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_wide
@@ -23,7 +23,7 @@ from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Node
 from eqsat.ir.infer import infer_types
 from eqsat.ir.limits import Limits, largest
 from eqsat.ir.operator import Operator, definition_of, operator, split_key
-from eqsat.ir.types import Dim, Type, compatible, meet
+from eqsat.ir.types import Dim, Type
 from eqsat.rewrite import PROJECTION, Apply, Literal, Ref, Term
 
 
@@ -247,9 +247,8 @@ class EGraph:
     def definition(self, handle: int) -> Operator | None:
         """Definition of the operator of an e-node; ``None`` for leaves, projections and opaque nodes."""
         node = self.nodes[handle]
-        if node.op in LEAVES or node.op == PROJECTION or node.opaque is not None:
-            return None
-        return operator(node.op, node.domain)
+        nobody = node.op in LEAVES or node.op == PROJECTION or node.opaque is not None
+        return None if nobody else operator(node.op, node.domain)
 
     # ---- merging
 
@@ -275,13 +274,8 @@ class EGraph:
         if keep == lose:
             return
         a, b = self._types[keep], self._types[lose]
-        if isinstance(a, TupleType) or isinstance(b, TupleType):
-            fits = isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.items) == len(b.items)
-            joined: Type | TupleType = a
-        else:
-            fits = compatible(a, b)
-            joined = meet(a, b) if fits else a
-        if not fits:
+        joined = joined_types(a, b)
+        if joined is None:
             kept, lost = self.nodes[keep].key, self.nodes[lose].key
             raise UnsoundError(f"{reason}: joined {kept} of type {a} with {lost} of type {b}")
         self.changes.merging(keep, lose, refined=joined != a)

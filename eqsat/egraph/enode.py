@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes, Node
-from eqsat.ir.types import Type
+from eqsat.ir.types import Type, compatible, meet
 
 INPUT = "Input"
 CONSTANT = "Constant"
@@ -23,6 +23,15 @@ class TupleType:
     """Type of an operator with several outputs."""
 
     items: tuple[Type, ...]
+
+
+def joined_types(a: Type | TupleType, b: Type | TupleType) -> Type | TupleType | None:
+    """What is known of a value that has two types; ``None`` if they contradict each other."""
+    if isinstance(a, TupleType) and isinstance(b, TupleType):
+        return a if len(a.items) == len(b.items) else None
+    if isinstance(a, TupleType) or isinstance(b, TupleType):
+        return None
+    return meet(a, b) if compatible(a, b) else None
 
 
 @dataclass(frozen=True, slots=True)

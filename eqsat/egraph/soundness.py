@@ -180,7 +180,7 @@ class _Checker:
         waiting = deque([cls])
         while waiting:
             at = waiting.popleft()
-            found |= self._merged_by.get(at, frozenset())
+            found |= self._merged_by.get(at, set())
             for handle in self._egraph.members(at):
                 moved = self._moves(handle)
                 level = nearest[at] + (not moved)

@@ -9,12 +9,11 @@ is known, and occurs nowhere else.
 ('batch*seq + batch', 'seq')
 """
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, reduce
 
-from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, symbol, times
+from eqsat.ir.normal_form import Dim, Form, Monomial, dim_of, form_of, function_of, plus, times
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------------
 
@@ -266,48 +265,3 @@ def evaluate(dim: Dim, number_of: Callable[[str], int]) -> int:
     found = substitute(dim, {s: number_of(s) for s in symbols(dim)})
     assert isinstance(found, int)
     return found
-
-
-# --- what files say -------------------------------------------------------------------------------------------------------
-
-_WRITTEN: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
-    ast.Add: add,
-    ast.Sub: subtract,
-    ast.Mult: multiply,
-    ast.FloorDiv: floor_divide,
-}
-
-
-def from_expression(text: str, names: frozenset[str]) -> Dim:
-    """What the name of an extent says: exporters write expressions over the symbols ``names`` of a model's inputs.
-
-    Any other name is a symbol of its own, and so is an expression with one. ``batch-size`` is a name if an input has it.
-    """
-    if text in names and not set(text) & set("+*/( "):
-        return symbol(text)
-    try:
-        return _expression(ast.parse(text, mode="eval").body, names - {text})
-    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError):
-        return symbol(text)
-
-
-def _expression(e: ast.expr, names: frozenset[str]) -> Dim:
-    match e:
-        case ast.Constant(int(number)) if not isinstance(number, bool):
-            return number
-        case ast.Name(name) if name in names:
-            return symbol(name)
-        case ast.UnaryOp(ast.USub(), x):
-            return subtract(0, _expression(x, names))
-        case ast.BinOp(x, ast.Pow(), ast.Constant(int(power))) if 0 <= power <= 4:
-            return product([_expression(x, names)] * power)
-        case ast.BinOp(x, op, y) if type(op) in _WRITTEN:
-            return _WRITTEN[type(op)](_expression(x, names), _expression(y, names))
-        case ast.Call(ast.Name("floor"), [ast.BinOp(x, ast.Div(), y)]):
-            return floor_divide(_expression(x, names), _expression(y, names))
-        case ast.Call(ast.Name("Max" | "max"), [x, y]):
-            return maximum(_expression(x, names), _expression(y, names))
-        case ast.Call(ast.Name("Min" | "min"), [x, y]):
-            return minimum(_expression(x, names), _expression(y, names))
-        case _:
-            raise ValueError(ast.dump(e))

@@ -14,9 +14,8 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.lower.program import Program
 from eqsat.lower.requantised_weights import along, first_axis
 
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
-
-_ABOVE = ("QuantizeLinear", "DequantizeLinear", "QuantizeLinear")
+_PAIR = _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_ABOVE = (_QUANTIZE, _DEQUANTIZE, _QUANTIZE)
 """What stands before the DequantizeLinear of a second pair."""
 
 
@@ -45,7 +44,7 @@ def _between_pairs(graph: Graph) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for node in graph.nodes:
         chain = [node]
-        for op in _ABOVE if node.key == "DequantizeLinear" else ():
+        for op in _ABOVE if node.key == _DEQUANTIZE else ():
             value = chain[-1].inputs[0]
             if value in makers and reads[value] == 1 and graph.nodes[makers[value]].key == op:
                 chain.append(graph.nodes[makers[value]])

@@ -9,15 +9,7 @@ rules/README.md has examples. This package knows the IR only; `eqsat.egraph` com
 
 from eqsat.rewrite.families import for_each_operator
 from eqsat.rewrite.match import AttributeOf, Condition, Hint, Match, unmet
-from eqsat.rewrite.rules import (
-    AnyRule,
-    Finder,
-    GroupRule,
-    GroupView,
-    Merge,
-    RightSide,
-    Rule,
-    Sample,
+from eqsat.rewrite.registry import (
     family_of,
     find_rule,
     group_rule,
@@ -25,9 +17,9 @@ from eqsat.rewrite.rules import (
     registered_rules,
     rule,
     select_rules,
-    shared,
     unregister,
 )
+from eqsat.rewrite.rules import AnyRule, Finder, GroupRule, GroupView, Merge, RightSide, Rule, Sample, shared
 from eqsat.rewrite.terms import (
     NOT_ESTABLISHED,
     PROJECTION,

@@ -8,8 +8,7 @@ by itself when its roundings are made coarser (`eqsat.verification.noise`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,14 @@ from eqsat.errors import EqsatError
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import same_bits
 from eqsat.ir.graph import Graph
-from eqsat.ir.types import DType, is_array, type_of_array
+from eqsat.ir.types import is_array
 from eqsat.lower.program import Program
 from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
 from eqsat.verification.counterparts import CounterpartFinder, join
 from eqsat.verification.extents import Sized, sized
 from eqsat.verification.noise import NOISE_RUNS, add_noise
-from eqsat.verification.pieces import in_interpreter_of, in_session_of
+from eqsat.verification.pieces import in_interpreter_of, in_session_of, with_dtypes
 from eqsat.verification.regions import FED, Region, origin_of, partition, piece_of
 from eqsat.verification.stretch import STRETCHED, Stretch, stretched
 from eqsat.verification.values import is_deterministic, whole_numbers
@@ -151,7 +150,7 @@ class KernelCheck:
         values = {v: np.asarray(feeds[v]) for v in needed if v in self.original.inputs}
         values.update((v, self.original.constants[v].numpy()) for v in needed if v in self.original.constants)
         values.update(fetch(sorted(self._computed(needed))))
-        self.original = _with_dtypes(self.original, values)
+        self.original = with_dtypes(self.original, values)
         self._compare(chunk, values, values, seed, "")
         self.report.checked += sum(len(region.kernels) for region in chunk)
         saturating = [r for r in chunk if self._stretch.applies(r, self._counterparts[r], self.program.graph)]
@@ -290,16 +289,6 @@ class KernelCheck:
                         shown[name].observe(array)
         except EqsatError as error:
             self.report.notes.append(f"the noise runs of {len(chunk)} regions failed, they get no tolerance: {error}")
-
-
-def _with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
-    """``graph`` with the types of ``values`` where it does not know the dtype: a file needs one for every input."""
-    unknown = {
-        name: type_of_array(value)
-        for name, value in values.items()
-        if is_array(value) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
-    }
-    return replace(graph, types=MappingProxyType({**graph.types, **unknown})) if unknown else graph
 
 
 def _is_same(a: Any, b: Any) -> bool:

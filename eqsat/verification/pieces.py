@@ -15,7 +15,7 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import EqsatError, ModelError
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run as interpret
-from eqsat.ir.types import DType
+from eqsat.ir.types import DType, is_array, type_of_array
 from eqsat.verification.halves import in_single
 from eqsat.verification.unsigned import in_unsigned
 
@@ -95,3 +95,13 @@ def detached(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         for key, value in (("location", "lent"), ("offset", "0"), ("length", str(constant.bytes))):
             stub.external_data.add(key=key, value=value)
     return model, {name: constant.numpy() for name, constant in large.items()}
+
+
+def with_dtypes(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """``graph`` with the types of ``values`` where it does not know the dtype: a file needs one for every input."""
+    unknown = {
+        name: type_of_array(value)
+        for name, value in values.items()
+        if is_array(value) and getattr(graph.type_of(name), "dtype", None) is DType.UNDEFINED
+    }
+    return replace(graph, types=MappingProxyType({**graph.types, **unknown})) if unknown else graph

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from eqsat.frontends.onnx.expressions import from_expression
 from eqsat.ir import extents
 from eqsat.ir.extents import (
     Dim,
@@ -17,7 +18,6 @@ from eqsat.ir.extents import (
     differ,
     evaluate,
     floor_divide,
-    from_expression,
     is_nameless,
     maximum,
     minimum,
@@ -25,9 +25,9 @@ from eqsat.ir.extents import (
     quotient,
     substitute,
     subtract,
-    symbol,
     symbols,
 )
+from eqsat.ir.normal_form import symbol
 
 SYMBOLS = ("a", "b", "past", "seq.1", "?7", "'x y'")
 

@@ -447,6 +447,11 @@ def _extents(traits: Traits, instance: Instance, rng: np.random.Generator) -> bo
 
 
 @law
+def _lengths(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
+    return _has_kind(traits.lengths, "i", instance)
+
+
+@law
 def _truths(traits: Traits, instance: Instance, rng: np.random.Generator) -> bool:
     return _has_kind(traits.truths, "b", instance)
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.errors import ModelError, OptionError
-from eqsat.ir.extents import from_expression, substitute
+from eqsat.frontends.onnx.expressions import from_expression
+from eqsat.ir.extents import substitute
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, fresh_symbol
 from eqsat.ir.normal_form import symbol
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type

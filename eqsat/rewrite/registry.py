@@ -1,0 +1,152 @@
+"""The registry of rules, and the decorators that put them there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from eqsat.errors import OptionError, RuleError, nearest
+from eqsat.exactness import Exactness
+from eqsat.ir.operator import operator
+from eqsat.rewrite.families import complete_families
+from eqsat.rewrite.match import Condition
+from eqsat.rewrite.rules import AnyRule, Finder, GroupRule, RightSide, Rule, Sample
+from eqsat.rewrite.terms import PROJECTION, Apply, Term, Variable
+
+R = TypeVar("R", Rule, GroupRule)
+_REGISTRY: dict[str, AnyRule] = {}
+
+
+def rule(
+    pattern: Apply, *, where: Sequence[Condition] = (), family: str = "", **facts: Any
+) -> Callable[[RightSide], Rule]:
+    """Registers the decorated function as the right side of a rule. ``facts``: exactness, source, and what else a `Rule` states.
+
+    Raises `RuleError`: no equation in the docstring, a second rule of that name, an unknown operator in the pattern.
+    """
+
+    def decorate(build: RightSide) -> Rule:
+        name, stated = _describe(build, family)
+        _check_pattern(pattern, name)
+        return register(Rule(name, pattern, build, tuple(where), **facts | stated))
+
+    return decorate
+
+
+def group_rule(
+    *,
+    where: Sequence[Condition] = (),
+    forms: Sequence[Rule] = (),
+    family: str = "",
+    find: Finder | None = None,
+    sample: Sample | None = None,
+    **facts: Any,
+) -> Callable[[Callable[[Any], Any]], GroupRule]:
+    """Registers a rule over groups of nodes (N-way merging). ``facts``: exactness, source, and what else a `GroupRule` states.
+
+    What ``find`` finds takes the place of a pattern, and the decorated function makes the right side of a match; without
+    ``find`` it is a generator of merges, which asks for the conditions ``where`` itself (`GroupView.meets`). ``sample`` draws a
+    random graph with such a group; without it instances of the ``forms`` are drawn.
+    """
+
+    def decorate(build: Callable[[Any], Any]) -> GroupRule:
+        name, stated = _describe(build, family)
+        stated = facts | stated
+        made = GroupRule(name, build, conditions=tuple(where), sample=sample, find=find, forms=tuple(forms), **stated)
+        return register(made)
+
+    return decorate
+
+
+def family_of(module: str) -> str:
+    """The family of the rules of a module: its place among the shipped rules, ``user`` elsewhere."""
+    return module.removeprefix("eqsat.rules.") if module.startswith("eqsat.rules.") else "user"
+
+
+def _describe(function: Callable[..., Any], family: str) -> tuple[str, dict[str, Any]]:
+    """The name of a rule, and what else its function states of it."""
+    name = function.__name__
+    doc = (function.__doc__ or "").strip()
+    equation = re.search(r"``(.+?)``", doc, re.DOTALL)
+    if equation is None or "==" not in equation.group(1):
+        raise RuleError(
+            f"rule {name!r}: its docstring must state the equation between double backquotes: ``left == right``"
+        )
+    stated = " ".join(equation.group(1).split())
+    return name, {"family": family or family_of(function.__module__), "equation": stated, "doc": doc}
+
+
+def _check_pattern(pattern: Term, name: str) -> None:
+    if isinstance(pattern, Apply):
+        if pattern.op != PROJECTION and operator(pattern.op) is None:
+            raise RuleError(f"rule {name!r}: the pattern names {pattern.op!r}, which is no operator")
+        if pattern.op != PROJECTION and pattern.attributes:
+            raise RuleError(f"rule {name!r}: name the node and test its attributes in a condition; a pattern cannot")
+        for arg in pattern.args:
+            _check_pattern(arg, name)
+    elif not isinstance(pattern, Variable):
+        raise RuleError(
+            f"rule {name!r}: a pattern holds no {pattern!r}; name a variable, state its value in a condition"
+        )
+
+
+def register(made: R) -> R:
+    """Adds a rule to the registry. Raises `RuleError` for a second rule of that name."""
+    if made.name in _REGISTRY:
+        raise RuleError(f"rule {made.name!r} is registered twice")
+    _REGISTRY[made.name] = made
+    return made
+
+
+def registered_rules() -> tuple[AnyRule, ...]:
+    """Every registered rule in the order of registration. Importing `eqsat.rules` registers the shipped ones."""
+    complete_families()
+    return tuple(_REGISTRY.values())
+
+
+def find_rule(name: str) -> AnyRule:
+    """The registered rule called ``name``. Raises `OptionError` for one that does not exist, with the name most like it."""
+    complete_families()
+    if name not in _REGISTRY:
+        known = f"{nearest(name, _REGISTRY)}`eqsat rules` lists the {len(_REGISTRY)} there are"
+        raise OptionError(f"rule {name!r} does not exist; {known}")
+    return _REGISTRY[name]
+
+
+def unregister(name: str) -> None:
+    """Forgets a rule (for tests, and for a notebook cell that is run again)."""
+    _REGISTRY.pop(name, None)
+
+
+def select_rules(
+    numerics: Exactness,
+    *,
+    only: Sequence[str] | None = None,
+    disabled: Sequence[str] = (),
+    domains: Collection[str] = (),
+    unsupported: Collection[str] = (),
+    also: Collection[str] = (),
+) -> tuple[AnyRule, ...]:
+    """Rules of class ``numerics`` or stronger that introduce operators of the default domain or of ``domains`` only, or are
+    among ``also``.
+
+    ``unsupported``: operators to be spelled out. Raises `OptionError` for a name that no rule has.
+    """
+    for name in (*(only or ()), *disabled):
+        find_rule(name)
+    return tuple(
+        r
+        for r in registered_rules()
+        if r.exactness <= numerics
+        and r.name not in disabled
+        and (only is None or r.name in only)
+        and (
+            r.name in also
+            or (
+                (not r.domain or r.domain in domains)
+                and (not r.legalizes or r.legalizes in unsupported)
+                and (not r.outside or r.outside not in domains)
+            )
+        )
+    )
