@@ -28,7 +28,7 @@ from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.ir.types import type_of_array
-from eqsat.lower.double_pairs import with_pairs_apart
+from eqsat.lower.fused_pairs import with_pairs_apart
 from eqsat.lower.program import Kernel, Program
 from eqsat.lower.requantised_weights import with_weights_kept
 

@@ -1,0 +1,61 @@
+"""Values between pairs of quantisation: ONNX Runtime fuses nothing in what is written that changes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.backends.onnx_file import to_model
+from eqsat.backends.onnxruntime import LEVELS, Session
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+
+FORMS = pytest.mark.parametrize("form", ["flat", "onnxruntime"])
+SHAPES = pytest.mark.parametrize("shape", [("n", 8), (4, "n")])
+
+
+def _paired(b: GraphBuilder, value: Any, scale: float) -> Any:
+    parameters = b.constant(np.float32(scale)), b.constant(np.uint8(0))
+    return b.op("DequantizeLinear", b.op("QuantizeLinear", value, *parameters), *parameters)
+
+
+def _check_at_every_level(graph: Graph, form: str, **expected: int) -> None:
+    program = eqsat.optimize(graph, form=form, numerics="exact").program.graph
+    assert program.operator_counts() == expected
+    feeds = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}
+    right = Session(to_model(graph), "disable").run(feeds)["y"]
+    for level in LEVELS:
+        np.testing.assert_array_equal(Session(to_model(program), level).run(feeds)["y"], right, err_msg=level)
+
+
+@FORMS
+@SHAPES
+def test_values_are_quantised_twice_where_nothing_is_left_between_the_pairs(shape: tuple[Any, ...], form: str) -> None:
+    """Of two pairs in a row it makes one, of another scale; the Relu between them changes nothing."""
+    b = GraphBuilder()
+    x = b.input("x", "float32", shape)
+    for scale in (0.5, 0.1):
+        x = b.op("Relu", _paired(b, x, scale))
+    _check_at_every_level(b.finish({"y": x}), form, QuantizeLinear=2, DequantizeLinear=2)
+
+
+@FORMS
+@SHAPES
+def test_softmax_is_computed_on_floats_where_one_reader_is_left(shape: tuple[Any, ...], form: str) -> None:
+    """QLinearSoftmax takes the scale 0.19 for a fifth."""
+    b = GraphBuilder()
+    y = b.op("Softmax", _paired(b, b.input("x", "float32", shape), 0.1), axis=-1)
+    pairs = [_paired(b, y, 0.19) for _ in "ab"]
+    graph = b.finish({"y": b.op("Concat", *pairs, axis=-1)})
+    _check_at_every_level(graph, form, QuantizeLinear=2, DequantizeLinear=2, Softmax=1, Concat=1)
+
+
+def test_what_the_original_has_is_left_to_the_runtime() -> None:
+    b = GraphBuilder()
+    graph = b.finish({"y": _paired(b, _paired(b, b.input("x", "float32", (4, 8)), 0.5), 0.1)})
+    program = eqsat.optimize(graph, numerics="exact").program.graph
+    sizes = {program.constants[v].size for node in program.nodes for v in node.inputs[1:]}
+    assert sizes == {1}
