@@ -31,7 +31,6 @@ from eqsat.ir.types import UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8
 _LEAST_BITS = 8
-_NORM = "LayerNormalization"
 
 
 def for_onnxruntime(graph: Graph) -> Graph:
@@ -105,10 +104,14 @@ def _keep_scales_apart(written: Written) -> None:
         written.put(node, Node("Reshape", (), ()), scaled, written.number(shape, node.outputs[0]))
 
 
+def _is_norm(node: Node) -> bool:
+    return node.key == "LayerNormalization" and not node.opaque
+
+
 def _keep_axes_of_norms(written: Written) -> None:
     graph = written.old
     for node in graph.nodes:
-        x, scale = (graph.type_of(v) for v in node.inputs[:2]) if node.key == _NORM else (UNKNOWN, UNKNOWN)
+        x, scale = (graph.type_of(v) for v in node.inputs[:2]) if _is_norm(node) else (UNKNOWN, UNKNOWN)
         rank = x.rank if isinstance(x, TensorType) else None
         shape = scale.shape if isinstance(scale, TensorType) else None
         last = node.attributes.get("axis", -1) in (-1, (rank or 0) - 1)
@@ -122,7 +125,7 @@ def _keep_axes_of_norms(written: Written) -> None:
 def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:
     """What computes a value, but for a transpose, and its permutation if there is one."""
     maker = written.producers.get(value)
-    if maker is None or maker.key != "Transpose":
+    if maker is None or maker.key != "Transpose" or maker.opaque:
         return maker, ()
     return written.producers.get(maker.inputs[0]), tuple(maker.attributes.get("perm", (1, 0)))
 

@@ -69,7 +69,7 @@ def _chain(graph: Graph, makers: dict[str, int], reads: Counter[str], index: int
 
 
 def _has_numbers(graph: Graph, node: Node) -> bool:
-    """Whether a node that quantises or dequantises has one constant scale and one constant zero point."""
+    """Whether a node, if it quantises or dequantises, does so by one constant scale and one constant zero point."""
     parameters = [graph.constants.get(v) for v in node.inputs[1:]]
     numbers = len(parameters) == 2 and all(c is not None and c.size == 1 for c in parameters)
-    return numbers or node.key not in (_QUANTIZE, _DEQUANTIZE)
+    return (numbers or node.key == "Softmax") and not node.opaque
