@@ -15,9 +15,10 @@ _BLOCKS: list[Block] = []
 _LIMIT = 1500  # elements of a value
 
 
-def random_graph(seed: int) -> Instance:
-    """A graph of 3 to 12 blocks with the arrays to run it on; equal seeds give equal graphs."""
-    return _Graph(Sampler(seed)).finished()
+def random_graph(seed: int, *, quantised: bool = False) -> Instance:
+    """A graph of 3 to 12 blocks with the arrays to run it on; equal seeds give equal graphs. ``quantised``: as quantisers leave
+    graphs, with pairs of QuantizeLinear and DequantizeLinear before most blocks, and weights of bytes."""
+    return _Graph(Sampler(seed), quantised).finished()
 
 
 def _block(build: Block) -> Block:
@@ -28,8 +29,10 @@ def _block(build: Block) -> Block:
 class _Graph:
     """A graph under construction: values with their shapes, newest last."""
 
-    def __init__(self, d: Sampler) -> None:
+    def __init__(self, d: Sampler, quantised: bool) -> None:
         self.d = d
+        self.pairs = d.choose((0.5, 0.8, 1.0)) if quantised else 0.0
+        """How often a block reads what went through 8 bits."""
         self.drawing = Drawing()
         self.shapes: dict[str, tuple[int, ...]] = {}
         rank = d.choose((2, 3, 4, 4))
@@ -39,7 +42,10 @@ class _Graph:
     def finished(self) -> Instance:
         for _ in range(self.d.integer(3, 12)):
             recent = list(self.shapes)[-4:]
-            self.d.choose(_BLOCKS)(self, self.d.choose(recent))
+            x = self.d.choose(recent)
+            if self.pairs and self.d.chance(self.pairs):
+                x = self.paired(x)
+            self.d.choose(_BLOCKS)(self, x)
         outputs = list(self.shapes)[-1:] + self.d.subset(self.shapes, 0.1)
         return self.drawing.finish(*outputs)
 
@@ -56,6 +62,23 @@ class _Graph:
 
     def constant(self, array: object, dtype: str = "float32") -> str:
         return self.drawing.value(fixed(np.asarray(array), dtype))
+
+    def paired(self, x: str) -> str:
+        """A value through 8 bits."""
+        d = self.d
+        zero, dtype = d.choose(((0, "int8"), (3, "int8"), (0, "uint8"), (d.integer(100, 150), "uint8")))
+        parameters = self.constant(d.choose((0.02, 0.05, 0.0625, 0.1, 0.5))), self.constant(zero, dtype)
+        return self.op("DequantizeLinear", self.drawing.op("QuantizeLinear", x, *parameters), *parameters)
+
+    def weights(self, shape: tuple[int, ...], axis: int) -> str:
+        """Floats, or bytes with one scale or one for each output, which lie along an axis."""
+        d = self.d
+        if not self.pairs or d.chance(0.25):
+            return self.constant(d.floats(shape))
+        count = d.choose(((), (shape[axis],)))
+        integers = self.constant(d.integers(shape, "int8", -127, 127), "int8")
+        parameters = self.constant(d.positive(count) / 64), self.constant(np.zeros(count), "int8")
+        return self.drawing.op("DequantizeLinear", integers, *parameters, axis=axis)
 
     def vector(self, shape: Sequence[int]) -> str:
         """Constants that broadcast to ``shape``: a number, along one axis, or of each element."""
@@ -96,10 +119,10 @@ def _products(g: _Graph, x: str) -> str:
     for _ in range(d.choose((1, 1, 2, 3))):
         columns = d.integer(1, 5)
         if len(shape) == 2 and d.chance(0.3):
-            weight = g.constant(d.floats((columns, shape[-1])))
+            weight = g.weights((columns, shape[-1]), 0)
             made = g.op("Gemm", x, weight, g.constant(d.floats((columns,))), transB=1)
             continue
-        made = g.op("MatMul", x, g.constant(d.floats((shape[-1], columns))))
+        made = g.op("MatMul", x, g.weights((shape[-1], columns), 1))
         if d.chance():
             made = g.op("Add", made, g.constant(d.floats((columns,))))
         if d.chance(0.3):
@@ -120,7 +143,7 @@ def _convolutions(g: _Graph, x: str) -> str:
     made = x
     for _ in range(d.choose((1, 1, 2))):
         channels, k = d.integer(1, 4), d.choose((1, 1, 2, 3))
-        weight = g.constant(d.floats((channels, shape[1], k, k)))
+        weight = g.weights((channels, shape[1], k, k), 0)
         pads = (d.integer(k // 2, 1),) * 4 if k > 1 else (0,) * 4
         bias = [g.constant(d.floats((channels,)))] if d.chance() else []
         made = g.op("Conv", x, weight, *bias, pads=pads)

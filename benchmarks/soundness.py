@@ -8,7 +8,8 @@ inputs. All rules run on each. Prints graphs, e-nodes compared, rules that fired
 are any.
 
 ``--optimize``: each is optimised for ONNX Runtime instead, with and without its own operators, and verified at all its levels:
-what its kernels and its optimiser make of a program is no part of the e-graph. What is drawn goes to the ends of the range of
+what its kernels and its optimiser make of a program is no part of the e-graph. Half of the random networks are quantised then.
+What is drawn goes to the ends of the range of
 floats, where not all that is reported there is an error of a rule.
 """
 
@@ -37,6 +38,9 @@ from eqsat.rewrite import registered_rules
 from eqsat.rule_check.trials import instance_of
 from eqsat.samples import Instance, Sampler
 
+_EVERY = 4
+"""Each so many graphs that are optimised are quantised."""
+
 LIMITS = Limits(time_s=60.0, nodes=20_000)
 
 Outcome = tuple[int, dict[str, int], list[str]]
@@ -56,7 +60,8 @@ def check_model(name: str, seed: int = 0) -> Outcome:
 
 def check_optimized(which: int | str, seed: int = 0) -> Outcome:
     """Optimises a graph, or the small version of a model family, for ONNX Runtime, and verifies the results at all levels."""
-    instance = _instance(which, seed) if isinstance(which, int) else small_model(which, seed)
+    quantised = isinstance(which, int) and which % _EVERY == _EVERY - 1
+    instance = _instance(which, seed, quantised) if isinstance(which, int) else small_model(which, seed)
     if instance is None:
         return 0, {}, []
     enodes, fired, wrong = 0, dict[str, int](), list[str]()
@@ -85,11 +90,11 @@ def _checked(label: str, instance: Instance) -> Outcome:
     return len(encoding.egraph.nodes), fired, [f"{label}: {text}\n{instance.graph}" for text in wrong]
 
 
-def _instance(number: int, seed: int) -> Instance | None:
+def _instance(number: int, seed: int, quantised: bool = False) -> Instance | None:
     """What is drawn for a number; ``None`` if that is no graph: shapes that do not broadcast, a mirror of an empty axis."""
     try:
         if number % 2:
-            instance = random_graph(1_000_000 * seed + number)
+            instance = random_graph(1_000_000 * seed + number, quantised=quantised)
         else:
             rules = registered_rules()
             instance = instance_of(rules[number // 2 % len(rules)], Sampler(1_000_000 * seed + number))
