@@ -2,7 +2,8 @@
 
 A rule that is wrong somewhere, or fails, costs a user that rule, not the model. Kernels that do not compute what the original
 does name the rules of the proofs that they are right: of those, the rules of the weakest class go first, for they promise least.
-Where only outputs differ, rules have to be of a stronger class in the next attempt. What users say about rules is left as it
+Where only outputs differ, rules have to be of a stronger class in the next attempt, and where all are exact, be others: a runtime
+may have made something else of what they left. What users say about rules is left as it
 is: with rules of their own in the result, or only some allowed, they want to know.
 """
 
@@ -63,7 +64,7 @@ def suspects(result: Result, found: Verification, options: Options, attempt: int
     if weakest and attempt <= _BY_KERNELS:
         return Suspects(tuple(sorted(weakest)), options.numerics, found.wrong_kernels[0][0])
     if result.program.exactness is Exactness.EXACT:
-        return None
+        return Suspects(tuple(sorted(used)), options.numerics, found.failures[0]) if used else None
     return Suspects((), Exactness(result.program.exactness - 1).label, found.failures[0])
 
 

@@ -56,6 +56,11 @@ def _graph() -> eqsat.Graph:
     return b.finish({"y": b.op("Softplus", x), "z": z})
 
 
+def _twice_negated() -> eqsat.Graph:
+    b = GraphBuilder()
+    return b.finish({"y": b.op("Tanh", b.op("Neg", b.op("Neg", b.input("x", "float32", (4,)))))})
+
+
 @pytest.mark.parametrize(
     ("make", "name", "because"),
     [
@@ -102,7 +107,12 @@ def test_where_no_kernel_is_wrong_a_stronger_class_is_tried() -> None:
     assert wrong is not None
     exact = eqsat.optimize(_graph(), form="flat", cost="kernels", numerics=wrong.left_out_of(Options()).numerics)
     assert exact.report.operators_after == {"Softplus": 1, "Mul": 2}
-    assert suspects(exact, found, Options(), 2) is None
+    exact = eqsat.optimize(_twice_negated(), form="flat", cost="kernels", numerics="exact")
+    assert suspects(exact, found, Options(numerics="exact"), 2) == Suspects(
+        ("cancel_double_negation",), "exact", "level 'all': output 'y'"
+    )
+    as_it_was = eqsat.optimize(_graph(), form="flat", cost="kernels", numerics="exact")
+    assert suspects(as_it_was, found, Options(), 2) is None
 
 
 def test_the_command_line_says_it_in_one_line(
