@@ -176,6 +176,28 @@ def test_a_result_that_does_not_run_at_a_level_fails_if_the_original_does() -> N
     assert original.opened == ["basic", "extended"]  # where the result agrees, nobody asks
 
 
+@pytest.mark.parametrize(("moved", "failures"), [(0.25, 0), (1.0, 1)])
+def test_where_the_original_does_not_run_it_is_asked_at_the_level_below(moved: float, failures: int) -> None:
+    """What the runtime does to the original there it may do to the result."""
+    graph = quantised_chain(layers=1)
+    (output,) = graph.outputs
+
+    class Moving:
+        def __init__(self, by: dict[str, float]) -> None:
+            self.by = by
+
+        def __call__(self, level: str) -> Any:
+            if level not in self.by:
+                raise ModelError(f"no kernel at {level}")
+            run, by = session_of(graph).run, self.by[level]
+            return type("Moved", (), {"run": lambda self, feeds: {output: run(feeds)[output] + np.float32(by)}})()
+
+    reference = Reference(graph, session_of(graph).run, [{"x": np.ones((12, 24), np.float32)}])
+    found = LevelCheck(Moving({"basic": 0.25}), Moving({"all": moved}), reference, Exactness.EXACT).run(("all",))
+    assert len(found.failures) == failures
+    assert "the original does not" in found.notes[0]
+
+
 def test_empty_tensors_are_left_to_the_run_without_optimisation() -> None:
     """Fused kernels of the runtime may end the process on them."""
     graph = quantised_chain(layers=1, rows="rows")
