@@ -23,7 +23,7 @@ from eqsat.verification.alike import excused, most_telling
 from eqsat.verification.compare import Yardstick, bytes_of
 from eqsat.verification.counterparts import CounterpartFinder, join
 from eqsat.verification.extents import Sized, sized
-from eqsat.verification.noise import NOISE_RUNS, add_noise
+from eqsat.verification.noise import add_noise, noise_runs_of
 from eqsat.verification.pieces import in_interpreter_of, in_session_of, with_dtypes
 from eqsat.verification.regions import FED, Region, origin_of, partition, piece_of
 from eqsat.verification.stretch import STRETCHED, Stretch, stretched
@@ -279,11 +279,11 @@ class KernelCheck:
         if not noisy.sites:
             return
         try:
-            run_noisy = self._load(noisy.graph)
-            for run in range(NOISE_RUNS):
+            run_noisy, runs = self._load(noisy.graph), noise_runs_of(part.graph)
+            for run in range(runs):
                 if not self._refused(own, results):
                     break
-                fed = {v: values[v] for v in part.graph.inputs} | noisy.pools(seed * NOISE_RUNS + run)
+                fed = {v: values[v] for v in part.graph.inputs} | noisy.pools(seed * runs + run)
                 for name, array in run_noisy(fed).items():
                     if name in shown:
                         shown[name].observe(array)

@@ -24,6 +24,7 @@ import numpy as np
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, Subgraph, with_bodies
+from eqsat.ir.nominal import nominal
 from eqsat.ir.types import DType, TensorType, tensor_type
 from eqsat.verification.values import rounded_floats, rounded_integers, whole_numbers
 
@@ -34,8 +35,9 @@ TIE_RATE = {Exactness.ROUNDING: 2.0**-12, Exactness.LSB: 2.0**-8}
 """Share of the elements that a quantum may come or go from at a rounding tie, by exactness class. For ``lsb``: a tie
 window of 1/256 quantum, twice what a bias rounded to the accumulator's scale needs."""
 
-NOISE_RUNS = 2
-"""Runs with different noise from which a tolerance is taken."""
+_RUNS, _MOST_RUNS, _ELEMENTS = 2, 16, 200_000
+"""Runs with different noise from which a tolerance is taken, and as many of graphs that compute few elements; how many elements
+they compute together then."""
 
 _POOL = 1 << 18
 _SLACK = 4096
@@ -86,6 +88,13 @@ _TIES = "noise:ties"
 
 def _pool_name(dtype: DType) -> str:
     return f"noise:{dtype.name.lower()}"
+
+
+def noise_runs_of(graph: Graph) -> int:
+    """How many runs with noise are worth their time: of few elements each one says little about a rounding that may flip."""
+    types = [nominal(graph.type_of(v)) for node in graph.nodes for v in node.outputs if v]
+    elements = sum(t.size or 0 for t in types if isinstance(t, TensorType))
+    return max(_RUNS, min(_MOST_RUNS, _ELEMENTS // max(elements, 1)))
 
 
 def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None) -> NoisyGraph:

@@ -17,7 +17,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.graph import Graph
 from eqsat.ir.types import is_array
 from eqsat.verification.compare import Yardstick
-from eqsat.verification.noise import NOISE_RUNS, NoisyGraph, add_noise, rounded_again
+from eqsat.verification.noise import NoisyGraph, add_noise, noise_runs_of, rounded_again
 from eqsat.verification.pieces import Run, in_interpreter_of, session_of
 from eqsat.verification.values import copied, rounded_floats, whole_numbers
 
@@ -25,16 +25,16 @@ from eqsat.verification.values import copied, rounded_floats, whole_numbers
 class Sensitivity:
     """``original``, ready to be run with the noise that rewrites of class ``exactness`` may cause.
 
-    ``notes`` says so where the noise could not be run; outputs then have to agree to a few ulp. ``round_halves``: see
-    `session_of`.
+    ``noise_runs``: how many runs there are, at most. ``notes`` says so where the noise could not be run; outputs then have to
+    agree to a few ulp. ``round_halves``: see `session_of`.
     """
 
     def __init__(
-        self, original: Graph, exactness: Exactness, noise_runs: int = NOISE_RUNS, *, round_halves: bool = True
+        self, original: Graph, exactness: Exactness, noise_runs: int = 0, *, round_halves: bool = True
     ) -> None:
         self.original = original
         self.exactness = exactness
-        self.noise_runs = noise_runs
+        self.noise_runs = noise_runs or noise_runs_of(original)
         self.notes: list[str] = []
         self._whole = whole_numbers(original)
         self._round_halves = round_halves
