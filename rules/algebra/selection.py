@@ -36,31 +36,32 @@ def may_be_finite(value: Ref) -> bool:
 
 def _spelled_choice(d: Sampler, *, floats: bool) -> dict[str, Any]:
     shape = d.shape()
+    floats = floats or d.chance(0.2)
     dtype = d.choose(("float32", "float32", "float16") if floats else ("int64", "int32", "int8"))
 
     def branch() -> Any:
         form = d.broadcast_of(shape) if d.chance(0.8) else d.broadcast_with(shape)
         if not floats:
             return d.either(d.integers(form, dtype))
-        return d.either(d.floats(form, dtype, infinite=d.chance(0.1)))
+        return fixed(d.floats(form, dtype, infinite=True)) if d.chance(0.1) else d.either(d.floats(form, dtype))
 
     chosen = d.booleans(shape) if d.chance(0.8) else d.integers(shape, "int8", 0, 2).astype(np.bool_)
     to = int(DType.of(dtype))
     return {"c": chosen, "x": branch(), "y": branch(), "n": {"to": to}, "k": {"to": to}}
 
 
-for name, exactness, kind, floats in (
-    ("floats", Exactness.ROUNDING, "floats: x.dtype in FLOATS", True),
-    ("integers", Exactness.EXACT, "integers: x.dtype.is_integer", False),
+_FINITE = "finite if constant: may_be_finite(x) and may_be_finite(y)"
+for name, exactness, *where in (
+    ("floats", Exactness.ROUNDING, "floats: x.dtype in FLOATS", _FINITE),
+    ("integers", Exactness.EXACT, "integers: x.dtype.is_integer"),
 ):
     equation(  # as exporters of TensorFlow write a choice
         f"choose_instead_of_adding_products_of_{name}",
         "Cast(c, **n) * x + Cast(Not(c), **k) * y == Where(c, x, y)",
-        kind,
-        "finite if constant: may_be_finite(x) and may_be_finite(y)",
+        *where,
         exactness=exactness,
         functions={"FLOATS": FLOATS},
-        sample=partial(_spelled_choice, floats=floats),
+        sample=partial(_spelled_choice, floats=name == "floats"),
         source="one factor is 1 and the other is 0",
     )
 

@@ -69,4 +69,4 @@ def test_what_it_does_not_explain_takes_one_that_is_asked_again_first(monkeypatc
 
 
 def test_what_no_noise_explains_is_refused_after_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runs_with_noise([1e4], monkeypatch) == (2, [True])
+    assert runs_with_noise([1e4], monkeypatch) == (16, [True])
