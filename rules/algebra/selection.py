@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, finite, same_type, worthwhile
+from eqsat.conditions import constant, finite, same_type, worthwhile, worthwhile
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
@@ -52,7 +52,7 @@ def _spelled_choice(d: Sampler, *, floats: bool) -> dict[str, Any]:
 
 _FINITE = "finite if constant: may_be_finite(x) and may_be_finite(y)"
 for name, exactness, *where in (
-    ("floats", Exactness.ROUNDING, "floats: x.dtype in FLOATS", _FINITE),
+    ("floats", Exactness.ROUNDING, worthwhile("floats: x.dtype in FLOATS"), _FINITE),
     ("integers", Exactness.EXACT, "integers: x.dtype.is_integer"),
 ):
     equation(  # as exporters of TensorFlow write a choice
