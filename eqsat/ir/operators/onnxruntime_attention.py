@@ -89,7 +89,8 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
         raise ShapeError(
             f"{ROTARY}: other than three or four axes, tables of two, or scaled, are not covered by the definition"
         )
-    if attributes.get("is_packed_batching", 0) or not (rank == 4 or attributes.get("num_heads", 0)):
+    heads = attributes.get("num_heads", 0) or ("rotary_embedding_dim" not in more and _heads_of_tables(b, x, cosines))
+    if attributes.get("is_packed_batching", 0) or not (rank == 4 or heads):
         raise ShapeError(f"{ROTARY}: packed sequences, or rows of unknown heads, are not covered by the definition")
     if _rank(b, places) != 2:
         zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
@@ -99,8 +100,15 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
         batch = b.op("Shape", x, start=0, end=1)
         shape = b.op("Concat", batch, b.op("Shape", x, start=axis, end=axis + 1), axis=0)
         places = b.op("Expand", counted, shape)
-    more |= {"num_heads": attributes["num_heads"]} if rank == 3 else {}
+    more |= {"num_heads": heads} if rank == 3 else {}
     return [b.op("RotaryEmbedding", x, cosines, sines, places, **more)]
+
+
+def _heads_of_tables(b: Any, x: str | None, table: str | None) -> int:
+    """How many heads a row has that are turned as a whole, by half as many angles as they have elements; 0 if not known."""
+    width, angles = b.type_of(x).shape[-1], b.type_of(table).shape[1]
+    known = isinstance(width, int) and isinstance(angles, int) and angles > 0
+    return width // (2 * angles) if known and width % (2 * angles) == 0 else 0
 
 
 def _like_first(app: Application) -> tuple[Type, ...]:
@@ -108,7 +116,7 @@ def _like_first(app: Application) -> tuple[Type, ...]:
 
 
 ROTARY = "com.microsoft::RotaryEmbedding"
-define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, infer=_like_first)
+define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=_like_first)
 
 
 # --- heads that share keys and values, and a cache -------------------------------------------------------------------
