@@ -32,6 +32,10 @@ def heads_apart(b: GraphBuilder, value: str, heads: int, width: int) -> str:
     return b.op("Transpose", split, perm=(0, 2, 1, 3))
 
 
+_STORES = (1, 2)
+"""All keys and values. Where keys are stored, the kernels work in the two, and are wrong without."""
+
+
 def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V, and
     putting what is stored before K and V; also the two, heads apart."""
@@ -66,7 +70,11 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
 
 
 define_composite(
-    "com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR, traits=Traits(structure="attention")
+    "com.microsoft::MultiHeadAttention",
+    _multi_head_attention,
+    Kind.ANCHOR,
+    traits=Traits(structure="attention"),
+    needed=_STORES,
 )
 
 
@@ -272,4 +280,5 @@ define_composite(
     flops=_grouped_flops,
     traits=Traits(structure="attention"),
     outline=_of_grouped,
+    needed=_STORES,
 )
