@@ -36,11 +36,14 @@ class Written:
             self.nodes.append(Node(op, tuple(names), (name,), attributes))
         return self._made[key]
 
+    def constant(self, array: np.ndarray, stem: str) -> str:
+        name = fresh_name(stem, self._taken)
+        self._constants[name] = Constant.of(array)
+        return name
+
     def number(self, value: float | tuple[int, ...], stem: str) -> str:
         """A constant: a number, or a list of integers."""
-        name = fresh_name(stem, self._taken)
-        self._constants[name] = Constant.of(np.asarray(value, np.int64 if isinstance(value, tuple) else np.float32))
-        return name
+        return self.constant(np.asarray(value, np.int64 if isinstance(value, tuple) else np.float32), stem)
 
     def reshaped(self, value: str, shape: tuple[int, ...]) -> str:
         """A value in another shape, at once if it is constant."""
@@ -48,9 +51,7 @@ class Written:
         if constant is None:
             found = TensorType(dtype_of(self.old, value), shape)
             return self.value("Reshape", value, shape, type=found)
-        name = fresh_name(f"{value}_reshaped", self._taken)
-        self._constants[name] = Constant.of(constant.numpy().reshape(shape))
-        return name
+        return self.constant(constant.numpy().reshape(shape), f"{value}_reshaped")
 
     def put(self, node: Node, like: Node, *inputs: str) -> None:
         """In the place of ``node`` an operator like another one, of other inputs."""

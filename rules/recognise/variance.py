@@ -61,7 +61,7 @@ def _equal_elements(d: Sampler) -> dict[str, Any]:
     fault = d.choose(_FAULTS)
     shape = (3, 3) if fault in ("low", "high", "mean") else d.shape(2, 4, ones=0.05)
     x = (
-        d.rng.choice(np.float32((0.1, 0.7)), shape, p=d.choose(((0.3, 0.7), (0.7, 0.3))))
+        d.rng.choice(np.array((0.1, 0.7), np.float32), shape, p=d.choose(((0.3, 0.7), (0.7, 0.3))))
         if d.chance(0.8)
         else d.floats(shape)
     )
