@@ -4,7 +4,8 @@ Behind a DequantizeLinear of one scale its level BASIC goes on through what move
 QuantizeLinear and a DequantizeLinear of the same parameters behind each: a pair that changes nothing if the integers are unsigned
 bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of signed ones (below opset 21) and of integers of 32
 bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits nowhere. So the
-integers are moved, and dequantised behind.
+integers are moved, and dequantised behind. Where a product and a bias become a Gemm, it is ONNX Runtime that moves the rows, by a
+Reshape to a matrix; there the scale is written for each index of an axis, which it leaves alone.
 
 Signed bytes that a node quantises by one scale and a zero point its level EXTENDED makes unsigned, with one zero point for those
 who dequantise them without, which does not load where these have several scales (1.32). So they get a zero point for each.
@@ -37,7 +38,9 @@ def for_onnxruntime(graph: Graph) -> Graph:
     """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
     no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, and no
     product ends the process."""
-    return changed(graph, _move_integers, _keep_zeros, _keep_scales_apart, _keep_axes_of_norms, give_one_rank)
+    return changed(
+        graph, _move_integers, _scale_each_slice, _keep_zeros, _keep_scales_apart, _keep_axes_of_norms, give_one_rank
+    )
 
 
 def _move_integers(written: Written) -> None:
@@ -73,6 +76,32 @@ def _keep_zeros(written: Written) -> None:
             written.put(
                 node, node, *node.inputs, written.constant(np.zeros(extents, np.int8), f"{node.inputs[0]}_zero")
             )
+
+
+def _scale_each_slice(written: Written) -> None:
+    graph = written.old
+    added = {v for n in graph.nodes if n.key == "Add" for v in n.inputs}
+    rows = {n.inputs[0] for n in graph.nodes if n.key == "MatMul" and n.outputs[0] in added}
+    for node in graph.nodes:
+        axis, extent = _first_axis(graph.type_of(node.outputs[0])) if node.outputs[0] in rows else (0, 0)
+        parameters = [graph.constants.get(v) for v in node.inputs[1:]]
+        if not extent or not _is_at_risk(graph, node) or None in parameters:
+            written.nodes.append(node)
+            continue
+        repeated = (
+            written.constant(np.repeat(c.numpy().reshape(-1), extent), f"{v}_along_{axis}")
+            for v, c in zip(node.inputs[1:], parameters, strict=True)
+            if c is not None
+        )
+        how = replace(node, attributes=node.attributes.updated(axis=axis))
+        written.put(node, how, node.inputs[0], *repeated)
+
+
+def _first_axis(type: Type) -> tuple[int, int]:
+    """The first axis of a value of more than two axes whose extent is known and not 1, and that extent; 0 where there is none."""
+    shape = (type.shape or ()) if isinstance(type, TensorType) else ()
+    known = ((i, d) for i, d in enumerate(shape) if isinstance(d, int) and d > 1)
+    return next(known, (0, 0)) if len(shape) > 2 else (0, 0)
 
 
 def _keep_scales_apart(written: Written) -> None:

@@ -36,14 +36,14 @@ class Written:
             self.nodes.append(Node(op, tuple(names), (name,), attributes))
         return self._made[key]
 
-    def number(self, value: float | tuple[int, ...], stem: str) -> str:
-        """A constant: a number, or a list of integers."""
-        return self.constant(np.asarray(value, np.int64 if isinstance(value, tuple) else np.float32), stem)
-
     def constant(self, array: np.ndarray, stem: str) -> str:
         name = fresh_name(stem, self._taken)
         self._constants[name] = Constant.of(array)
         return name
+
+    def number(self, value: float | tuple[int, ...], stem: str) -> str:
+        """A constant: a number, or a list of integers."""
+        return self.constant(np.asarray(value, np.int64 if isinstance(value, tuple) else np.float32), stem)
 
     def reshaped(self, value: str, shape: tuple[int, ...]) -> str:
         """A value in another shape, at once if it is constant."""

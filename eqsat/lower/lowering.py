@@ -14,7 +14,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Kind, kind_of
+from eqsat.ir.operator import Kind, kind_of, operator
 from eqsat.ir.order import dependency_order
 from eqsat.ir.types import Type
 from eqsat.lower.materialize import Materializer
@@ -164,7 +164,7 @@ class Lowering:
         if isinstance(full, TupleType):
             parts = self._projected.get(cls, {})
             outputs = tuple(
-                self._define(parts[i], enode.op) if i in parts else self._unused(original, i, enode.key, full.items[i])
+                self._define(parts[i], enode.op) if i in parts else self._unused(original, i, enode, full.items[i])
                 for i in range(enode.outputs)
             )
         else:
@@ -174,10 +174,11 @@ class Lowering:
         name = original.name if original is not None else f"{enode.rule}_{outputs[0]}"
         return Node(enode.op, inputs, outputs, enode.attributes, enode.domain, name)
 
-    def _unused(self, original: Node | None, index: int, stem: str, type: Type) -> str:
+    def _unused(self, original: Node | None, index: int, enode: ENode, type: Type) -> str:
         """Name of an output that nobody reads: absent only where the original left it out (it may not be optional), or
-        where the operator is composite, all of whose outputs are."""
-        if original is None and "::" in stem:
+        where the operator is composite, all of whose outputs are, unless its kernel works in them."""
+        definition, stem = operator(enode.op, enode.domain), enode.op
+        if original is None and "::" in enode.key and (definition is None or index not in definition.needed):
             return ""
         name = original.outputs[index] if original is not None else self._fresh_name(stem)
         handle = self._encoding.handles.get(name)

@@ -80,6 +80,15 @@ for name, op, clamp in (*reductions, ("clamped_mean", "ReduceMean", "Relu")):
             sample=partial(_kept, view=view),
         )
 equation(
+    "square_before_summing",
+    "ReduceSumSquare(x, *a, **r) == ReduceSum(x * x, *a, **r)",
+    constant("a"),
+    single_or_half("x"),
+    exactness=Exactness.ROUNDING,
+    sample=_averaged,
+    source="ONNX reductions; JAX takes variances so",
+)
+equation(
     "take_mean_instead_of_sum",
     "ReduceSum(x, *a, **r) * c == ReduceMean(x, a, keepdims=r.attr('keepdims', 1), **r)",
     constant("a", "c"),

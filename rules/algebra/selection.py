@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import constant, finite, same_type, worthwhile, worthwhile
+from eqsat.conditions import constant, finite, same_type, worthwhile
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with

@@ -39,6 +39,17 @@ def units(bias: Ref | None, sa: Ref, sw: Ref) -> float:
         return max(map(abs, bias.interval)) / (sa.low * sw.low) + 1
 
 
+def rounded_off(bias: Ref | None, sa: Ref, sw: Ref, sy: Ref) -> float:
+    """By how many quanta of the result the bias is off in whole units, at most."""
+    if bias is None:
+        return 0.0
+    try:
+        unit = sa.value.astype(np.float64) * sw.value
+        return float(np.abs(np.remainder(bias.value + unit / 2, unit) - unit / 2).max(initial=0)) / sy.low
+    except Unmet:
+        return sa.high * sw.high / (2 * sy.low)
+
+
 def in_units(bias: Ref | None, sa: Ref, sw: Ref) -> Term | None:
     """The bias in units of ``sa * sw``, as the sums are."""
     return None if bias is None else apply("Cast", apply("Round", div(bias, mul(sa, sw))), to=int(DType.INT32))
@@ -72,6 +83,7 @@ equation(
     constant("bias"),
     "the bias fits into int32: units(bias, sa, sw) < 2**30",
     "a rounded bias moves half a quantum at most: bias is None or sa.high * sw.high <= sy.low",
+    worthwhile("it moves few elements, as verification wants: rounded_off(bias, sa, sw, sy) <= 1 / 64"),
     *requantised("terms(w)", "units(bias, sa, sw)"),
     exactness=Exactness.LSB,
     quanta=1,

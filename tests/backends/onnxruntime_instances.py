@@ -232,13 +232,15 @@ def _grouped_attention(d: Sampler) -> Instance:
 
 
 def _rotary(d: Sampler) -> Instance:
-    """Heads apart or in rows, a part of the features at times; a place for each element, or where all sequences begin."""
+    """Heads apart or in rows, a part of the features at times, else heads whose number only the tables tell; a place for each
+    element, or where all sequences begin.
+    """
     batch, heads, length, half = d.extents(4)
-    part, rows = d.integer(1, half), batch * length
+    part, rows = d.choose((half, d.integer(1, half))), batch * length
     x = _floats(d, d.choose(((batch, heads, length, 2 * half), (batch, length, 2 * half * heads))))
     places = d.choose((d.integers((batch, length), "int64", 0, rows - 1), d.integers((1,), "int64", 0, rows - length)))
-    attributes = {"num_heads": heads, "interleaved": d.integer(0, 1)}
-    attributes |= {"rotary_embedding_dim": 2 * part} if part < half else {}
+    attributes = {"interleaved": d.integer(0, 1)}
+    attributes |= {"num_heads": heads, "rotary_embedding_dim": 2 * part} if part < half else {}
     return [x, places, _floats(d, (rows, part)), _floats(d, (rows, part))], attributes
 
 

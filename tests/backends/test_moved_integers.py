@@ -188,3 +188,15 @@ def test_sums_are_normalised_over_the_axes_that_are_given(bias: bool, constant: 
     expected, found = (Session(to_model(graph), level).run(feeds)["z"] for level in ("disable", "all"))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found, run(graph, feeds)["z"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
+def test_rows_of_a_product_with_a_bias_stay_right(dtype: str) -> None:
+    """ONNX Runtime makes a Gemm of the two, and moves the rows itself."""
+    b = GraphBuilder()
+    rows = b.op("DequantizeLinear", b.input("x", dtype, (1, 4, 6)), b.constant(np.float32(0.01)))
+    product = b.op("MatMul", rows, b.constant(DRAW.normal(size=(6, 5)).astype(np.float32)))
+    graph = b.finish({"y": b.op("Add", product, b.constant(np.ones(5, np.float32)))})
+    feeds = {"x": integers(dtype)["x"].reshape(1, 4, 6)}
+    found = Session(to_model(graph, form="flat"), "all").run(feeds)
+    np.testing.assert_allclose(found["y"], run(graph, feeds)["y"], rtol=1e-5, atol=1e-5)

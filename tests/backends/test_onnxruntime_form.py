@@ -148,6 +148,19 @@ def test_a_use_that_the_definition_does_not_cover_stays_opaque(tmp_path: Path) -
     assert "not covered" in node.opaque
 
 
+def test_rows_of_unknown_heads_stay_as_they_are() -> None:
+    """Neither an attribute nor tables of known width tell how many heads there are."""
+    b = GraphBuilder()
+    x, places = b.input("x", "float32", (2, 3, 8)), b.input("places", "int64", (2, 3))
+    tables = (b.input(name, "float32", (5, "angles")) for name in ("cosines", "sines"))
+    graph = b.finish({"y": b.op("RotaryEmbedding", x, places, *tables, domain=DOMAIN, num_heads=2)})
+    model = to_model(graph)
+    del model.graph.node[0].attribute[:]
+    loaded = load_onnx(model)
+    assert loaded.nodes[0].opaque
+    assert loaded.type_of("y") == graph.type_of("x")
+
+
 def test_an_operator_that_files_have_in_the_default_domain_is_written_and_read_there(tmp_path: Path) -> None:
     b = GraphBuilder()
     x = b.input("x", "float32", (2, 3, 8))

@@ -262,6 +262,15 @@ def test_a_number_beside_a_value_that_axes_of_extent_1_cut_up_costs_more_than_ne
     assert report.operators_after == {"Neg": 1}
 
 
+@pytest.mark.parametrize(("heads", "length"), [(12, 128), (2, 1024), (8, 300)])
+def test_softmax_along_another_axis_than_the_last_costs_more(heads: int, length: int) -> None:
+    """ONNX Runtime transposes what it is given, and the result."""
+    model, scores = MeasuredModel(shipped_table_path(TARGET.name)), tensor_type("float32", (1, heads, length, length))
+    cases = (Timing("Softmax", Attributes({"axis": axis}), (scores,), (scores,), 1.0) for axis in (-1, -2))
+    last, other = (model.kernel_cost(work_of_timing(case), TARGET) for case in cases)
+    assert other > 2 * last
+
+
 def test_absent_zero_point_costs_what_a_stated_one_does() -> None:
     """Noise between their timings would decide which products are fused."""
     model = MeasuredModel(shipped_table_path(TARGET.name))

@@ -203,9 +203,11 @@ def _function(name: str, nodes: list[onnx.NodeProto]) -> onnx.FunctionProto:
     )
 
 
-def test_functions_are_inlined() -> None:
+@pytest.mark.parametrize("version", [1, 17])
+def test_functions_are_inlined(version: int) -> None:
+    """Also where the functions import another version of their own domain than the model, as jax2onnx writes it."""
     source = model([node("Twice", ["x"], domain="local")], {"x": X})
-    source.opset_import.add(domain="local", version=1)
+    source.opset_import.add(domain="local", version=version)
     inner = helper.make_node("Once", ["a"], ["c"], domain="local")
     source.functions.append(_function("Once", [node("Relu", ["a"], ["b"])]))
     source.functions.append(_function("Twice", [inner, node("Exp", ["c"], ["b"])]))

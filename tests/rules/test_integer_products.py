@@ -172,6 +172,18 @@ def test_convolution_runs_on_integers(bias: float | None, attributes: dict[str, 
     assert counts(result) == {Q: 1, "QLinearConv": 1, DQ: 1}
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_bias_that_is_no_whole_number_of_coarse_units_stays_in_float(*, whole: bool) -> None:
+    """Rounded to the scale of the sums, as large as weights of 4 bits make it, it would move every tenth element."""
+    g = Quantised()
+    x = g.fake(g.b.input("x", "float32", (2, 6, 7, 6)), 1.0)
+    integers = RNG.integers(-7, 8, (4, 6, 3, 2)).astype(np.int8)
+    weight = g.b.op(DQ, *map(g.b.constant, (integers, np.float32(0.01), np.int8(0))))
+    bias = RNG.integers(-9, 9, 4) * 0.01 + (0 if whole else 0.004)
+    y = g.b.op("Conv", x, weight, g.b.constant(bias.astype(np.float32)))
+    assert ("QLinearConv" in counts(within_one_quantum(g.finish(y)))) is whole
+
+
 def test_bias_beyond_int32_stays_in_float() -> None:
     ops = counts(eqsat.optimize(convolution(bias=1e9), verify=False, cost="roofline", form="flat"))
     assert ops["ConvInteger"] == ops["Add"] == 1

@@ -245,3 +245,25 @@ def test_a_step_of_a_decoder_has_ten_operators_a_layer(batch: int, real_model: C
     assert "RotaryEmbedding" not in counts
     assert sum(result.program.graph.operator_counts().values()) <= 2 * 10 + 15
     _assert_verified(result)
+
+
+def test_attention_on_stored_keys_asks_for_all_keys_and_values() -> None:
+    """The kernels work in these two results, and compute something else where nobody asks for them."""
+    b = GraphBuilder()
+
+    def heads(name: str, length: int) -> str:
+        apart = b.op("Reshape", b.input(name, "float32", (1, length, 16)), b.constant([1, length, 2, 8], "int64"))
+        return b.op("Transpose", apart, perm=(0, 2, 1, 3))
+
+    q, k, v = heads("q", 7), heads("k", 3), heads("v", 3)
+    keys, values = (
+        b.op("Concat", b.input(name, "float32", (1, 2, 4, 8)), new, axis=2) for name, new in (("pk", k), ("pv", v))
+    )
+    scores = b.op("MatMul", q, b.op("Transpose", keys, perm=(0, 1, 3, 2)))
+    rows = b.op("Transpose", b.op("MatMul", b.op("Softmax", scores, axis=-1), values), perm=(0, 2, 1, 3))
+    graph = b.finish({"y": b.op("Reshape", rows, b.constant([1, 7, 16], "int64"))})
+    result = eqsat.optimize(graph, form="onnxruntime", cost="kernels", opset=21)
+    (attention,) = result.program.graph.nodes
+    assert (attention.op, len(attention.inputs)) == ("MultiHeadAttention", 8)
+    assert all(attention.outputs)
+    _assert_verified(result)

@@ -21,7 +21,7 @@ def inline_functions(model: Any) -> Any:
         try:
             # The inliner refuses a model with any recursion, so it sees only the others.
             model = inliner.inline_local_functions(
-                _with_functions(model, [f for f in all_functions if _id(f) not in recursive])
+                _in_one_version(_with_functions(model, [f for f in all_functions if _id(f) not in recursive]))
             )
         except Exception as error:  # the inliner raises bare RuntimeErrors
             raise ModelError(f"functions of the model cannot be inlined: {' '.join(str(error).split())}") from None
@@ -39,6 +39,22 @@ def _with_functions(model: Any, functions: list[Any]) -> Any:
     del changed.functions[:]
     changed.functions.extend(kept)
     return changed
+
+
+def _in_one_version(model: Any) -> Any:
+    """``model``, changed: functions import what they only call functions of as the model does.
+
+    The inliner leaves alone what imports another version of any domain, but a version says nothing of the model's own functions.
+    """
+    versions = {imported.domain: imported.version for imported in model.opset_import}
+    own = {_id(f) for f in model.functions}
+    domains = {domain for domain, _ in own}
+    for function in model.functions:
+        domains_of_operators = {domain for domain, _ in calls_of(function.node) - own}
+        for imported in function.opset_import:
+            if imported.domain in domains - domains_of_operators:
+                imported.version = versions.get(imported.domain, imported.version)
+    return model
 
 
 def _id(function: Any) -> FunctionId:

@@ -32,6 +32,10 @@ def heads_apart(b: GraphBuilder, value: str, heads: int, width: int) -> str:
     return b.op("Transpose", split, perm=(0, 2, 1, 3))
 
 
+_STORES = (1, 2)
+"""All keys and values. Where keys are stored, the kernels work in the two, and are wrong without."""
+
+
 def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
     """``softmax(scale * Q K^T + attention_bias) V`` for each head, after adding one part of the bias to each of Q, K, V, and
     putting what is stored before K and V; also the two, heads apart."""
@@ -66,7 +70,11 @@ def _multi_head_attention(b: Any, attributes: Attributes, inputs: Sequence[str |
 
 
 define_composite(
-    "com.microsoft::MultiHeadAttention", _multi_head_attention, Kind.ANCHOR, traits=Traits(structure="attention")
+    "com.microsoft::MultiHeadAttention",
+    _multi_head_attention,
+    Kind.ANCHOR,
+    traits=Traits(structure="attention"),
+    needed=_STORES,
 )
 
 
@@ -89,7 +97,8 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
         raise ShapeError(
             f"{ROTARY}: other than three or four axes, tables of two, or scaled, are not covered by the definition"
         )
-    if attributes.get("is_packed_batching", 0) or not (rank == 4 or attributes.get("num_heads", 0)):
+    heads = attributes.get("num_heads", 0) or ("rotary_embedding_dim" not in more and _heads_of_tables(b, x, cosines))
+    if attributes.get("is_packed_batching", 0) or not (rank == 4 or heads):
         raise ShapeError(f"{ROTARY}: packed sequences, or rows of unknown heads, are not covered by the definition")
     if _rank(b, places) != 2:
         zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
@@ -99,8 +108,15 @@ def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | Non
         batch = b.op("Shape", x, start=0, end=1)
         shape = b.op("Concat", batch, b.op("Shape", x, start=axis, end=axis + 1), axis=0)
         places = b.op("Expand", counted, shape)
-    more |= {"num_heads": attributes["num_heads"]} if rank == 3 else {}
+    more |= {"num_heads": heads} if rank == 3 else {}
     return [b.op("RotaryEmbedding", x, cosines, sines, places, **more)]
+
+
+def _heads_of_tables(b: Any, x: str | None, table: str | None) -> int:
+    """How many heads a row has that are turned as a whole, by half as many angles as they have elements; 0 if not known."""
+    width, angles = b.type_of(x).shape[-1], b.type_of(table).shape[1]
+    known = isinstance(width, int) and isinstance(angles, int) and angles > 0
+    return width // (2 * angles) if known and width % (2 * angles) == 0 else 0
 
 
 def _like_first(app: Application) -> tuple[Type, ...]:
@@ -108,7 +124,7 @@ def _like_first(app: Application) -> tuple[Type, ...]:
 
 
 ROTARY = "com.microsoft::RotaryEmbedding"
-define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, infer=_like_first)
+define_composite(ROTARY, _rotary_embedding, Kind.OPAQUE, outline=_like_first)
 
 
 # --- heads that share keys and values, and a cache -------------------------------------------------------------------
@@ -264,4 +280,5 @@ define_composite(
     flops=_grouped_flops,
     traits=Traits(structure="attention", lengths=(5,)),
     outline=_of_grouped,
+    needed=_STORES,
 )
