@@ -199,8 +199,10 @@ class Options:
         """Raises `OptionError` for a value out of range."""
         for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not value > 0:  # as NaN is not
                 raise OptionError(f"{name} is {value}; it must be positive")
+        if self.seed < 0:
+            raise OptionError(f"seed is {self.seed}; it must not be negative")
         ranges = [name for name, extent in self.assume.items() if not isinstance(extent, int)]
         for name in ("memory_budget_bytes", "machine", "devices"):
             if ranges and getattr(self, name):
