@@ -18,6 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Generator, Sequence
@@ -124,6 +125,10 @@ class Engine:
         e-graph."""
         self._command("(run forget 1)")
         self._present.clear()
+
+    def close(self) -> None:
+        """Drops the e-graph here: an error that refers to this object may end its life in another thread."""
+        del self._egraph
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -248,7 +253,15 @@ _MOST_IDLE = 2
 _WORN = 50_000
 """An engine that has loaded so many rows is not used again: what it forgot takes memory still."""
 
-_idle: dict[tuple[int, ...], Engine] = {}
+
+class _Idle(threading.local):
+    """Engines that wait, by their queries: each thread has its own, for egglog's e-graphs may be touched by no other."""
+
+    def __init__(self) -> None:
+        self.engines: dict[tuple[int, ...], Engine] = {}
+
+
+_idle = _Idle()
 
 
 @contextmanager
@@ -258,13 +271,18 @@ def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     # By identity, as hashing hundreds of patterns takes longer than matching some of them. A forked process leaves those of its
     # parent alone, and their folders.
     key = (os.getpid(), *map(id, queries))
-    engine = _idle.pop(key, None) or Engine(queries)
-    yield engine
-    if engine.loaded < _WORN:  # and not after an error
+    idle = _idle.engines
+    engine = idle.pop(key, None) or Engine(queries)
+    try:
+        yield engine
+    except BaseException:
+        engine.close()
+        raise
+    if engine.loaded < _WORN:
         engine.forget()
-        _idle[key] = engine
-    while len(_idle) > _MOST_IDLE:
-        _idle.pop(next(iter(_idle)), None)
+        idle[key] = engine
+    while len(idle) > _MOST_IDLE:
+        idle.pop(next(iter(idle)), None)
 
 
 def _declare(constructor: str, number: int, arity: int, relation: str, padding: int) -> str:

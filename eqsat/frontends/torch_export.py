@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -78,11 +79,16 @@ def _arguments(
     return (tuple(given) if isinstance(given, Sequence) else (given,)), {}
 
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Exporters are made for one thread, and so is turning what they say aside: two at once would leave standard output turned."""
+
+
 @contextlib.contextmanager
 def exporting(name: str) -> Generator[None]:
     """What torch's exporters raise as one `ModelError`; what they print, log and warn of on the way is nobody's business."""
     disabled = logging.root.manager.disable
     with (
+        _ONE_AT_A_TIME,
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
