@@ -253,15 +253,8 @@ _MOST_IDLE = 2
 _WORN = 50_000
 """An engine that has loaded so many rows is not used again: what it forgot takes memory still."""
 
-
-class _Idle(threading.local):
-    """Engines that wait, by their queries: each thread has its own, for egglog's e-graphs may be touched by no other."""
-
-    def __init__(self) -> None:
-        self.engines: dict[tuple[int, ...], Engine] = {}
-
-
-_idle = _Idle()
+_idle: dict[tuple[int, ...], Engine] = {}
+"""Those of the main thread: egglog's e-graphs may not be touched by another, nor dropped, as at a fork threads are."""
 
 
 @contextmanager
@@ -271,18 +264,18 @@ def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     # By identity, as hashing hundreds of patterns takes longer than matching some of them. A forked process leaves those of its
     # parent alone, and their folders.
     key = (os.getpid(), *map(id, queries))
-    idle = _idle.engines
-    engine = idle.pop(key, None) or Engine(queries)
+    alone = threading.current_thread() is not threading.main_thread()
+    engine = (not alone and _idle.pop(key, None)) or Engine(queries)
     try:
         yield engine
     except BaseException:
         engine.close()
         raise
-    if engine.loaded < _WORN:
+    if engine.loaded < _WORN and not alone:
         engine.forget()
-        idle[key] = engine
-    while len(idle) > _MOST_IDLE:
-        idle.pop(next(iter(idle)), None)
+        _idle[key] = engine
+    while len(_idle) > _MOST_IDLE and not alone:
+        _idle.pop(next(iter(_idle)), None)
 
 
 def _declare(constructor: str, number: int, arity: int, relation: str, padding: int) -> str:
