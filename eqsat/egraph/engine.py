@@ -264,17 +264,19 @@ def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     # By identity, as hashing hundreds of patterns takes longer than matching some of them. A forked process leaves those of its
     # parent alone, and their folders.
     key = (os.getpid(), *map(id, queries))
-    alone = threading.current_thread() is not threading.main_thread()
-    engine = (not alone and _idle.pop(key, None)) or Engine(queries)
+    main = threading.current_thread() is threading.main_thread()
+    engine = (main and _idle.pop(key, None)) or Engine(queries)
     try:
         yield engine
     except BaseException:
         engine.close()
         raise
-    if engine.loaded < _WORN and not alone:
+    if not main:
+        return
+    if engine.loaded < _WORN:
         engine.forget()
         _idle[key] = engine
-    while len(_idle) > _MOST_IDLE and not alone:
+    while len(_idle) > _MOST_IDLE:
         _idle.pop(next(iter(_idle)), None)
 
 
