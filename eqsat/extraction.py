@@ -24,6 +24,7 @@ from eqsat.ir.types import Type
 from eqsat.joint import JointSelection, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
+from eqsat.lower.paired_weights import with_weights_paired
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select, work_of_enode
 
@@ -175,6 +176,8 @@ def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, ef
 
 
 def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Effort, writable: Writable) -> Extraction:
+    from eqsat.backends.onnx_form import FOREIGN
+
     start = time.perf_counter()
     parts = (saturated.encoding, saturated.snapshot, model, target)
     joint: JointSelection | None = None
@@ -191,6 +194,8 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
         program = as_loaded(program, saturated.encoding.graph, target)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
+    if saturated.form in FOREIGN:
+        program = with_weights_paired(program, saturated.encoding.graph)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     before = launches(saturated.encoding.graph, target) if joint is None else joint.kernels_before
     return Extraction(

@@ -2,7 +2,8 @@
 
 It makes one operator of QuantizeLinear and a DequantizeLinear directly behind it, and that part of the product that it reads.
 Apart from one another they are arithmetic, and what reads the second one is computed on floats: so quantisers stand before what
-only moves elements, in pairs.
+only moves elements, in pairs. Of two pairs around Relu with the same scale rules leave the one before it, and then the product
+that reads Relu is computed on floats: so the pair comes behind it.
 
 The operator of a pair ranges from the lowest to the highest value that it has. Where one of these is infinite in float32, all
 results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the lowest number was added, times -128. Such
@@ -22,7 +23,39 @@ from eqsat.ir.types import DType, TensorType
 
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
-    return changed(graph, _pair, _spell_out_infinite_levels)
+    return changed(graph, _pair_behind_relu, _pair, _spell_out_infinite_levels)
+
+
+def _pair_behind_relu(written: Written) -> None:
+    """``Relu(DQ(Q(x)))`` is ``DQ(Q(Relu(x)))``: quantisers rise, and zero stays zero."""
+    graph = written.old
+    for node in graph.nodes:
+        behind = written.producers.get(node.inputs[0]) if node.key == "Relu" else None
+        before = written.producers.get(behind.inputs[0]) if behind is not None else None
+        if behind is None or before is None or not _is_pair(written, before, behind):
+            written.nodes.append(node)
+            continue
+        floats = written.value("Relu", before.inputs[0], type=graph.type_of(before.inputs[0]))
+        type = graph.type_of(before.outputs[0])
+        integers = written.value("QuantizeLinear", floats, *before.inputs[1:], type=type, attributes=before.attributes)
+        written.put(node, behind, integers, *behind.inputs[1:])
+
+
+def _is_pair(written: Written, quantiser: Node, dequantiser: Node) -> bool:
+    """Whether two nodes quantise and dequantise by one scale above zero, and are read by nobody else."""
+    graph = written.old
+    if not has_one_scale(graph, quantiser, "QuantizeLinear") or not has_one_scale(
+        graph, dequantiser, "DequantizeLinear"
+    ):
+        return False
+    scale = graph.constants.get(quantiser.inputs[1])
+    alone = all(written.reads[n.outputs[0]] == 1 for n in (quantiser, dequantiser))
+    return (
+        alone
+        and quantiser.inputs[1:] == dequantiser.inputs[1:]
+        and scale is not None
+        and float(scale.numpy().min()) > 0
+    )
 
 
 def _pair(written: Written) -> None:
