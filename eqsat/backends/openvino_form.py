@@ -23,7 +23,7 @@ from eqsat.ir.types import DType, TensorType
 
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
-    return changed(graph, _pair_behind_relu, _pair, _spell_out_infinite_levels)
+    return changed(graph, _pair_behind_relu, _pair, _spell_out_infinite_levels, _align_angles)
 
 
 def _pair_behind_relu(written: Written) -> None:
@@ -125,6 +125,36 @@ def _spell_out_infinite_levels(written: Written) -> None:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
         else:
             written.nodes.append(node)
+
+
+def _align_angles(written: Written) -> None:
+    """Cosines and sines get the rank of what they turn, by axes of 1 in front: else OpenVINO does not find a rotary embedding."""
+    graph = written.old
+    turning = {m.outputs[0] for node in graph.nodes for m in _rotary_products(written, node)}
+    for node in graph.nodes:
+        types = [graph.type_of(v) for v in node.inputs]
+        shapes = [t.shape if isinstance(t, TensorType) and t.shape is not None else () for t in types]
+        low = min((0, 1), key=lambda i: len(shapes[i])) if node.outputs[0] in turning else 0
+        missing = len(shapes[1 - low]) - len(shapes[low]) if node.outputs[0] in turning else 0
+        if not missing or not shapes[low]:
+            written.nodes.append(node)
+            continue
+        type = TensorType(dtype_of(graph, node.inputs[low]), ((1,) * missing + shapes[low]))
+        aligned = written.value("Unsqueeze", node.inputs[low], tuple(range(missing)), type=type)
+        written.put(node, node, *(aligned if i == low else v for i, v in enumerate(node.inputs)))
+
+
+def _rotary_products(written: Written, node: Node) -> tuple[Node, ...]:
+    """The two products of ``x * cos + Concat(-b, a) * sin``, if a node is their sum."""
+    made = [written.producers.get(v) for v in node.inputs] if node.key == "Add" else []
+    products = tuple(m for m in made if m is not None and m.key == "Mul")
+    return products if len(products) == 2 and any(_is_turned(written, v) for m in products for v in m.inputs) else ()
+
+
+def _is_turned(written: Written, value: str) -> bool:
+    halves = written.producers.get(value)
+    first = written.producers.get(halves.inputs[0]) if halves is not None and halves.key == "Concat" else None
+    return first is not None and first.key == "Neg"
 
 
 def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:

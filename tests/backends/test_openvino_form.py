@@ -195,3 +195,23 @@ def test_rotary_embeddings_stay_as_openvino_finds_them() -> None:
     for consumer, found in (("openvino", 0), ("onnxruntime", 1)):
         counts = eqsat.optimize(graph, consumer=consumer).program.graph.operator_counts()
         assert sum(n for op, n in counts.items() if op.endswith("RotaryEmbedding")) == found
+
+
+def test_angles_of_rotary_embeddings_have_the_rank_of_what_they_turn() -> None:
+    b = eqsat.GraphBuilder()
+    x, angles = b.input("x", "float32", (2, 3, "n", 8)), b.input("angles", "float32", (1, "n", 8))
+    first, second = b.op("Split", x, b.constant(np.array([4, 4])), outputs=2, axis=3)
+    turned = b.op("Concat", b.op("Neg", second), first, axis=3)
+    y = b.op("Add", b.op("Mul", x, b.op("Cos", angles)), b.op("Mul", turned, b.op("Sin", angles)))
+    graph = b.finish({"y": y})
+    written = in_form(graph, "openvino")
+    written.check()
+    makers = written.producers()
+    products = [n for n in written.nodes if n.op == "Mul"]
+    assert [makers[n.inputs[1]].op for n in products] == ["Unsqueeze"] * 2
+    feeds = {
+        k: np.random.default_rng(7).standard_normal(s).astype(np.float32)
+        for k, s in (("x", (2, 3, 5, 8)), ("angles", (1, 5, 8)))
+    }
+    np.testing.assert_array_equal(run(written, feeds)["y"], run(graph, feeds)["y"])
+    assert in_form(written, "openvino") is written
