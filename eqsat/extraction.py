@@ -21,7 +21,7 @@ from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
-from eqsat.joint import JointSelection, program_of, select_joint
+from eqsat.joint import JointSelection, NoKernelError, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
 from eqsat.lower.paired_weights import with_weights_paired
@@ -167,6 +167,14 @@ def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, ef
             f"cost model {model.name!r} on {target.name}: every program has an infinite price; of the original those of "
             f"{', '.join(dear)} are"
         ) from None
+    except NoKernelError as error:
+        unread = sorted({n.key for n in saturated.encoding.graph.nodes if n.key in target.unsupported})
+        if not unread:
+            raise
+        raise NoKernelError(
+            f"{target.name}: nothing equal to the model was found without operators that it does not take; of the original "
+            f"those are {', '.join(unread)}"
+        ) from error
     if can_be_written(found.program.graph, saturated.form):
         return found
     again = _extract(saturated, target, model, effort, lambda op, types: False)
