@@ -61,7 +61,17 @@ def as_onnx(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None)
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
-    """One message, if the weights fit into one: that can be run as it is, to verify against."""
+    """One message, if the weights fit into one: that can be run as it is, to verify against.
+
+    Raises `ModelError` for a program that writes to buffers of its module: the model would forget that from call to call.
+    """
+    exported = getattr(program, "exported_program", None)
+    written = [] if exported is None else sorted(set(exported.graph_signature.buffers_to_mutate.values()))
+    if written:
+        raise ModelError(
+            f"module: writes to its buffers ({', '.join(written[:3])}), and a model keeps nothing from call to call: take them as "
+            "inputs and return what becomes of them; call eval() if they are statistics of training"
+        )
     weights = (v.const_value for v in program.model.graph.initializers.values())
     fits = sum(w.nbytes for w in weights if w is not None) < _MESSAGE_LIMIT_BYTES
     return program.model_proto if fits else program.model
