@@ -69,8 +69,8 @@ def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
     written = [] if exported is None else sorted(set(exported.graph_signature.buffers_to_mutate.values()))
     if written:
         raise ModelError(
-            f"module: writes to its buffers ({', '.join(written[:3])}), and a model keeps nothing from call to call: take them as "
-            "inputs and return what becomes of them; call eval() if they are statistics of training"
+            f"module: writes to its buffers ({', '.join(written[:3])}), and a model keeps nothing from call to call: take them "
+            "as inputs and return what becomes of them; call eval() if they are statistics of training"
         )
     weights = (v.const_value for v in program.model.graph.initializers.values())
     fits = sum(w.nbytes for w in weights if w is not None) < _MESSAGE_LIMIT_BYTES
