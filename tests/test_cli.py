@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import typer
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 from eqsat.__main__ import main
+from eqsat.commands.common import errors
 
 STAGES = [f"eqsat: {stage}" for stage in ("load", "saturate", "extract", "verify", "save")]
 """What the command line says where it has no terminal to say more."""
@@ -436,3 +438,13 @@ def test_names_and_extents_beyond_all_limits_are_one_line(model: Path, tmp_path:
         done = _eqsat("optimize", model, *option)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (MemoryError("4 TiB"), 2)])
+def test_what_ends_a_command_early_is_one_line(
+    error: BaseException, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, errors():
+        raise error
+    assert ended.value.exit_code == status
+    assert capsys.readouterr().err.count("\n") == 1

@@ -148,6 +148,8 @@ def errors() -> Generator[None]:
         fail(str(error), 2)
     except MemoryError as error:
         fail(f"out of memory; nothing was written: {error}", 2)
+    except KeyboardInterrupt:
+        fail("interrupted; files that were begun are gone", 130)
     except BrokenPipeError:
         raise typer.Exit(0) from None
 
