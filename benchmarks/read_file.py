@@ -31,12 +31,14 @@ def _openvino(model, feeds):
     import openvino  # pyright: ignore[reportMissingImports]
 
     settings = {"INFERENCE_NUM_THREADS": 2, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    compiled = openvino.Core().compile_model(model, "CPU", settings)
+    core = openvino.Core()
+    read = core.read_model(model)
+    names = [port.get_any_name() for port in read.outputs]  # once compiled, one may be named after a value inside, too
+    compiled = core.compile_model(read, "CPU", settings)
     request = compiled.create_infer_request()
     for port in compiled.inputs:
         name = next(n for n in port.get_names() if n in feeds)
         request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(feeds[name])))
-    names = [port.get_any_name() for port in compiled.outputs]
 
     def run():
         request.infer()

@@ -186,8 +186,8 @@ def optimize(
 def verify(
     original: Annotated[Path, typer.Argument(help="The model to trust.", show_default=False)],
     candidate: Annotated[Path, typer.Argument(help="The model to check.", show_default=False)],
-    runs: Annotated[int, typer.Option(help="Random inputs to try.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    runs: Annotated[int, typer.Option(min=1, help="Random inputs to try.")] = 3,
+    seed: Seed = 0,
     inputs: Feeds = None,
     json_path: Json = None,
     quiet: Quiet = False,

@@ -21,9 +21,10 @@ from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import Type
-from eqsat.joint import JointSelection, program_of, select_joint
+from eqsat.joint import JointSelection, NoKernelError, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
+from eqsat.lower.paired_weights import with_weights_paired
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable, select, work_of_enode
 
@@ -166,6 +167,14 @@ def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, ef
             f"cost model {model.name!r} on {target.name}: every program has an infinite price; of the original those of "
             f"{', '.join(dear)} are"
         ) from None
+    except NoKernelError as error:
+        unread = sorted({n.key for n in saturated.encoding.graph.nodes if n.key in target.unsupported})
+        if not unread:
+            raise
+        raise NoKernelError(
+            f"{target.name}: nothing equal to the model was found without operators that it does not take; of the original "
+            f"those are {', '.join(unread)}"
+        ) from error
     if can_be_written(found.program.graph, saturated.form):
         return found
     again = _extract(saturated, target, model, effort, lambda op, types: False)
@@ -175,6 +184,8 @@ def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, ef
 
 
 def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Effort, writable: Writable) -> Extraction:
+    from eqsat.backends.onnx_form import FOREIGN
+
     start = time.perf_counter()
     parts = (saturated.encoding, saturated.snapshot, model, target)
     joint: JointSelection | None = None
@@ -191,6 +202,8 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
         program = as_loaded(program, saturated.encoding.graph, target)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
+    if saturated.form in FOREIGN:
+        program = with_weights_paired(program, saturated.encoding.graph)
     seconds = {"extract": chosen - start, "lower": time.perf_counter() - chosen}
     before = launches(saturated.encoding.graph, target) if joint is None else joint.kernels_before
     return Extraction(

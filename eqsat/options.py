@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 
-from eqsat.backends.consumer import Consumer, check_opset, find_consumer, limit_file
+from eqsat.backends.consumer import Consumer, check_opset, find_consumer, limit_file, operators_after
 from eqsat.cost.custom import CostFunction, as_cost_model
 from eqsat.cost.model import CostModel, Rates
 from eqsat.cost.target import Target, as_target
@@ -130,10 +130,10 @@ class Options:
         return self.restricted(as_target(self.target or (self.reader.target if self.reader else DEFAULT_TARGET)))
 
     def restricted(self, target: Target) -> Target:
-        """``target`` without the operators that the consumer does not read."""
-        if self.reader is None:
-            return target
-        return replace(target, unsupported=target.unsupported | self.reader.unsupported)
+        """``target`` without the operators that the consumer does not read, or that the file is too old for."""
+        unread = self.reader.unsupported if self.reader is not None else frozenset[str]()
+        newer = operators_after(self.opset) if self.opset is not None else frozenset[str]()
+        return replace(target, unsupported=target.unsupported | unread | newer) if unread or newer else target
 
     @property
     def rules_left_out(self) -> tuple[str, ...]:
@@ -199,8 +199,10 @@ class Options:
         """Raises `OptionError` for a value out of range."""
         for name in ("time_limit_s", "node_limit", "memory_limit_bytes", "memory_budget_bytes", "verification_runs"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not value > 0:  # as NaN is not
                 raise OptionError(f"{name} is {value}; it must be positive")
+        if self.seed < 0:
+            raise OptionError(f"seed is {self.seed}; it must not be negative")
         ranges = [name for name, extent in self.assume.items() if not isinstance(extent, int)]
         for name in ("memory_budget_bytes", "machine", "devices"):
             if ranges and getattr(self, name):

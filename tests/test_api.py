@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,11 @@ def test_a_result_is_a_table_in_a_notebook() -> None:
     assert ["Identity", "2", "1"] in rows
     assert "a<b & c" in (table.findtext("caption") or "")
     assert "verified: equal" in rows[-1][0]
+
+
+def test_models_are_optimised_in_any_thread(graph: eqsat.Graph) -> None:
+    expected = eqsat.optimize(graph).to_onnx().SerializeToString(deterministic=True)
+    for _ in range(2):  # threads that are gone leave nothing behind that others use
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda _: eqsat.optimize(graph).to_onnx(), range(6)))
+        assert {m.SerializeToString(deterministic=True) for m in found} == {expected}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +14,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import typer
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 from eqsat.__main__ import main
+from eqsat.commands.common import errors
 
 STAGES = [f"eqsat: {stage}" for stage in ("load", "saturate", "extract", "verify", "save")]
 """What the command line says where it has no terminal to say more."""
@@ -404,3 +407,44 @@ def test_extract_reads_files_of_the_extraction_gym(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     done = _eqsat("extract", tmp_path / "bad.json")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_an_output_takes_the_place_of_no_device(model: Path, tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    os.mkfifo(device)
+    done = _eqsat("optimize", model, "-o", device)
+    assert done.returncode == 2
+    assert "is no regular file" in done.stderr
+    assert device.is_fifo()
+
+
+def test_a_report_replaces_no_model(model: Path, tmp_path: Path) -> None:
+    before, output = model.read_bytes(), tmp_path / "out.onnx"
+    for command in (["inspect", model, "--json", model], ["optimize", model, "-o", output, "--json", output]):
+        done = _eqsat(*command)
+        assert done.returncode == 2
+        assert "no JSON" in done.stderr
+    assert model.read_bytes() == before
+    onnx.checker.check_model(onnx.load(output))
+
+
+def test_names_and_extents_beyond_all_limits_are_one_line(model: Path, tmp_path: Path) -> None:
+    for option in (
+        ["-o", tmp_path / ("a" * 300)],
+        ["--dim", f"batch={10**20}"],
+        ["--dim", f"batch={10**17}"],
+        ["--seed", -1],
+    ):
+        done = _eqsat("optimize", model, *option)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (MemoryError("4 TiB"), 2)])
+def test_what_ends_a_command_early_is_one_line(
+    error: BaseException, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, errors():
+        raise error
+    assert ended.value.exit_code == status
+    assert capsys.readouterr().err.count("\n") == 1

@@ -83,10 +83,19 @@ class Consumer:
 
 @cache
 def _unread(consumer: Consumer) -> frozenset[str]:
+    return frozenset(name for name in _operators() if not consumer.reads_operator(name)) | consumer.avoids
+
+
+@cache
+def operators_after(opset: int) -> frozenset[str]:
+    """Operators of ONNX that an opset does not have yet."""
+    return frozenset(name for name in _operators() if first_version(name) > opset)
+
+
+def _operators() -> set[str]:
     import onnx
 
-    names = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
-    return frozenset(name for name in names if not consumer.reads_operator(name)) | consumer.avoids
+    return {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
 
 
 @cache

@@ -1,7 +1,5 @@
 """Writing a graph as an ONNX model: in memory, or to a file that appears whole or not at all."""
 
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BufferedWriter
@@ -20,6 +18,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.types import DType, TensorType
+from eqsat.output import check_place, write_files
 
 EMBED_LIMIT_BYTES = 8 << 20
 """Models whose constants take no more than this are written as one file."""
@@ -87,10 +86,7 @@ def save_onnx(
     written there.
     """
     path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"{path}: is a folder; give the name of a file in it")
-    if not path.parent.is_dir():
-        raise OutputError(f"{path}: the folder {path.parent} does not exist")
+    check_place(path)
     graph, chosen, calls = _formed(graph, form, kernels)
     envelope = _envelope(graph)
     constants = [c for _, c in sorted(chosen.constants.items())] + list(envelope.defaults.values())
@@ -113,7 +109,7 @@ def save_onnx(
         files[path.with_name(location)] = lambda file: write_weights(file, layout, envelope.files)
     files[path] = lambda file: file.write(message)
     try:
-        _write_files(files)
+        write_files(files)
     except OSError as error:
         raise OutputError(f"{path}: cannot write the model: {error.strerror or error}") from None
 
@@ -125,21 +121,6 @@ def _formed(program: Graph, form: str, kernels: Sequence[Kernel]) -> tuple[Graph
         return graph, chosen, None
     calls = call_kernels(program, kernels, graph, chosen, _imports(chosen, _envelope(graph)))
     return graph, replace(chosen, constants=calls.constants), calls
-
-
-def _write_files(files: Mapping[Path, Callable[[BufferedWriter], object]]) -> None:
-    """Writes each file under a temporary name, then renames all: whatever happens before, no file has changed."""
-    temporary: dict[Path, Path] = {}
-    try:
-        for path, write in files.items():
-            temporary[path] = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-            with open(temporary[path], "xb") as file:
-                write(file)
-        for path, name in temporary.items():
-            os.replace(name, path)
-    finally:
-        for name in temporary.values():
-            name.unlink(missing_ok=True)
 
 
 def _model(

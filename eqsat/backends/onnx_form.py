@@ -34,8 +34,8 @@ FORMS = {
 }
 """Form of a written model -> what that is, and the domains beside the default one that it may use, or single operators of one."""
 
-_FOREIGN = ("openvino", "tensorrt")
-"""Forms of those who do not read operators of ONNX Runtime, whoever used them before."""
+FOREIGN = ("openvino", "tensorrt")
+"""Forms of those who do not read operators of ONNX Runtime, whoever used them before, and read quantisation as pairs."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Form:
 def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
     found = expanded(graph, lambda node: may_name(node, graph, form))
-    found = for_openvino(found) if form == "openvino" else found if form in _FOREIGN else for_onnxruntime(found)
+    found = for_openvino(found) if form == "openvino" else found if form in FOREIGN else for_onnxruntime(found)
     if any(bodies_of(node.attributes) for node in found.nodes):
         found = found.with_nodes(
             [with_bodies(n, lambda body, names: (_body_in_form(body, form), names)) for n in found.nodes]
@@ -73,7 +73,7 @@ def written(graph: Graph, form: str) -> tuple[Graph, Form]:
 def may_name(node: Node, graph: Graph, form: str) -> bool:
     """Whether a file of that form names the operator of a node: one of a domain of its own, or of one that the source uses."""
     imports = frozenset(graph.envelope.imports if isinstance(graph.envelope, Envelope) else ())
-    allowed = FORMS[form][1] | (imports - {"com.microsoft"} if form in _FOREIGN else imports)
+    allowed = FORMS[form][1] | (imports - {"com.microsoft"} if form in FOREIGN else imports)
     return node.domain in allowed or node.key in allowed
 
 

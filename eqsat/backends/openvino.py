@@ -37,11 +37,14 @@ class OpenVino:
             raise OptionError("OpenVINO: precision bf16: this processor has no products of bfloat16 (AVX512_BF16, AMX)")
         self._tensor = openvino.Tensor
         try:
-            self._compiled = core.compile_model(core.read_model(model), "CPU", settings)
+            read = core.read_model(model)
+            self._names = [
+                port.get_any_name() for port in read.outputs
+            ]  # once compiled, one may be named after a value inside, too
+            self._compiled = core.compile_model(read, "CPU", settings)
         except Exception as error:  # the binding raises bare RuntimeErrors
             raise ModelError(f"OpenVINO: {_last_line(error)}") from None
         self._request = self._compiled.create_infer_request()
-        self._names = [port.get_any_name() for port in self._compiled.outputs]
 
     def feed(self, feeds: Mapping[str, np.ndarray]) -> OpenVino:
         """Puts the inputs in place; itself."""

@@ -2,7 +2,8 @@
 
 It makes one operator of QuantizeLinear and a DequantizeLinear directly behind it, and that part of the product that it reads.
 Apart from one another they are arithmetic, and what reads the second one is computed on floats: so quantisers stand before what
-only moves elements, in pairs.
+only moves elements, in pairs. Of two pairs around Relu with the same scale rules leave the one before it, and then the product
+that reads Relu is computed on floats: so the pair comes behind it.
 
 The operator of a pair ranges from the lowest to the highest value that it has. Where one of these is infinite in float32, all
 results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the lowest number was added, times -128. Such
@@ -22,7 +23,39 @@ from eqsat.ir.types import DType, TensorType
 
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
-    return changed(graph, _pair, _spell_out_infinite_levels)
+    return changed(graph, _pair_behind_relu, _pair, _spell_out_infinite_levels, _align_angles)
+
+
+def _pair_behind_relu(written: Written) -> None:
+    """``Relu(DQ(Q(x)))`` is ``DQ(Q(Relu(x)))``: quantisers rise, and zero stays zero."""
+    graph = written.old
+    for node in graph.nodes:
+        behind = written.producers.get(node.inputs[0]) if node.key == "Relu" else None
+        before = written.producers.get(behind.inputs[0]) if behind is not None else None
+        if behind is None or before is None or not _is_pair(written, before, behind):
+            written.nodes.append(node)
+            continue
+        floats = written.value("Relu", before.inputs[0], type=graph.type_of(before.inputs[0]))
+        type = graph.type_of(before.outputs[0])
+        integers = written.value("QuantizeLinear", floats, *before.inputs[1:], type=type, attributes=before.attributes)
+        written.put(node, behind, integers, *behind.inputs[1:])
+
+
+def _is_pair(written: Written, quantiser: Node, dequantiser: Node) -> bool:
+    """Whether two nodes quantise and dequantise by one scale above zero, and are read by nobody else."""
+    graph = written.old
+    if not has_one_scale(graph, quantiser, "QuantizeLinear") or not has_one_scale(
+        graph, dequantiser, "DequantizeLinear"
+    ):
+        return False
+    scale = graph.constants.get(quantiser.inputs[1])
+    alone = all(written.reads[n.outputs[0]] == 1 for n in (quantiser, dequantiser))
+    return (
+        alone
+        and quantiser.inputs[1:] == dequantiser.inputs[1:]
+        and scale is not None
+        and float(scale.numpy().min()) > 0
+    )
 
 
 def _pair(written: Written) -> None:
@@ -92,6 +125,36 @@ def _spell_out_infinite_levels(written: Written) -> None:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
         else:
             written.nodes.append(node)
+
+
+def _align_angles(written: Written) -> None:
+    """Cosines and sines get the rank of what they turn, by axes of 1 in front: else OpenVINO does not find a rotary embedding."""
+    graph = written.old
+    turning = {m.outputs[0] for node in graph.nodes for m in _rotary_products(written, node)}
+    for node in graph.nodes:
+        types = [graph.type_of(v) for v in node.inputs]
+        shapes = [t.shape if isinstance(t, TensorType) and t.shape is not None else () for t in types]
+        low = min((0, 1), key=lambda i: len(shapes[i])) if node.outputs[0] in turning else 0
+        missing = len(shapes[1 - low]) - len(shapes[low]) if node.outputs[0] in turning else 0
+        if not missing or not shapes[low]:
+            written.nodes.append(node)
+            continue
+        type = TensorType(dtype_of(graph, node.inputs[low]), ((1,) * missing + shapes[low]))
+        aligned = written.value("Unsqueeze", node.inputs[low], tuple(range(missing)), type=type)
+        written.put(node, node, *(aligned if i == low else v for i, v in enumerate(node.inputs)))
+
+
+def _rotary_products(written: Written, node: Node) -> tuple[Node, ...]:
+    """The two products of ``x * cos + Concat(-b, a) * sin``, if a node is their sum."""
+    made = [written.producers.get(v) for v in node.inputs] if node.key == "Add" else []
+    products = tuple(m for m in made if m is not None and m.key == "Mul")
+    return products if len(products) == 2 and any(_is_turned(written, v) for m in products for v in m.inputs) else ()
+
+
+def _is_turned(written: Written, value: str) -> bool:
+    halves = written.producers.get(value)
+    first = written.producers.get(halves.inputs[0]) if halves is not None and halves.key == "Concat" else None
+    return first is not None and first.key == "Neg"
 
 
 def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:

@@ -118,7 +118,7 @@ Verify = Annotated[
 ]
 Prove = Annotated[bool, typer.Option("--prove", help="Spend more work on proving how good the program is.")]
 NodeLimit = Annotated[int, typer.Option(metavar="N", help="E-nodes at which saturation stops.")]
-Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs.")]
 
 Devices = Annotated[
     list[str] | None,
@@ -146,6 +146,10 @@ def errors() -> Generator[None]:
         fail(f"verification failed, nothing written: {error}", 1)
     except EqsatError as error:
         fail(str(error), 2)
+    except MemoryError as error:
+        fail(f"out of memory; nothing was written: {error}", 2)
+    except KeyboardInterrupt:
+        fail("interrupted; files that were begun are gone", 130)
     except BrokenPipeError:
         raise typer.Exit(0) from None
 
@@ -207,12 +211,26 @@ def print_report(report: Any, json_path: str | None, quiet: bool, *, details: bo
 
 
 def check_json(json_path: str | None) -> None:
-    """Raises `OutputError` unless the JSON report can be written: before the work that it is about."""
-    if json_path not in (None, "-"):
-        check_writable(Path(json_path))
+    """Raises `OutputError` unless the JSON report can be written: before the work that it is about, and over no model."""
+    if json_path in (None, "-"):
+        return
+    from eqsat.errors import OutputError
+
+    path = Path(json_path)
+    check_writable(path, device=True)
+    if not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            begins = file.read(1)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+    if begins not in (b"", b"{", b"["):
+        raise OutputError(f"{path}: is there, and no JSON; name another file for the report")
 
 
 def write_json(data: Any, json_path: str | None) -> None:
+    check_json(json_path)  # what was written since may be the model
     if json_path is None:
         return
     text = json.dumps(data, indent=2, sort_keys=False, default=str) + "\n"
@@ -288,18 +306,18 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     return devices
 
 
-def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False) -> None:
-    """Raises `OutputError` unless ``output`` can be written; over ``model``, the file that is read, only if asked for."""
+def check_writable(output: Path, model: Path | None = None, *, overwrite: bool = False, device: bool = False) -> None:
+    """Raises `OutputError` unless ``output`` can be written; over ``model``, the file that is read, only if asked for.
+
+    ``device``: it may be one, or a pipe.
+    """
     import os
 
     from eqsat.errors import OutputError
+    from eqsat.output import check_place
 
-    folder = output.parent
+    check_place(output, device=device)
     if model is not None and not overwrite and output.exists() and model.exists() and output.samefile(model):
         raise OutputError(f"{output}: is the model itself; name another file, or give --overwrite to replace it")
-    if output.is_dir():
-        raise OutputError(f"{output}: is a folder; name a file")
-    if not folder.is_dir():
-        raise OutputError(f"{output}: the folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"{output}: the folder {folder} is not writable")
+    if not os.access(output.parent, os.W_OK):
+        raise OutputError(f"{output}: the folder {output.parent} is not writable")

@@ -19,6 +19,7 @@ from typing import Any
 from eqsat.errors import ModelError, OutputError
 from eqsat.ir.graph import Attributes
 from eqsat.ir.types import DType, TensorType, is_sequence
+from eqsat.output import write_files
 
 FORMAT = 1
 _TABLES = Path(__file__).parent / "tables"
@@ -75,9 +76,7 @@ class Table:
         text = json.dumps(head, indent=1)[:-2] + ',\n "timings": [\n' + ",\n".join(lines) + "\n]}\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f"{path.name}.{os.getpid()}.part")
-            part.write_text(text)
-            os.replace(part, path)
+            write_files({path: lambda file: file.write(text.encode())})
         except OSError as error:
             raise OutputError(f"{path}: cannot write the timings: {error.strerror}") from None
 

@@ -18,6 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Generator, Sequence
@@ -124,6 +125,10 @@ class Engine:
         e-graph."""
         self._command("(run forget 1)")
         self._present.clear()
+
+    def close(self) -> None:
+        """Drops the e-graph here: an error that refers to this object may end its life in another thread."""
+        del self._egraph
 
     def step(self, pending: Pending) -> tuple[dict[int, int], dict[int, list[tuple[int, ...]]]]:
         """Loads rows, restores congruence and matches every query against what is new.
@@ -249,6 +254,7 @@ _WORN = 50_000
 """An engine that has loaded so many rows is not used again: what it forgot takes memory still."""
 
 _idle: dict[tuple[int, ...], Engine] = {}
+"""Those of the main thread: egglog's e-graphs may not be touched by another, nor dropped, as at a fork threads are."""
 
 
 @contextmanager
@@ -258,9 +264,16 @@ def engine_for(queries: Sequence[Query]) -> Generator[Engine]:
     # By identity, as hashing hundreds of patterns takes longer than matching some of them. A forked process leaves those of its
     # parent alone, and their folders.
     key = (os.getpid(), *map(id, queries))
-    engine = _idle.pop(key, None) or Engine(queries)
-    yield engine
-    if engine.loaded < _WORN:  # and not after an error
+    main = threading.current_thread() is threading.main_thread()
+    engine = (main and _idle.pop(key, None)) or Engine(queries)
+    try:
+        yield engine
+    except BaseException:
+        engine.close()
+        raise
+    if not main:
+        return
+    if engine.loaded < _WORN:
         engine.forget()
         _idle[key] = engine
     while len(_idle) > _MOST_IDLE:

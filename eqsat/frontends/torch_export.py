@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,17 @@ def as_onnx(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None)
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:
-    """One message, if the weights fit into one: that can be run as it is, to verify against."""
+    """One message, if the weights fit into one: that can be run as it is, to verify against.
+
+    Raises `ModelError` for a program that writes to buffers of its module: the model would forget that from call to call.
+    """
+    exported = getattr(program, "exported_program", None)
+    written = [] if exported is None else sorted(set(exported.graph_signature.buffers_to_mutate.values()))
+    if written:
+        raise ModelError(
+            f"module: writes to its buffers ({', '.join(written[:3])}), and a model keeps nothing from call to call: take them "
+            "as inputs and return what becomes of them; call eval() if they are statistics of training"
+        )
     weights = (v.const_value for v in program.model.graph.initializers.values())
     fits = sum(w.nbytes for w in weights if w is not None) < _MESSAGE_LIMIT_BYTES
     return program.model_proto if fits else program.model
@@ -78,11 +89,16 @@ def _arguments(
     return (tuple(given) if isinstance(given, Sequence) else (given,)), {}
 
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Exporters are made for one thread, and so is turning what they say aside: two at once would leave standard output turned."""
+
+
 @contextlib.contextmanager
 def exporting(name: str) -> Generator[None]:
     """What torch's exporters raise as one `ModelError`; what they print, log and warn of on the way is nobody's business."""
     disabled = logging.root.manager.disable
     with (
+        _ONE_AT_A_TIME,
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),

@@ -192,6 +192,37 @@ def test_the_opset_may_be_lower_than_that_of_the_model() -> None:
     assert result.report.verification["verdict"] in ("equal", "within tolerance")
 
 
+@pytest.mark.parametrize(("form", "kernel"), [("flat", ""), ("onnxruntime", "com.microsoft")])
+def test_operators_that_the_opset_does_not_have_yet_are_spelled_out(form: str, kernel: str) -> None:
+    model = _model([make("Gelu", ["x"], ["g"]), make("HardSwish", ["g"], ["y"])], {}, 20, (2, 3))
+    result = eqsat.optimize(model, opset=13, form=form)
+    assert _opset(result) == 13
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    written = result.to_onnx().graph.node
+    assert {n.domain for n in written if n.op_type == "Gelu"} == ({kernel} if kernel else set())
+    assert "HardSwish" not in {n.op_type for n in written}
+
+
+def test_noise_in_an_original_of_a_newer_opset_measures_its_sensitivity() -> None:
+    """An operator that the file may not hold takes part in it, behind a product whose sums are added in another order."""
+    draw = np.random.default_rng(8)
+    weights = {f"w{i}": draw.standard_normal((64, 64)).astype(np.float32) for i in range(3)}
+    nodes = [
+        make("Gelu", ["x"], ["g"]),
+        *(make("MatMul", ["g" if i == 0 else f"m{i - 1}", f"w{i}"], [f"m{i}"]) for i in range(3)),
+        make("Softmax", ["m2"], ["y"]),
+    ]
+    result = eqsat.optimize(_model(nodes, weights, 20, (8, 64)), opset=17)
+    assert _opset(result) == 17
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+
+
+def test_operators_that_a_target_of_fused_kernels_does_not_take_are_named() -> None:
+    nodes = [make("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), make("DequantizeLinear", ["q", "s", "z"], ["y"])]
+    with pytest.raises(eqsat.EqsatError, match=r"of the original those are DynamicQuantizeLinear"):
+        eqsat.optimize(_model(nodes, {}, 17, (2, 3)), consumer="tensorrt")
+
+
 def test_what_no_older_opset_has_is_one_clear_error() -> None:
     model = _model([make("Gelu", ["x"], ["y"])], {}, 20, (2, 3))
     with pytest.raises(eqsat.OutputError, match=r"Gelu.*only from opset 20 on.*17 at most"):

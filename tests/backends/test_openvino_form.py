@@ -129,3 +129,89 @@ def test_openvino_computes_on_moved_integers() -> None:
 
 def test_pairs_with_an_infinite_level_are_floats_throughout() -> None:
     assert "Cast" not in in_form(pair(2.6793886e36, np.int8(0)), "openvino").operator_counts()
+
+
+def quantised_block() -> eqsat.Graph:
+    """A convolution with few weights between pairs, Relu behind it, and the pair again that rules find to be one too many."""
+    draw = np.random.default_rng(5)
+    b = eqsat.GraphBuilder()
+    zero = b.constant(np.int8(0))
+
+    def paired(value: str, scale: float) -> str:
+        operands = b.constant(np.float32(scale)), zero
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", value, *operands), *operands)
+
+    x = paired(b.input("x", "float32", (1, 8, 9, 9)), 0.02)
+    for _ in range(2):
+        scales = b.constant(draw.uniform(0.001, 0.003, 8).astype(np.float32)), b.constant(np.zeros(8, np.int8))
+        weight = b.constant(draw.integers(-127, 128, (8, 8, 3, 3)).astype(np.int8))
+        y = b.op("Conv", x, b.op("DequantizeLinear", weight, *scales, axis=0))
+        x = paired(b.op("Relu", paired(y, 0.04)), 0.04)
+    return b.finish({"y": x})
+
+
+@pytest.mark.parametrize("form", ["openvino", "tensorrt"])
+def test_products_read_dequantised_integers_on_both_sides(form: str) -> None:
+    result = eqsat.optimize(quantised_block(), consumer=form)
+    assert result.report.verification["verdict"] in ("equal", "within tolerance")
+    graph = in_form(result.program.graph, form)
+    makers = graph.producers()
+    products = [n for n in graph.nodes if n.op == "Conv"]
+    assert len(products) == 2
+    assert {makers[n.inputs[1]].op for n in products} == {"DequantizeLinear"}
+    if form == "openvino":
+        assert {makers[n.inputs[0]].op for n in products} == {"DequantizeLinear"}
+        assert graph.operator_counts()["QuantizeLinear"] == 3
+
+
+def test_pairs_that_others_read_stay_before_relu() -> None:
+    b = eqsat.GraphBuilder()
+    operands = b.constant(np.float32(0.02)), b.constant(np.int8(0))
+    y = b.op("DequantizeLinear", b.op("QuantizeLinear", b.input("x", "float32", (2, 3)), *operands), *operands)
+    graph = b.finish({"y": b.op("Relu", y), "z": y})
+    assert in_form(graph, "openvino") is graph
+
+
+@pytest.mark.parametrize("zero", [np.int8(-7), np.uint8(128)])
+def test_relu_before_a_pair_computes_the_same(zero: np.integer) -> None:
+    b = eqsat.GraphBuilder()
+    operands = b.constant(np.float32(0.02)), b.constant(zero)
+    y = b.op("DequantizeLinear", b.op("QuantizeLinear", b.input("x", "float32", (64,)), *operands), *operands)
+    graph = b.finish({"y": b.op("Relu", y)})
+    written = in_form(graph, "openvino")
+    assert [n.op for n in written.nodes] == ["Relu", "QuantizeLinear", "DequantizeLinear"]
+    feeds = {"x": np.random.default_rng(6).uniform(-4, 4, 64).astype(np.float32)}
+    np.testing.assert_array_equal(run(written, feeds)["y"], run(graph, feeds)["y"])
+
+
+def test_rotary_embeddings_stay_as_openvino_finds_them() -> None:
+    b = eqsat.GraphBuilder()
+    angles = np.tile(np.outer(np.arange(6), 10_000.0 ** -np.arange(0, 1, 1 / 4)), 2)[None, None].astype(np.float32)
+    x = b.input("x", "float32", (2, 3, 6, 8))
+    first, second = b.op("Split", x, b.constant(np.array([4, 4])), outputs=2, axis=3)
+    turned = b.op("Concat", b.op("Neg", second), first, axis=3)
+    y = b.op("Add", b.op("Mul", x, b.constant(np.cos(angles))), b.op("Mul", turned, b.constant(np.sin(angles))))
+    graph = b.finish({"y": y})
+    for consumer, found in (("openvino", 0), ("onnxruntime", 1)):
+        counts = eqsat.optimize(graph, consumer=consumer).program.graph.operator_counts()
+        assert sum(n for op, n in counts.items() if op.endswith("RotaryEmbedding")) == found
+
+
+def test_angles_of_rotary_embeddings_have_the_rank_of_what_they_turn() -> None:
+    b = eqsat.GraphBuilder()
+    x, angles = b.input("x", "float32", (2, 3, "n", 8)), b.input("angles", "float32", (1, "n", 8))
+    first, second = b.op("Split", x, b.constant(np.array([4, 4])), outputs=2, axis=3)
+    turned = b.op("Concat", b.op("Neg", second), first, axis=3)
+    y = b.op("Add", b.op("Mul", x, b.op("Cos", angles)), b.op("Mul", turned, b.op("Sin", angles)))
+    graph = b.finish({"y": y})
+    written = in_form(graph, "openvino")
+    written.check()
+    makers = written.producers()
+    products = [n for n in written.nodes if n.op == "Mul"]
+    assert [makers[n.inputs[1]].op for n in products] == ["Unsqueeze"] * 2
+    feeds = {
+        k: np.random.default_rng(7).standard_normal(s).astype(np.float32)
+        for k, s in (("x", (2, 3, 5, 8)), ("angles", (1, 5, 8)))
+    }
+    np.testing.assert_array_equal(run(written, feeds)["y"], run(graph, feeds)["y"])
+    assert in_form(written, "openvino") is written

@@ -78,3 +78,12 @@ def test_what_openvino_cannot_load_is_one_clear_error() -> None:
 def test_extras_are_imported_by_who_asks_for_them() -> None:
     code = "import sys, eqsat; assert not {'tvm', 'eqsat.relax', 'torch', 'eqsat.fx'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_outputs_have_the_names_of_the_model_where_openvino_drops_what_computes_them() -> None:
+    b = eqsat.GraphBuilder()
+    x = b.input("x", "float32", (3,))
+    y = b.op("Mul", b.op("Relu", x), b.constant(np.ones(3, np.float32)))
+    found = eqsat.run(b.finish({"y": y}), {"x": np.ones(3, np.float32)}, engine="openvino")
+    assert list(found) == ["y"]

@@ -119,6 +119,30 @@ def test_external_data(tmp_path: Path) -> None:
     fails(external("inside"), "the model has no folder")
 
 
+def test_external_data_beside_what_a_link_leads_to(tmp_path: Path) -> None:
+    """As in the cache of the Hugging Face Hub."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    (blobs / "m").write_bytes(external("data").SerializeToString())
+    (blobs / "d").write_bytes(X.tobytes())
+    (snapshot / "m.onnx").symlink_to(blobs / "m")
+    (snapshot / "data").symlink_to(blobs / "d")
+    assert np.array_equal(load_onnx(snapshot / "m.onnx").constants["w"].numpy(), X)
+
+
+def test_files_of_other_formats_are_named(tmp_path: Path) -> None:
+    begins = {
+        b"PK\3\4": "zip",
+        b"xxxxTFL3": "TensorFlow Lite",
+        b'\4\0\0\0\0\0\0\0{"w"': "safetensors",
+        b"version https://git-lfs.github.com": "git lfs pull",
+    }
+    for data, told in begins.items():
+        (tmp_path / "model").write_bytes(data)
+        fails(tmp_path / "model", told)
+
+
 def test_messages_start_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(model([node("Relu", ["nowhere"])], {"x": X}).SerializeToString())

@@ -93,9 +93,28 @@ class Branching(torch.nn.Module):
         return x if x.sum() > 0 else -x
 
 
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(1)
+        return x * self.count
+
+
+def _in_part_in_training() -> Any:
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(8)).eval()
+    model[0].train()
+    return model
+
+
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
+        (lambda: Counting().eval(), {"example_inputs": torch.randn(2)}, r"writes to its buffers \(count\)"),
+        (lambda: torch.export.export(Counting().eval(), (torch.randn(2),)), {}, r"writes to its buffers \(count\)"),
+        (_in_part_in_training, {"example_inputs": torch.randn(2, 8)}, r"writes to its buffers \(0.num_batches"),
         (lambda: Block().eval(), {}, "give example_inputs"),
         (Block, {"example_inputs": torch.randn(2, 8)}, r"training mode; call its eval\(\) first"),
         (lambda: Block().eval(), {"example_inputs": torch.randn(2, 7)}, r"cannot export it: .*\[2, 7\]"),

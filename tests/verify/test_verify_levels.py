@@ -107,6 +107,7 @@ def test_a_rewrite_that_is_wrong_all_the_same_is_refused_where_the_runtime_chang
 def test_each_form_is_compared_where_it_is_run() -> None:
     assert levels_of("flat") == ("disable", "all")
     assert levels_of("onnxruntime") == ("disable", "all")
+    assert levels_of("openvino") == levels_of("tensorrt", full=True) == ("disable",)  # other runtimes read those
     assert levels_of("onnxruntime", full=True) == ("disable", "basic", "extended", "all")
     graph = quantised_chain(layers=2)
     program = Edit(graph).program()

@@ -46,12 +46,12 @@ def load_onnx(source: str | Path | onnx.ModelProto | onnx_ir.Model, *, dims: Map
     a name get one, ``input.axis``. Raises `ModelError` for a model that cannot be read or is
     inconsistent, `ShapeError` where shapes contradict each other, `OptionError` for ``dims`` the model does not have.
     """
-    model, folder, label = read_source(source)
+    model, folders, label = read_source(source)
     dims = dict(dims or {})
     name_dims(model.graph)
     check_dims(dims, model.graph)
     try:
-        return _graph_of(inline_functions(model), ExternalFiles(folder), dims)
+        return _graph_of(inline_functions(model), ExternalFiles(folders), dims)
     except ModelError as error:
         message = str(error).replace("\n", "\\n")  # names in a file may hold anything
         raise type(error)(f"{label}: {message}") from None

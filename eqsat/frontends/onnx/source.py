@@ -1,5 +1,6 @@
 """Where a model comes from: a path, a message or an object of onnx-ir; and whether it is a model at all."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,29 @@ from eqsat.errors import ModelError
 from eqsat.frontends.onnx.subgraphs import graphs_of
 from eqsat.ir.operator import OPSET
 
+_OTHER_FORMATS = (
+    (4, b"ORTM", "is in ONNX Runtime's own format; give the ONNX model that it was converted from"),
+    (4, b"TFL3", "is a model of TensorFlow Lite; convert it with tf2onnx"),
+    (
+        0,
+        b"PK\x03\x04",
+        "is a zip archive, as PyTorch and Keras write; load it there, and give the model to eqsat.optimize or export it",
+    ),
+    (0, b"\x89HDF", "is in the format HDF5, as Keras writes; export it to ONNX"),
+    (0, b"<?xml", "is XML, as OpenVINO writes; give the ONNX model that it was converted from"),
+    (0, b"GGUF", "is a model of llama.cpp; it has weights and no graph"),
+    (8, b'{"', "is a file of safetensors, which has weights and no graph; export the model that reads it to ONNX"),
+    (0, b"version https://git-lfs", "is a pointer of Git LFS in place of the model; fetch it with git lfs pull"),
+    (0, b"\x1f\x8b", "is compressed; unpack it first"),
+)
+"""Where what files of other formats begin with stands, those bytes, and what to tell."""
 
-def read_source(source: Any) -> tuple[Any, Path | None, str]:
-    """The ``ModelProto``, the folder of its external data if known, and what to call it in messages.
+
+def read_source(source: Any) -> tuple[Any, tuple[Path, ...], str]:
+    """The ``ModelProto``, the folders in which its external data may lie, and what to call it in messages.
+
+    Names of external data are relative to the first folder. Where the model is a link, data may lie beside what it leads to:
+    in the cache of the Hugging Face Hub all files of a model are links to one folder.
 
     Raises `ModelError` for anything that is no ONNX model.
     """
@@ -19,12 +40,12 @@ def read_source(source: Any) -> tuple[Any, Path | None, str]:
         path = Path(source)
         model = _read_file(path)
         _check(model, str(path))
-        return model, path.parent, str(path)
+        return model, (path.parent, Path(os.path.realpath(path)).parent), str(path)
     if isinstance(source, onnx.ModelProto):
         _check(source, "model")
         copy = onnx.ModelProto()
         copy.CopyFrom(source)  # reading fixes dimensions and moves weights of bodies
-        return copy, None, "model"
+        return copy, (), "model"
     if type(source).__module__.split(".")[0] == "onnx_ir":
         import onnx_ir
 
@@ -37,7 +58,7 @@ def read_source(source: Any) -> tuple[Any, Path | None, str]:
             raise ModelError(f"model: its external data lie in {len(folders)} folders; save it to one first")
         model = onnx_ir.serde.serialize_model(source)
         _check(model, "model")
-        return model, Path(folders.pop()) if folders else None, "model"
+        return model, tuple(map(Path, folders)), "model"
     raise ModelError(
         "model: expected a path, an onnx.ModelProto, an onnx_ir.Model or an object of PyTorch (docs/torch.md), got "
         f"{type(source).__name__}"
@@ -56,8 +77,9 @@ def _read_file(path: Path) -> Any:
         raise ModelError(f"{path}: cannot read the model: {error.strerror or error}") from None
     if not data:
         raise ModelError(f"{path}: the file is empty")
-    if data[4:8] == b"ORTM":
-        raise ModelError(f"{path}: is in ONNX Runtime's own format; give the ONNX model that it was converted from")
+    for offset, magic, told in _OTHER_FORMATS:
+        if data.startswith(magic, offset):
+            raise ModelError(f"{path}: {told}")
     try:
         if path.suffix in (".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtext", ".onnxtxt"):
             return onnx.load(path, load_external_data=False)  # pyright: ignore[reportUnknownMemberType]

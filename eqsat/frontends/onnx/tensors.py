@@ -20,11 +20,11 @@ _CODES = {int(d) for d in DType if d is not DType.UNDEFINED}
 class ExternalFiles:
     """The files next to a model that hold its weights; each is mapped once, when first referred to.
 
-    ``folder`` is the folder of the model, ``None`` for a model that came from memory.
+    ``folders``: where they may lie, of `read_source`; none for a model that came from memory.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folders: tuple[Path, ...]) -> None:
+        self.folders = folders
         self.stamps: dict[Path, tuple[int, ...]] = {}
         self._maps: dict[str, tuple[Path, mmap.mmap | bytes, int]] = {}
 
@@ -33,15 +33,15 @@ class ExternalFiles:
         found = self._maps.get(location)
         if found is not None:
             return found
-        if self.folder is None:
+        if not self.folders:
             raise ModelError(
                 f"tensor {tensor!r} is in the file {location!r}, but the model has no folder; load it by its path"
             )
-        path = self.folder / location
-        inside = os.path.realpath(self.folder)
-        if os.path.isabs(location) or os.path.commonpath([inside, os.path.realpath(path)]) != inside:
+        path = self.folders[0] / location
+        inside = any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(f)) for f in self.folders)
+        if os.path.isabs(location) or not inside:
             raise ModelError(
-                f"tensor {tensor!r}: external data {location!r} lies outside {self.folder}; move it next to the model"
+                f"tensor {tensor!r}: external data {location!r} lies outside {self.folders[0]}; move it next to the model"
             )
         try:
             with path.open("rb") as file:

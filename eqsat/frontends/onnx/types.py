@@ -99,8 +99,10 @@ def check_dims(dims: Mapping[str, Dim], graph: Any) -> None:
         if isinstance(extent, str):
             if not extent.isidentifier() or extent in dims:
                 raise OptionError(f"dims: {name} = {extent!r}: another name is a word, and not itself among dims")
-        elif isinstance(extent, bool) or not isinstance(extent, int) or extent <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"dims: {name} = {extent!r}: an extent is an integer of at least 1, or another name")
+        elif isinstance(extent, bool) or not isinstance(extent, int) or not 0 < extent < 2**63:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                f"dims: {name} = {extent!r}: an extent is an integer from 1 to 2**63 - 1, or another name"
+            )
 
 
 def fix_dims(info: Any, dims: Mapping[str, Dim]) -> None:
