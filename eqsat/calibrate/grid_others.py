@@ -60,10 +60,14 @@ def _elementwise() -> Iterator[Cases]:
         yield Kernels("Cast", _ELEMENTS[::2], lambda r, c, t=source: [data(t, r, c)], {"to": code})
 
 
-def _rows_reduced() -> Iterator[Cases]:
+def _softmax() -> Iterator[Cases]:
     yield Kernels("Softmax", _SCORES, lambda h, s: [data(F, 1, h, s, s)], {"axis": -1})
     yield Kernels("Softmax", (*_SCORES, (2, 1024)), lambda h, s: [data(F, 1, h, s, s)], {"axis": -2})
     yield Kernels("Softmax", ((1, 1000), (128, 2048), (16384, 77)), lambda r, c: [data(F, r, c)], {"axis": -1})
+
+
+def _rows_reduced() -> Iterator[Cases]:
+    yield from _softmax()
     simplified = "com.microsoft::SimplifiedLayerNormalization"
     for name, rows, scale in (
         ("LayerNormalization", _ROWS, 2),
