@@ -150,7 +150,7 @@ BOUNDS: frozenset[tuple[str, str]] = frozenset(
         *((rule, "rounding within half a quantum") for rule in _QUANTISED_PRODUCTS),
         *((rule, "the bias fits into int32") for rule in _IN_UNITS),
         *((rule, "few rows hold the bias") for rule in _IN_ROWS),
-        *((rule, "a rounded bias moves a 64th of a quantum at most") for rule in (*_IN_UNITS[1:], *_IN_ROWS)),
+        *((rule, "a rounded bias moves an eighth of a quantum at most") for rule in (*_IN_UNITS[1:], *_IN_ROWS)),
         ("convolve_integers", "a rounded bias moves half a quantum at most"),
         ("divide_by_power_of_two_in_quantize", "the factor is positive and ordinary"),
         ("drop_clip_behind_quantize", "float32"),

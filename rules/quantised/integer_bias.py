@@ -147,7 +147,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
             one_rank(sa, sw), sy, zero_point(zy, uint8))""",
         *where,
         "the bias fits into int32: units(bias, sa, sw) < 2**30",
-        "a rounded bias moves a 64th of a quantum at most: 32 * sa.high * sw.high <= sy.low",
+        "a rounded bias moves an eighth of a quantum at most: 4 * sa.high * sw.high <= sy.low",
         *requantised(inner, "units(bias, sa, sw) + 1"),
         domain="eqsat",
     )
@@ -158,7 +158,7 @@ def _state(name: str, rows: str, product: str, swapped: str) -> None:
             full_rows({step}, units(bias, sa, sw)), root), sw, no_points(sw), sy, zero_point(zy, uint8))""",
         *where,
         f"few rows hold the bias: {step} != 0",
-        f"a rounded bias moves a 64th of a quantum at most: 32 * abs({step}) * sa.high * sw.high <= sy.low",
+        f"a rounded bias moves an eighth of a quantum at most: 4 * abs({step}) * sa.high * sw.high <= sy.low",
         *requantised(inner, f"units(bias, sa, sw) + abs({step})", ROWS),
         legalizes=QLINEAR_GEMM,
         outside="com.microsoft",
