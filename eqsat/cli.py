@@ -35,13 +35,11 @@ from eqsat.commands.common import (
     errors,
     fail_unless_run,
     load_rule_files,
-    parse_devices,
-    parse_dims,
-    parse_sizes,
     print_report,
     progress,
     write_json,
 )
+from eqsat.commands.named_values import parse_devices, parse_dims, parse_sizes
 
 COMMANDS = ("listings", "bench", "calibrate", "compare", "explain")
 """Modules of `eqsat.commands` that add commands, in the order of the help."""

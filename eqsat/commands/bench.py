@@ -23,10 +23,10 @@ from eqsat.commands.common import (
     Verbose,
     check_json,
     errors,
-    parse_dims,
     progress,
     write_json,
 )
+from eqsat.commands.named_values import parse_dims
 
 
 def register(app: typer.Typer) -> None:

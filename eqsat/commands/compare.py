@@ -17,11 +17,10 @@ from eqsat.commands.common import (
     Verbose,
     check_writable,
     errors,
-    parse_dims,
-    parse_sizes,
     print_report,
     progress,
 )
+from eqsat.commands.named_values import parse_dims, parse_sizes
 from eqsat.errors import OptionError
 
 

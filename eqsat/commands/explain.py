@@ -19,10 +19,10 @@ from eqsat.commands.common import (
     Verbose,
     errors,
     load_rule_files,
-    parse_dims,
     print_report,
     progress,
 )
+from eqsat.commands.named_values import parse_dims
 
 
 def register(app: typer.Typer) -> None:
