@@ -12,7 +12,7 @@ from eqsat.conditions import constant
 from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
-from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
 from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, transpose
 from eqsat.rules.views.extents import viewed
 
@@ -217,7 +217,7 @@ def _reduced(view: GroupView) -> Iterator[Match]:
 
 @group_rule(
     find=_reduced,
-    where=[constant("axes"), Condition("some axes are given", lambda m: m.axes.value.size > 0)],
+    where=[constant("axes")],
     exactness=Exactness.ROUNDING,
     source="the order of axes is nothing to what is reduced over some of them",
     forms=[
@@ -227,8 +227,9 @@ def _reduced(view: GroupView) -> Iterator[Match]:
 )
 def reduce_before_transpose(m: Match) -> Term:
     """``Reduce(f(Transpose(x, p)), axes) == Transpose(Reduce(f(x), p[axes]), p)`` for an elementwise region ``f``."""
-    reduced = {int(a) % m.x.rank for a in m.axes.value.reshape(-1)}
-    made = Apply(m.op, (m.region, int64s(sorted(m.perm[a] for a in reduced))), m.node.attributes)
+    given = {int(a) % m.x.rank for a in m.axes.value.reshape(-1)}
+    made = Apply(m.op, (m.region, int64s(sorted(m.perm[a] for a in given))), m.node.attributes)
+    reduced = given or (() if m.node.attr("noop_with_empty_axes", 0) else range(m.x.rank))
     if m.node.attr("keepdims", 1):
         return transpose(made, m.perm)
     left = [p for i, p in enumerate(m.perm) if i not in reduced]

@@ -68,3 +68,16 @@ def test_gates_by_means_are_computed_with_channels_first(graph: Callable[[], Gra
     result = eqsat.optimize(graph(), cost="kernels", form="flat")
     found = Counter(n.op for n in result.program.graph.nodes)
     assert found == {"Transpose": 2, "Conv": 4, "Relu": 2, "ReduceMean": 1, "Sigmoid": 1, "Mul": 1}
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("noop", [0, 1])
+def test_no_axes_are_all_axes_or_none(noop: int, keepdims: int) -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.op("Transpose", b.input("x", "float32", (2, 3, 4)), perm=(2, 0, 1)))
+    none = b.constant(np.zeros(0, np.int64))
+    y = b.op("ReduceMean", x, none, noop_with_empty_axes=noop, keepdims=keepdims)
+    report = eqsat.optimize(
+        b.finish({"y": y}), form="flat", verify="full", only_rules=["reduce_before_transpose"]
+    ).report
+    assert report.rules["reduce_before_transpose"]["matches"] == 1
