@@ -42,10 +42,8 @@ class _Graph:
     def finished(self) -> Instance:
         for _ in range(self.d.integer(3, 12)):
             recent = list(self.shapes)[-4:]
-            x = self.d.choose(recent)
-            if self.pairs and self.d.chance(self.pairs):
-                x = self.paired(x)
-            self.d.choose(_BLOCKS)(self, x)
+            block, x = self.d.choose(_BLOCKS), self.d.choose(recent)
+            block(self, self.paired(x) if self.pairs and self.d.chance(self.pairs) else x)
         outputs = list(self.shapes)[-1:] + self.d.subset(self.shapes, 0.1)
         return self.drawing.finish(*outputs)
 

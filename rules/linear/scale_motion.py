@@ -148,10 +148,13 @@ DISTRIBUTED = stated(
     ],
 )
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
-    """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``."""
+    """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``.
+
+    Of two summands: ``a + a`` is a product, and without end where ``a`` is half of it, and so ``a * s + a * s``.
+    """
     reached = absorbing(view)
-    found = complete_nodes(view, "Add")
-    sums = by_class((node, (p, q)) for node, (p, q) in found if p.handle in reached and q.handle in reached)
+    found = ((node, p, q) for node, (p, q) in complete_nodes(view, "Add") if p.handle != q.handle)
+    sums = by_class((node, (p, q)) for node, p, q in found if p.handle in reached and q.handle in reached)
     for node, value, scale in factors(view):
         for a, b in sums.get(value.handle, ()):
             if view.meets(DISTRIBUTED, s=scale):

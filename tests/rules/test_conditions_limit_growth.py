@@ -118,3 +118,11 @@ def test_concatenations_of_what_is_empty_end() -> None:
     empty = b.op("Concat", *[b.constant(np.zeros(0, np.int64))] * 2, axis=0)
     x = b.input("x", "int64", (3,))
     _ends(b.finish([b.op("Concat", x, b.op("Concat", empty, empty, axis=0), axis=0)]))
+
+
+def test_halves_that_add_up_end() -> None:
+    """``h + h`` for ``h = (x @ w) / 2``: a scale that is distributed over the sum made halves of halves."""
+    b = GraphBuilder()
+    product = b.op("MatMul", b.input("x", "float32", (3, 4)), b.constant(np.ones((4, 1), np.float32)))
+    half = b.op("Mul", product, b.constant(np.float32(0.5)))
+    assert _ends(b.finish([b.op("Add", half, half)]))
