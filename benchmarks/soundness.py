@@ -9,8 +9,7 @@ are any.
 
 ``--optimize``: each is optimised for ONNX Runtime instead, with and without its own operators, and verified at all its levels:
 what its kernels and its optimiser make of a program is no part of the e-graph. Half of the random networks are quantised then.
-What is drawn goes to the ends of the range of
-floats, where not all that is reported there is an error of a rule.
+What is drawn goes to the ends of the range of floats, where not all that is reported is an error of a rule.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A rule that is wrong somewhere, or fails, costs a user that rule, not the model. Kernels that do not compute what the original
 does name the rules of the proofs that they are right: of those, the rules of the weakest class go first, for they promise least.
 Where only outputs differ, rules have to be of a stronger class in the next attempt, and where all are exact, be others: a runtime
-may have made something else of what they left. What users say about rules is left as it
-is: with rules of their own in the result, or only some allowed, they want to know.
+may have made something else of what they left. What users say about rules is left as it is: with rules of their own in the
+result, or only some allowed, they want to know.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ class OpenVino:
         self._tensor = openvino.Tensor
         try:
             read = core.read_model(model)
-            self._names = [
-                port.get_any_name() for port in read.outputs
-            ]  # once compiled, one may be named after a value inside, too
+            # Once compiled, an output may be named after a value inside, too.
+            self._names = [port.get_any_name() for port in read.outputs]
             self._compiled = core.compile_model(read, "CPU", settings)
         except Exception as error:  # the binding raises bare RuntimeErrors
             raise ModelError(f"OpenVINO: {_last_line(error)}") from None

@@ -11,12 +11,10 @@ index of an axis there, but where the original has the same.
 """
 
 from collections import Counter
-from dataclasses import replace
-from types import MappingProxyType
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.lower.program import Program
-from eqsat.lower.requantised_weights import along, first_axis
+from eqsat.lower.requantised_weights import first_axis, scaled_along
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 _PAIRS = (_DEQUANTIZE, _QUANTIZE, _DEQUANTIZE, _QUANTIZE)
@@ -31,14 +29,7 @@ def with_pairs_apart(program: Program, original: Graph) -> Program:
     found = _fused(graph)
     theirs = _fused(original).keys() if found else ()
     axes = {index: first_axis(graph, graph.nodes[index].outputs[0]) for v, index in found.items() if v not in theirs}
-    if not axes:
-        return program
-    constants, nodes = dict(graph.constants), list(graph.nodes)
-    taken = {*graph.types, *constants, *graph.inputs}
-    for index, axis in axes.items():
-        if axis is not None:
-            nodes[index] = along(graph, nodes[index], axis, constants, taken)
-    return replace(program, graph=replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants)))
+    return scaled_along(program, {index: axis for index, axis in axes.items() if axis is not None})
 
 
 def _fused(graph: Graph) -> dict[str, int]:

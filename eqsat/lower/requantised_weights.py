@@ -13,7 +13,7 @@ that, but for products that the original has, and quantises: whoever wrote them 
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -36,13 +36,18 @@ def with_weights_kept(program: Program, original: Graph, target: Target) -> Prog
     graph = program.graph
     found = _rounded(graph, target)
     theirs = _quantised(original, _rounded(original, target)) if found else frozenset[str]()
-    changed = {index: axis for product, (index, axis) in found.items() if product not in theirs}
-    if not changed:
+    return scaled_along(program, {index: axis for product, (index, axis) in found.items() if product not in theirs})
+
+
+def scaled_along(program: Program, axes: Mapping[int, int]) -> Program:
+    """The program with nodes that dequantise, by number, that have their scale for each index of an axis."""
+    if not axes:
         return program
+    graph = program.graph
     constants, nodes = dict(graph.constants), list(graph.nodes)
     taken = {*graph.types, *constants, *graph.inputs}
-    for index, axis in changed.items():
-        nodes[index] = along(graph, nodes[index], axis, constants, taken)
+    for index, axis in axes.items():
+        nodes[index] = _along(graph, nodes[index], axis, constants, taken)
     graph = replace(graph, nodes=tuple(nodes), constants=MappingProxyType(constants))
     return replace(program, graph=graph)
 
@@ -50,7 +55,7 @@ def with_weights_kept(program: Program, original: Graph, target: Target) -> Prog
 def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
     """The results of such products: each with the node that dequantises the first operand, and the axis along which its scale
     may lie."""
-    scaled = {n.outputs[0]: i for i, n in enumerate(graph.nodes) if has_one_scale(graph, n)}
+    scaled = {n.outputs[0]: i for i, n in enumerate(graph.nodes) if _has_one_scale(graph, n)}
     if not scaled:
         return {}
     loaded = {v for i in computed_at_load(graph, target.kept_at_load) for v in graph.nodes[i].outputs}
@@ -84,7 +89,7 @@ def _dtype(graph: Graph, value: str) -> DType | None:
     return found.dtype if isinstance(found, TensorType) else None
 
 
-def has_one_scale(graph: Graph, node: Node) -> bool:
+def _has_one_scale(graph: Graph, node: Node) -> bool:
     if node.key != _DEQUANTIZE:
         return False
     parameters = [graph.constants.get(v) for v in node.inputs[1:] if v]
@@ -98,7 +103,7 @@ def first_axis(graph: Graph, value: str) -> int | None:
     return next((i for i, d in enumerate(shape or ()) if isinstance(d, int) and d > 1), None)
 
 
-def along(graph: Graph, node: Node, axis: int, constants: dict[str, Constant], taken: set[str]) -> Node:
+def _along(graph: Graph, node: Node, axis: int, constants: dict[str, Constant], taken: set[str]) -> Node:
     """A node that dequantises with its scale, and its zero point, for each index of an axis; ``constants`` get them."""
     found = graph.types[node.outputs[0]]
     extent = found.shape[axis] if isinstance(found, TensorType) and found.shape is not None else None

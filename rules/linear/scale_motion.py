@@ -150,7 +150,7 @@ DISTRIBUTED = stated(
 def distribute_scale_over_absorbing_sum(view: GroupView) -> Iterator[Merge]:
     """``(a + b) * s == a * s + b * s`` for a positive constant ``s`` where weights absorb it in both ``a`` and ``b``.
 
-    Of two summands: ``a + a`` is a product, and without end where ``a`` is half of it, and so ``a * s + a * s``.
+    Not of ``a + a``, which is a product: where ``a`` is half of the sum, distributing would make halves of halves without end.
     """
     reached = absorbing(view)
     found = ((node, p, q) for node, (p, q) in complete_nodes(view, "Add") if p.handle != q.handle)
