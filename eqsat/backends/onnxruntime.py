@@ -44,7 +44,8 @@ class Session:
     intermediate values to hand out as well. ``folder``: where the external data of a model in memory lies. ``weights``:
     arrays for external initializers whose data is nowhere on disk. ``prepack``: rearrange weights once, for faster runs;
     ``arena``: keep memory between runs. ``profile``: where `end_profile` leaves what every node took, as the beginning of
-    a path. ``precision``: ``bf16`` for products of bfloat16. Raises `ModelError` when the model does not load, `OptionError`
+    a path. ``precision``: ``bf16`` for products of bfloat16. ``flush``: subnormal numbers (below 1.2e-38) are zero in the threads
+    that the runtime starts. Raises `ModelError` when the model does not load, `OptionError`
     for a precision that the runtime does not have here.
     """
 
@@ -61,6 +62,7 @@ class Session:
         arena: bool = True,
         profile: str | Path | None = None,
         precision: str = "f32",
+        flush: bool = False,
     ) -> None:
         self.label = str(model) if isinstance(model, (str, Path)) else "model in memory"
         extra = tuple(dict.fromkeys(extra_outputs))
@@ -83,6 +85,7 @@ class Session:
             found.enable_cpu_mem_arena = arena
             found.add_session_config_entry("session.disable_prepacking", "0" if prepack else "1")
             found.add_session_config_entry(_UNSIGNED_OPTION, "1" if unsigned else "0")
+            found.add_session_config_entry("session.set_denormal_as_zero", "1" if flush else "0")
             if profile is not None:
                 found.enable_profiling = True
                 found.profile_file_prefix = str(profile)

@@ -13,9 +13,9 @@ bits: errors of 1e-2, and on a CPU more time than the product of floats. As of 1
 Whoever exported such a pair chose it. A program gets none that its original does not have: the weight becomes a constant of
 floats.
 
-ONNX Runtime also makes one operator of an Add of two values of the same three axes and the LayerNormalization that alone reads it: in 1.27
-to 1.29 a faster one, from 1.30 on one that takes six times as long (510 us of 128 rows of 768, 75 apart). So the Add becomes a
-Sum of two, which adds up the same, and which it leaves alone.
+ONNX Runtime also makes one operator of an Add of two values of the same three axes and the LayerNormalization that alone reads
+it: in 1.27 to 1.29 a faster one, from 1.30 on one that takes six times as long (510 us of 128 rows of 768, 75 apart). So the Add
+becomes a Sum of two, which adds up the same, and which it leaves alone.
 """
 
 from collections import Counter
