@@ -165,7 +165,8 @@ def _flushing() -> Generator[None]:
 
 def _in_onnxruntime(graph: Graph, settings: Settings) -> Compute:
     with _flushing():  # the first session of a process sets its own thread as well
-        session = load_graph(graph, settings.level, threads=settings.threads or torch.get_num_threads(), flush=True)
+        threads = settings.threads or torch.get_num_threads()
+        session = load_graph(graph, settings.level, threads=threads, flush=True, spin=True)
 
     def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         feeds = {n: to_array(x) for n, x in zip(graph.inputs, inputs, strict=True)}
