@@ -20,7 +20,10 @@ NOMINAL_EXTENT = 32
 """What a symbolic dimension counts as when nothing tells its extent."""
 
 TYPICAL_EXTENT = 128
-"""What an extent of an input is assumed to be that is no batch."""
+"""What an extent of an input is assumed to be that is no batch, or that times `_STEP` until `_LEAST` is left of it everywhere."""
+
+_LEAST, _STEP, _STEPS = 8, 4, 5
+"""Elements that are left where a model has strides (images, sound), and how far and how often the extent grows for that."""
 
 _STORED = 4
 """Axes of stored keys and values: batch, heads, tokens, size of a head."""
@@ -134,7 +137,7 @@ def sizes_within(graph: Graph, given: Mapping[str, Assumed]) -> list[dict[str, i
 
 def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, one token where keys are
-    stored, since most calls of a decoder are for one, and `TYPICAL_EXTENT`.
+    stored, since most calls of a decoder are for one, and `TYPICAL_EXTENT` or more.
 
     Batches are the `leading_symbols`, tokens the `appended_symbols`. Raises `OptionError` for a symbol that no input has, an
     extent that is not positive, and a range: see `sizes_within`.
@@ -150,7 +153,25 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
             raise OptionError(f"assume: {name} = {size}: an extent is an integer of at least 1")
     ones = leading_symbols(graph) | appended_symbols(graph)
     numbers = {name: size for name, size in given.items() if isinstance(size, int)}
-    return {s: numbers.get(s, 1 if s in ones else TYPICAL_EXTENT) for s in known}
+    sizes = {s: numbers.get(s, 1 if s in ones else TYPICAL_EXTENT) for s in known}
+    for name in sorted(sizes.keys() - numbers.keys() - ones):
+        sizes[name] = _grown(graph, name, sizes)
+    return sizes
+
+
+def _grown(graph: Graph, symbol: str, sizes: Mapping[str, int]) -> int:
+    """The extent of an input of which enough is left where the model has strides."""
+    made = {d for v in graph.types for d in _dims(graph, v) if isinstance(d, str) and symbol in symbols(d)}
+
+    def left(size: int) -> list[int]:
+        return [evaluate(d, lambda s: size if s == symbol else sizes.get(s, NOMINAL_EXTENT)) for d in sorted(made)]
+
+    size = sizes[symbol]
+    for _ in range(_STEPS):
+        if all(now >= _LEAST or now >= more for now, more in zip(left(size), left(_STEP * size), strict=True)):
+            break
+        size *= _STEP
+    return size
 
 
 def nominal_work(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eqsat.ir.build import GraphBuilder
@@ -48,3 +49,13 @@ def test_tokens_are_told_from_the_length_of_all_keys_where_the_file_names_it() -
     named = tensor_type("float32", ("batch", 2, "total", 8))
     graph = replace(graph, types=MappingProxyType({**graph.types, "present": named}))
     assert assumed_sizes(graph, {}) == {"batch": 1, "seq": 1, "stored": TYPICAL_EXTENT, "total": TYPICAL_EXTENT}
+
+
+@pytest.mark.parametrize(("strides", "expected"), [(0, 128), (4, 128), (5, 512), (9, 8192)])
+def test_enough_is_left_where_a_model_has_strides(strides: int, expected: int) -> None:
+    b = GraphBuilder()
+    sound = b.input("sound", "float32", (1, 1, "samples"))
+    kernel = b.constant(np.ones((1, 1, 2), np.float32))
+    for _ in range(strides):
+        sound = b.op("Conv", sound, kernel, strides=(2,))
+    assert assumed_sizes(b.finish({"y": b.op("Neg", sound)}), {}) == {"samples": expected}
