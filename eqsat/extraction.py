@@ -54,9 +54,9 @@ class Saturated:
 
     @property
     def fuses_slowly(self) -> frozenset[str]:
-        """The operators that the reader, if the form is for it, had better not make of others."""
+        """The operators that the reader, if it is named or the form is for it, had better not make of others."""
         reader = self.reader or find_consumer("onnxruntime")
-        return reader.fuses_slowly if self.form == reader.form else frozenset()
+        return reader.fuses_slowly if self.reader or self.form == reader.form else frozenset()
 
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
