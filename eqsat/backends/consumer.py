@@ -28,8 +28,8 @@ class Consumer:
 
     ``opset``, ``ir_version``: the newest that it loads. ``reads``: the operators of ONNX that it reads, if they are listed, and
     ``refuses`` those that it does not. ``bytes``: what it computes on 8-bit integers, beside moving them, if that is little.
-    ``avoids``: operators that it reads, and runs slower than what they are made of; ``fuses_slowly``: of these, or others, those
-    that it makes of what they are made of when it loads a file. ``lacks``: operator, or
+    ``avoids``: operators that it reads, and runs slower than what they are made of. ``fuses_slowly``: operators that it fuses
+    others into when it loads a file, and runs slower than these. ``lacks``: operator, or
     operator and number of the input, to the element types that it has no kernel for.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
     domain they are written for.

@@ -1,8 +1,8 @@
 """What the runtime of a target makes of a program when it loads it.
 
 Operators on constants are computed then, and launch nothing. One is not: ONNX Runtime leaves DequantizeLinear where it is, for
-products on integers. What it makes of such products and of others says `eqsat.lower.rounded_products`, `requantised_weights` and
-`fused_pairs`.
+products on integers. `eqsat.lower.rounded_products`, `requantised_weights` and `fused_pairs` say what it makes of such products,
+and of others.
 
 ONNX Runtime also makes one operator of an Add of two values of the same three axes and the LayerNormalization that alone reads
 it: in 1.27 to 1.29 a faster one, from 1.30 on one that takes six times as long (510 us of 128 rows of 768, 75 apart). So the Add
