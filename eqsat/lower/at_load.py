@@ -34,7 +34,7 @@ def as_loaded(program: Program, original: Graph, target: Target, fuses_slowly: C
     ``fuses_slowly``, and with kernels that launch nothing, because they are computed when it is loaded, as views."""
     if _DEQUANTIZE in target.kept_at_load:
         program = with_weights_kept(without_new_pairs(program, original), original, target)
-        program = with_pairs_apart(program, original)
+        program = with_pairs_apart(program, original, fuses_slowly)
     if _NORM_OF_SUM in fuses_slowly:
         program = replace(program, graph=_with_sums_apart(program.graph))
     known = computed_at_load(program.graph, target.kept_at_load)
