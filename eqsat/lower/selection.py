@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.cost.model import CostModel, Work, at_load, work_of
+from eqsat.cost.model import VIEW_PRICE, CostModel, Work, at_load, work_of
 from eqsat.cost.target import Target
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
@@ -13,7 +13,7 @@ from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract
 from eqsat.ir.at_load import foldable
-from eqsat.ir.operator import Application
+from eqsat.ir.operator import Application, traits_of
 from eqsat.ir.types import Type
 from eqsat.lower.rounded_products import works_of_pairs
 from eqsat.rewrite import PROJECTION
@@ -67,8 +67,10 @@ class Prices:
     """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
 
     An operator that a rule made and that is not ``writable``, or that the target has no kernel for, is infinitely dear.
-    Operators on what is ``known_at_load`` are computed then, and ``fused`` e-nodes cost what the runtime makes of them. E-nodes
-    of one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
+    Operators on what is ``known_at_load`` are computed then, and ``fused`` e-nodes cost what the runtime makes of them. Of as
+    many kernels those are better that do not move what is ``recomputed``, constants that the runtime computes at every call: a
+    table of bytes is dequantised behind the look-up. E-nodes of one operator with equal attributes and types have one price,
+    which is computed once: repeated layers are free.
     """
 
     egraph: EGraph
@@ -77,6 +79,7 @@ class Prices:
     writable: Writable
     known_at_load: Collection[int] = frozenset()
     fused: Mapping[int, Work] = field(default_factory=dict[int, Work])
+    recomputed: frozenset[int] = frozenset()
     _known: dict[tuple[object, ...], float] = field(default_factory=dict[tuple[object, ...], float])
 
     def __call__(self, handle: int) -> float:
@@ -89,9 +92,10 @@ class Prices:
         if handle in self.fused:
             return self.model.kernel_cost(self.fused[handle], self.target)
         types = input_types(egraph, handle)
-        loaded = self._is_computed_at_load(handle)
+        loaded, moves = self._is_computed_at_load(handle), self._moves_recomputed(handle)
         key = (
             loaded,
+            moves,
             bool(node.rule),
             node.op,
             node.domain,
@@ -105,8 +109,15 @@ class Prices:
                 price = self._known[key] = math.inf
                 return price
             work = work_of_enode(egraph, handle)
-            price = self._known[key] = self.model.kernel_cost(at_load(work) if loaded else work, self.target)
+            price = self.model.kernel_cost(at_load(work) if loaded else work, self.target)
+            price = self._known[key] = price + VIEW_PRICE * (moves and self.model.unit == "kernels")
         return price
+
+    def _moves_recomputed(self, handle: int) -> bool:
+        node = self.egraph.nodes[handle]
+        if not self.recomputed or not traits_of(node.key, node.attributes).moves:
+            return False
+        return not self.recomputed.isdisjoint(self.egraph.canonical_children(handle))
 
     def _is_computed_at_load(self, handle: int) -> bool:
         children = [c for c in self.egraph.canonical_children(handle) if c != ABSENT_INPUT]
@@ -135,7 +146,9 @@ def select(
     egraph = snapshot.egraph
     pairs = works_of_pairs(encoding.graph, target)
     fused = {encoding.node_handles[index]: work for index, work in pairs.items()}
-    price = Prices(egraph, model, target, writable, snapshot.known_at_load(target.kept_at_load), fused)
+    known = snapshot.known_at_load(target.kept_at_load)
+    recomputed = snapshot.known_at_load() - known
+    price = Prices(egraph, model, target, writable, known, fused, recomputed)
     number = {cls: i for i, cls in enumerate(snapshot.classes)}
     representatives = list(snapshot.classes)
     node_class: list[int] = []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import eqsat
 from eqsat.cost.model import Work, find_cost_model, work_of
 from eqsat.cost.plain import plain
 from eqsat.cost.target import load_target
+from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, split_key
 from eqsat.ir.types import DType, TensorType, tensor_type
@@ -122,3 +125,12 @@ def test_a_softmax_along_an_inner_axis_counts_its_transposes_unless_the_target_f
     assert count(last, flat) == 1
     assert count(last, flat) + count(turn, flat) < count(inner, flat) < count(last, flat) + 2 * count(turn, flat)
     assert count(inner, fusing) == count(last, fusing)
+
+
+def test_a_table_of_bytes_is_dequantised_behind_the_look_up() -> None:
+    """ONNX Runtime dequantises constants at every call, so the whole table otherwise."""
+    b = GraphBuilder()
+    table = b.op("DequantizeLinear", b.constant(np.ones((64, 64), np.uint8)), b.constant(np.float32(0.1)))
+    graph = b.finish({"y": b.op("Gather", table, b.input("i", "int64", (4,)))})
+    result = eqsat.optimize(graph, form="flat", cost="kernels", numerics="exact", verify=False)
+    assert [node.key for node in result.program.graph.nodes] == ["Gather", "DequantizeLinear"]
