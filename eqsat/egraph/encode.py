@@ -8,6 +8,7 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.limits import limits_of
+from eqsat.ir.operator import operator
 from eqsat.ir.schema_operator import outputs_asked_for
 
 
@@ -55,5 +56,9 @@ def _without_unused_outputs(node: Node, read: set[str]) -> Node:
     """The same computation asked for fewer outputs, where those at the end need not be asked for."""
     if node.opaque or len(node.outputs) == 1:
         return node
-    outputs = node.outputs[: outputs_asked_for(node.key, node.outputs, read)]
+    definition = operator(node.op, node.domain)
+    needed = (
+        {node.outputs[i] for i in definition.needed if i < len(node.outputs)} if definition is not None else set[str]()
+    )
+    outputs = node.outputs[: outputs_asked_for(node.key, node.outputs, read | needed)]
     return Node(node.op, node.inputs, outputs, node.attributes, node.domain, node.name)

@@ -120,8 +120,8 @@ class Operator:
     ``flops`` builds the parts, so it gets the types as they are: numbers in place of symbols may contradict one another
     inside. ``outline``: the types of results of uses that are not covered otherwise, and so opaque: other widths, other formats.
     ``written_in``: the domain that files have it in, where that is another one than its own. ``also_in``: domains that have the
-    same operator, each with the opset whose form it has there. ``needed``: outputs that kernels work in, so that of a node that
-    has them all are asked for, although nobody reads them.
+    same operator, each with the opset whose form it has there. ``needed``: outputs that kernels work in, or refuse to do
+    without, so that of a node that has them all are asked for, although nobody reads them.
     """
 
     name: str

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from quantised_models import masked_attention
 
+import eqsat
 from eqsat.errors import FeedError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
@@ -25,6 +27,21 @@ def test_token_ids_stay_in_their_table_and_masks_mask_something(seed: int) -> No
     assert set(np.unique(mask)) == {0, 1}
     assert (mask[:, 0] == 1).all()
     assert (np.diff(mask, axis=-1) <= 0).all()
+
+
+def test_inputs_that_have_a_value_need_not_be_given(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    w = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
+    declared = helper.make_tensor_value_info("w", TensorProto.FLOAT, [3])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [x, declared], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {"x": np.ones(3, np.float32)}
+    np.savez(tmp_path / "given.npz", x=given["x"])
+    result = eqsat.optimize(model, feeds=[given, tmp_path / "given.npz", {"w": given["x"], **given}])
+    assert result.report.verification["verdict"] == "equal"
+    assert eqsat.verify(model, result.to_onnx(), feeds=[given]).verdict == "equal"
+    np.testing.assert_array_equal(result(given["x"])["y"], [1, 2, 3])
+    np.testing.assert_array_equal(result(given["x"], given["x"])["y"], given["x"])
 
 
 def test_equal_seeds_give_equal_inputs() -> None:
