@@ -23,7 +23,7 @@ def operator_from_schema(name: str) -> Operator | None:
 
     ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
     """
-    from eqsat.ir.operators.by_schema import BIT_EXACT, EXTENTS, KINDS, RANDOM, TRAITS
+    from eqsat.ir.operators.by_schema import BIT_EXACT, DISPUTED, EXTENTS, KINDS, RANDOM, TRAITS
 
     schema = _schema(name)
     if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
@@ -36,6 +36,7 @@ def operator_from_schema(name: str) -> Operator | None:
         bit_exact=name in BIT_EXACT,
         deterministic=name not in RANDOM,
         traits=TRAITS.get(name, NO_TRAITS),
+        disputed=DISPUTED.get(name),
     )
 
 

@@ -73,7 +73,7 @@ def verify_program(
     """
     report = Verification()
     original = at_any_opset(original)  # parts of it are run, too, and are no file that somebody asked for
-    feeds = feeds and [with_defaults(original, given) for given in feeds]
+    feeds = [with_defaults(original, given) for given in feeds or ()] or None
     for given in feeds or ():
         check_feeds(original, given)
     mismatch = _signature_mismatch(original, program.graph)
@@ -140,7 +140,7 @@ def verify_models(
     mismatch = _signature_mismatch(a, b)
     if mismatch:
         raise ModelError(f"{b_source if isinstance(b_source, str | Path) else b.name}: {mismatch}")
-    feeds = feeds and [with_defaults(a, given) for given in feeds]
+    feeds = [with_defaults(a, given) for given in feeds or ()] or None
     for given in feeds or ():
         check_feeds(a, given)
     report = Verification()
