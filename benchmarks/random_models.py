@@ -33,7 +33,7 @@ from eqsat.backends.consumer import limit_file
 from eqsat.backends.onnx_file import to_model
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import fresh_name
-from eqsat.ir.operator import OPSET
+from eqsat.ir.operator import OPSET, is_finite
 from eqsat.ir.types import DType
 from eqsat.rewrite import registered_rules
 from eqsat.rule_check.attributes import another_attribute, draw_attributes
@@ -95,8 +95,8 @@ class Growing:
         """Appends a node and returns its outputs. Raises `Refused` if ONNX Runtime does not run it, or for what is too large."""
         read = {v for v in (*node.input, *captured(node)) if v}
         visible = self.visible
-        if not read <= visible.keys():
-            raise Refused
+        if not read <= visible.keys() or (node.op_type == "Clip" and not is_finite(visible[node.input[0]])):
+            raise Refused  # of infinity ONNX Runtime makes the largest number where there is no bound
         fixed = {v: a for v, a in visible.items() if v in read and v in self.constants}
         feeds = {v: visible[v] for v in read - fixed.keys()}
         outputs = [o for o in node.output if o]

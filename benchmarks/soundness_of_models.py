@@ -37,8 +37,8 @@ from eqsat.errors import EqsatError, ModelError
 _SLOW_S, _STUCK_S = 20.0, 40.0
 
 _UNDEFINED = ("does not fit into extent", "PRelu: the slope")
-"""What models are refused for though ONNX Runtime makes something of it: windows beyond the end of padded data, slopes larger than
-what they are for."""
+"""What models are refused for though ONNX Runtime makes something of it: windows beyond the end of padded data, slopes larger
+than what they are for."""
 
 
 def outcomes(numbers: Sequence[int], seed: int = 0, wanted: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
