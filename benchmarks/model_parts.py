@@ -74,10 +74,12 @@ def tensor(name: str, array: np.ndarray) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
 
 
-def ran(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, arena: bool = True) -> dict[str, Any]:
-    """What ONNX Runtime makes of it as it is. Raises `Refused`."""
+def ran(
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, level: str = "disable", arena: bool = True
+) -> dict[str, Any]:
+    """What ONNX Runtime makes of it, as it is or rewritten. Raises `Refused`."""
     try:
-        return Session(model, threads=1, arena=arena).run(feeds)
+        return Session(model, level, threads=1, arena=arena).run(feeds)
     except ModelError as error:
         raise Refused(str(error)) from None
 
