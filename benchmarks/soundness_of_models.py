@@ -29,12 +29,13 @@ import numpy as np
 import onnx
 
 import eqsat
-from benchmarks.model_parts import Refused, ran
+from benchmarks.model_parts import Refused, load_examples, ran
 from benchmarks.random_files import Drawn, draw_model, kinds, unlike
 from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.errors import EqsatError, ModelError
 
 _SLOW_S, _STUCK_S = 20.0, 40.0
+_DRAWN_S = 5.0  # some kernels of ONNX Runtime never end on what is drawn for them
 
 _UNDEFINED = ("does not fit into extent", "PRelu: the slope")
 """What models are refused for though ONNX Runtime makes something of it: windows beyond the end of padded data, slopes larger
@@ -45,6 +46,7 @@ def outcomes(numbers: Sequence[int], seed: int = 0, wanted: Sequence[str] = ()) 
     """Of each model that counts what it is, and what is wrong with it. They are drawn and optimised in another process, which
     ONNX Runtime may end: where it does so while one is drawn, there is no model, and the next one gets a new process."""
     left = list(numbers)
+    load_examples()  # once for all processes
     while left:
         receiver, sender = Pipe(duplex=False)
         process = get_context("fork").Process(target=_work, args=(sender, left, seed, wanted))
@@ -68,10 +70,11 @@ def _work(sender: Connection, numbers: Sequence[int], seed: int, wanted: Sequenc
         kind, form = chosen[number % len(chosen)], ("onnxruntime", "flat")[number // len(chosen) % 2]
         label = f"{kind}, number {number}, seed {seed}, {form}"
         sender.send((number, "", None))
-        faulthandler.dump_traceback_later(_STUCK_S, exit=True)
+        faulthandler.dump_traceback_later(_DRAWN_S, exit=True)
         with suppress(Refused):
             drawn = draw_model(kind, 1_000_000 * seed + number)
             sender.send((number, label, None))
+            faulthandler.dump_traceback_later(_STUCK_S, exit=True)
             sender.send((number, label, judged(drawn, form)))
 
 

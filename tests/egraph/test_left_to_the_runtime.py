@@ -31,6 +31,7 @@ LEFT: Sequence[tuple[str, Callable[[GraphBuilder], Any]]] = (
     ("ReduceMin", lambda b: b.op("ReduceMin", b.constant(NAN), b.constant([1], "int64"))),
     ("MaxPool", lambda b: b.op("MaxPool", b.constant(NAN[None, None]), kernel_shape=(2, 2))),
     ("Clip", lambda b: b.op("Clip", b.constant(RANDOM), b.constant(np.float32(np.nan)), b.constant(np.float32(1)))),
+    ("LpNormalization", lambda b: b.op("LpNormalization", b.constant(RANDOM), p=1)),
     ("Resize", _cropped),
     ("TopK", _unsorted),
 )

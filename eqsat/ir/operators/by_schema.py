@@ -97,6 +97,7 @@ def _scaled(extent: Dim, scale: float) -> Dim | None:
 
 
 DISPUTED: dict[str, Callable[[Attributes, Sequence[Any]], bool]] = {
+    "LpNormalization": lambda attributes, _: attributes.get("p", 2) == 1,  # the reference sums up signed elements
     # ONNX Runtime leaves out axes that are not scaled, whatever region they are cropped to
     "Resize": lambda attributes, _: attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize",
     "TopK": lambda attributes, _: not attributes.get("sorted", 1),  # in any order
