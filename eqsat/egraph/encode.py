@@ -57,8 +57,11 @@ def _without_unused_outputs(node: Node, read: set[str]) -> Node:
     if node.opaque or len(node.outputs) == 1:
         return node
     definition = operator(node.op, node.domain)
-    needed = (
-        {node.outputs[i] for i in definition.needed if i < len(node.outputs)} if definition is not None else set[str]()
-    )
-    outputs = node.outputs[: outputs_asked_for(node.key, node.outputs, read | needed)]
+    if definition is not None:
+        named = [
+            [node.outputs[i] for i in group if i < len(node.outputs)]
+            for group in (definition.needed, definition.together)
+        ]
+        read = read.union(named[0], named[1] if not read.isdisjoint(named[1]) else ())
+    outputs = node.outputs[: outputs_asked_for(node.key, node.outputs, read)]
     return Node(node.op, node.inputs, outputs, node.attributes, node.domain, node.name)

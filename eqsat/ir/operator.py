@@ -126,7 +126,8 @@ class Operator:
     inside. ``outline``: the types of results of uses that are not covered otherwise, and so opaque: other widths, other formats.
     ``written_in``: the domain that files have it in, where that is another one than its own. ``also_in``: domains that have the
     same operator, each with the opset whose form it has there. ``needed``: outputs that kernels work in, or refuse to do
-    without, so that of a node that has them all are asked for, although nobody reads them.
+    without, so that of a node that has them all are asked for, although nobody reads them; ``together``: outputs of which all
+    are asked for, or none.
     ``disputed``: whether runtimes make something else of some operands than ``evaluate`` does.
     """
 
@@ -146,6 +147,7 @@ class Operator:
     written_in: str | None = None
     also_in: Mapping[str, int] = field(default_factory=dict[str, int])
     needed: Sequence[int] = ()
+    together: Sequence[int] = ()
     disputed: Callable[[Attributes, Sequence[Any]], bool] | None = None
 
     def folds_exactly(self, attributes: Attributes) -> bool:

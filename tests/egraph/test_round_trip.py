@@ -85,6 +85,16 @@ def test_outputs_that_a_kernel_does_not_do_without_stay(read: list[int]) -> None
     assert len(node.outputs) == 3
 
 
+@pytest.mark.parametrize(("read", "asked"), [([0], 1), ([1], 3), ([0, 1], 3), ([2], 3)])
+def test_keys_and_values_of_attention_are_asked_for_together(read: list[int], asked: int) -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (1, 2, 3, 4)) for name in "qkv")
+    stored = [b.input(name, "float32", (1, 2, 5, 4)) for name in ("past_k", "past_v")]
+    made = b.op("Attention", q, k, v, None, *stored, outputs=3)
+    (node,) = round_trip(b.finish({f"y{i}": made[i] for i in read})).nodes
+    assert len(list(filter(None, node.outputs))) == asked
+
+
 def test_symbolic_extents_survive() -> None:
     original = graph(lambda b, x: b.op("Relu", x), x=("n", 4))
     assert str(round_trip(original).type_of("y0")) == "float32[n, 4]"
