@@ -97,7 +97,9 @@ class Session:
         vars(self._session)["lent_weights"] = self._lent  # for users of the session alone
         self.inputs = tuple(i.name for i in self._session.get_inputs())
         self.outputs = tuple(o.name for o in self._session.get_outputs())
-        self._plain = all(_is_plain(v.type) for v in (*self._session.get_inputs(), *self._session.get_outputs()))
+        loaded = self._session
+        taken = (*loaded.get_inputs(), *loaded.get_overridable_initializers(), *loaded.get_outputs())
+        self._plain = all(_is_plain(v.type) for v in taken)
 
     def _loaded(
         self, source: str | bytes, options: Callable[[bool], onnxruntime.SessionOptions], *, unsigned: bool

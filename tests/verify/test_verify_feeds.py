@@ -110,3 +110,14 @@ def test_own_inputs(tmp_path: Path) -> None:
     for name in ("text.npz", "absent.npz"):
         with pytest.raises(FeedError, match=name):
             load_feeds(tmp_path / name, graph)
+
+
+def test_values_of_inputs_in_bfloat16_are_handed_over_as_they_are() -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    w = helper.make_tensor("w", TensorProto.BFLOAT16, [3], [1.0, 2.0, 3.0])
+    declared = helper.make_tensor_value_info("w", TensorProto.BFLOAT16, [3])
+    nodes = [helper.make_node("Cast", ["w"], ["f"], to=TensorProto.FLOAT), helper.make_node("Mul", ["x", "f"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x, declared], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = eqsat.optimize(model, feeds=[{"x": np.ones(3, np.float32)}])
+    assert result.report.verification["verdict"] == "equal"
