@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,27 @@ from eqsat.ir.types import type_of_array
 def add_body(g: Growing) -> None:
     """Adds an If, Loop or Scan whose bodies are drawn, too. Raises `Refused`."""
     g.d.choose((_if, _loop, _scan))(g)
+
+
+def add_sequence(g: Growing) -> None:
+    """Adds a sequence or an optional value, and what is taken from it. Raises `Refused`."""
+    d, x = g.d, g.recent()
+    held, taken, more = (fresh_name(stem, g.names) for stem in ("held", "taken", "more"))
+    index = g.constant(np.array(d.integer(-1, 1)))
+    makers = [("SplitToSequence", [x]), ("SequenceConstruct", [x, g.recent(), x]), ("Optional", [x])]
+    op, inputs = d.choose(makers)
+    if op == "Optional":
+        takers = [("OptionalGetElement", [held]), ("OptionalHasElement", [held])]
+    else:
+        takers = [("SequenceAt", [held, index]), ("SequenceLength", [held]), ("ConcatFromSequence", [held])]
+    attributes: dict[str, Any] = {"axis": d.integer(0, 1)} if op == "SplitToSequence" else {}
+    nodes = [helper.make_node(op, inputs, [held], name=held, **attributes)]
+    if op != "Optional" and d.chance():
+        nodes.append(helper.make_node("SequenceInsert", [held, x], [more], name=more))
+        takers = [(taker, [more, *read[1:]]) for taker, read in takers]
+    taker, read = d.choose(takers)
+    joined: dict[str, Any] = {"axis": 0} if taker == "ConcatFromSequence" else {}
+    g.add(*nodes, helper.make_node(taker, read, [taken], name=taken, **joined))
 
 
 def _inside(g: Growing) -> Growing:

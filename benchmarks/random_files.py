@@ -59,7 +59,8 @@ def draw_model(kind: str, seed: int) -> Drawn:
     d, theme = Sampler(seed), _THEMES[kind]
     g = Growing(d, theme, d.integer(*theme.opsets), set())
     for _ in range(d.integer(1, 3)):
-        g.input(g.array(d.shape(*theme.ranks), np.dtype(_dtype(d.choose(theme.dtypes)))))
+        shape = [0 if d.chance(theme.extreme / 10) else n for n in d.shape(*theme.ranks)]
+        g.input(g.array(shape, np.dtype(_dtype(d.choose(theme.dtypes)))))
     g.grow(d.integer(2, 16))
     if not g.nodes:
         raise Refused

@@ -91,23 +91,25 @@ class Growing:
         made = list(self.visible) if self.d.chance(0.3) else [*(self.arrays or self.inputs or self.visible)][-3:]
         return self.d.choose(made)
 
-    def add(self, node: onnx.NodeProto) -> tuple[str, ...]:
-        """Appends a node and returns its outputs. Raises `Refused` if ONNX Runtime does not run it, or for what is too large."""
-        read = {v for v in (*node.input, *captured(node)) if v}
+    def add(self, *nodes: onnx.NodeProto) -> tuple[str, ...]:
+        """Appends nodes and returns those of their outputs that are tensors. Raises `Refused` if ONNX Runtime does not run them,
+        or for what is too large."""
+        outputs = [o for node in nodes for o in node.output if o]
+        read = {v for node in nodes for v in (*node.input, *captured(node)) if v} - set(outputs)
         visible = self.visible
-        if not read <= visible.keys() or (node.op_type == "Clip" and not is_finite(visible[node.input[0]])):
+        if not read <= visible.keys() or any(n.op_type == "Clip" and not is_finite(visible[n.input[0]]) for n in nodes):
             raise Refused  # of infinity ONNX Runtime makes the largest number where there is no bound
+        if any(a.name == "training_mode" and a.i for n in nodes for a in n.attribute):
+            raise Refused  # it writes new averages over the old ones, constants too
         fixed = {v: a for v, a in visible.items() if v in read and v in self.constants}
         feeds = {v: visible[v] for v in read - fixed.keys()}
-        outputs = [o for o in node.output if o]
-        model = model_of([node], feeds, outputs, fixed, self.opset)
-        found = ran(model, feeds)
-        for name in outputs:
-            if not isinstance(found[name], np.ndarray) or found[name].size > _LIMIT or found[name].ndim > 6:
-                raise Refused
-        self.nodes.append(node)
-        self.arrays.update((name, found[name]) for name in outputs)
-        return tuple(outputs)
+        made = ran(model_of(nodes, feeds, outputs, fixed, self.opset), feeds)
+        found = {name: array for name, array in made.items() if isinstance(array, np.ndarray)}
+        if any(array.size > _LIMIT or array.ndim > 6 for array in found.values()):
+            raise Refused
+        self.nodes += nodes
+        self.arrays |= found
+        return tuple(found)
 
     def op(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> tuple[str, ...]:
         names = [fresh_name(op.lower(), self.names) for _ in range(outputs)]
@@ -117,11 +119,11 @@ class Growing:
         """Adds so many nodes, fewer where too many are refused."""
         for _ in range(count):
             for _ in range(_TRIALS):
-                kept = dict(self.inputs), dict(self.constants)
+                kept = list(self.nodes), *map(dict, (self.arrays, self.inputs, self.constants))
                 try:
                     self._grow_one()
                 except (Refused, EqsatError, ValueError, IndexError, TypeError, ZeroDivisionError, AssertionError):
-                    self.inputs, self.constants = kept
+                    self.nodes, self.arrays, self.inputs, self.constants = kept
                 else:
                     break
 
@@ -130,6 +132,10 @@ class Growing:
             from benchmarks.random_bodies import add_body
 
             add_body(self)
+        elif self.d.chance(0.04):
+            from benchmarks.random_bodies import add_sequence
+
+            add_sequence(self)
         elif self.d.chance(0.15):
             self._transplant()
         elif self.d.chance(self.theme.planted):
