@@ -35,7 +35,7 @@ from eqsat.backends.onnxruntime import LEVELS, Session
 from eqsat.errors import EqsatError, ModelError
 
 _SLOW_S, _STUCK_S = 20.0, 40.0
-_DRAWN_S = 5.0  # some kernels of ONNX Runtime never end on what is drawn for them
+_DRAWN_S = 15.0  # some kernels of ONNX Runtime never end on what is drawn for them
 
 _UNDEFINED = ("does not fit into extent", "PRelu: the slope")
 """What models are refused for though ONNX Runtime makes something of it: windows beyond the end of padded data, slopes larger
