@@ -121,3 +121,11 @@ def test_values_of_inputs_in_bfloat16_are_handed_over_as_they_are() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     result = eqsat.optimize(model, feeds=[{"x": np.ones(3, np.float32)}])
     assert result.report.verification["verdict"] == "equal"
+
+
+def test_a_sequence_is_handed_out_beside_an_input_in_bfloat16() -> None:
+    b = GraphBuilder()
+    x = b.op("Cast", b.input("x", "bfloat16", (4,)), to=1)
+    held = b.op("SplitToSequence", x, axis=0)
+    result = eqsat.optimize(b.finish({"y": b.op("ConcatFromSequence", held, axis=0), "held": held}))
+    assert result.report.verification["verdict"] == "equal"
