@@ -22,6 +22,12 @@ def _cropped(b: GraphBuilder) -> Any:
     return b.op("Resize", b.constant(RANDOM), region, scales, **how)
 
 
+def _interpolated(b: GraphBuilder) -> Any:
+    """Bytes between bytes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 6)).astype(np.uint8)
+    return b.op("Resize", b.constant(pixels), None, b.constant([1, 1, 1.5, 2], "float32"), mode="linear")
+
+
 def _unsorted(b: GraphBuilder) -> Any:
     """What is greatest, in no order."""
     return b.op("TopK", b.constant(RANDOM.reshape(4, 36)), b.constant([20], "int64"), outputs=2, sorted=0)[1]
@@ -33,11 +39,12 @@ LEFT: Sequence[tuple[str, Callable[[GraphBuilder], Any]]] = (
     ("Clip", lambda b: b.op("Clip", b.constant(RANDOM), b.constant(np.float32(np.nan)), b.constant(np.float32(1)))),
     ("LpNormalization", lambda b: b.op("LpNormalization", b.constant(RANDOM), p=1)),
     ("Resize", _cropped),
+    ("Resize", _interpolated),
     ("TopK", _unsorted),
 )
 
 
-@pytest.mark.parametrize(("op", "build"), LEFT, ids=[op for op, _ in LEFT])
+@pytest.mark.parametrize(("op", "build"), LEFT, ids=[f"{op}{i}" for i, (op, _) in enumerate(LEFT)])
 def test_what_runtimes_compute_in_another_way_is_theirs_to_compute(
     op: str, build: Callable[[GraphBuilder], Any]
 ) -> None:

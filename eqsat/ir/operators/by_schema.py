@@ -96,10 +96,21 @@ def _scaled(extent: Dim, scale: float) -> Dim | None:
     return floor_divide(extent, round(1 / scale)) if scale > 0 and (1 / scale).is_integer() else None
 
 
+def _is_cropped(attributes: Attributes) -> bool:
+    """ONNX Runtime leaves out axes that are not scaled, whatever region they are cropped to."""
+    return attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+
+
+def _is_float(operand: Any) -> bool:
+    """Of integers ONNX Runtime makes means in numbers of fixed point."""
+    return operand is None or operand.dtype.kind not in "iu"
+
+
 DISPUTED: dict[str, Callable[[Attributes, Sequence[Any]], bool]] = {
     "LpNormalization": lambda attributes, _: attributes.get("p", 2) == 1,  # the reference sums up signed elements
-    # ONNX Runtime leaves out axes that are not scaled, whatever region they are cropped to
-    "Resize": lambda attributes, _: attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize",
+    "Resize": lambda attributes, operands: (
+        _is_cropped(attributes) or not (_picks(attributes) or _is_float(operands[0]))
+    ),
     "TopK": lambda attributes, _: not attributes.get("sorted", 1),  # in any order
 }
 """Uses of operators that runtimes compute in another way than the reference evaluator."""
