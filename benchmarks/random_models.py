@@ -67,7 +67,9 @@ class Growing:
         return {**self.outer, **self.constants, **self.inputs, **self.arrays}
 
     def input(self, array: np.ndarray) -> str:
-        self.inputs[name := fresh_name("x", self.names)] = array
+        """Of no NaN, which may be quantised as any number."""
+        found = np.where(np.isnan(array), array.dtype.type(1), array) if DType.of(array.dtype).is_float else array
+        self.inputs[name := fresh_name("x", self.names)] = found
         return name
 
     def constant(self, array: np.ndarray) -> str:

@@ -20,7 +20,7 @@ from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.interpret import FAILURES, evaluate_operator
-from eqsat.ir.operator import Operator, traits_of
+from eqsat.ir.operator import Operator, is_finite, traits_of
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import HALVES, TensorType
 from eqsat.rewrite import PROJECTION
@@ -181,6 +181,8 @@ class KnownValues:
                 array, left_open = self._computed(handle)
             except FAILURES:
                 return False  # for the runtime to compute, or to refuse
+            if array is not None and definition.combines(node.attributes) and not is_finite(array):
+                return False  # sums overflow in one order or another
             if array is not None and left_open is not None:
                 self._leave_open(cls, handle, array, left_open)
                 return False
@@ -195,8 +197,7 @@ class KnownValues:
 
     def _is_disputed(self, definition: Operator, node: ENode, children: Sequence[int]) -> bool:
         """Whether runtimes compute something else than ONNX says: as the operator states, or the quotient that is quantised in
-        single precision, where it should be in half. They differ in two of a hundred integers, so that these are for the
-        runtime to compute."""
+        single precision, where it should be in half. They differ in two of a hundred integers."""
         scale = self._egraph.type_of(children[1]) if definition.traits.quantises and len(children) > 1 else None
         if isinstance(scale, TensorType) and scale.dtype in HALVES:
             return True

@@ -159,10 +159,12 @@ class Operator:
         compared or added up that are infinite or no numbers, in an order that is the runtime's own."""
         if self.disputed is not None and self.disputed(attributes, operands):
             return True
-        alone = self.kind in (Kind.VIEW, Kind.ELEMENTWISE, Kind.INJECTIVE) or (
-            self.traits.moves and self.traits.holds(attributes)
-        )
-        return not alone and any(not is_finite(x) for x in operands if x is not None)
+        return self.combines(attributes) and any(not is_finite(x) for x in operands if x is not None)
+
+    def combines(self, attributes: Attributes) -> bool:
+        """Whether elements of the result are made of several elements of one operand."""
+        moves = self.traits.moves and self.traits.holds(attributes)
+        return not moves and self.kind not in (Kind.VIEW, Kind.ELEMENTWISE, Kind.INJECTIVE)
 
 
 _REGISTRY: dict[str, Operator] = {}

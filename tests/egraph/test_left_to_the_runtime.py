@@ -12,6 +12,9 @@ import eqsat
 from eqsat.ir.build import GraphBuilder
 
 NAN = np.array([[1, np.nan, 0], [np.nan, 2, 3]], np.float32)
+HUGE = np.array([[3e38, -3e38, 3e38, -3e38], [3e38, 3e38, -3e38, -3e38]], np.float32)
+"""Of whose rows the sum is 0, infinite or NaN, by the order in which it is added up."""
+
 RANDOM = np.random.default_rng(0).standard_normal((2, 3, 4, 6)).astype(np.float32)
 
 
@@ -38,6 +41,7 @@ LEFT: Sequence[tuple[str, Callable[[GraphBuilder], Any]]] = (
     ("MaxPool", lambda b: b.op("MaxPool", b.constant(NAN[None, None]), kernel_shape=(2, 2))),
     ("Clip", lambda b: b.op("Clip", b.constant(RANDOM), b.constant(np.float32(np.nan)), b.constant(np.float32(1)))),
     ("LpNormalization", lambda b: b.op("LpNormalization", b.constant(RANDOM), p=1)),
+    ("MatMul", lambda b: b.op("MatMul", *map(b.constant, (HUGE, np.ones((4, 2), np.float32))))),
     ("Resize", _cropped),
     ("Resize", _interpolated),
     ("TopK", _unsorted),
