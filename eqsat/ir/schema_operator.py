@@ -177,9 +177,12 @@ def from_type_proto(proto: onnx.TypeProto) -> Type:
 
 
 def _inference(schema: defs.OpSchema) -> InferRule:
+    """The rule of ONNX, which is told the defaults of attributes: that of STFT takes an absent ``onesided`` for 0, which is 1."""
+    defaults = {name: value for name, value in (attributes_of_schema(schema.name) or {}).items() if value is not None}
+
     def infer(app: Application) -> tuple[Type, ...]:
         present = tuple(t is not None for t in app.types)
-        node = to_node_proto(schema.name, app.attributes, present, app.outputs)
+        node = to_node_proto(schema.name, Attributes({**defaults, **app.attributes}), present, app.outputs)
         types = {f"i{i}": to_type_proto(t) for i, t in enumerate(app.types) if t is not None}
         data = {f"i{i}": numpy_helper.from_array(v) for i, v in enumerate(app.values) if v is not None}
         try:
