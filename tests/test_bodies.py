@@ -292,6 +292,65 @@ def test_a_scan_is_optimised(tmp_path: Path) -> None:
     assert_same_results(source, saved, {"x": X})
 
 
+def test_a_scan_keeps_the_types_that_nothing_but_the_file_says(tmp_path: Path) -> None:
+    """Its state comes from a loop that may change its rank, and ONNX Runtime wants to know the rank of a result."""
+    changing = helper.make_graph(
+        [node("Squeeze", ["a", "first"], ["b"]), node("Identity", ["going"], ["on"])],
+        "changing",
+        [value("turn", INT64, []), value("going", BOOL, []), value("a")],
+        [value("on", BOOL, []), value("b")],
+    )
+    summed = helper.make_graph(
+        [node("Identity", ["s"], ["i"]), node("Mul", ["i", "i"], ["t"]), node("Add", ["row", "i"], ["out"])],
+        "summed",
+        [value("s", shape=[8]), value("row", shape=[8])],
+        [value("t"), value("out")],
+    )
+    source = model(
+        [
+            node("Loop", ["turns", "", "x"], ["l"], body=changing),
+            node("Scan", ["l", "rows"], ["z", "y"], body=summed, num_scan_inputs=1),
+        ],
+        [value("turns", INT64, []), value("x", shape=[1, 8]), value("rows", shape=[3, 8])],
+        constants(first=np.array([0])),
+    )
+    given = {"turns": np.array(1), "x": X[:1], "rows": X}
+    result = written(eqsat.optimize(source, feeds=[given]), tmp_path / "out.onnx")
+    assert operators(result, "body") == [["Squeeze", "Identity"]]
+    assert [n.op_type for n in result.graph.node[1].attribute[0].g.node] == ["Mul", "Add"]
+    assert_same_results(source, result, given)
+
+
+def test_a_loop_around_a_scan_keeps_the_types_that_nothing_but_the_file_says(tmp_path: Path) -> None:
+    """What the loop begins with may be of one rank or another, as far as can be seen."""
+    last = helper.make_graph(
+        [node("Identity", ["s"], ["t"])], "last", [value("s"), value("row", shape=[8])], [value("t")]
+    )
+    inner = [
+        node("Identity", ["a"], ["i"]),
+        node("Scan", ["i", "rows"], ["b"], body=last, num_scan_inputs=1),
+        node("Identity", ["going"], ["on"]),
+    ]
+    around = helper.make_graph(
+        inner,
+        "around",
+        [value("turn", INT64, []), value("going", BOOL, []), value("a", shape=[8])],
+        [value("on", BOOL, []), value("b")],
+    )
+    squeezed = branch("squeezed", [node("Squeeze", ["x", "first"], ["u"])], "u")
+    kept = branch("kept", [node("Identity", ["x"], ["v"])], "v")
+    source = model(
+        [
+            node("If", ["which"], ["s0"], then_branch=squeezed, else_branch=kept),
+            node("Loop", ["turns", "", "s0"], ["y"], body=around),
+        ],
+        [value("which", BOOL, []), value("turns", INT64, []), value("x", shape=[1, 8]), value("rows", shape=[3, 8])],
+        constants(first=np.array([0])),
+    )
+    given = {"which": np.array(True), "turns": np.array(2), "x": X[:1], "rows": X}
+    assert_same_results(source, written(eqsat.optimize(source, feeds=[given]), tmp_path / "out.onnx"), given)
+
+
 def test_a_branch_that_is_constant_or_hands_on_what_it_captures(tmp_path: Path) -> None:
     then = branch("then", [node("Exp", ["k"], ["e"]), node("Floor", ["e"], ["z"])], "z", *constants(k=W))
     other = branch("other", [node("Identity", ["x"], ["o1"]), node("Identity", ["o1"], ["o"])], "o")

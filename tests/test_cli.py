@@ -355,6 +355,25 @@ def test_unwritable_output_is_refused_before_any_work(model: Path, tmp_path: Pat
         assert done.stderr.count("\n") == 1
 
 
+def test_standard_output_is_for_reports_only(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (("optimize", model, "-o", "-"), ("calibrate", "--operators", "Relu", "--database", "-")):
+        done = _eqsat(*command)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "standard output" in done.stderr
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("broken", ["missing", "text"])
+def test_a_model_beside_others_that_cannot_be_read_is_an_error(model: Path, broken: str) -> None:
+    other = model.with_name("other.onnx")
+    if broken == "text":
+        other.write_text("this is no model")
+    done = _eqsat("bench", model, other)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "other.onnx" in done.stderr
+
+
 def test_a_report_that_cannot_be_written_is_refused_before_any_work(model: Path, tmp_path: Path) -> None:
     done = _eqsat("optimize", model, "-o", tmp_path / "out.onnx", "--json", tmp_path / "no" / "report.json")
     assert done.returncode == 2

@@ -8,6 +8,7 @@ import numpy as np
 from eqsat.backends.onnx_file import to_model_and_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError
+from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.frontends.torch_export import is_torch
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
@@ -37,7 +38,7 @@ def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[s
     twice = given.keys() & named.keys()
     if twice:
         raise FeedError(f"inputs: {sorted(twice)} are given by position and by name")
-    given |= named
+    given = dict[str, Any](with_defaults(graph, {**given, **named}))
     if not any(map(is_torch, given.values())):
         feeds = {name: np.asarray(value) for name, value in given.items()}
         check_feeds(graph, feeds)

@@ -1,7 +1,7 @@
 """Consumers: what reads the file that is written, and what it takes; `consumers/*.toml` say so, with sources.
 
 What a release does not say is as in the one before it. A release between two that are listed is taken for the earlier one. One
-that is ``like`` another has its releases, and ``lacks`` more.
+that is ``like`` another has its releases, and computes more ``wrong``.
 """
 
 import tomllib
@@ -29,8 +29,8 @@ class Consumer:
     ``opset``, ``ir_version``: the newest that it loads. ``reads``: the operators of ONNX that it reads, if they are listed, and
     ``refuses`` those that it does not. ``bytes``: what it computes on 8-bit integers, beside moving them, if that is little.
     ``avoids``: operators that it reads, and runs slower than what they are made of. ``fuses_slowly``: operators that it fuses
-    others into when it loads a file, and runs slower than these. ``lacks``: operator, or
-    operator and number of the input, to the element types that it has no kernel for.
+    others into when it loads a file, and runs slower than these. ``lacks``: operator, or operator and number of the input, to
+    the element types that it has no kernel for; ``wrong``: to those that it may compute wrong.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
     domain they are written for.
     """
@@ -49,6 +49,7 @@ class Consumer:
     fuses_slowly: frozenset[str] = frozenset()
     bytes: frozenset[str] | None = None
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    wrong: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     without_rules: tuple[str, ...] = ()
     with_rules: tuple[str, ...] = ()
 
@@ -64,23 +65,36 @@ class Consumer:
 
     def takes(self, key: str, types: Sequence[Type | None]) -> bool:
         """Whether it runs an operator on inputs of these types (``None``: absent), and should be given it."""
-        return key not in self.avoids and self.reads_operator(key) and self.has(key, types)
+        return (
+            key not in self.avoids
+            and self.reads_operator(key)
+            and self.is_right(key, types)
+            and (self.bytes is None or _BYTES.isdisjoint(_names(types)) or key in self.bytes or _moves(key))
+        )
 
     def has(self, key: str, types: Sequence[Type | None]) -> bool:
         """Whether it has an operator for inputs of these types, if it reads files of that opset."""
-        if key in self.refuses:
-            return False
-        names = [t.dtype.name.lower() if isinstance(t, TensorType) else "" for t in types]
-        if any({name} & self.lacks.get(f"{key}:{i}", frozenset()) for i, name in enumerate(names)):
-            return False
-        if not self.lacks.get(key, frozenset()).isdisjoint(names):
-            return False
-        return self.bytes is None or _BYTES.isdisjoint(names) or key in self.bytes or _moves(key)
+        return key not in self.refuses and not _lists(self.lacks, key, types)
+
+    def is_right(self, key: str, types: Sequence[Type | None]) -> bool:
+        """Whether it has an operator for inputs of these types, and computes it right."""
+        return self.has(key, types) and not _lists(self.wrong, key, types)
 
     @property
     def unsupported(self) -> frozenset[str]:
         """Operators of ONNX that it does not read, or avoids."""
         return _unread(self)
+
+
+def _names(types: Sequence[Type | None]) -> list[str]:
+    return [t.dtype.name.lower() if isinstance(t, TensorType) else "" for t in types]
+
+
+def _lists(table: Mapping[str, frozenset[str]], key: str, types: Sequence[Type | None]) -> bool:
+    names = _names(types)
+    if not table.get(key, frozenset()).isdisjoint(names):
+        return True
+    return any(name in table.get(f"{key}:{i}", ()) for i, name in enumerate(names))
 
 
 @cache
@@ -116,8 +130,8 @@ def releases_of(name: str) -> tuple[Consumer, ...]:
     data = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
     if (other := data.pop("like", None)) is not None:
         own = _values(data)
-        lacks = own.pop("lacks")
-        return tuple(replace(r, **own, name=name, lacks=_both(r.lacks, lacks)) for r in releases_of(other))
+        wrong = own.pop("wrong")
+        return tuple(replace(r, **own, name=name, wrong=_both(r.wrong, wrong)) for r in releases_of(other))
     shared = {key: value for key, value in data.items() if key != "releases"}
     found: list[Consumer] = []
     for release in data["releases"]:
@@ -139,7 +153,9 @@ def _values(data: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("without_rules", "with_rules"):
         if key in values:
             values[key] = tuple(values[key])
-    values["lacks"] = {key: frozenset(types) for key, types in values.get("lacks", {}).items()}
+    for key in ("lacks", "wrong"):
+        if key in values:
+            values[key] = {op: frozenset(types) for op, types in values[key].items()}
     return values
 
 

@@ -9,7 +9,7 @@ from eqsat.backends.tensorrt import check_explicit_quantisation
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.versions import first_version
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.types import Type
 
 Uses = Sequence[tuple[str, Sequence[Type | None]]]
@@ -85,8 +85,8 @@ def _uses(graph: Graph) -> Uses:
 
 
 def _lacked(release: Consumer, uses: Uses) -> set[str]:
-    """Operators that a release does not have, or not for their operands."""
-    return {key for key, types in uses if not release.has(key, types)}
+    """Operators that a release does not have, or not for their operands, or that it computes wrong."""
+    return {key for key, types in uses if not release.is_right(key, types)}
 
 
 def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:
@@ -97,13 +97,23 @@ def withheld_operators(graph: Graph, found: Iterable[str]) -> dict[str, int]:
 
 def check_readable(graph: Graph, form: str, reader: Consumer | None) -> None:
     """Raises `OutputError` where the file of ``graph`` needs a newer opset than it may have, holds an operator that the reader
-    does not read (the model has it, and no rule spells it out), or is quantised as the reader does not take it."""
+    does not read or has no kernel for (the model has it, and no rule spells it out), or is quantised as the reader does not
+    take it."""
     formed, chosen = written(graph, form)
     if form == "tensorrt":
         check_explicit_quantisation(formed)
+    if reader is None:
+        return
     for node in chosen.nodes:
-        if reader is not None and not node.domain and not reader.reads_operator(node.op):
-            raise OutputError(
-                f"{node.op} {node.name or next(filter(None, node.outputs))!r}: {reader} does not read it ({reader.source}), and "
-                f"no rule that may be used spells it out"
-            )
+        if not node.domain and not reader.reads_operator(node.op):
+            raise _refused(node, f"{reader} does not read it ({reader.source})")
+    for node in formed.nodes:
+        types = [formed.type_of(v) if v else None for v in node.inputs]
+        if not node.opaque and node.key not in reader.refuses and not reader.has(node.key, types):
+            listed = ", ".join("none" if t is None else str(t) for t in types)
+            raise _refused(node, f"{reader} has no kernel for it on ({listed}) ({reader.source})")
+
+
+def _refused(node: Node, why: str) -> OutputError:
+    name = node.name or next(filter(None, node.outputs))
+    return OutputError(f"{node.op} {name!r}: {why}, and no rule that may be used spells it out")

@@ -103,7 +103,7 @@ class Session:
         vars(self._session)["lent_weights"] = self._lent  # for users of the session alone
         self.inputs = tuple(i.name for i in self._session.get_inputs())
         self.outputs = tuple(o.name for o in self._session.get_outputs())
-        self._plain = all(_is_plain(v.type) for v in (*self._session.get_inputs(), *self._session.get_outputs()))
+        self._plain = frozenset(o.name for o in self._session.get_outputs() if _is_plain(o.type))
 
     def _loaded(
         self, source: str | bytes, options: Callable[[bool], onnxruntime.SessionOptions], *, unsigned: bool
@@ -129,8 +129,9 @@ class Session:
         """Outputs by name (or only those named in ``fetch``). Raises `ModelError` when an operator fails."""
         names = list(self.outputs if fetch is None else fetch)
         try:
-            if self._plain:
-                return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
+            if self._plain.issuperset(names):
+                given = {k: _ort_value(v) if _is_of_another_package(v) else v for k, v in feeds.items()}
+                return dict(zip(names, self._session.run(names, given), strict=True))
             values = self._session.run_with_ort_values(names, {k: _ort_value(v) for k, v in feeds.items()})
             return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
         except Exception as error:
@@ -262,11 +263,17 @@ def _is_plain(type_text: str) -> bool:
     return not any(word in type_text for word in ("bfloat16", "float8", "float4", "int4", "int2)"))
 
 
+def _is_of_another_package(value: Any) -> bool:
+    """Whether the elements of an array are of a type that numpy itself does not have."""
+    found: Any = getattr(value, "dtype", None)
+    return found is not None and found.kind not in "OUS" and found.isbuiltin == _OF_ANOTHER_PACKAGE
+
+
 def _ort_value(array: Any) -> Any:
     import onnxruntime as ort
 
     array = np.asarray(array, order="C")
-    if array.dtype.kind in "OUS" or array.dtype.isbuiltin != _OF_ANOTHER_PACKAGE:
+    if not _is_of_another_package(array):
         return ort.OrtValue.ortvalue_from_numpy(array)
     code = int(DType.of(array.dtype))
     raw = array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)

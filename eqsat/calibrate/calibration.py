@@ -1,5 +1,6 @@
 """Calibration: time what is not timed yet, batch by batch, and keep every batch."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,17 @@ from eqsat.errors import OptionError
 BATCH = 12
 """Kernels that take turns, and that are lost when the work is interrupted."""
 
+KERNEL_S = 0.25
+"""About how long a kernel takes by default, its sessions included."""
+
 UNSTEADY = 0.1
 """Spread above which a kernel is timed again."""
 
 Progress = Callable[[int, int, str], None]
 """Called with kernels done, kernels in all, and the one that comes next."""
+
+Announce = Callable[[str], None]
+"""Called once, with what is going to be done."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ def calibrate(
     whole: bool = True,
     retries: int = 2,
     progress: Progress = lambda done, total, name: None,
+    announce: Announce = lambda text: None,
 ) -> Calibration:
     """Times ``cases`` and keeps the timings in ``path`` (by default this machine's own file), which is written after every
     batch: interrupted, it goes on where it was. ``restart`` forgets what was timed of the operators in ``cases``. ``whole``:
@@ -88,6 +96,7 @@ def calibrate(
     done = {t.case for t in table.timings} | set(table.failures)
     known = len(table.timings)
     left = [case for case in cases if case.name not in done]
+    announce(_plan(left, target, path, how))
     _time_all(left, table, path, how, lambda n, name: progress(len(cases) - len(left) + n, len(cases), name))
     table.complete = table.complete or whole
     table.save(path)
@@ -98,6 +107,14 @@ def calibrate(
         _time_all(left, table, path, how, lambda n, name, total=total: progress(n, total, f"{name}, again"))
     progress(len(cases), len(cases), "")
     return Calibration(path, table, len(table.timings) - known, known)
+
+
+def _plan(cases: Sequence[Case], target: str, path: Path, how: Repeats) -> str:
+    minutes = math.ceil(len(cases) * KERNEL_S * how.repeats / Repeats().repeats / 60)
+    return (
+        f"timing {len(cases)} kernels of {target}, at least {minutes} min; timings are kept in {path} as they are made, so "
+        "that it may be interrupted, and goes on there"
+    )
 
 
 def _time_all(

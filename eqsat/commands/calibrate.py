@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.commands.common import Json, Quiet, errors, write_json
+from eqsat.commands.common import Json, Quiet, check_json, check_writable, errors, say, write_json
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,8 @@ def calibrate(
 ) -> None:
     """Time single kernels over a grid of shapes and element types, for `--cost measured`.
 
-    Takes some minutes on a machine that does nothing else; interrupted, it goes on where it was.
+    Takes ten minutes or more for all kernels of onnxruntime-cpu, in which the machine should do nothing else, and says so before
+    it starts; interrupted, it goes on where it was.
     """
     with errors():
         from eqsat.calibrate.calibration import calibrate as run
@@ -51,6 +52,9 @@ def calibrate(
             raise OptionError(f"--repeats {repeats}, --threads {threads}: both must be at least 1")
         if retries < 0:
             raise OptionError(f"--retries {retries}: must not be negative")
+        check_json(json_path)
+        if database is not None:
+            check_writable(database)
         cases = grid_of(target)
         if operators is not None:
             wanted = {name for name in operators.split(",") if name}
@@ -61,7 +65,7 @@ def calibrate(
         with _bar(quiet) as notify:
             found = run(
                 target, cases, database, how=Repeats(repeats, threads), restart=restart, progress=notify,
-                whole=operators is None, retries=retries,
+                whole=operators is None, retries=retries, announce=(lambda text: None) if quiet else say,
             )  # fmt: skip
         write_json(found.to_dict(), json_path)
         if not quiet and json_path != "-":

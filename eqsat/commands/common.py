@@ -137,7 +137,7 @@ def errors() -> Generator[None]:
     """One line and the right exit status for everything a user can cause; one line for a warning, too."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _say
+            warnings.showwarning = say
             yield
     except VerificationError as error:
         fail(f"verification failed, nothing written: {error}", 1)
@@ -152,11 +152,12 @@ def errors() -> Generator[None]:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    _say(message)
+    say(message)
     raise typer.Exit(status)
 
 
-def _say(message: object, *_: object) -> None:
+def say(message: object, *_: object) -> None:
+    """One line on standard error."""
     print(f"eqsat: {' '.join(str(message).split())}", file=sys.stderr)
 
 
@@ -261,6 +262,8 @@ def check_writable(output: Path, model: Path | None = None, *, overwrite: bool =
     from eqsat.errors import OutputError
     from eqsat.output import check_place
 
+    if str(output) == "-":
+        raise OutputError("-: only JSON reports are written to standard output; name a file")
     check_place(output, device=device)
     if model is not None and not overwrite and output.exists() and model.exists() and output.samefile(model):
         raise OutputError(f"{output}: is the model itself; name another file, or give --overwrite to replace it")

@@ -8,6 +8,7 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.limits import limits_of
+from eqsat.ir.operator import operator
 from eqsat.ir.schema_operator import outputs_asked_for
 
 
@@ -55,5 +56,12 @@ def _without_unused_outputs(node: Node, read: set[str]) -> Node:
     """The same computation asked for fewer outputs, where those at the end need not be asked for."""
     if node.opaque or len(node.outputs) == 1:
         return node
+    definition = operator(node.op, node.domain)
+    if definition is not None:
+        named = [
+            [node.outputs[i] for i in group if i < len(node.outputs)]
+            for group in (definition.needed, definition.together)
+        ]
+        read = read.union(named[0], named[1] if not read.isdisjoint(named[1]) else ())
     outputs = node.outputs[: outputs_asked_for(node.key, node.outputs, read)]
     return Node(node.op, node.inputs, outputs, node.attributes, node.domain, node.name)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eqsat.egraph.enode import CONSTANT
+from eqsat.egraph.enode import CONSTANT, ENode
 from eqsat.egraph.intervals import Interval, bound_elements, merge_bounds
 from eqsat.egraph.overflow import Marked
 from eqsat.egraph.undefined import undefined
 from eqsat.ir.constants import Constant
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
-from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import Operator, traits_of
+from eqsat.ir.interpret import FAILURES, evaluate_operator
+from eqsat.ir.operator import Operator, is_finite, traits_of
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import HALVES, TensorType
 from eqsat.rewrite import PROJECTION
@@ -168,7 +168,7 @@ class KnownValues:
         if static is None:
             if not all(c == 0 or c in self.constants or c in self._partly for c in children):
                 return False
-            if (not exact and not self._fold_inexact) or self._is_disputed(definition, children):
+            if (not exact and not self._fold_inexact) or self._is_disputed(definition, node, children):
                 return False
         if node.outputs != 1:
             return self._fold_tuple(handle, exact)
@@ -177,7 +177,12 @@ class KnownValues:
             return False
         array = static
         if array is None and type.size is not None and type.size <= VALUE_SIZE_LIMIT:
-            array, left_open = self._computed(handle)
+            try:
+                array, left_open = self._computed(handle)
+            except FAILURES:
+                return False  # for the runtime to compute, or to refuse
+            if array is not None and definition.combines(node.attributes) and not is_finite(array):
+                return False  # sums overflow in one order or another
             if array is not None and left_open is not None:
                 self._leave_open(cls, handle, array, left_open)
                 return False
@@ -190,11 +195,14 @@ class KnownValues:
         self._replace(handle, array, type, exact, () if static is not None else self._read(node.children))
         return True
 
-    def _is_disputed(self, definition: Operator, children: Sequence[int]) -> bool:
-        """Whether runtimes compute something else than ONNX says: the quotient that is quantised in single precision, where it
-        should be in half. They differ in two of a hundred integers, so that these are for the runtime to compute."""
+    def _is_disputed(self, definition: Operator, node: ENode, children: Sequence[int]) -> bool:
+        """Whether runtimes compute something else than ONNX says: as the operator states, or the quotient that is quantised in
+        single precision, where it should be in half. They differ in two of a hundred integers."""
         scale = self._egraph.type_of(children[1]) if definition.traits.quantises and len(children) > 1 else None
-        return isinstance(scale, TensorType) and scale.dtype in HALVES
+        if isinstance(scale, TensorType) and scale.dtype in HALVES:
+            return True
+        operands = [None if c == 0 else self._operand(c) for c in children]
+        return definition.is_disputed(node.attributes, [None if o is None else o[0] for o in operands])
 
     def _operand(self, cls: int) -> Marked | None:
         """The elements of a class, if they are few, and which of them are left open; ``None`` where they are not known."""
@@ -226,7 +234,10 @@ class KnownValues:
         if any(v is None and c != 0 for v, c in zip(inputs, node.children, strict=True)):
             return False
         projections = [u for u in egraph.uses(handle) if egraph.nodes[u].op == PROJECTION]
-        results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
+        try:
+            results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
+        except FAILURES:
+            return False
         changed = False
         for projection in projections:
             type = egraph.type_of(projection)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import FeedError, ModelError
+from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import definition_of, operator
 from eqsat.ir.types import DType, TensorType
@@ -20,6 +20,10 @@ def evaluate_node(node: Node, inputs: Sequence[Any]) -> tuple[Any, ...]:
             raise ModelError(f"{label}: its definition does not cover this node: {node.opaque}")
         raise ModelError(f"{label}: the reference interpreter has no definition of this operator")
     return evaluate_operator(node.key, node.attributes, inputs, len(node.outputs))
+
+
+FAILURES = (EqsatError, ArithmeticError, ValueError, TypeError, IndexError, NotImplementedError)
+"""What evaluation may raise, for operands that an operator does not take; a program need never run the node."""
 
 
 def evaluate_operator(op: str, attributes: Attributes, inputs: Sequence[Any], outputs: int = 1) -> tuple[Any, ...]:

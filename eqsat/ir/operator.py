@@ -35,6 +35,11 @@ class Kind(Enum):
     OPAQUE = "opaque"  # anything else
 
 
+def is_finite(array: np.ndarray) -> bool:
+    """Whether all elements are numbers; ``True`` for what is no float."""
+    return array.dtype.kind not in "fV" or bool(np.isfinite(array.astype(np.float64)).all())
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """An operator applied to inputs, as shape rules and work formulas see it.
@@ -120,8 +125,10 @@ class Operator:
     ``flops`` builds the parts, so it gets the types as they are: numbers in place of symbols may contradict one another
     inside. ``outline``: the types of results of uses that are not covered otherwise, and so opaque: other widths, other formats.
     ``written_in``: the domain that files have it in, where that is another one than its own. ``also_in``: domains that have the
-    same operator, each with the opset whose form it has there. ``needed``: outputs that kernels work in, so that of a node that
-    has them all are asked for, although nobody reads them.
+    same operator, each with the opset whose form it has there. ``needed``: outputs that kernels work in, or refuse to do
+    without, so that of a node that has them all are asked for, although nobody reads them; ``together``: outputs of which all
+    are asked for, or none.
+    ``disputed``: whether runtimes make something else of some operands than ``evaluate`` does.
     """
 
     name: str
@@ -140,10 +147,24 @@ class Operator:
     written_in: str | None = None
     also_in: Mapping[str, int] = field(default_factory=dict[str, int])
     needed: Sequence[int] = ()
+    together: Sequence[int] = ()
+    disputed: Callable[[Attributes, Sequence[Any]], bool] | None = None
 
     def folds_exactly(self, attributes: Attributes) -> bool:
         """Whether this use of the operator is bit-exact: not where a Scatter sums up what falls on one element, in any order."""
         return self.bit_exact and attributes.get("reduction", "none") in ("none", "max", "min")
+
+    def is_disputed(self, attributes: Attributes, operands: Sequence[Any]) -> bool:
+        """Whether this use is left to the runtime although its operands are known: as ``disputed`` says, or where elements are
+        compared or added up that are infinite or no numbers, in an order that is the runtime's own."""
+        if self.disputed is not None and self.disputed(attributes, operands):
+            return True
+        return self.combines(attributes) and any(not is_finite(x) for x in operands if x is not None)
+
+    def combines(self, attributes: Attributes) -> bool:
+        """Whether elements of the result are made of several elements of one operand."""
+        moves = self.traits.moves and self.traits.holds(attributes)
+        return not moves and self.kind not in (Kind.VIEW, Kind.ELEMENTWISE, Kind.INJECTIVE)
 
 
 _REGISTRY: dict[str, Operator] = {}

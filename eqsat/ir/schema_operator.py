@@ -23,7 +23,7 @@ def operator_from_schema(name: str) -> Operator | None:
 
     ``None`` if there is no such operator, it is deprecated, or it has bodies (their meaning needs the enclosing graph).
     """
-    from eqsat.ir.operators.by_schema import BIT_EXACT, EXTENTS, KINDS, RANDOM, TRAITS
+    from eqsat.ir.operators.by_schema import BIT_EXACT, DISPUTED, EXTENTS, KINDS, RANDOM, TRAITS
 
     schema = _schema(name)
     if schema is None or any(a.type in (_ATTR.GRAPH, _ATTR.GRAPHS) for a in schema.attributes.values()):
@@ -36,6 +36,7 @@ def operator_from_schema(name: str) -> Operator | None:
         bit_exact=name in BIT_EXACT,
         deterministic=name not in RANDOM,
         traits=TRAITS.get(name, NO_TRAITS),
+        disputed=DISPUTED.get(name),
     )
 
 
@@ -176,9 +177,12 @@ def from_type_proto(proto: onnx.TypeProto) -> Type:
 
 
 def _inference(schema: defs.OpSchema) -> InferRule:
+    """The rule of ONNX, which is told the defaults of attributes: that of STFT takes an absent ``onesided`` for 0, which is 1."""
+    defaults = {name: value for name, value in (attributes_of_schema(schema.name) or {}).items() if value is not None}
+
     def infer(app: Application) -> tuple[Type, ...]:
         present = tuple(t is not None for t in app.types)
-        node = to_node_proto(schema.name, app.attributes, present, app.outputs)
+        node = to_node_proto(schema.name, Attributes({**defaults, **app.attributes}), present, app.outputs)
         types = {f"i{i}": to_type_proto(t) for i, t in enumerate(app.types) if t is not None}
         data = {f"i{i}": numpy_helper.from_array(v) for i, v in enumerate(app.values) if v is not None}
         try:

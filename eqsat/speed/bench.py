@@ -12,6 +12,7 @@ from eqsat.backends.onnxruntime import LEVELS
 from eqsat.cost.model import find_cost_model
 from eqsat.errors import ModelError
 from eqsat.frontends import load
+from eqsat.frontends.onnx.source import read_source
 from eqsat.ir.graph import Graph
 from eqsat.options import Options
 from eqsat.pipeline import optimize
@@ -146,9 +147,14 @@ def bench_files(
     levels: Sequence[str] = tuple(LEVELS),
     progress: Progress = lambda stage, detail: None,
 ) -> Bench:
-    """Times model files with the same inputs side by side as they are; the first one is the original."""
+    """Times model files with the same inputs side by side as they are; the first one is the original.
+
+    Raises `ModelError` for one that cannot be read.
+    """
     options = options or Options(verify=False)
     protocol = protocol or Protocol()
+    for path in paths:
+        read_source(path)  # what cannot be read is an error, not a contestant that does not run
     feeds, reference = case_of(load(paths[0], options.dims), paths[0], options)
     contestants = levels_of(RAW, paths[0], ("disable", *(n for n in levels if n != "disable")))
     for path in paths[1:]:

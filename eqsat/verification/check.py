@@ -10,6 +10,7 @@ from eqsat.backends.consumer import at_any_opset
 from eqsat.backends.onnx_form import written
 from eqsat.errors import EqsatError, FeedError, ModelError
 from eqsat.exactness import Exactness
+from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import compatible
@@ -72,6 +73,7 @@ def verify_program(
     """
     report = Verification()
     original = at_any_opset(original)  # parts of it are run, too, and are no file that somebody asked for
+    feeds = [with_defaults(original, given) for given in feeds or ()] or None
     for given in feeds or ():
         check_feeds(original, given)
     mismatch = _signature_mismatch(original, program.graph)
@@ -138,6 +140,7 @@ def verify_models(
     mismatch = _signature_mismatch(a, b)
     if mismatch:
         raise ModelError(f"{b_source if isinstance(b_source, str | Path) else b.name}: {mismatch}")
+    feeds = [with_defaults(a, given) for given in feeds or ()] or None
     for given in feeds or ():
         check_feeds(a, given)
     report = Verification()

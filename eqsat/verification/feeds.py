@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eqsat.errors import FeedError
+from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 from eqsat.ir.types import DType, TensorType
@@ -40,7 +41,7 @@ def load_feeds(path: str | Path, graph: Graph) -> dict[str, np.ndarray]:
     """The user's inputs from an ``.npz`` file. Raises `FeedError` if they do not fit the inputs of ``graph``."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            feeds = {name: archive[name] for name in archive.files}
+            feeds = dict(with_defaults(graph, {name: archive[name] for name in archive.files}))
     except (OSError, ValueError, AttributeError, EOFError) as error:
         raise FeedError(
             f"{path}: no readable .npz file: {str(error).splitlines()[0] if str(error) else error!r}"

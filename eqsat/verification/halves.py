@@ -15,8 +15,8 @@ from types import MappingProxyType
 from eqsat.backends.onnx_form import in_form
 from eqsat.ir.graph import Attributes, Graph, Node, Subgraph
 from eqsat.ir.operator import definition_of, traits_of
-from eqsat.ir.types import HALVES, DType, TensorType, Type
-from eqsat.verification.values import copied
+from eqsat.ir.types import DType, TensorType, Type
+from eqsat.verification.values import copied, is_half
 
 _CASTS = frozenset({"Cast", "CastLike"})
 _NAMING_A_DTYPE = frozenset({"dtype", "output_dtype", "value"})
@@ -24,7 +24,7 @@ _NAMING_A_DTYPE = frozenset({"dtype", "output_dtype", "value"})
 
 def computes_in_half(graph: Graph) -> bool:
     """Whether an operator of ``graph`` rounds what it computes to half precision."""
-    return any(_rounds(node) and any(_is_half(graph, v) for v in node.outputs) for node in graph.nodes)
+    return any(_rounds(node) and any(is_half(graph, v) for v in node.outputs) for node in graph.nodes)
 
 
 def in_single(graph: Graph) -> Graph:
@@ -52,7 +52,7 @@ class _Writer:
         self.graph = graph
         self.nodes: list[Node] = []
         self.types: dict[str, Type] = {}
-        self._halves = {v for v in (*graph.inputs, *graph.constants) if _is_half(graph, v)}
+        self._halves = {v for v in (*graph.inputs, *graph.constants) if is_half(graph, v)}
 
     def write(self, node: Node) -> None:
         if _keeps_its_types(self.graph, node):
@@ -62,14 +62,14 @@ class _Writer:
             return
         inputs = tuple(map(self._read_single, node.inputs))
         form = ":unrounded" if _rounds(node) else ":single"
-        halves = [v for v in node.outputs if _is_half(self.graph, v)]
+        halves = [v for v in node.outputs if is_half(self.graph, v)]
         outputs = tuple(self._declare(v, form) if v in halves else v for v in node.outputs)
         self.nodes.append(replace(node, inputs=inputs, outputs=outputs))
         for value in halves if _rounds(node) else ():
             self._round(f"{value}:unrounded", value)
 
     def _keep(self, node: Node) -> None:
-        halves = [v for v in node.outputs if _is_half(self.graph, v)]
+        halves = [v for v in node.outputs if is_half(self.graph, v)]
         self._halves.update(halves)
         if not _rounds(node):
             self.nodes.append(node)
@@ -82,11 +82,11 @@ class _Writer:
 
     def read_half(self, value: str) -> None:
         """Makes ``value`` available under its own name."""
-        if _is_half(self.graph, value) and value not in self._halves:
+        if is_half(self.graph, value) and value not in self._halves:
             self._round(f"{value}:single", value)
 
     def _read_single(self, value: str) -> str:
-        if not _is_half(self.graph, value):
+        if not is_half(self.graph, value):
             return value
         name = f"{value}:single"
         if name not in self.types:
@@ -108,11 +108,6 @@ class _Writer:
         assert isinstance(found, TensorType)
         self.types[value + form] = TensorType(DType.FLOAT, found.shape)
         return value + form
-
-
-def _is_half(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value) if value else None
-    return isinstance(found, TensorType) and found.dtype in HALVES
 
 
 def _rounds(node: Node) -> bool:

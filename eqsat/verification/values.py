@@ -90,7 +90,8 @@ def folds_inexactly(node: Node) -> bool:
 def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     """Float values that depend on the inputs and that their node rounds, with the float inputs, in topological order:
     where a rewrite of class ``rounding`` may come out an ulp away. Of those that are computed from constants alone the ones that
-    come out otherwise when they are folded, in another implementation, but for what extents and indices are cut off from."""
+    come out otherwise when they are folded, in another implementation, or in more digits than half precision has, but for what
+    extents and indices are cut off from."""
     live = data_dependent(graph)
     counted = _counted_constants(graph, live)
     captured = {v for node in graph.nodes for body in bodies_of(node.attributes) for v in body.captures}
@@ -98,9 +99,17 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
     for node in graph.nodes:
         if not node.opaque and not _rounds(node):
             continue
-        folded = folds_inexactly(node) and counted.isdisjoint(node.outputs)
-        sites += [v for v in node.outputs if v and (v in live or folded) and v not in whole and _is_float(graph, v)]
+        known = counted.isdisjoint(node.outputs)
+        folded = {v for v in node.outputs if known and (folds_inexactly(node) or is_half(graph, v))}
+        sites += [
+            v for v in node.outputs if v and (v in live or v in folded) and v not in whole and _is_float(graph, v)
+        ]
     return tuple(sites)
+
+
+def is_half(graph: Graph, value: str) -> bool:
+    found = graph.type_of(value) if value else None
+    return isinstance(found, TensorType) and found.dtype in HALVES
 
 
 def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:

@@ -165,6 +165,8 @@ def test_the_command_times_the_operators_asked_for(tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert found["kernels"] == found["timed"] == sum(case.key == "Expand" for case in grid_of("onnxruntime-cpu"))
     assert not found["complete"]
+    assert result.stderr.startswith(f"eqsat: timing {found['timed']} kernels of onnxruntime-cpu, at least 1 min; ")
+    assert str(path) in result.stderr
     assert CliRunner().invoke(app, ["calibrate", "--target", "h100"]).exit_code == 2
     assert CliRunner().invoke(app, ["calibrate", "--operators", "NoSuch"]).exit_code == 2
 

@@ -13,6 +13,7 @@ from eqsat.cost.target import load_target
 from eqsat.egraph.encode import encode
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import take_snapshot
+from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.lower.lowering import lower
@@ -71,6 +72,27 @@ def test_input_that_is_an_output_is_copied() -> None:
 def test_equal_nodes_become_one() -> None:
     twice = graph(lambda b, x: b.op("Add", b.op("Relu", x), b.op("Relu", x)), x=(3,))
     assert [n.op for n in round_trip(twice).nodes] == ["Relu", "Add"]
+
+
+@pytest.mark.parametrize("read", [[0], [1], [0, 1], [2]])
+def test_outputs_that_a_kernel_does_not_do_without_stay(read: list[int]) -> None:
+    """ONNX Runtime has batch normalisation in training with all of its outputs only."""
+    b = GraphBuilder()
+    x, *vectors = b.input("x", "float32", (2, 3, 4)), *[b.input(name, "float32", (3,)) for name in "sbmv"]
+    made = b.op("BatchNormalization", x, *vectors, outputs=3, training_mode=1)
+    (node,) = round_trip(b.finish({f"y{i}": made[i] for i in read})).nodes
+    assert all(node.outputs)
+    assert len(node.outputs) == 3
+
+
+@pytest.mark.parametrize(("read", "asked"), [([0], 1), ([1], 3), ([0, 1], 3), ([2], 3)])
+def test_keys_and_values_of_attention_are_asked_for_together(read: list[int], asked: int) -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (1, 2, 3, 4)) for name in "qkv")
+    stored = [b.input(name, "float32", (1, 2, 5, 4)) for name in ("past_k", "past_v")]
+    made = b.op("Attention", q, k, v, None, *stored, outputs=3)
+    (node,) = round_trip(b.finish({f"y{i}": made[i] for i in read})).nodes
+    assert len(list(filter(None, node.outputs))) == asked
 
 
 def test_symbolic_extents_survive() -> None:

@@ -18,7 +18,7 @@ from eqsat.ir.infer import infer_types
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import OPSET, Application, defined_operators, operator, traits_of
 from eqsat.ir.schema_operator import evaluate_by_reference, operator_from_schema, to_node_proto, to_type_proto
-from eqsat.ir.types import UNKNOWN, TensorType, Type, type_of_array
+from eqsat.ir.types import UNKNOWN, DType, TensorType, Type, type_of_array
 from tests.ir.operator_instances import INSTANCES, Instance
 
 TRIALS = 12
@@ -126,6 +126,15 @@ def test_types_are_as_precise_as_those_of_onnx(op: str) -> None:
                 assert [y for y in b.shape if isinstance(y, int)] == [
                     x for x, y in zip(a.shape or (), b.shape, strict=True) if isinstance(y, int)
                 ], instance.attributes
+
+
+@pytest.mark.parametrize(("stated", "extent"), [({}, 5), ({"onesided": 1}, 5), ({"onesided": 0}, 8)])
+def test_absent_attributes_have_their_defaults(stated: dict[str, int], extent: int) -> None:
+    """Of a real signal half the spectrum is computed, unless asked for otherwise."""
+    types = [TensorType(DType.FLOAT, (1, 64, 1)), TensorType(DType.INT64, ()), TensorType(DType.FLOAT, (8,))]
+    node = Node("STFT", ("x", "step", "window"), ("y",), Attributes(stated))
+    (found,) = infer_types(node, types, [None, np.array(4), None])
+    assert found == TensorType(DType.FLOAT, (1, 15, extent, 2))
 
 
 def _holds(found: TensorType, value: np.ndarray, extents: dict[str, int]) -> bool:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from quantised_models import masked_attention
 
+import eqsat
 from eqsat.errors import FeedError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
@@ -25,6 +27,22 @@ def test_token_ids_stay_in_their_table_and_masks_mask_something(seed: int) -> No
     assert set(np.unique(mask)) == {0, 1}
     assert (mask[:, 0] == 1).all()
     assert (np.diff(mask, axis=-1) <= 0).all()
+
+
+def test_inputs_that_have_a_value_need_not_be_given(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    w = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
+    declared = helper.make_tensor_value_info("w", TensorProto.FLOAT, [3])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [x, declared], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {"x": np.ones(3, np.float32)}
+    np.savez(tmp_path / "given.npz", x=given["x"])
+    result = eqsat.optimize(model, feeds=[given, tmp_path / "given.npz", {"w": given["x"], **given}])
+    assert result.report.verification["verdict"] == "equal"
+    assert eqsat.verify(model, result.to_onnx(), feeds=[given]).verdict == "equal"
+    assert eqsat.optimize(model, feeds=[]).report.verification["runs"] > 0  # none are as if nothing was said
+    np.testing.assert_array_equal(result(given["x"])["y"], [1, 2, 3])
+    np.testing.assert_array_equal(result(given["x"], given["x"])["y"], given["x"])
 
 
 def test_equal_seeds_give_equal_inputs() -> None:
@@ -92,3 +110,22 @@ def test_own_inputs(tmp_path: Path) -> None:
     for name in ("text.npz", "absent.npz"):
         with pytest.raises(FeedError, match=name):
             load_feeds(tmp_path / name, graph)
+
+
+def test_values_of_inputs_in_bfloat16_are_handed_over_as_they_are() -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    w = helper.make_tensor("w", TensorProto.BFLOAT16, [3], [1.0, 2.0, 3.0])
+    declared = helper.make_tensor_value_info("w", TensorProto.BFLOAT16, [3])
+    nodes = [helper.make_node("Cast", ["w"], ["f"], to=TensorProto.FLOAT), helper.make_node("Mul", ["x", "f"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x, declared], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = eqsat.optimize(model, feeds=[{"x": np.ones(3, np.float32)}])
+    assert result.report.verification["verdict"] == "equal"
+
+
+def test_a_sequence_is_handed_out_beside_an_input_in_bfloat16() -> None:
+    b = GraphBuilder()
+    x = b.op("Cast", b.input("x", "bfloat16", (4,)), to=1)
+    held = b.op("SplitToSequence", x, axis=0)
+    result = eqsat.optimize(b.finish({"y": b.op("ConcatFromSequence", held, axis=0), "held": held}))
+    assert result.report.verification["verdict"] == "equal"

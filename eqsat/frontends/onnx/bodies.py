@@ -1,7 +1,8 @@
 """Bodies of control flow as graphs: what is known of the values they are given, whatever the file says about them.
 
 ONNX Runtime runs a Loop whose state changes its shape even where the file declares one shape for its body. So the types of a
-state are those of its initial value, as far as the body hands on the same.
+state are those of its initial value, as far as the body hands on the same. A Scan it does not load where it finds out no rank
+of a result, so what nothing else says of the rank of a value the file goes on declaring.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,9 +54,16 @@ def read_body(raw: RawNode, proto: Any, opset: int, types: Sequence[Type], captu
         results = [graph.type_of(name) for name in graph.outputs[returned : returned + states]]
         weaker = {name: _held(held[name], result, open_dims) for name, result in zip(held, results, strict=True)}
         if weaker == held:
-            envelope = replace(graph.envelope, inputs={}, outputs={})  # the types as they are, not as declared
+            declared = {i.name: i.SerializeToString() for i in proto.input if _is_open(graph, i.name)}
+            envelope = replace(graph.envelope, inputs=declared, outputs={})  # the types as they are, not as declared
             return replace(graph, envelope=envelope)
         held = weaker
+
+
+def _is_open(graph: Graph, name: str) -> bool:
+    """Whether not even the rank of a value is known."""
+    found = graph.type_of(name)
+    return isinstance(found, TensorType) and found.shape is None
 
 
 def body_as_model(body: Any, known: Known, model: Any) -> Any:

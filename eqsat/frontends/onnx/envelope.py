@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Graph
 from eqsat.ir.operator import OPSET
 
 IR_VERSION = 10
@@ -49,6 +50,13 @@ class Envelope:
     dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     known: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     files: Mapping[Path, tuple[int, ...]] = field(default_factory=dict[Path, tuple[int, ...]])
+
+
+def with_defaults(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """``feeds``, and for inputs that are not among them the values that they have by default."""
+    if not isinstance(graph.envelope, Envelope):
+        return feeds
+    return {**{n: c.numpy() for n, c in graph.envelope.defaults.items() if n in graph.inputs}, **feeds}
 
 
 def file_stamp(path: Path) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from eqsat.ir.constants import Constant, ConstantPool
 from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
+from eqsat.ir.interpret import FAILURES
 from eqsat.ir.operator import Application, operator, opset_elsewhere
 from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
@@ -251,10 +252,12 @@ class Reader:
                 return None
         definition = operator(node.op, node.domain)
         assert definition is not None
+        if definition.is_disputed(node.attributes, values):
+            return None
         try:
             with np.errstate(all="ignore"):
                 return tuple(np.asarray(r) for r in definition.evaluate(node.attributes, values))
-        except (EqsatError, ArithmeticError, ValueError, TypeError, IndexError, NotImplementedError):
+        except FAILURES:
             return None  # no value is known at compile time; the program may never run this node
 
 

@@ -1,6 +1,7 @@
 """Elementwise arithmetic: sums, products, roots, rounding, the mathematical functions of one variable."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application
+from eqsat.ir.operator import Application, is_finite
 from eqsat.ir.operators.dims import broadcast
 from eqsat.ir.operators.elementwise import (
     Binary,
@@ -140,7 +141,14 @@ define_elementwise(
     "Max", _variadic(np.maximum), infer=infer_variadic, bit_exact=True, commutative=True, traits=_EXTREMUM
 )
 _clamping = function(sources=(0, 1, 2), rising=True, continuous=True, idempotent=True)
-define_elementwise("Clip", _clip, infer=_infer_clip, flops=2, bit_exact=True, traits=_clamping)
+
+
+def _is_open(attributes: Attributes, operands: Sequence[Any]) -> bool:
+    """Of infinity without a bound runtimes make the largest number, and of a bound that is no number what they like."""
+    return not all(is_finite(x) for x in operands if x is not None)
+
+
+define_elementwise("Clip", _clip, infer=_infer_clip, flops=2, bit_exact=True, traits=_clamping, disputed=_is_open)
 
 _SIGNED = {"homogeneous": True, "continuous": True, "exact": True, "keeps_whole": True}
 _RISES = {"rising": True, "continuous": True}

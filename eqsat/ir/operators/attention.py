@@ -126,7 +126,14 @@ def _bias(attributes: Attributes, mask: Any, lengths: Any, scores: np.ndarray, p
     return bias + np.where(allowed, 0, -np.inf).astype(scores.dtype)
 
 
-@defines("Attention", infer=_infer, kind=Kind.ANCHOR, flops=_attention_flops, traits=Traits(structure="attention"))
+@defines(
+    "Attention",
+    infer=_infer,
+    kind=Kind.ANCHOR,
+    flops=_attention_flops,
+    traits=Traits(structure="attention"),
+    together=(1, 2),
+)
 def _attention(
     attributes: Attributes,
     queries: Any,

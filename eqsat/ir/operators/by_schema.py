@@ -1,6 +1,7 @@
 """What is said of the operators that fall back on their ONNX schema: how they move data, their traits, extents of symbols."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from eqsat.ir.extents import floor_divide, multiply
 from eqsat.ir.graph import Attributes
@@ -94,6 +95,25 @@ def _scaled(extent: Dim, scale: float) -> Dim | None:
         return multiply(extent, int(scale)) if scale.is_integer() else None
     return floor_divide(extent, round(1 / scale)) if scale > 0 and (1 / scale).is_integer() else None
 
+
+def _is_cropped(attributes: Attributes) -> bool:
+    """ONNX Runtime leaves out axes that are not scaled, whatever region they are cropped to."""
+    return attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+
+
+def _is_float(operand: Any) -> bool:
+    """Of integers ONNX Runtime makes means in numbers of fixed point."""
+    return operand is None or operand.dtype.kind not in "iu"
+
+
+DISPUTED: dict[str, Callable[[Attributes, Sequence[Any]], bool]] = {
+    "LpNormalization": lambda attributes, _: attributes.get("p", 2) == 1,  # the reference sums up signed elements
+    "Resize": lambda attributes, operands: (
+        _is_cropped(attributes) or not (_picks(attributes) or _is_float(operands[0]))
+    ),
+    "TopK": lambda attributes, _: not attributes.get("sorted", 1),  # in any order
+}
+"""Uses of operators that runtimes compute in another way than the reference evaluator."""
 
 EXTENTS: dict[str, Callable[[Application], tuple[Dim | None, ...]]] = {"Resize": _resized}
 """Extents of the result where the schema knows numbers only; None: not known."""

@@ -139,6 +139,7 @@ def _infer_batch(app: Application) -> tuple[Type, ...]:
     kind=Kind.ELEMENTWISE,
     flops=2,
     traits=Traits(vectors=(1, 2, 3, 4), structure="batch_norm"),
+    needed=(1, 2),
 )
 def _batch(attributes: Attributes, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` per channel.
