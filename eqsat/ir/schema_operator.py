@@ -176,9 +176,13 @@ def from_type_proto(proto: onnx.TypeProto) -> Type:
 
 
 def _inference(schema: defs.OpSchema) -> InferRule:
+    stated = {name: default_of_schema(schema.name, name) for name in schema.attributes}
+    defaults = {name: value for name, value in stated.items() if value is not None}
+
     def infer(app: Application) -> tuple[Type, ...]:
         present = tuple(t is not None for t in app.types)
-        node = to_node_proto(schema.name, app.attributes, present, app.outputs)
+        # onnx 1.23 takes `onesided` of STFT to be 0 where it is absent, although it is 1
+        node = to_node_proto(schema.name, Attributes({**defaults, **app.attributes}), present, app.outputs)
         types = {f"i{i}": to_type_proto(t) for i, t in enumerate(app.types) if t is not None}
         data = {f"i{i}": numpy_helper.from_array(v) for i, v in enumerate(app.values) if v is not None}
         try:
@@ -194,15 +198,17 @@ def _inference(schema: defs.OpSchema) -> InferRule:
 
 
 def _with_symbols(infer: InferRule, extents_of: Callable[[Application], Sequence[Dim | None]]) -> InferRule:
-    """A shape rule that says numbers, with what another one says of symbols."""
+    """A shape rule that says numbers, or nothing of the shape, with what another one says of symbols."""
 
     def with_symbols(app: Application) -> tuple[Type, ...]:
         first, *others = infer(app)
         extents = extents_of(app)
-        if not isinstance(first, TensorType) or first.shape is None or len(extents) != len(first.shape):
+        if not isinstance(first, TensorType) or not extents:
             return (first, *others)
-        shape = (d if isinstance(d, int) or e is None else e for d, e in zip(first.shape, extents, strict=True))
-        return (TensorType(first.dtype, tuple(shape)), *others)
+        stated = first.shape or extents
+        shape = tuple(d if isinstance(d, int) or e is None else e for d, e in zip(stated, extents, strict=True))
+        known = tuple(d for d in shape if d is not None)
+        return (first if len(known) < len(shape) else TensorType(first.dtype, known), *others)
 
     return with_symbols
 
