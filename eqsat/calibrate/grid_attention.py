@@ -82,6 +82,43 @@ def _attention_in_rows(masked: bool) -> Iterator[Cases]:
     )  # fmt: skip
 
 
+def _attention_in_windows(masked: bool) -> Iterator[Cases]:
+    """Many short sequences of few narrow heads, as of the windows of an image, and a long one, with a mask for each head."""
+    f = "float32"
+    sizes = ((256, 1, 64, 16), (64, 4, 64, 16), (64, 3, 49, 32), (16, 6, 49, 32), (4, 12, 49, 32), (1, 8, 1024, 40))
+
+    def mask(h: int, s: int) -> list[Operand]:
+        return [data(f, 1, h, s, s)] if masked else []
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, s, d: [*(data(f, b, h, s, d) for _ in range(3)), *mask(h, s)],
+        lambda b, h, s, d: {"scale": d**-0.5},
+    )
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *mask(h, s)],
+        lambda b, h, s, d: {"q_num_heads": h, "kv_num_heads": h, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, s, d: [
+            *_in_rows(b, h, h, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
+            *([None] * 3 if masked else []), *mask(h, s),
+        ],
+        lambda b, h, s, d: {"num_heads": h, "kv_num_heads": h, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+    )  # fmt: skip
+    yield Kernels(
+        "com.microsoft::MultiHeadAttention",
+        sizes,
+        lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *([None, None] if masked else []), *mask(h, s)],
+        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
+    )
+
+
 def _rotary() -> Iterator[Cases]:
     """Heads side by side that turn by their place, one table for all sequences: by either operator that has it."""
     f = "float32"
@@ -167,7 +204,8 @@ ATTENTION: tuple[Cases, ...] = (
     *(
         kernels
         for masked in (False, True)
-        for kernels in (*_attention_in_rows(masked), *_attention_on_stored(masked), *_turned(masked))
+        for of in (_attention_in_rows, _attention_in_windows, _attention_on_stored, _turned)
+        for kernels in of(masked)
     ),
     *_rotary(),
 )
