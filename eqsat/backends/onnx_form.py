@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from eqsat.backends.consumer import most_opset, newest_opset, settled_opset
-from eqsat.backends.onnxruntime_form import for_onnxruntime, keep_sums_before_norms
+from eqsat.backends.onnxruntime_form import for_onnxruntime
 from eqsat.backends.onnxruntime_kernels import is_spelled_out
 from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
@@ -51,7 +51,6 @@ def in_form(graph: Graph, form: str) -> Graph:
     """``graph`` with operators of domains that ``form`` may not use spelled out; domains that the source used stay."""
     found = expanded(graph, lambda node: may_name(node, graph, form))
     found = for_openvino(found) if form == "openvino" else found if form in FOREIGN else for_onnxruntime(found)
-    found = keep_sums_before_norms(found) if form == "onnxruntime" else found
     if any(bodies_of(node.attributes) for node in found.nodes):
         found = found.with_nodes(
             [with_bodies(n, lambda body, names: (_body_in_form(body, form), names)) for n in found.nodes]

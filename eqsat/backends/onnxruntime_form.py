@@ -16,10 +16,6 @@ ends the run with an error (1.32). So a Reshape comes between the two.
 
 A sum that is normalised over its last axes its level EXTENDED fuses into SkipLayerNormalization, which normalises over the last
 one, whatever axis says, where the scale has one axis (1.32). So scale and bias get another.
-
-That is right where the axis is the last one, but the kernel takes three to seven times as long as the two that it replaces
-(1.32; in 1.22 it took 0.85 times as long). So in files for ONNX Runtime the sum is a Sum, which takes as long as Add and which no
-fusion looks for.
 """
 
 import math
@@ -45,11 +41,6 @@ def for_onnxruntime(graph: Graph) -> Graph:
     return changed(
         graph, _move_integers, _scale_each_slice, _keep_zeros, _keep_scales_apart, _keep_axes_of_norms, give_one_rank
     )
-
-
-def keep_sums_before_norms(graph: Graph) -> Graph:
-    """``graph``, computing the same, in which no sum is fused with the norm that alone reads it."""
-    return changed(graph, _keep_sums_before_norms)
 
 
 def _move_integers(written: Written) -> None:
@@ -158,19 +149,6 @@ def _keep_axes_of_norms(written: Written) -> None:
             continue
         parameters = (v and written.reshaped(v, (1, shape[0])) for v in node.inputs[1:])
         written.put(node, node, node.inputs[0], *parameters)
-
-
-def _keep_sums_before_norms(written: Written) -> None:
-    graph = written.old
-    normalised = {node.inputs[0] for node in graph.nodes if _is_norm(node) and written.reads[node.inputs[0]] == 1}
-    for node in graph.nodes:
-        type = graph.type_of(node.outputs[0])
-        rows = isinstance(type, TensorType) and type.rank == 3 and type.dtype is DType.FLOAT
-        alike = all(graph.type_of(v) == type for v in node.inputs)
-        if node.key == "Add" and node.outputs[0] in normalised and rows and alike:
-            written.put(node, Node("Sum", (), ()), *node.inputs)
-        else:
-            written.nodes.append(node)
 
 
 def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnxruntime_instances import INSTANCES
 from onnxruntime_programs import PROGRAMS, random_inputs
@@ -172,24 +171,3 @@ def test_an_operator_that_files_have_in_the_default_domain_is_written_and_read_t
     assert (node.op_type, node.domain) == ("SimplifiedLayerNormalization", "")
     assert load_onnx(tmp_path / "norm.onnx").nodes[0].key == f"{DOMAIN}::SimplifiedLayerNormalization"
     assert [n.op_type for n in to_model(graph, form="flat").graph.node] == ["RMSNormalization"]
-
-
-@pytest.mark.parametrize(("rank", "read_twice", "op"), [(3, False, "Sum"), (3, True, "Add"), (2, False, "Add")])
-def test_a_sum_and_its_norm_stay_two_kernels_in_onnx_runtime(
-    rank: int, read_twice: bool, op: str, tmp_path: Path
-) -> None:
-    b = GraphBuilder()
-    shape = ("batch", "seq", 64)[-rank:]
-    x, y = (b.input(name, "float32", shape) for name in "xy")
-    total = b.op("Add", x, y)
-    gain, shift = (b.constant(v * np.arange(64, dtype=np.float32)) for v in (1, 2))
-    norm = b.op("LayerNormalization", total, gain, shift)
-    outputs = {"norm": norm, "total": total} if read_twice else {"norm": norm}
-    model = to_model(b.finish(outputs), form="onnxruntime")
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    written = [n.op_type for n in model.graph.node]
-    assert written == [op, "LayerNormalization"]
-    assert [n.op_type for n in onnx.load(tmp_path / "optimised.onnx").graph.node] == written
-    assert [n.op_type for n in to_model(b.finish(outputs), form="flat").graph.node] == ["Add", "LayerNormalization"]
