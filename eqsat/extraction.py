@@ -52,6 +52,12 @@ class Saturated:
     reader: Consumer | None = None
     _writable: dict[frozenset[str], Writable] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
+    @property
+    def fuses_slowly(self) -> frozenset[str]:
+        """The operators that the reader, if it is named or the form is for it, had better not make of others."""
+        reader = self.reader or find_consumer("onnxruntime")
+        return reader.fuses_slowly if self.reader or self.form == reader.form else frozenset()
+
     def writable(self, expanded: Collection[str] = ()) -> Writable:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
@@ -199,7 +205,7 @@ def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Eff
     chosen = time.perf_counter()
     if joint is None:
         program = lower(saturated.encoding, saturated.snapshot, selection, saturated.exactness)
-        program = as_loaded(program, saturated.encoding.graph, target)
+        program = as_loaded(program, saturated.encoding.graph, target, saturated.fuses_slowly)
     else:
         program = program_of(saturated.encoding, saturated.snapshot, joint, saturated.exactness)
     if saturated.form in FOREIGN:

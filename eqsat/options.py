@@ -48,10 +48,11 @@ class Options:
     decides about the newest opset, the operators and the form of the file (docs/consumers.md); ``opset``: the newest that the
     file may have. With neither the file needs no newer opset than the model did or every supported release of ONNX Runtime
     loads. ``dims``: extents of symbolic dimensions by name, which become numbers, or other names, by which several become one;
-    ``assume``: extents that programs are priced at while the dimensions stay symbolic (a batch of 1 and extents of 128 unless
-    stated), or the least and the largest, ``(1, 512)``: the program then costs least in sum over several extents between
-    (`eqsat.ranges`). ``verify``: run original and result and compare them, ``verification_runs`` times on random inputs drawn
-    from ``seed``: ``quick``, ``full`` (at every level of ONNX Runtime that the form is for) or ``none``.
+    ``assume``: extents that programs are priced at while the dimensions stay symbolic (a batch of 1, one token where keys are
+    stored, and extents of 128 unless stated), or the least and the largest, ``(1, 512)``: the program then costs least in sum
+    over several extents between (`eqsat.ranges`). ``verify``: run original and result and compare them, ``verification_runs``
+    times on random inputs drawn from ``seed``: ``quick``, ``full`` (at every level of ONNX Runtime that the form is for) or
+    ``none``.
 
     ``cost`` and ``form``: what to minimise, and the form of the file to be written, which decides the operators that the program
     may use; saved in another form, fused operators are spelled out. Unless stated, a program for ``onnxruntime-cpu`` is the

@@ -45,7 +45,7 @@ class Result:
         from eqsat.backends.calling import call, load_graph
 
         if self._session is None:
-            self._session = load_graph(self.program.graph, "all")
+            self._session = load_graph(self.program.graph, "all", spin=True)
         return call(self._session, self.program.graph, inputs, named)
 
     def session(self, level: str = "all", *, threads: int | None = None) -> onnxruntime.InferenceSession:
@@ -56,7 +56,7 @@ class Result:
         """
         from eqsat.backends.calling import load_graph
 
-        return load_graph(self.program.graph, level, threads=threads).inference_session
+        return load_graph(self.program.graph, level, threads=threads, spin=True).inference_session
 
     def to_onnx(self, *, form: str | None = None) -> onnx.ModelProto:
         """The program as a model in memory, in the form it was optimised for unless another is given.

@@ -13,10 +13,20 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 
 
-def load_graph(graph: Graph, level: str, *, threads: int | None = None, precision: str = "f32") -> Session:
+def load_graph(
+    graph: Graph,
+    level: str,
+    *,
+    threads: int | None = None,
+    precision: str = "f32",
+    flush: bool = False,
+    spin: bool = False,
+) -> Session:
     """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``, without copying weights."""
     model, weights = to_model_and_weights(graph)
-    return Session(model, level, threads=threads, weights=weights, prepack=True, precision=precision)
+    return Session(
+        model, level, weights=weights, prepack=True, threads=threads, precision=precision, flush=flush, spin=spin
+    )
 
 
 def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,8 @@ class Consumer:
 
     ``opset``, ``ir_version``: the newest that it loads. ``reads``: the operators of ONNX that it reads, if they are listed, and
     ``refuses`` those that it does not. ``bytes``: what it computes on 8-bit integers, beside moving them, if that is little.
-    ``avoids``: operators that it reads, and runs slower than what they are made of. ``lacks``: operator, or
+    ``avoids``: operators that it reads, and runs slower than what they are made of. ``fuses_slowly``: operators that it fuses
+    others into when it loads a file, and runs slower than these. ``lacks``: operator, or
     operator and number of the input, to the element types that it has no kernel for.
     ``without_rules``: rules that make what it computes no faster. ``with_rules``: rules of which it gains though it lacks the
     domain they are written for.
@@ -45,6 +46,7 @@ class Consumer:
     reads: frozenset[str] | None = None
     refuses: frozenset[str] = frozenset()
     avoids: frozenset[str] = frozenset()
+    fuses_slowly: frozenset[str] = frozenset()
     bytes: frozenset[str] | None = None
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     without_rules: tuple[str, ...] = ()
@@ -131,7 +133,7 @@ def _both(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str
 def _values(data: Mapping[str, Any]) -> dict[str, Any]:
     """What a table says, as fields of a `Consumer`."""
     values = dict(data)
-    for key in ("reads", "refuses", "avoids", "bytes"):
+    for key in ("reads", "refuses", "avoids", "fuses_slowly", "bytes"):
         if key in values:
             values[key] = frozenset(values[key])
     for key in ("without_rules", "with_rules"):

@@ -44,8 +44,10 @@ class Session:
     intermediate values to hand out as well. ``folder``: where the external data of a model in memory lies. ``weights``:
     arrays for external initializers whose data is nowhere on disk. ``prepack``: rearrange weights once, for faster runs;
     ``arena``: keep memory between runs. ``profile``: where `end_profile` leaves what every node took, as the beginning of
-    a path. ``precision``: ``bf16`` for products of bfloat16. Raises `ModelError` when the model does not load, `OptionError`
-    for a precision that the runtime does not have here.
+    a path. ``precision``: ``bf16`` for products of bfloat16. ``flush``: subnormal numbers (below 1.2e-38) are zero in the
+    threads that the runtime starts. ``spin``: these threads wait for work without sleeping, as is ONNX Runtime's default: much
+    faster with short operators, but it disturbs what takes turns with it. Raises `ModelError` when the model does not load,
+    `OptionError` for a precision that the runtime does not have here.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class Session:
         arena: bool = True,
         profile: str | Path | None = None,
         precision: str = "f32",
+        flush: bool = False,
+        spin: bool = False,
     ) -> None:
         self.label = str(model) if isinstance(model, (str, Path)) else "model in memory"
         extra = tuple(dict.fromkeys(extra_outputs))
@@ -80,9 +84,11 @@ class Session:
 
         def options(unsigned: bool) -> onnxruntime.SessionOptions:
             found = _options(level, threads, precision)
+            found.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
             found.enable_cpu_mem_arena = arena
             found.add_session_config_entry("session.disable_prepacking", "0" if prepack else "1")
             found.add_session_config_entry(_UNSIGNED_OPTION, "1" if unsigned else "0")
+            found.add_session_config_entry("session.set_denormal_as_zero", "1" if flush else "0")
             if profile is not None:
                 found.enable_profiling = True
                 found.profile_file_prefix = str(profile)
@@ -210,7 +216,6 @@ def _options(level: str, threads: int | None, precision: str) -> onnxruntime.Ses
     options.log_severity_level = _QUIET
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     if precision == "bf16":
         _check_bfloat16()

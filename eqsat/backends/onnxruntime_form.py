@@ -28,7 +28,7 @@ from eqsat.backends.transposed_products import give_one_rank
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import UNKNOWN, DType, TensorType, Type
+from eqsat.ir.types import HALVES, UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8
 _LEAST_BITS = 8
@@ -36,10 +36,17 @@ _LEAST_BITS = 8
 
 def for_onnxruntime(graph: Graph) -> Graph:
     """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
-    no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, and no
-    product ends the process."""
+    no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, no
+    convolution of half precision shares its bias, and no product ends the process."""
     return changed(
-        graph, _move_integers, _scale_each_slice, _keep_zeros, _keep_scales_apart, _keep_axes_of_norms, give_one_rank
+        graph,
+        _move_integers,
+        _scale_each_slice,
+        _keep_zeros,
+        _keep_scales_apart,
+        _keep_axes_of_norms,
+        _share_no_bias,
+        give_one_rank,
     )
 
 
@@ -149,6 +156,16 @@ def _keep_axes_of_norms(written: Written) -> None:
             continue
         parameters = (v and written.reshaped(v, (1, shape[0])) for v in node.inputs[1:])
         written.put(node, node, node.inputs[0], *parameters)
+
+
+def _share_no_bias(written: Written) -> None:
+    graph = written.old
+    for node in graph.nodes:
+        bias = node.inputs[2] if node.key == "Conv" and len(node.inputs) > 2 else ""
+        if bias not in graph.constants or written.reads[bias] == 1 or dtype_of(graph, bias) not in HALVES:
+            written.nodes.append(node)
+        else:
+            written.put(node, node, *node.inputs[:2], written.constant(graph.constants[bias].numpy(), bias))
 
 
 def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:

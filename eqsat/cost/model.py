@@ -12,7 +12,8 @@ from eqsat.errors import OptionError, choices
 from eqsat.ir.einsum import Step, equation_of, steps
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
 from eqsat.ir.nominal import nominal_work
-from eqsat.ir.operator import Application, Kind, operator
+from eqsat.ir.operator import Application, Kind, operator, traits_of
+from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType, TensorType, Type
 
 VIEW_PRICE = 1e-3
@@ -137,11 +138,23 @@ def _axes_of_cut(work: Work) -> int:
     return len(shape) if isinstance(shape[1], int) and shape[1] >= _BLOCK else 0
 
 
+def _turns_inside(work: Work) -> int:
+    """How often a kernel transposes within: before and after it normalises along another axis than the last."""
+    x = work.types[0] if work.types else None
+    if len(work.operators) != 1 or not isinstance(x, TensorType) or x.rank is None:
+        return 0
+    facts = traits_of(work.operators[0], work.attributes)
+    return 2 if facts.rows is Rows.ALONG and work.attributes.get("axis", -1) not in (-1, x.rank - 1) else 0
+
+
 def _kernels(work: Work, target: Target) -> float:
     operators = len(work.operators)
     inside = 0 if target.templates else len(steps_inside(work))
     if inside:  # no fewer launches, and as one operator nothing that others share or are part of
         return inside + VIEW_PRICE * _VIEWS_INSIDE
+    turns = 0 if target.templates else _turns_inside(work)
+    if turns:  # as an operator each would be a launch; on a tie this is one operator
+        return 1.0 + (1.0 - VIEW_PRICE) * turns
     if _free(work, target):
         return VIEW_PRICE * operators
     return 1.0 + VIEW_PRICE * (operators - 1 + (not target.templates and _axes_of_cut(work) > 0))
@@ -168,7 +181,8 @@ COST_MODELS: dict[str, NamedModel] = {
             "kernels",
             "kernels",
             _kernels,
-            "launches; a view, a further operator in a kernel, or a Split of channels counts 0.001",
+            "launches; a view, a further operator in a kernel, or a Split of channels counts 0.001; what an Einsum is built of "
+            "counts, and so do the transposes within a Softmax along an inner axis",
             lambda target: Rates(launch=1.0 - VIEW_PRICE, operator=VIEW_PRICE, view=VIEW_PRICE),
         ),
         FormulaModel("bytes", "bytes", _bytes, "bytes read and written by kernels", lambda target: Rates(byte=1.0)),

@@ -12,6 +12,7 @@ from eqsat.ir.at_load import computed_at_load
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind
 from eqsat.lower.program import Kernel, Program
+from eqsat.lower.rounded_products import works_of_pairs
 from eqsat.lower.selection import NO_KERNEL
 
 _RANK = {Kind.VIEW: 0, Kind.ELEMENTWISE: 1, Kind.INJECTIVE: 2, Kind.REDUCTION: 3, Kind.ANCHOR: 4, Kind.OPAQUE: 5}
@@ -88,7 +89,11 @@ def operator_works(graph: Graph, target: Target) -> tuple[Work, ...]:
     loaded = computed_at_load(graph, target.kept_at_load)
     known: dict[tuple[object, ...], Work] = {}
     works: list[Work] = []
+    fused = works_of_pairs(graph, target)
     for index, node in enumerate(graph.nodes):
+        if index in fused:
+            works.append(fused[index])
+            continue
         domain = "opaque" if node.opaque else node.domain
         types = tuple(graph.type_of(v) if v else None for v in node.inputs)
         outputs = tuple(graph.type_of(v) for v in node.outputs)

@@ -20,7 +20,13 @@ NOMINAL_EXTENT = 32
 """What a symbolic dimension counts as when nothing tells its extent."""
 
 TYPICAL_EXTENT = 128
-"""What an extent of an input is assumed to be that is no batch."""
+"""What an extent of an input is assumed to be that is no batch, or that times `_STEP` until `_LEAST` is left of it everywhere."""
+
+_LEAST, _STEP, _STEPS = 8, 4, 5
+"""Elements that are left where a model has strides (images, sound), and how far and how often the extent grows for that."""
+
+_STORED = 4
+"""Axes of stored keys and values: batch, heads, tokens, size of a head."""
 
 RANGE_POINTS = (5, 3)
 """Extents that are tried of each range: of one, and of two."""
@@ -85,6 +91,30 @@ def leading_symbols(graph: Graph) -> frozenset[str]:
     return frozenset(d for d in first - others if isinstance(d, str))
 
 
+def appended_symbols(graph: Graph) -> frozenset[str]:
+    """How many keys and values a call appends to those that are stored: extents of inputs, that of the tokens of a decoder.
+
+    Stored are inputs of four axes, where an output is longer along the third one and otherwise the same. By the symbols that its
+    extent there has beside, or else those that are the second extent of inputs and not that one.
+    """
+    inputs, outputs = ([t for v in values if (t := _dims(graph, v))] for values in (graph.inputs, graph.outputs))
+    rest = {(*t[:2], *t[3:]): t[2] for t in outputs if len(t) == _STORED}
+    grown = {(t[2], rest[other]) for t in inputs if len(t) == _STORED and (other := (*t[:2], *t[3:])) in rest}
+    grown = {(before, after) for before, after in grown if isinstance(before, str) and before != after}
+    added = {
+        s for before, after in grown for s in symbols(after) - symbols(before) if symbols(before) <= symbols(after)
+    }
+    if grown and not added:
+        taken = {extent for pair in grown for extent in pair}
+        added = {t[1] for t in inputs if len(t) in (2, 3) and isinstance(t[1], str)} - taken
+    return frozenset(added)
+
+
+def _dims(graph: Graph, value: str) -> Sequence[Dim]:
+    type = graph.type_of(value)
+    return (type.shape or ()) if isinstance(type, TensorType) else ()
+
+
 def sizes_within(graph: Graph, given: Mapping[str, Assumed]) -> list[dict[str, int]]:
     """What is assumed of the symbols of the inputs of a graph, from the least to the largest extents of ranges: in steps of equal
     ratio, and each of one range with each of another. Raises `OptionError` as `assumed_sizes` does, and for three ranges."""
@@ -106,10 +136,11 @@ def sizes_within(graph: Graph, given: Mapping[str, Assumed]) -> list[dict[str, i
 
 
 def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
-    """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, and `TYPICAL_EXTENT`.
+    """What is assumed of the symbols of the inputs of a graph: ``given``; of others a batch of 1, one token where keys are
+    stored, since most calls of a decoder are for one, and `TYPICAL_EXTENT` or more.
 
-    Batches are the `leading_symbols`. Raises `OptionError` for a symbol that no input has, an extent that is not positive, and a
-    range: see `sizes_within`.
+    Batches are the `leading_symbols`, tokens the `appended_symbols`. Raises `OptionError` for a symbol that no input has, an
+    extent that is not positive, and a range: see `sizes_within`.
     """
     shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
     known = dict.fromkeys(s for shape in shapes for d in shape for s in sorted(symbols(d)) if not s.startswith("?"))
@@ -120,9 +151,27 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
             raise OptionError(f"assume: {name} = {size[0]}..{size[1]}: ranges are for optimize; give one extent here")
         if size <= 0:
             raise OptionError(f"assume: {name} = {size}: an extent is an integer of at least 1")
-    batches = leading_symbols(graph)
+    ones = leading_symbols(graph) | appended_symbols(graph)
     numbers = {name: size for name, size in given.items() if isinstance(size, int)}
-    return {s: numbers.get(s, 1 if s in batches else TYPICAL_EXTENT) for s in known}
+    sizes = {s: numbers.get(s, 1 if s in ones else TYPICAL_EXTENT) for s in known}
+    for name in sorted(sizes.keys() - numbers.keys() - ones):
+        sizes[name] = _grown(graph, name, sizes)
+    return sizes
+
+
+def _grown(graph: Graph, symbol: str, sizes: Mapping[str, int]) -> int:
+    """The extent of an input of which enough is left where the model has strides."""
+    made = {d for v in graph.types for d in _dims(graph, v) if isinstance(d, str) and symbol in symbols(d)}
+
+    def left(size: int) -> list[int]:
+        return [evaluate(d, lambda s: size if s == symbol else sizes.get(s, NOMINAL_EXTENT)) for d in sorted(made)]
+
+    size = sizes[symbol]
+    for _ in range(_STEPS):
+        if all(now >= _LEAST or now >= more for now, more in zip(left(size), left(_STEP * size), strict=True)):
+            break
+        size *= _STEP
+    return size
 
 
 def nominal_work(

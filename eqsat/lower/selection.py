@@ -1,7 +1,7 @@
 """From the e-graph to one program: the extraction problem, its prices, and the choice."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat.cost.model import CostModel, Work, at_load, work_of
@@ -15,6 +15,7 @@ from eqsat.extract import Effort, ExtractionProblem, WorkDone, extract
 from eqsat.ir.at_load import foldable
 from eqsat.ir.operator import Application
 from eqsat.ir.types import Type
+from eqsat.lower.rounded_products import works_of_pairs
 from eqsat.rewrite import PROJECTION
 
 Writable = Callable[[str, Sequence[Type | None]], bool]
@@ -66,8 +67,8 @@ class Prices:
     """Prices of e-nodes, each as one kernel; leaves and projections cost nothing.
 
     An operator that a rule made and that is not ``writable``, or that the target has no kernel for, is infinitely dear.
-    Operators on what is ``known_at_load`` are computed then. E-nodes of one operator with equal attributes and types have one
-    price, which is computed once: repeated layers are free.
+    Operators on what is ``known_at_load`` are computed then, and ``fused`` e-nodes cost what the runtime makes of them. E-nodes
+    of one operator with equal attributes and types have one price, which is computed once: repeated layers are free.
     """
 
     egraph: EGraph
@@ -75,6 +76,7 @@ class Prices:
     target: Target
     writable: Writable
     known_at_load: Collection[int] = frozenset()
+    fused: Mapping[int, Work] = field(default_factory=dict[int, Work])
     _known: dict[tuple[object, ...], float] = field(default_factory=dict[tuple[object, ...], float])
 
     def __call__(self, handle: int) -> float:
@@ -84,6 +86,8 @@ class Prices:
             return 0.0
         if node.key in self.target.unsupported:
             return math.inf if node.rule else NO_KERNEL
+        if handle in self.fused:
+            return self.model.kernel_cost(self.fused[handle], self.target)
         types = input_types(egraph, handle)
         loaded = self._is_computed_at_load(handle)
         key = (
@@ -129,7 +133,9 @@ def select(
     known at compile time cost nothing: they are computed once, when the program is written.
     """
     egraph = snapshot.egraph
-    price = Prices(egraph, model, target, writable, snapshot.known_at_load(target.kept_at_load))
+    pairs = works_of_pairs(encoding.graph, target)
+    fused = {encoding.node_handles[index]: work for index, work in pairs.items()}
+    price = Prices(egraph, model, target, writable, snapshot.known_at_load(target.kept_at_load), fused)
     number = {cls: i for i, cls in enumerate(snapshot.classes)}
     representatives = list(snapshot.classes)
     node_class: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -13,7 +14,7 @@ from eqsat.backends.onnx_file import to_model
 from eqsat.backends.onnxruntime import Session
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.lower.at_load import weights_read_by_products_of_floats
+from eqsat.lower.rounded_products import rounded_products
 
 FORMS = ("flat", "onnxruntime", "functions")
 Build = Callable[[GraphBuilder, str, str, str], str]
@@ -146,4 +147,18 @@ def _variants() -> dict[str, Build]:
 @pytest.mark.parametrize("build", _variants().values(), ids=_variants())
 def test_pairs_are_those_that_the_runtime_fuses(build: Build, tmp_path: object) -> None:
     graph = _graph(build, 3)
-    assert bool(weights_read_by_products_of_floats(graph)) == _fused(graph, tmp_path)
+    assert bool(rounded_products(graph)) == _fused(graph, tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "packed"), [(1, False), (128, True)])
+def test_weights_of_four_bits_are_multiplied_as_is_faster(rows: int, packed: bool) -> None:
+    """ONNX Runtime rounds the rows of a pair to bytes: that pays for few of them."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    x = b.input("x", "float32", (rows, 768))
+    w, s = rng.integers(-8, 8, (768, 768)).astype(ml_dtypes.int4), rng.random((24, 768)).astype(np.float32)
+    weight = b.op("DequantizeLinear", b.constant(w), b.constant(s), axis=0, block_size=32)
+    result = eqsat.optimize(b.finish({"y": b.op("MatMul", x, weight)}), form="onnxruntime", verify=False)
+    operators = {n.op_type for n in result.to_onnx().graph.node}
+    assert operators == ({"MatMulNBits"} if packed else {"DequantizeLinear", "MatMul"})
+    assert result.report.predicted_s_after == pytest.approx(result.report.cost_after, rel=0.01)

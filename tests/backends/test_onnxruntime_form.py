@@ -171,3 +171,13 @@ def test_an_operator_that_files_have_in_the_default_domain_is_written_and_read_t
     assert (node.op_type, node.domain) == ("SimplifiedLayerNormalization", "")
     assert load_onnx(tmp_path / "norm.onnx").nodes[0].key == f"{DOMAIN}::SimplifiedLayerNormalization"
     assert [n.op_type for n in to_model(graph, form="flat").graph.node] == ["RMSNormalization"]
+
+
+def test_convolutions_of_half_precision_share_no_bias() -> None:
+    """ONNX Runtime casts a shared one on every call, and keeps the convolution out of its blocked layout."""
+    b = GraphBuilder()
+    x, bias = b.input("x", "float16", (1, 16, 8, 8)), b.constant(np.ones(16, np.float16))
+    h = b.op("Conv", x, b.constant(np.ones((16, 16, 1, 1), np.float16)), bias)
+    graph = b.finish({"y": b.op("Conv", h, b.constant(np.full((16, 16, 1, 1), 2, np.float16)), bias)})
+    first, second = to_model(graph).graph.node
+    assert first.input[2] != second.input[2]

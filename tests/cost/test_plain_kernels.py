@@ -1,4 +1,4 @@
-"""Kernels that the timings do not tell apart: elementwise operators by their memory, splits by their rows."""
+"""Kernels that the timings do not tell apart: elementwise operators by their memory, splits by their rows. Launches counted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from eqsat.cost.model import Work, work_of
+from eqsat.cost.model import Work, find_cost_model, work_of
 from eqsat.cost.plain import plain
+from eqsat.cost.target import load_target
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, split_key
 from eqsat.ir.types import DType, TensorType, tensor_type
@@ -111,3 +112,13 @@ def test_tables_of_an_embedding_have_no_more_rows_than_are_looked_up() -> None:
         return work_of("EmbedLayerNormalization", "com.microsoft", app, results)
 
     assert plain(embedding(30522, 512)) == embedding(16, 16)
+
+
+def test_a_softmax_along_an_inner_axis_counts_its_transposes_unless_the_target_fuses() -> None:
+    count = find_cost_model("kernels").kernel_cost
+    last, inner = (work("Softmax", (2, 3, 4), axis=axis) for axis in (-1, -2))
+    turn = work("Transpose", (2, 3, 4))
+    flat, fusing = load_target("onnxruntime-cpu"), load_target("h200")
+    assert count(last, flat) == 1
+    assert count(last, flat) + count(turn, flat) < count(inner, flat) < count(last, flat) + 2 * count(turn, flat)
+    assert count(inner, fusing) == count(last, fusing)

@@ -69,6 +69,18 @@ def test_a_model_runs_as_torch_compile_finds_the_backend_by_name() -> None:
     _same(compiled(x), model(x))
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_subnormal_numbers_are_zero_in_onnxruntime_and_nowhere_else(flushed: bool) -> None:
+    torch.set_flush_denormal(flushed)
+    try:
+        x = torch.full((4,), 1e-30)
+        compiled = _compiled(lambda x: (x * 1e-10).sum() * 1e30)
+        assert float(compiled(x)) == 0
+        assert (float((x * 1e-10).sum() * 1e30) == 0) == flushed
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_one_program_serves_all_further_sizes(compilations: list[bool]) -> None:
     model = Layer().eval()
     compiled = _compiled(model)

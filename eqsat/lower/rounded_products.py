@@ -1,0 +1,148 @@
+"""Products whose weights are dequantised, as ONNX Runtime makes them when it loads a program.
+
+A weight that is dequantised for a product of floats is run on every call at level BASIC, and from EXTENDED on becomes
+``MatMulNBits`` with accuracy level 4 (``session.qdq_matmulnbits_accuracy_level``), which rounds the *activations* to 8 bits:
+errors of 1e-2, and for many rows more time than a product of floats, for few less. As of 1.32 that is
+
+- MatMul, or Gemm with ``alpha == beta == 1`` and no transposed operand, whose second operand is the result,
+- of a matrix of 4 or 8 bits with constant scales: one, one for each column, or one for each block of 16 or more rows,
+- read by this product only, no output of the graph, with nothing in between but Transpose and Identity,
+- and whose first operand is not itself the result of DequantizeLinear: products of two such become products of integers.
+
+Whoever exported such a pair chose it, and it costs what the runtime makes of it. A program gets none that its original does not
+have: the weight becomes a constant of floats.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from eqsat.cost.model import Work, at_load, work_of
+from eqsat.cost.target import Target
+from eqsat.exactness import Exactness
+from eqsat.ir.constants import Constant
+from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.interpret import evaluate_operator
+from eqsat.ir.operator import Application, split_key
+from eqsat.ir.operators.matmul_nbits import MATMUL_NBITS
+from eqsat.ir.types import DType, TensorType, type_of_array
+from eqsat.lower.program import Kernel, Program
+
+_DEQUANTIZE = "DequantizeLinear"
+_TRANSPARENT = ("Identity", "Transpose")
+_MOST_BITS = 8
+_BLOCK, _ROUNDS = 32, 4
+"""Rows of a block where a column has one scale, and the accuracy level, unless a session says otherwise."""
+
+
+def rounded_products(graph: Graph) -> Mapping[str, Node]:
+    """Dequantised constants, and the product of each, which the runtime may compute on activations of 8 bits: see the head of the
+    module. Which axis the scales lie along does not matter here: a Transpose changes it."""
+    makers = {v: n for n in graph.nodes for v in n.outputs if v}
+    readers: dict[str, int] = dict.fromkeys(graph.outputs, 1)
+    for node in graph.nodes:
+        for value in node.inputs:
+            readers[value] = readers.get(value, 0) + 1
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if not _is_plain_product(node):
+            continue
+        value, maker = node.inputs[1], makers.get(node.inputs[1])
+        while maker is not None and maker.key in _TRANSPARENT and readers[value] == 1:
+            value = maker.inputs[0]
+            maker = makers.get(value)
+        first = makers.get(node.inputs[0])
+        paired = first is not None and first.key == _DEQUANTIZE
+        if maker is not None and _is_weight(graph, maker) and readers[value] == 1 and not paired:
+            found[value] = node
+    return found
+
+
+def _is_plain_product(node: Node) -> bool:
+    if node.key == "Gemm":
+        plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+        return all(node.attributes.get(name, value) == value for name, value in plain.items())
+    return node.key == "MatMul"
+
+
+def _is_weight(graph: Graph, node: Node) -> bool:
+    if node.key != _DEQUANTIZE or any(v and v not in graph.constants for v in node.inputs):
+        return False
+    integers = graph.constants[node.inputs[0]]
+    return len(integers.type.shape or ()) == 2 and integers.dtype.bits <= _MOST_BITS
+
+
+def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
+    """What is left of DequantizeLinear and product where the runtime makes one operator of them: by the index of the node."""
+    if _DEQUANTIZE not in target.kept_at_load:
+        return {}
+    found: dict[int, Work] = {}
+    number = {id(node): index for index, node in enumerate(graph.nodes)}
+    products = rounded_products(graph)
+    for index, node in enumerate(graph.nodes):
+        product = products.get(node.outputs[0]) if node.key == _DEQUANTIZE else None
+        work = _work_of_rounded(graph, node, product) if product is not None else None
+        if product is not None and work is not None:
+            found[number[id(product)]] = work
+            found[index] = at_load(work)
+    return found
+
+
+def _work_of_rounded(graph: Graph, weight: Node, product: Node) -> Work | None:
+    matrix, integers = graph.type_of(product.inputs[1]), graph.constants[weight.inputs[0]].dtype
+    extents = matrix.shape if isinstance(matrix, TensorType) else None
+    if extents is None or not all(isinstance(d, int) for d in extents):
+        return None
+    inner, columns = (int(d) for d in (reversed(extents) if product.attributes.get("transB", 0) else extents))
+    block = weight.attributes.get("block_size", 0) or _BLOCK
+    count = -(-inner // block)
+    says = Attributes({"K": inner, "N": columns, "bits": integers.bits, "block_size": block, "accuracy_level": _ROUNDS})
+    packed = TensorType(DType.UINT8, (columns, count, block * integers.bits // 8))
+    types = [graph.type_of(product.inputs[0]), packed, TensorType(DType.FLOAT, (columns, count))]
+    domain, op = split_key(MATMUL_NBITS)
+    app = Application(MATMUL_NBITS, says, types, [None] * len(types), 1)
+    return work_of(op, domain, app, [graph.type_of(product.outputs[0])])
+
+
+def without_new_pairs(program: Program, original: Graph) -> Program:
+    graph = program.graph
+    new = rounded_products(graph).keys() - rounded_products(original).keys()
+    if not new:
+        return program
+    constants = dict(graph.constants)
+    nodes: list[Node] = []
+    number: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        if new.isdisjoint(node.outputs):
+            number[index] = len(nodes)
+            nodes.append(node)
+        else:
+            constants[node.outputs[0]] = _value(node, graph.constants)
+    used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
+    made = {k.outputs[0]: k for k in program.kernels if not new.isdisjoint(k.outputs)}
+    kernels = tuple(_renumbered(k, number, made) for k in program.kernels if new.isdisjoint(k.outputs))
+    types = {v: t for v, t in graph.types.items() if v not in new}
+    constants = {v: c for v, c in constants.items() if v in used}
+    graph = replace(graph, nodes=tuple(nodes), types=MappingProxyType(types), constants=MappingProxyType(constants))
+    origin = {v: o for v, o in program.origin.items() if v not in new}
+    return Program(graph, kernels, MappingProxyType(origin))
+
+
+def _value(node: Node, constants: Mapping[str, Constant]) -> Constant:
+    operands = [constants[v].numpy() if v else None for v in node.inputs]
+    array = np.ascontiguousarray(evaluate_operator(node.key, node.attributes, operands)[0])
+    array.flags.writeable = False
+    return Constant(type_of_array(array), array)
+
+
+def _renumbered(kernel: Kernel, number: Mapping[int, int], made: Mapping[str, Kernel]) -> Kernel:
+    """The kernel with its nodes where they are now; it relies on the rules that its constants rely on."""
+    rules = set(kernel.rules).union(*(made[v].rules for v in kernel.inputs if v in made))
+    exactness = max(
+        (kernel.exactness, *(made[v].exactness for v in kernel.inputs if v in made)), default=Exactness.EXACT
+    )
+    return replace(
+        kernel, nodes=tuple(number[i] for i in kernel.nodes), rules=tuple(sorted(rules)), exactness=exactness
+    )

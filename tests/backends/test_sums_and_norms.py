@@ -1,0 +1,59 @@
+"""Sums that are normalised, which ONNX Runtime fuses into an operator that takes longer than the two from 1.30 on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import eqsat
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+
+
+def _norm_of_sum(extents: tuple[int | str, ...] = (1, 64, 128), *, read_twice: bool = False) -> Graph:
+    b = GraphBuilder()
+    x, y = (b.input(name, "float32", extents) for name in "xy")
+    scale, shift = (b.constant(np.full(128, n, np.float32)) for n in (1.5, 0.5))
+    total = b.op("Add", b.op("Sin", x), y)
+    norm = b.op("LayerNormalization", total, scale, shift, axis=-1)
+    return b.finish({"norm": norm, "total": b.op("Neg", total)} if read_twice else {"norm": norm})
+
+
+def _operators(graph: Graph, **options: str) -> list[str]:
+    written = eqsat.optimize(graph, **{"form": "onnxruntime", **options}).to_onnx()  # pyright: ignore[reportArgumentType]
+    return [n.op_type for n in written.graph.node]
+
+
+def test_a_sum_that_is_normalised_is_one_that_is_not_fused(tmp_path: Path) -> None:
+    assert _operators(_norm_of_sum()) == ["Sin", "Sum", "LayerNormalization"]
+    assert "Sum" in _operators(_norm_of_sum(), form="flat", consumer="onnxruntime=1.32")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "loaded.onnx")
+    written = eqsat.optimize(_norm_of_sum(), form="onnxruntime").to_onnx()
+    onnxruntime.InferenceSession(written.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    loaded = [n.op_type for n in onnx.load(tmp_path / "loaded.onnx").graph.node]
+    assert loaded == ["Sin", "Sum", "LayerNormalization"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "options"),
+    [
+        (_norm_of_sum((64, 128)), {}),
+        (_norm_of_sum(read_twice=True), {}),
+        (_norm_of_sum(), {"form": "flat"}),
+        (_norm_of_sum(), {"consumer": "onnxruntime=1.24"}),
+    ],
+    ids=["two axes", "read twice", "plain ONNX", "a release that fuses well"],
+)
+def test_other_sums_stay(graph: Graph, options: dict[str, str]) -> None:
+    assert "Sum" not in _operators(graph, **options)
+
+
+def test_the_result_optimised_again_is_the_same() -> None:
+    again = eqsat.optimize(_norm_of_sum(), form="onnxruntime").to_onnx()
+    twice = eqsat.optimize(again, form="onnxruntime").to_onnx()
+    assert [n.op_type for n in twice.graph.node] == ["Sin", "Sum", "LayerNormalization"]

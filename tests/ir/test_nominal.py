@@ -1,0 +1,61 @@
+"""Extents that are assumed of symbols, which is what programs are priced at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eqsat.ir.build import GraphBuilder
+from eqsat.ir.graph import Graph
+from eqsat.ir.nominal import TYPICAL_EXTENT, assumed_sizes
+from eqsat.ir.types import tensor_type
+
+Shape = tuple[Any, ...]
+
+
+def _graph(inputs: dict[str, Shape], stored: Shape = (), tokens: Shape = ()) -> Graph:
+    """The heads of ``tokens`` are put behind what is ``stored``."""
+    b = GraphBuilder()
+    outputs = {f"out_{name}": b.op("Neg", b.input(name, "float32", shape)) for name, shape in inputs.items()}
+    if stored:
+        past, new = b.input("past", "float32", stored), b.input("new", "float32", tokens)
+        outputs["present"] = b.op("Concat", past, b.op("Transpose", new, perm=(0, 2, 1, 3)), axis=2)
+    return b.finish(outputs)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (_graph({"x": ("batch", "seq", 8)}), {"batch": 1, "seq": TYPICAL_EXTENT}),
+        (
+            _graph({"mask": ("batch", "total")}, ("batch", 2, "stored", 8), ("batch", "seq", 2, 8)),
+            {"batch": 1, "seq": 1, "stored": TYPICAL_EXTENT, "total": TYPICAL_EXTENT},
+        ),
+        (_graph({"image": ("batch", 3, "rows", "columns"), "text": ("batch", "seq")}), {"batch": 1, "seq": 128}),
+    ],
+    ids=["encoder", "decoder", "images and text"],
+)
+def test_a_decoder_is_given_one_token(graph: Graph, expected: dict[str, int]) -> None:
+    assert expected.items() <= assumed_sizes(graph, {}).items()
+    assert assumed_sizes(graph, {"seq": 7})["seq"] == 7
+
+
+def test_tokens_are_told_from_the_length_of_all_keys_where_the_file_names_it() -> None:
+    graph = _graph({"ids": ("batch", "seq"), "mask": ("batch", "total")}, ("batch", 2, "stored", 8), ("batch", 1, 2, 8))
+    named = tensor_type("float32", ("batch", 2, "total", 8))
+    graph = replace(graph, types=MappingProxyType({**graph.types, "present": named}))
+    assert assumed_sizes(graph, {}) == {"batch": 1, "seq": 1, "stored": TYPICAL_EXTENT, "total": TYPICAL_EXTENT}
+
+
+@pytest.mark.parametrize(("strides", "expected"), [(0, 128), (4, 128), (5, 512), (9, 8192)])
+def test_enough_is_left_where_a_model_has_strides(strides: int, expected: int) -> None:
+    b = GraphBuilder()
+    sound = b.input("sound", "float32", (1, 1, "samples"))
+    kernel = b.constant(np.ones((1, 1, 2), np.float32))
+    for _ in range(strides):
+        sound = b.op("Conv", sound, kernel, strides=(2,))
+    assert assumed_sizes(b.finish({"y": b.op("Neg", sound)}), {}) == {"samples": expected}
