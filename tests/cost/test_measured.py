@@ -374,3 +374,13 @@ def test_attention_in_windows_with_a_bias_costs_about_what_its_steps_do(
     )
     turned = 4 * price("Transpose", (windows, places, heads, size), result=apart, perm=(0, 2, 1, 3))
     assert 0.75 < fused / (sum(steps) + turned) < 1.5
+
+
+def test_one_row_of_a_small_network_takes_a_kernel_for_each_layer() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 64))
+    for k in range(3):
+        weights = b.constant(np.random.default_rng(k).normal(size=(64, 64)).astype(np.float32))
+        x = b.op("Relu", b.op("Gemm", x, weights, b.constant(np.arange(k, 64 + k, dtype=np.float32)), transB=1))
+    report = eqsat.optimize(b.finish({"y": x}), verify=False).report
+    assert report.operators_after == {"com.microsoft::FusedGemm": 3}
