@@ -86,7 +86,8 @@ def _attention_in_windows(masked: bool) -> Iterator[Cases]:
     """Many short sequences of few narrow heads, as of the windows of an image, to few long ones; with a mask for each head."""
     f = "float32"
     sizes = ((256, 1, 64, 16), (256, 2, 64, 16), (64, 2, 64, 16), (64, 4, 64, 16), (64, 3, 49, 32), (16, 6, 49, 32),
-             (4, 12, 49, 32), (16, 6, 16, 64), (8, 6, 32, 64), (4, 12, 128, 64), (1, 12, 512, 64), (1, 8, 1024, 40))  # fmt: skip
+             (4, 12, 49, 32), (16, 2, 64, 16), (16, 6, 16, 64), (8, 6, 32, 64), (2, 4, 16, 16), (1, 4, 16, 64), (1, 4, 64, 64),
+             (4, 12, 128, 64), (1, 12, 512, 64), (1, 8, 1024, 40))  # fmt: skip
 
     def mask(h: int, s: int) -> list[Operand]:
         return [data(f, 1, h, s, s)] if masked else []
