@@ -82,6 +82,45 @@ def _attention_in_rows(masked: bool) -> Iterator[Cases]:
     )  # fmt: skip
 
 
+def _attention_in_windows(masked: bool) -> Iterator[Cases]:
+    """Many short sequences of few narrow heads, as of the windows of an image, to few long ones; with a mask for each head."""
+    f = "float32"
+    sizes = ((256, 1, 64, 16), (256, 2, 64, 16), (64, 2, 64, 16), (64, 4, 64, 16), (64, 3, 49, 32), (16, 6, 49, 32),
+             (4, 12, 49, 32), (16, 2, 64, 16), (16, 6, 16, 64), (8, 6, 32, 64), (2, 4, 16, 16), (1, 4, 16, 64), (1, 4, 64, 64),
+             (4, 12, 128, 64), (1, 12, 512, 64), (1, 8, 1024, 40))  # fmt: skip
+
+    def mask(h: int, s: int) -> list[Operand]:
+        return [data(f, 1, h, s, s)] if masked else []
+
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, s, d: [*(data(f, b, h, s, d) for _ in range(3)), *mask(h, s)],
+        lambda b, h, s, d: {"scale": d**-0.5},
+    )
+    yield Kernels(
+        "Attention",
+        sizes,
+        lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *mask(h, s)],
+        lambda b, h, s, d: {"q_num_heads": h, "kv_num_heads": h, "scale": d**-0.5},
+    )
+    yield Kernels(
+        "com.microsoft::GroupQueryAttention",
+        sizes,
+        lambda b, h, s, d: [
+            *_in_rows(b, h, h, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
+            *([None] * 3 if masked else []), *mask(h, s),
+        ],
+        lambda b, h, s, d: {"num_heads": h, "kv_num_heads": h, "scale": d**-0.5, "causal": 0, "do_rotary": 0},
+    )  # fmt: skip
+    yield Kernels(
+        "com.microsoft::MultiHeadAttention",
+        sizes,
+        lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *([None, None] if masked else []), *mask(h, s)],
+        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
+    )
+
+
 def _rotary() -> Iterator[Cases]:
     """Heads side by side that turn by their place, one table for all sequences: by either operator that has it."""
     f = "float32"
@@ -167,7 +206,8 @@ ATTENTION: tuple[Cases, ...] = (
     *(
         kernels
         for masked in (False, True)
-        for kernels in (*_attention_in_rows(masked), *_attention_on_stored(masked), *_turned(masked))
+        for of in (_attention_in_rows, _attention_in_windows, _attention_on_stored, _turned)
+        for kernels in of(masked)
     ),
     *_rotary(),
 )

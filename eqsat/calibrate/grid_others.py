@@ -210,6 +210,7 @@ def _movement() -> Iterator[Cases]:
     for dtype in (F, "int8", "uint8"):
         yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 1, 3]})
         yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 3, 1]})
+        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 3, 2, 1]})
         yield Kernels("Transpose", _ROWS, lambda r, c, t=dtype: [data(t, r, c)], {"perm": [1, 0]})
         yield Kernels("Transpose", _SCORES, lambda h, s, t=dtype: [data(t, 1, h, s, 64)], {"perm": [0, 1, 3, 2]})
         yield Kernels("Transpose", _IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s)], {"perm": [0, 2, 3, 1]})

@@ -22,6 +22,9 @@ _GEMM = [
     (1024, 64, 256),
 ]
 _SMALL_GEMM = [s for s in _GEMM if s[0] in (1, 128, 512) and s[1] * s[2] >= 256 * 256 and s[2] < 30000]
+_LAYERS = [(1, 64, 64), *_SMALL_GEMM]
+"""With a bias, down to one row of a small network."""
+
 _HEADS = [(36, 128, 768, 64), (12, 128, 768, 64), (36, 384, 768, 64), (12, 384, 768, 64), (8, 64, 256, 32)]
 """Heads, rows, inner extent and columns of each head."""
 
@@ -228,7 +231,7 @@ def _float_products() -> Iterator[Cases]:
     for trans in (0, 1):
         yield Kernels(
             "Gemm",
-            _SMALL_GEMM,
+            _LAYERS,
             lambda m, k, n, t=trans: [data(f, m, k), weight(f, *((n, k) if t else (k, n))), weight(f, n)],
             {"transB": trans} if trans else {},
         )
@@ -240,7 +243,7 @@ def _float_products() -> Iterator[Cases]:
         )
     yield Kernels(
         "com.microsoft::FusedGemm",
-        _SMALL_GEMM,
+        _LAYERS,
         lambda m, k, n: [data(f, m, k), weight(f, k, n), weight(f, n)],
         {"activation": "Relu", "transB": 0},
     )

@@ -94,6 +94,7 @@ def _convolution(weight: int) -> Variant:
 
 
 def _permutation(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """Whether elements stay in their order, rows of them stay together, a matrix or several are transposed, or none of this."""
     perm = tuple(attributes.get("perm", ()))
     extents: list[int] = [inputs[0][p] for p in perm] if perm and inputs and len(inputs[0]) == len(perm) else []
     if not extents:
@@ -101,7 +102,11 @@ def _permutation(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes)
     long = [p for p, d in zip(perm, extents, strict=True) if d > 1]
     if long == sorted(long):
         return "copy"
-    return "rows" if long and long[-1] == len(perm) - 1 else "last moves"
+    if long[-1] == max(long):
+        return "rows"
+    there = {p: k for k, p in enumerate(sorted(long))}
+    breaks = sum(there[q] != there.get(p, -1) + 1 for p, q in zip((-1, *long), long, strict=False))
+    return "last moves" if breaks == 2 else "scattered"
 
 
 def _along(default: int) -> Variant:

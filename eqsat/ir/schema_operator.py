@@ -198,15 +198,17 @@ def _inference(schema: defs.OpSchema) -> InferRule:
 
 
 def _with_symbols(infer: InferRule, extents_of: Callable[[Application], Sequence[Dim | None]]) -> InferRule:
-    """A shape rule that says numbers, with what another one says of symbols."""
+    """A shape rule that says numbers, or nothing of the shape, with what another one says of symbols."""
 
     def with_symbols(app: Application) -> tuple[Type, ...]:
         first, *others = infer(app)
         extents = extents_of(app)
-        if not isinstance(first, TensorType) or first.shape is None or len(extents) != len(first.shape):
+        if not isinstance(first, TensorType) or not extents:
             return (first, *others)
-        shape = (d if isinstance(d, int) or e is None else e for d, e in zip(first.shape, extents, strict=True))
-        return (TensorType(first.dtype, tuple(shape)), *others)
+        stated = first.shape or extents
+        shape = tuple(d if isinstance(d, int) or e is None else e for d, e in zip(stated, extents, strict=True))
+        known = tuple(d for d in shape if d is not None)
+        return (first if len(known) < len(shape) else TensorType(first.dtype, known), *others)
 
     return with_symbols
 

@@ -160,7 +160,9 @@ def _draw_rows(d: Sampler) -> Instance:
     q = drawing.value(d.floats(whole))
     if whole != (batch, groups, rows, size):
         q = drawing.op("Reshape", q, drawing.builder.constant([batch, groups, rows, size], "int64"))
-    operands = [q, *(drawing.value(d.floats((batch, groups, keys, n))) for n in (size, width))]
+    both = [d.floats((batch, groups, keys, n)) for n in (size, width)]
+    stored = [[drawing.value(x[:, :, rows]) for rows in (slice(-1), slice(-1, None))] for x in both]
+    operands = [q, *(drawing.op("Concat", *parts, axis=2) for parts in stored)]
     several = d.choose((1, batch))
     shape = d.choose(((several, 1, rows, keys),) * 3 + ((several, 1, 1, keys), (several, groups, rows, keys), None))
     if shape:
@@ -180,7 +182,7 @@ def _attention_of_rows(view: GroupView) -> Iterator[Match]:
         q, k, v, mask, *rest = (*inputs, None)
         if q is None or k is None or v is None or any(rest):
             continue
-        sources = _operands(view, q, "Reshape")
+        sources = _operands(view, q, "Reshape") if _operands(view, k, "Concat") else []
         for one in (mask, *(_operands(view, mask, "Expand") if mask is not None else ())):
             yield Match({"a": node, "q": q, "k": k, "v": v, "mask": one, "sources": sources}, node)
 
@@ -209,7 +211,7 @@ def _of_all_rows(mask: Ref | None) -> bool:
         "a q k v mask sources",
         "neither causal nor in windows: all(name in ('scale', 'softcap') or not value for name, value in a.attributes.items())",
         "one mask for all rows: of_all_rows(mask)",
-        worthwhile("heads of one query: of_one_query(sources, q)"),
+        worthwhile("heads of one query, beside stored keys: of_one_query(sources, q)"),
         functions={"of_all_rows": _of_all_rows, "of_one_query": _of_one_query},
     ),
     exactness=Exactness.ROUNDING,

@@ -2,6 +2,9 @@
 
 ONNX had no GroupNormalization for long: groups become channels by a Reshape, are normalised as such by InstanceNormalization or
 by a normalisation of the last axis, and a second Reshape goes back; scale and bias per channel follow.
+
+Positions of which nobody knows how many there are, as in a voice of any length, cannot have a gain each: their norm is one of the
+channels, which are counted.
 """
 
 import math
@@ -9,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.conditions import another_value, constant, finite, number, same_type, single_or_half
+from eqsat.conditions import another_value, constant, finite, number, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
 from eqsat.rules.linear.alignment import lined_up, reshaped, reshaped_term
+from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, known, outlives_underflow, reduces_last
 from eqsat.rules.terms import int64s
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
@@ -112,6 +116,50 @@ equation(
     "rows of one axis: y.rank == 3 and a % 3 == 2",
 )
 
+
+# --- of single channels
+
+
+def _channels(d: Sampler) -> dict[str, Any]:
+    """Means over the positions, mostly, of which some are not counted."""
+    fault = d.choose(("", "", "", "", "axes", "noop", "epsilon", "range"))
+    dtype = "float16" if fault == "range" else "float32"
+    shape = d.extents(d.choose((3, 3, 4)))
+    x = (d.floats(shape) * (1e-5 if fault == "range" else 1) + d.choose((0, 0, 3))).astype(dtype)
+    epsilon = np.full(d.choose(((), (1,), (1,) * (x.ndim + 1))), d.choose((1e-2, 0.5)))
+    if fault in ("epsilon", "range"):
+        epsilon = (
+            d.positive((shape[1], *(1,) * (x.ndim - 2))) if fault == "epsilon" else np.float32(d.choose((1e-6, 0)))
+        )
+    found = {
+        "x": x,
+        "eps": fixed(epsilon.astype(dtype)),
+        SYMBOLIC: [d.choose(shape[2:]) if d.chance(0.9) else shape[1]],
+    }
+    if fault == "noop":
+        return found | {d.choose(("r", "q")): {"noop_with_empty_axes": 1}}
+    axes = d.choose(([-1], [1], [0, 1, 2])) if fault == "axes" else range(2, x.ndim)
+    return found | {name: fixed([a - x.ndim if a > 0 and d.chance() else a for a in axes], "int64") for name in "ac"}
+
+
+DISTANCES = "(x - ReduceMean(x, *a, **r))"
+equation(
+    "recognise_instance_normalization",
+    f"""{DISTANCES} / Sqrt(ReduceMean({DISTANCES} * {DISTANCES}, *c, **q) + eps)
+       == InstanceNormalization(x, full(x.shape[1], 1, x), full(x.shape[1], 0, x), epsilon=eps.low)""",
+    constant("a", "c"),
+    *EPSILON,
+    UNDERFLOW,
+    single_or_half("x"),
+    "the means are taken over the positions: reduces_last(r, a, x) == reduces_last(q, c, x) == x.rank - 2 > 0",
+    "channels are counted: known(x.shape[1:2])",
+    worthwhile("positions are not: not known(x.shape[2:])"),
+    sample=_channels,
+    source="ONNX InstanceNormalization; Ulyanov, Vedaldi and Lempitsky 2016",
+    functions=named(known, outlives_underflow, reduces_last),
+)
+
+# --- scale and shift
 
 ALONG = (another_value("n"), "w lies along the channels: lies_along_channels(w, x)")
 equation(

@@ -50,6 +50,7 @@ def _text(app: Application) -> str:
 INTS = tensor_type("int64", (3,))
 SCALES = np.ones(4, np.float32)
 MASK = tensor_type("bool", ("n", 1))
+STEP, FRAME = np.array(160), np.array(400)
 
 SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Add", ("n", 4), ("n", 1)), "float32[n, 4]"),
@@ -103,6 +104,11 @@ SYMBOLIC: list[tuple[Application, str]] = [
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 2), "float32[2*n, 6, 2*h, 16]"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES / 2), "float32[floordiv(n, 2), 1, floordiv(h, 2), 4]"),
     (_apply("Resize", ("n", 3, "h", 8), None, SCALES * 1.5), "float32[?, 4, ?, 12]"),
+    (_apply("STFT", ("b", "n"), STEP, (400,)), "float32[b, floordiv(n + 80, 160) - 2, 201, 2]"),
+    (_apply("STFT", ("b", "160*n", 1), STEP, None, FRAME, onesided=0), "float32[b, n - 2, 400, 2]"),
+    (_apply("STFT", ("b", 16000), STEP, (400,), FRAME), "float32[b, 98, 201, 2]"),
+    (_apply("STFT", ("b", "n"), STEP, (256,), FRAME), "float32"),
+    (_apply("STFT", ("b", "n"), tensor_type("int64", ()), (400,)), "float32"),
     (_apply("Slice", ("n", 8), [-1], [BIG], [0]), "float32[min(1, n), 8]"),
     (_apply("Slice", ("n", 8), [0], [-1], [0]), "float32[max(0, n - 1), 8]"),
     (_apply("Slice", ("n", 8), [0], [4], [0]), "float32[min(4, n), 8]"),

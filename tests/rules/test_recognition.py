@@ -221,6 +221,14 @@ def test_symbolic_batch() -> None:
     assert found(lambda t, x: t.Mul(_layer(t, x), GAIN), ("n", "s", 4)) == {"LayerNormalization": 1}
 
 
+@pytest.mark.parametrize("scaled", SCALED)
+@pytest.mark.parametrize(("shape", "axes"), [(("n", 3, "t"), [2]), ((2, 3, "h", 8), [2, 3])])
+def test_channels_of_any_number_of_positions(shape: tuple[Any, ...], axes: list[int], scaled: str) -> None:
+    """As in a voice of any length; channels that are not counted have no gain either."""
+    assert found(lambda t, x: _layer(t, x, scaled, axes=axes), shape) == {"InstanceNormalization": 1}
+    assert "InstanceNormalization" not in found(lambda t, x: _layer(t, x, scaled, axes=axes), (2, "c", *shape[2:]))
+
+
 def test_computed_gain() -> None:
     def spelling(t: Any, x: str) -> str:
         gain = t._builder.input("g", "float32", (4,))

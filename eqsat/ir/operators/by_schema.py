@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eqsat.ir.extents import floor_divide, multiply
+from eqsat.ir.extents import add, floor_divide, multiply, subtract
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application, Kind
 from eqsat.ir.operators.dims import axes_of
@@ -115,5 +115,17 @@ DISPUTED: dict[str, Callable[[Attributes, Sequence[Any]], bool]] = {
 }
 """Uses of operators that runtimes compute in another way than the reference evaluator."""
 
-EXTENTS: dict[str, Callable[[Application], tuple[Dim | None, ...]]] = {"Resize": _resized}
-"""Extents of the result where the schema knows numbers only; None: not known."""
+
+def _spectra(app: Application) -> tuple[Dim | None, ...]:
+    """Signals, frames, frequencies and the parts of a number, where the samples of a frame are counted."""
+    signal, step, count = app.shape(0), app.value(1), app.value(3)
+    lengths = {*(app.shape(2) or () if app.has(2) else ()), *(() if count is None else map(int, count.reshape(-1)))}
+    length = min(lengths) if len(lengths) == 1 else None
+    if signal is None or step is None or not isinstance(length, int):
+        return ()
+    frames = add(floor_divide(subtract(signal[1], length), step.item()), 1)
+    return (signal[0], frames, length // 2 + 1 if app.attr("onesided", 1) else length, 2)
+
+
+EXTENTS: dict[str, Callable[[Application], tuple[Dim | None, ...]]] = {"Resize": _resized, "STFT": _spectra}
+"""Extents of the result where the schema knows numbers only, or nothing; None: not known."""
