@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, is_finite
+from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import broadcast
 from eqsat.ir.operators.elementwise import (
     Binary,
@@ -144,8 +144,14 @@ _clamping = function(sources=(0, 1, 2), rising=True, continuous=True, idempotent
 
 
 def _is_open(attributes: Attributes, operands: Sequence[Any]) -> bool:
-    """Of infinity without a bound runtimes make the largest number, and of a bound that is no number what they like."""
-    return not all(is_finite(x) for x in operands if x is not None)
+    """Of infinity without a bound runtimes make the largest number, and of what is no number what they like."""
+    x, low, high = (None if o is None else o.astype(np.float64) for o in (*operands, None, None)[:3])
+    if any(o is not None and bool(np.isnan(o).any()) for o in (x, low, high)):
+        return True
+    sides = ((-np.inf, low), (np.inf, high))
+    return x is not None and any(
+        bool((x == infinite).any()) and (bound is None or bool(np.isinf(bound).any())) for infinite, bound in sides
+    )
 
 
 define_elementwise("Clip", _clip, infer=_infer_clip, flops=2, bit_exact=True, traits=_clamping, disputed=_is_open)
