@@ -182,7 +182,7 @@ def flax(batch: Any, seq: Any) -> Graph:
 def test_attention_is_one_operator_and_its_projections_are_one_product(
     spelling: Callable[[Any, Any], Graph], operators: int, batch: Any, seq: Any, form: str
 ) -> None:
-    """Product, bias, parts, attention, product, bias: no view is left. The operator of ONNX Runtime may add the first bias itself."""
+    """Product, bias, parts, attention, product, bias: no view is left. ONNX Runtime may add the first bias within attention."""
     result = eqsat.optimize(spelling(batch, seq), form=form)
     found = result.program.graph.operator_counts()
     assert result.report.recognized == {"attention": 1}
