@@ -7,9 +7,9 @@
   EXTENDED), which takes the next lower whole number of quanta in 1: with the scale 0.19, five.
 
 That is so as of 1.32. The two pairs ask for one constant scale and zero point, so the programs that are written have an equal one
-for each index of an axis there, but where the original has the same. QLinearSoftmax fails to load with those up to 1.31. So the
-scale is a product behind DequantizeLinear, whose own scale is one; also where the original has the same, if the reader runs
-QLinearSoftmax slower than the four (of 12 x 128 x 128 bytes 464 us and 150, on one thread).
+for each index of an axis there. QLinearSoftmax fails to load with those up to 1.31, so the scale is a product behind
+DequantizeLinear, whose own scale is one; also where the original has the same, if the reader runs QLinearSoftmax slower than the
+four (of 12 x 128 x 128 bytes 464 us and 150, on one thread).
 """
 
 from collections import Counter
@@ -34,11 +34,11 @@ _QLINEAR_SOFTMAX = "com.microsoft::QLinearSoftmax"
 
 
 def with_pairs_apart(program: Program, original: Graph, fuses_slowly: Collection[str] = ()) -> Program:
-    """The program without what the runtime would fuse so, but for what the original has, unless it ``fuses_slowly``."""
+    """The program without what the runtime would fuse so, but for a Softmax that the original has there, unless the runtime
+    ``fuses_slowly``."""
     graph = program.graph
     pairs, softmaxes = (_fused(graph, ops) for ops in (_PAIRS, _SOFTMAX))
-    theirs = _fused(original, _PAIRS).keys() if pairs else ()
-    axes = {index: first_axis(graph, graph.nodes[index].outputs[0]) for v, index in pairs.items() if v not in theirs}
+    axes = {index: first_axis(graph, graph.nodes[index].outputs[0]) for index in pairs.values()}
     kept = _fused(original, _SOFTMAX).keys() if softmaxes and _QLINEAR_SOFTMAX not in fuses_slowly else ()
     found = scaled_along(program, {index: axis for index, axis in axes.items() if axis is not None})
     return _scaled_behind(found, {index for v, index in softmaxes.items() if v not in kept})

@@ -55,12 +55,11 @@ def test_softmax_is_computed_on_floats_where_one_reader_is_left(shape: tuple[Any
     assert sizes == {1}
 
 
-def test_what_the_original_has_is_left_to_the_runtime() -> None:
+@FORMS
+def test_pairs_that_the_original_has_stay_two(form: str) -> None:
     b = GraphBuilder()
     graph = b.finish({"y": _paired(b, _paired(b, b.input("x", "float32", (4, 8)), 0.5), 0.1)})
-    program = eqsat.optimize(graph, numerics="exact").program.graph
-    sizes = {program.constants[v].size for node in program.nodes for v in node.inputs[1:]}
-    assert sizes == {1}
+    _check_at_every_level(graph, form, QuantizeLinear=2, DequantizeLinear=2)
 
 
 @pytest.mark.parametrize(
