@@ -43,13 +43,13 @@ than what they are for."""
 
 
 def outcomes(numbers: Sequence[int], seed: int = 0, wanted: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Of each model that counts what it is, and what is wrong with it. They are drawn and optimised in another process, which
-    ONNX Runtime may end: where it does so while one is drawn, there is no model, and the next one gets a new process."""
+    """Of each model that counts what it is, and what is wrong with it. They are drawn and optimised in another process, no copy
+    of this one, whose threads of ONNX Runtime it would wait for. ONNX Runtime may end it: where it does so while a model is
+    drawn, there is none, and the next one gets a new process."""
     left = list(numbers)
-    load_examples()  # once for all processes
     while left:
         receiver, sender = Pipe(duplex=False)
-        process = get_context("fork").Process(target=_work, args=(sender, left, seed, wanted))
+        process = get_context("spawn").Process(target=_work, args=(sender, left, seed, wanted))
         process.start()
         sender.close()
         number, label, wrong = left[0], "", None
@@ -65,6 +65,7 @@ def outcomes(numbers: Sequence[int], seed: int = 0, wanted: Sequence[str] = ()) 
 
 
 def _work(sender: Connection, numbers: Sequence[int], seed: int, wanted: Sequence[str]) -> None:
+    load_examples()  # before the clock of the first one starts
     chosen = tuple(wanted) or kinds()
     for number in numbers:
         kind, form = chosen[number % len(chosen)], ("onnxruntime", "flat")[number // len(chosen) % 2]

@@ -181,8 +181,8 @@ class KnownValues:
                 array, left_open = self._computed(handle)
             except FAILURES:
                 return False  # for the runtime to compute, or to refuse
-            if array is not None and definition.combines(node.attributes) and not is_finite(array):
-                return False  # sums overflow in one order or another
+            if array is not None and not is_finite(array) and self._overflows(definition, node, children, array):
+                return False
             if array is not None and left_open is not None:
                 self._leave_open(cls, handle, array, left_open)
                 return False
@@ -203,6 +203,15 @@ class KnownValues:
             return True
         operands = [None if c == 0 else self._operand(c) for c in children]
         return definition.is_disputed(node.attributes, [None if o is None else o[0] for o in operands])
+
+    def _overflows(self, definition: Operator, node: ENode, children: Sequence[int], array: np.ndarray) -> bool:
+        """Whether elements may be infinite where the runtime's are not: sums in one order or another, and half precision that it
+        keeps in single."""
+        if definition.combines(node.attributes):
+            return True
+        operands = [self._operand(c) for c in children if c != 0]
+        finite = all(o is None or is_finite(o[0]) for o in operands)
+        return finite and array.dtype.itemsize < 4 and not definition.traits.converts
 
     def _operand(self, cls: int) -> Marked | None:
         """The elements of a class, if they are few, and which of them are left open; ``None`` where they are not known."""

@@ -70,3 +70,13 @@ def test_what_the_reference_fails_to_compute_is_no_error() -> None:
     part = b.op("CenterCropPad", b.constant(np.ones((3, 4), np.float32)), b.constant([2, -1], "int64"), axes=(0, 1))
     result = eqsat.optimize(b.finish({"y": b.op("Add", part, b.input("x", "float32", (1,)))}), verify=False)
     assert result.report.operators_after == {"CenterCropPad": 1, "Add": 1}
+
+
+def test_what_overflows_in_half_precision_is_left_to_the_runtime() -> None:
+    """ONNX Runtime computes in single precision, and need not round on the way."""
+    b = GraphBuilder()
+    c = b.constant(np.full(4, 300, np.float16))
+    root = b.op("Sqrt", b.op("Mul", c, c))
+    result = eqsat.optimize(b.finish({"y": b.op("Mul", b.input("x", "float16", (4,)), root)}), form="onnxruntime")
+    assert result.program.graph.operator_counts()["Mul"] == 2
+    assert not result.report.left_out
