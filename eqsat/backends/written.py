@@ -1,6 +1,5 @@
 """A graph that is written again, node by node, for those who read the file."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,7 +16,7 @@ class Written:
 
     def __init__(self, old: Graph) -> None:
         self.old, self.producers = old, old.producers()
-        self.reads = Counter([*(v for node in old.nodes for v in node.inputs), *old.outputs])
+        self.reads = old.reads()
         self.nodes: list[Node] = []
         self.changed = False
         self._types, self._constants = dict(old.types), dict(old.constants)

@@ -206,6 +206,10 @@ class Graph:
         """Value -> the node that defines it."""
         return {value: node for node in self.nodes for value in node.outputs if value}
 
+    def reads(self) -> Counter[str]:
+        """Value -> how often nodes read it; an output of the graph counts as read once more."""
+        return Counter([*(value for node in self.nodes for value in node.inputs), *self.outputs])
+
     def with_nodes(self, nodes: Sequence[Node]) -> Graph:
         return replace(self, nodes=tuple(nodes))
 

@@ -5,7 +5,7 @@ counts as what is assumed of it (`assuming`), and as `NOMINAL_EXTENT` where noth
 """
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -85,7 +85,7 @@ def assuming(sizes: Mapping[str, int]) -> Generator[None]:
 
 def leading_symbols(graph: Graph) -> frozenset[str]:
     """Symbols that are the first extent of inputs of two axes or more, and no other extent: batches."""
-    shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
+    shapes = _shapes(graph, graph.inputs)
     first = {shape[0] for shape in shapes if len(shape) > 1}
     others = {d for shape in shapes for d in shape[1:]}
     return frozenset(d for d in first - others if isinstance(d, str))
@@ -97,7 +97,7 @@ def appended_symbols(graph: Graph) -> frozenset[str]:
     Stored are inputs of four axes, where an output is longer along the third one and otherwise the same. By the symbols that its
     extent there has beside, or else those that are the second extent of inputs and not that one.
     """
-    inputs, outputs = ([t for v in values if (t := _dims(graph, v))] for values in (graph.inputs, graph.outputs))
+    inputs, outputs = _shapes(graph, graph.inputs), _shapes(graph, graph.outputs)
     rest = {(*t[:2], *t[3:]): t[2] for t in outputs if len(t) == _STORED}
     grown = {(t[2], rest[other]) for t in inputs if len(t) == _STORED and (other := (*t[:2], *t[3:])) in rest}
     grown = {(before, after) for before, after in grown if isinstance(before, str) and before != after}
@@ -110,9 +110,9 @@ def appended_symbols(graph: Graph) -> frozenset[str]:
     return frozenset(added)
 
 
-def _dims(graph: Graph, value: str) -> Sequence[Dim]:
-    type = graph.type_of(value)
-    return (type.shape or ()) if isinstance(type, TensorType) else ()
+def _shapes(graph: Graph, values: Iterable[str]) -> list[tuple[Dim, ...]]:
+    """Those of the values that have axes, as far as they are known."""
+    return [t.shape for t in map(graph.type_of, values) if isinstance(t, TensorType) and t.shape]
 
 
 def sizes_within(graph: Graph, given: Mapping[str, Assumed]) -> list[dict[str, int]]:
@@ -142,7 +142,7 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     Batches are the `leading_symbols`, tokens the `appended_symbols`. Raises `OptionError` for a symbol that no input has, an
     extent that is not positive, and a range: see `sizes_within`.
     """
-    shapes = [t.shape for t in map(graph.type_of, graph.inputs) if isinstance(t, TensorType) and t.shape]
+    shapes = _shapes(graph, graph.inputs)
     known = dict.fromkeys(s for shape in shapes for d in shape for s in sorted(symbols(d)) if not s.startswith("?"))
     for name, size in given.items():
         if name not in known:
@@ -154,17 +154,18 @@ def assumed_sizes(graph: Graph, given: Mapping[str, Assumed]) -> dict[str, int]:
     ones = leading_symbols(graph) | appended_symbols(graph)
     numbers = {name: size for name, size in given.items() if isinstance(size, int)}
     sizes = {s: numbers.get(s, 1 if s in ones else TYPICAL_EXTENT) for s in known}
-    for name in sorted(sizes.keys() - numbers.keys() - ones):
-        sizes[name] = _grown(graph, name, sizes)
+    if free := sorted(sizes.keys() - numbers.keys() - ones):
+        made = {d for shape in _shapes(graph, graph.types) for d in shape if isinstance(d, str)}
+        for name in free:
+            sizes[name] = _grown(name, sizes, [d for d in made if name in symbols(d)])
     return sizes
 
 
-def _grown(graph: Graph, symbol: str, sizes: Mapping[str, int]) -> int:
-    """The extent of an input of which enough is left where the model has strides."""
-    made = {d for v in graph.types for d in _dims(graph, v) if isinstance(d, str) and symbol in symbols(d)}
+def _grown(symbol: str, sizes: Mapping[str, int], made: Sequence[Dim]) -> int:
+    """The extent of an input of which enough is left where the model has strides; ``made``: the extents that are made of it."""
 
     def left(size: int) -> list[int]:
-        return [evaluate(d, lambda s: size if s == symbol else sizes.get(s, NOMINAL_EXTENT)) for d in sorted(made)]
+        return [evaluate(d, lambda s: size if s == symbol else sizes.get(s, NOMINAL_EXTENT)) for d in made]
 
     size = sizes[symbol]
     for _ in range(_STEPS):

@@ -9,7 +9,6 @@ it: in 1.27 to 1.29 a faster one, from 1.30 on one that takes six times as long 
 becomes a Sum of two, which adds up the same, and which it leaves alone.
 """
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -49,7 +48,7 @@ def launches(graph: Graph, target: Target) -> int:
 
 
 def _with_sums_apart(graph: Graph) -> Graph:
-    reads = Counter([*(v for node in graph.nodes for v in node.inputs), *graph.outputs])
+    reads = graph.reads()
     normed = {n.inputs[0] for n in graph.nodes if n.key == _NORM and reads[n.inputs[0]] == 1}
     if not any(n.key == "Add" and n.outputs[0] in normed for n in graph.nodes):
         return graph

@@ -12,7 +12,6 @@ A scale for each index of an axis, all of them equal, means the same, and is lef
 that, but for products that the original has, and quantises: whoever wrote them gets what the runtime makes of them.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -79,7 +78,7 @@ def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
 
 def _quantised(graph: Graph, values: Collection[str]) -> frozenset[str]:
     """Those of some values that are quantised as they are, and read by nobody else, which is when the runtime rounds."""
-    reads = Counter([*(v for node in graph.nodes for v in node.inputs), *graph.outputs])
+    reads = graph.reads()
     quantised = (n.inputs[0] for n in graph.nodes if n.key == "QuantizeLinear")
     return frozenset(v for v in quantised if v in values and reads[v] == 1)
 

@@ -37,26 +37,24 @@ _BLOCK, _ROUNDS = 32, 4
 """Rows of a block where a column has one scale, and the accuracy level, unless a session says otherwise."""
 
 
-def rounded_products(graph: Graph) -> Mapping[str, Node]:
-    """Dequantised constants, and the product of each, which the runtime may compute on activations of 8 bits: see the head of the
-    module. Which axis the scales lie along does not matter here: a Transpose changes it."""
-    makers = {v: n for n in graph.nodes for v in n.outputs if v}
-    readers: dict[str, int] = dict.fromkeys(graph.outputs, 1)
-    for node in graph.nodes:
-        for value in node.inputs:
-            readers[value] = readers.get(value, 0) + 1
-    found: dict[str, Node] = {}
-    for node in graph.nodes:
+def rounded_products(graph: Graph) -> Mapping[str, int]:
+    """Dequantised constants, and the number of the product of each, which the runtime may compute on activations of 8 bits: see
+    the head of the module. Which axis the scales lie along does not matter here: a Transpose changes it."""
+    found: dict[str, int] = {}
+    if all(node.key != _DEQUANTIZE for node in graph.nodes):
+        return found
+    makers, reads = graph.producers(), graph.reads()
+    for index, node in enumerate(graph.nodes):
         if not _is_plain_product(node):
             continue
         value, maker = node.inputs[1], makers.get(node.inputs[1])
-        while maker is not None and maker.key in _TRANSPARENT and readers[value] == 1:
+        while maker is not None and maker.key in _TRANSPARENT and reads[value] == 1:
             value = maker.inputs[0]
             maker = makers.get(value)
         first = makers.get(node.inputs[0])
         paired = first is not None and first.key == _DEQUANTIZE
-        if maker is not None and _is_weight(graph, maker) and readers[value] == 1 and not paired:
-            found[value] = node
+        if maker is not None and _is_weight(graph, maker) and reads[value] == 1 and not paired:
+            found[value] = index
     return found
 
 
@@ -79,14 +77,12 @@ def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
     if _DEQUANTIZE not in target.kept_at_load:
         return {}
     found: dict[int, Work] = {}
-    number = {id(node): index for index, node in enumerate(graph.nodes)}
     products = rounded_products(graph)
-    for index, node in enumerate(graph.nodes):
-        product = products.get(node.outputs[0]) if node.key == _DEQUANTIZE else None
-        work = _work_of_rounded(graph, node, product) if product is not None else None
+    for index, node in enumerate(graph.nodes if products else ()):
+        product = products.get(node.outputs[0])
+        work = _work_of_rounded(graph, node, graph.nodes[product]) if product is not None else None
         if product is not None and work is not None:
-            found[number[id(product)]] = work
-            found[index] = at_load(work)
+            found[product], found[index] = work, at_load(work)
     return found
 
 
