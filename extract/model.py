@@ -256,5 +256,6 @@ class Model:
         from scipy.sparse import csr_array
 
         shape = (len(self._row_lower), len(self.objective))
-        matrix = csr_array((self._value, (self._row, self._column)), shape=shape)
+        places = (numpy.array(self._row, numpy.int32), numpy.array(self._column, numpy.int32))  # as HiGHS counts
+        matrix = csr_array((self._value, places), shape=shape)
         return matrix, numpy.array(self._row_lower), numpy.array(self._row_upper)

@@ -7,6 +7,7 @@ runtime as numpy arrays.
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -285,8 +286,8 @@ def _to_numpy(value: Any) -> Any:
         return value.numpy()
     if _is_plain(value.data_type()):
         return value.numpy()
-    dtype = DType(value.element_type()).numpy
-    if value.tensor_size_in_bytes() != int(np.prod(value.shape(), dtype=np.int64)) * dtype.itemsize:
+    dtype, shape = DType(value.element_type()), value.shape()
+    if dtype.bits < 8:
         raise ModelError(f"values of type {value.data_type()} are packed and cannot be handed out")
-    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    return np.frombuffer(raw, dtype).reshape(value.shape())
+    raw = ctypes.string_at(value.data_ptr(), math.prod(shape) * dtype.numpy.itemsize)
+    return np.frombuffer(raw, dtype.numpy).reshape(shape)

@@ -91,9 +91,17 @@ class Original:
     def _open(self, extra: Sequence[str]) -> Session:
         source = self.source
         if source is None or not _computes(source, extra):
-            outputs = tuple(dict.fromkeys((*self.graph.outputs, *extra)))
-            return session_of(replace(self.graph, outputs=outputs))
-        return Session(source, "disable", extra_outputs=extra, arena=False)
+            return self._of_graph(extra)
+        try:
+            return Session(source, "disable", extra_outputs=extra, arena=False)
+        except ModelError:
+            if not extra:
+                raise
+        # In memory, as it is with other outputs, ONNX Runtime before 1.21 looks for weights in the working directory.
+        return self._of_graph(extra)
+
+    def _of_graph(self, extra: Sequence[str]) -> Session:
+        return session_of(replace(self.graph, outputs=tuple(dict.fromkeys((*self.graph.outputs, *extra)))))
 
 
 def _computes(source: str | Path | onnx.ModelProto, names: Sequence[str]) -> bool:

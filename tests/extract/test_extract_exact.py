@@ -6,7 +6,7 @@ import sys
 import pytest
 from extraction_instances import Builder, brute_force, large_problem, merged_matmuls, random_problem, reference_optimum
 
-from eqsat.extract import METHODS, ExtractionError, ExtractionProblem, extract
+from eqsat.extract import METHODS, ExtractionError, ExtractionProblem, extract, milp
 from eqsat.extract.core import Core
 from eqsat.extract.problem import evaluate_choice
 
@@ -69,6 +69,23 @@ def test_larger_problems(seed: int) -> None:
         assert result.cost == pytest.approx(optimum, rel=1e-6)
     for method in ("tree", "greedy-dag", "area"):
         assert extract(problem, method=method).cost >= optimum * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("seed", [3, 27, 30, 38])
+@pytest.mark.parametrize("rounds", [1, 15])
+def test_solver_alone_finds_what_has_no_cycles(monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int) -> None:
+    """Its first optimum has a cycle, since nothing was cut off the relaxation: cuts exclude it, or levels after ``rounds``."""
+    monkeypatch.setattr(milp, "_LP_ROUNDS", 0)
+    monkeypatch.setattr(milp, "_CUT_ROUNDS_BEFORE_LEVELS", rounds)
+    found: list[set[int]] = []
+    cut = milp.integral_cuts
+    monkeypatch.setattr(milp, "integral_cuts", lambda *given: found.append(cut(*given)) or found[-1])
+    problem = large_problem(16 + seed // 2, seed, upward=0.2 + 0.1 * (seed % 4))
+    result = extract(problem, method="milp")
+    assert found, "the optimum had no cycle"
+    assert all(found)
+    assert result.optimal
+    assert result.cost == pytest.approx(reference_optimum(problem), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(60))
