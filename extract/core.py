@@ -1,5 +1,6 @@
 """The core: the part of a problem where a choice is left, in dense lists ordered children first."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -175,7 +176,7 @@ class Core:
 
     def choice_cost(self, choice: Mapping[int, int] | list[int]) -> float:
         """Return the DAG cost of ``choice``, without ``base``."""
-        return sum(self.cost[choice[c]] for c in self.needed(choice))
+        return math.fsum(self.cost[choice[c]] for c in self.needed(choice))
 
     def is_acyclic(self, choice: Mapping[int, int] | list[int]) -> bool:
         """Tell whether the needed part of ``choice`` has no cycle."""

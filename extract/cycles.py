@@ -1,5 +1,6 @@
 """Separation: exit cuts that a relaxed or a cyclic choice violates."""
 
+import math
 from collections.abc import Sequence
 
 from eqsat.extract.core import Core
@@ -52,7 +53,7 @@ def unfounded_cuts(model: Model, values: Sequence[float], effort: Effort, most: 
                         mask |= 1 << child
             effort.spend(4 * len(classes))
             exits = tuple(n for c in classes for n in core.nodes[c] if not model.below[n] & mask)
-            violation = values[needed] - sum(amount[n] for n in exits)
+            violation = values[needed] - math.fsum(amount[n] for n in exits)
             if violation > _TOLERANCE:
                 found[needed, exits] = violation
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:most]
@@ -83,7 +84,7 @@ def frontier_cuts(model: Model, values: Sequence[float], effort: Effort) -> int:
                 continue
             effort.spend(3 * len(core.owner))
             cut = _least_frontier(core, users, bytearray(derived), root, amount, effort)
-            if sum(amount[n] for n in cut) < 1.0 - _TOLERANCE:
+            if math.fsum(amount[n] for n in cut) < 1.0 - _TOLERANCE:
                 found.add((root, tuple(cut)))
     for root, cut in sorted(found):
         model.add_exit_cut(root, cut)

@@ -1,5 +1,6 @@
 """Greedy DAG extraction with explicit cost sets, the usual baseline of e-graph libraries."""
 
+import math
 from collections import deque
 
 from eqsat.extract.effort import Effort
@@ -45,7 +46,7 @@ def greedy_dag(problem: ExtractionProblem, effort: Effort) -> dict[int, int]:
                 merged.update(members)
         merged[owner] = price
         effort.spend(2 + len(merged) // 16)
-        value = sum(merged.values())
+        value = math.fsum(merged.values())
         if value < total[owner]:
             total[owner] = value
             below[owner] = merged

@@ -1,5 +1,7 @@
 """The exact search on a core: reduce, split, bound, prune, and again on what is left."""
 
+import math
+
 from eqsat.extract.area import AreaSearch, area_choice
 from eqsat.extract.branch import branch_and_bound
 from eqsat.extract.core import Core, flatten_parts
@@ -60,7 +62,7 @@ def search_core(
 
     def left(key: object) -> float:
         """What a part may cost at most if the others cost what they cost at least."""
-        others = sum(least[other] for other, _ in equal) - least[key] if least else 0.0
+        others = math.fsum(least[other] for other, _ in equal) - least[key] if least else 0.0
         return cutoff - core.base - others
 
     for part, (key, order) in zip(parts, equal, strict=True):

@@ -1,5 +1,6 @@
 """The entry point: which stages run, in which order, under which limit."""
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -147,7 +148,7 @@ def _polished(problem: ExtractionProblem, core: Core, choice: Mapping[int, int],
     """Return ``choice`` (of e-nodes of the problem) after a local search on all of the problem."""
     nodes = set(choice.values())
     amount = [float(part in nodes) for part in core.parts]
-    least = 1e-6 * sum(core.cost[n] for n, a in enumerate(amount) if a) / max(1, len(nodes))
+    least = 1e-6 * math.fsum(core.cost[n] for n, a in enumerate(amount) if a) / max(1, len(nodes))
     search = AreaSearch(core, near_choice(core, amount, least))
     search.run(effort)
     found = [core.parts[search.choice[c]] for c in core.needed(search.choice)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -94,13 +95,14 @@ class Module(NamedTuple):
     imports: tuple[ast.Import | ast.ImportFrom, ...]
     unwieldy: set[str]
     lists_of_operators: int
+    rounded_sums: tuple[int, ...]
 
 
 @cache
 def _read(path: Path) -> Module:
     nodes = list(ast.walk(ast.parse(path.read_text())))
     imports = tuple(n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)))
-    return Module(imports, _unwieldy(nodes), _lists_of_operators(nodes))
+    return Module(imports, _unwieldy(nodes), _lists_of_operators(nodes), _rounded_sums(nodes))
 
 
 def _imports(path: Path) -> set[str]:
@@ -245,3 +247,17 @@ def test_facts_about_operators_stand_on_their_definitions() -> None:
     assert sum(counts.values()) <= LISTS_OF_OPERATORS, {p: n for p, n in counts.items() if n}
     tables = 'UNARY = frozenset(("Relu", "Neg", "Abs"))\nTABLE = {"Add": 1, "Sub": 2, "Mul": 3}'
     assert _lists_of_operators(list(ast.walk(ast.parse(tables)))) == 2
+
+
+def _rounded_sums(nodes: Sequence[ast.AST]) -> tuple[int, ...]:
+    """Lines in which ``sum`` adds up prices."""
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "sum"]
+    return tuple(c.lineno for c in calls if re.search(r"price|cost|bound|measured_s|predicted_s", ast.unparse(c)))
+
+
+def test_prices_add_up_to_the_same_in_any_order_and_with_any_python() -> None:
+    """``math.fsum`` rounds once. ``sum`` rounds every partial sum in Python 3.11, and not from 3.12 on: ties would be broken by the
+    release of Python."""
+    found = {str(path.relative_to(ROOT)): _read(path).rounded_sums for _, path in _modules()}
+    assert not {p: lines for p, lines in found.items() if lines}
+    assert _rounded_sums(list(ast.walk(ast.parse("least = sum(k.price for k in kernels)")))) == (1,)

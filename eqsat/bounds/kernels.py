@@ -1,5 +1,6 @@
 """From the groups of operations that the relaxed problem chose to kernels of a program."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from eqsat.bounds.named_problem import ChosenGroup
@@ -29,7 +30,7 @@ def covering_of(
         or len(dependency_order(kernels_before(kernels))) < len(kernels)
     ):
         return None
-    return Covering(kernels, sum(cone.price for cone in kernels.values()), 0.0, "relaxation")
+    return Covering(kernels, math.fsum(cone.price for cone in kernels.values()), 0.0, "relaxation")
 
 
 def spanned(

@@ -55,4 +55,4 @@ def _work(step: Step, dtype: DType, extents: dict[str, int]) -> Work:
 
 def einsum_seconds(seconds: Iterable[float], matrices: int) -> float:
     """What a kernel takes, by what the operators inside take one by one."""
-    return SLOWER * sum(seconds) + EACH_S * matrices
+    return SLOWER * math.fsum(seconds) + EACH_S * matrices

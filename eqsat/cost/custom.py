@@ -108,7 +108,7 @@ class WeightedModel:
         prices = [(weight, model.kernel_cost(work, target)) for weight, model in self.terms]
         if any(math.isinf(price) for _, price in prices):
             return math.inf
-        return sum(weight * price for weight, price in prices)
+        return math.fsum(weight * price for weight, price in prices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ same classes in the same state only the cheapest. Source: Mishchenko, Cho, Chatt
 sequential mapping with priority cuts, 2007.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
@@ -280,7 +281,7 @@ class ConePool:
             template = "view"
         price = self._prices(cls, operations, read)
         cuts = frozenset(c for c in read if graph.members[c])
-        flow = price + sum(self._share[c] for c in cuts)
+        flow = price + math.fsum(self._share[c] for c in cuts)
         if price == float("inf") and not absorbed and not stages:
             return None
         return Cone(cls, operations, inside, read, cuts, stages, occupants, template, only_views, row, price, flow)

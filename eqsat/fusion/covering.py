@@ -1,6 +1,7 @@
 """Choosing kernels from a pool of cones: DAG extraction where each cone is an e-node whose children are the classes it reads."""
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,7 +122,7 @@ class _Search:
         return Covering(dict(self._best), self._cost, bound, self._method)
 
     def _offer(self, kernels: Mapping[int, Cone], method: str) -> None:
-        cost = sum(cone.price for cone in kernels.values())
+        cost = math.fsum(cone.price for cone in kernels.values())
         if self._best is None or cost < self._cost * (1 - 1e-12):
             self._best, self._cost, self._method = kernels, cost, method
 

@@ -1,5 +1,6 @@
 """Kernels for a fixed program: the second phase of "extract, then fuse"."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -96,7 +97,7 @@ def plan_kernels(
             root: group_cone(graph, operations, root, prices)
             for root, operations in post_dominator_groups(graph, choice).items()
         }
-        cost = sum(c.price for c in kernels.values())
+        cost = math.fsum(c.price for c in kernels.values())
         return Covering(kernels, cost, cost, "post-dominator")
     restricted = graph.restricted(choice)
     found = ConePool(restricted, target, prices, limit=_CHOICE_POOL, effort=effort.part(0.5))
@@ -113,7 +114,7 @@ def merged_covering(graph: FusionGraph, covering: Covering, target: Target, pric
     kernels = merge_kernels(graph, covering.kernels, target, prices)
     if len(kernels) == len(covering.kernels):
         return covering
-    cost = sum(cone.price for cone in kernels.values())
+    cost = math.fsum(cone.price for cone in kernels.values())
     return replace(covering, kernels=kernels, cost=cost, lower_bound=0.0, method=f"{covering.method}+merge")
 
 

@@ -8,6 +8,7 @@ meets when the windows are moved.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,14 +87,16 @@ class Windows:
                 continue
             self.effort.spend(_STEPS_TO_SEE * len(window.operations))
             found = self._kernels(window)
-            if found and sum(k.price for k in found) < sum(program.kernels[r].price for r in roots) * (1 - 1e-12):
+            if found and math.fsum(k.price for k in found) < math.fsum(program.kernels[r].price for r in roots) * (
+                1 - 1e-12
+            ):
                 program.exchange(roots, found)
         kernels = program.read()
         if repeated(self.graph, kernels.values(), self.matcher.target) or len(
             dependency_order(kernels_before(kernels))
         ) < len(kernels):
             return dict(choice), plan
-        cost = sum(cone.price for cone in kernels.values())
+        cost = math.fsum(cone.price for cone in kernels.values())
         return needed(self.graph, program.choice), replace(plan, kernels=kernels, cost=cost, lower_bound=0.0)
 
     def _kernels(self, window: Window) -> list[Cone]:

@@ -174,7 +174,7 @@ def select(
     problem = ExtractionProblem(len(number), node_class, node_children, node_cost, roots)
     result = extract(problem, effort=effort, incumbent=_original_choice(encoding, snapshot, number, by_handle))
     choice = {representatives[c]: node_handle[n] for c, n in result.choice.items() if node_handle[n] >= 0}
-    before = sum(price(handle) for handle in encoding.node_handles)
+    before = math.fsum(price(handle) for handle in encoding.node_handles)
     return Selection(choice, result.cost, before, result.lower_bound, result.gap, result.method, result.work)
 
 

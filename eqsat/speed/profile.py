@@ -5,6 +5,7 @@ What that comes to is measured, on nodes that do next to nothing, and taken off.
 """
 
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -55,11 +56,11 @@ class Profile:
 
     @property
     def predicted_s(self) -> float:
-        return sum(k.predicted_s or 0.0 for k in self.kernels)
+        return math.fsum(k.predicted_s or 0.0 for k in self.kernels)
 
     @property
     def measured_s(self) -> float:
-        return sum(k.measured_s for k in self.kernels)
+        return math.fsum(k.measured_s for k in self.kernels)
 
     def relative_errors(self) -> list[tuple[str, float]]:
         """Operator and relative error of the prediction, below zero where it is too low, of each priced kernel of at least
@@ -78,7 +79,7 @@ class Profile:
 
     @property
     def unpriced(self) -> int:
-        return sum(k.predicted_s is None for k in self.kernels)
+        return len([k for k in self.kernels if k.predicted_s is None])
 
     def by_operator(self) -> list[tuple[str, int, float, float]]:
         """Operator, number of kernels, seconds predicted and measured; the dearest first."""
@@ -192,7 +193,7 @@ def profiler_seconds(threads: int = 2, runs: int = 20) -> float:
 
 def predicted_s(graph: Graph, model: CostModel, target: Target) -> float:
     """What a cost model says of a program whose nodes are kernels of one operator each."""
-    return sum(model.kernel_cost(node_work(graph, node), target) for node in graph.nodes)
+    return math.fsum(model.kernel_cost(node_work(graph, node), target) for node in graph.nodes)
 
 
 def node_work(graph: Graph, node: Node) -> Work:

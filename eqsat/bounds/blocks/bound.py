@@ -1,5 +1,6 @@
 """A lower bound over all programs of an e-graph, block by block (`eqsat.bounds.blocks.block`), each looked at closely."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +93,7 @@ def blockwise_bound(
     blocks = [block_of(parts, position, target, prices, prerequisites) for position in range(len(parts.separators) + 1)]
     if not by_bytes and max(len(block.operations) for block in blocks) > _MOST_IN_ONE * len(merged.graph.operations):
         return None
-    least = slack * sum(kernel.price for kernel in kernels) / len(blocks)
+    least = slack * math.fsum(kernel.price for kernel in kernels) / len(blocks)
     chain = _Chain(target, rates, blocks, shared, known, least, exact=not by_bytes)
     if not chain.search(Shares(effort)):
         return None
@@ -173,8 +174,8 @@ class _Chain:
 
 def _sum(found: Sequence[BlockSearch]) -> float:
     """The bound of all blocks from those of each (`eqsat.bounds.blocks.block`)."""
-    lost = sum(max(above.charge, below.lost) for below, above in pairwise(found))
-    return sum(search.bound or 0.0 for search in found) - lost
+    lost = math.fsum(max(above.charge, below.lost) for below, above in pairwise(found))
+    return math.fsum(search.bound or 0.0 for search in found) - lost
 
 
 def _charged(found: Sequence[BlockSearch], shares: Shares) -> float:
@@ -190,14 +191,14 @@ def _charged(found: Sequence[BlockSearch], shares: Shares) -> float:
 
 def _bound_by_bytes(graph: FusionGraph, rates: Rates, kernels: Collection[Cone]) -> bool:
     """Whether the prices of kernels are those of their launches and bytes, for the most part."""
-    least = sum(
+    least = math.fsum(
         rates.launch
         + rates.operator * len(k.operations)
         + rates.byte * sum(graph.bytes[c] for c in (*k.inputs, *k.outputs))
         for k in kernels
         if not k.only_views
     )
-    return least >= _LEAST_BYTES * sum(k.price for k in kernels)
+    return least >= _LEAST_BYTES * math.fsum(k.price for k in kernels)
 
 
 def _with_alike(graph: FusionGraph, known: Mapping[int, bool]) -> dict[int, bool]:
