@@ -256,8 +256,8 @@ def _rounded_sums(nodes: Sequence[ast.AST]) -> tuple[int, ...]:
 
 
 def test_prices_add_up_to_the_same_in_any_order_and_with_any_python() -> None:
-    """``math.fsum`` rounds once. ``sum`` rounds every partial sum in Python 3.11, and not from 3.12 on: ties would be broken by the
-    release of Python."""
+    """``math.fsum`` rounds once. ``sum`` rounds every partial sum in Python 3.11, and not from 3.12 on: the release of Python
+    would break ties."""
     found = {str(path.relative_to(ROOT)): _read(path).rounded_sums for _, path in _modules()}
     assert not {p: lines for p, lines in found.items() if lines}
     assert _rounded_sums(list(ast.walk(ast.parse("least = sum(k.price for k in kernels)")))) == (1,)
