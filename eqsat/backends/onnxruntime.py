@@ -1,7 +1,7 @@
 """ONNX Runtime on the CPU: loads a model, runs it, hands out intermediate values.
 
-Weights are never copied: a model on disk is opened where it is, and weights of a model built in memory are lent to the
-runtime as numpy arrays.
+Weights in files are not copied: the runtime maps them. Those that are nowhere on disk are lent to it as numpy arrays, of which
+ONNX Runtime 1.32 makes a copy.
 """
 
 from __future__ import annotations

@@ -18,10 +18,13 @@ from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError, ModelError, OptionError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
+from eqsat.ir.constants import Constant, FileRange
 from eqsat.ir.graph import NO_ATTRIBUTES, Graph
+from eqsat.ir.interpret import run
 from eqsat.ir.types import DType, TensorType
 from eqsat.verification import Verification, verify_models, verify_program
 from eqsat.verification.compare import Yardstick, distance
+from eqsat.verification.pieces import detached, session_of
 from eqsat.verification.sensitivity import tolerance
 
 
@@ -213,6 +216,35 @@ def test_session_hands_out_intermediate_values_of_a_file(tmp_path: Path) -> None
         with pytest.raises(error, match=message) as caught:
             wrong()
         assert "\n" not in str(caught.value)
+
+
+def test_sessions_read_weights_where_they_lie(tmp_path: Path) -> None:
+    """Also of half a byte, and from a folder that is a link; what is not in a file is lent."""
+    rng = np.random.default_rng(0)
+    blob = tmp_path / "blobs"
+    blob.mkdir()
+    codes, added = rng.integers(0, 256, 512 * 512 // 2, np.uint8), rng.standard_normal((512, 512)).astype(np.float32)
+    (blob / "weights").write_bytes(bytes(64) + codes.tobytes() + added.tobytes())
+    (tmp_path / "model").symlink_to(blob)
+    b = GraphBuilder("g")
+    stored = (
+        (TensorType(DType.UINT4, (512, 512)), 64, codes.nbytes),
+        (TensorType(DType.FLOAT, (512, 512)), 64 + codes.nbytes, added.nbytes),
+    )
+    files = [Constant(t, None, FileRange(tmp_path / "model" / "weights", offset, size)) for t, offset, size in stored]
+    floats = b.op("DequantizeLinear", b.constant(files[0]), b.constant(np.float32(0.5)))
+    weights = b.op("Add", floats, b.constant(files[1]))
+    product = b.op("MatMul", b.input("x", "float32", (3, 512)), weights)
+    graph = b.finish({"y": b.op("MatMul", product, b.constant(rng.standard_normal((512, 128)).astype(np.float32)))})
+    model, lent = detached(graph, blob)
+    places = [{e.key: e.value for e in i.external_data} for i in model.graph.initializer if i.external_data]
+    assert [p["location"] for p in places] == ["weights", "weights", "lent"]
+    assert [a.shape for a in lent.values()] == [(512, 128)]
+    x = rng.standard_normal((3, 512)).astype(np.float32)
+    for level in ("disable", "all"):
+        np.testing.assert_allclose(
+            session_of(graph, level).run({"x": x})["y"], run(graph, {"x": x})["y"], rtol=1e-4, atol=0.01
+        )
 
 
 def test_quantised_model_end_to_end_from_files(tmp_path: Path) -> None:
