@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import eqsat
-from eqsat.backends.onnxruntime import Session
+from eqsat.backends.calling import load_graph
 from eqsat.errors import ModelError
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.interpret import evaluate_operator
@@ -38,7 +38,6 @@ from eqsat.ir.operator import operators_with
 from eqsat.ir.types import TensorType
 from eqsat.verification.feeds import random_feeds
 from eqsat.verification.original import Original
-from eqsat.verification.pieces import detached
 from eqsat.verification.values import copied
 
 NORMS = ("LayerNormalization", "SkipLayerNormalization", "RMSNormalization", "SkipSimplifiedLayerNormalization")
@@ -123,8 +122,7 @@ def cut_graph(graph: Graph, values: Sequence[str], outputs: Sequence[str]) -> Gr
 
 def open_cut(graph: Graph, values: Sequence[str], outputs: Sequence[str], level: str) -> Callable[[Values], Values]:
     """The cut graph in ONNX Runtime, which may rewrite it up to ``level``: from all inputs to ``outputs``."""
-    model, weights = detached(cut_graph(graph, values, outputs))
-    session = Session(model, level, weights=weights, prepack=True)
+    session = load_graph(cut_graph(graph, values, outputs), level)
     return lambda feeds: session.run({name: feeds[name] for name in session.inputs})
 
 

@@ -1,13 +1,15 @@
 """A graph loaded into ONNX Runtime and called like a function: inputs in order or by name, as arrays or as tensors of PyTorch."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eqsat.backends.onnx_file import to_model_and_weights
+from eqsat.backends.onnx_weights import folder_of_weights
 from eqsat.backends.onnxruntime import Session
-from eqsat.errors import FeedError
+from eqsat.errors import FeedError, ModelError
 from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.frontends.torch_export import is_torch
 from eqsat.ir.graph import Graph
@@ -20,14 +22,37 @@ def load_graph(
     *,
     threads: int | None = None,
     precision: str = "f32",
+    prepack: bool = True,
+    arena: bool = True,
     flush: bool = False,
     spin: bool = False,
+    least_bytes: int = 1024,
 ) -> Session:
-    """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``, without copying weights."""
-    model, weights = to_model_and_weights(graph)
-    return Session(
-        model, level, weights=weights, prepack=True, threads=threads, precision=precision, flush=flush, spin=spin
-    )
+    """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``. The model refers to constants of ``least_bytes``,
+    and maps those in files. Raises `ModelError` when ONNX Runtime cannot run it."""
+
+    def load(folder: Path | None) -> Session:
+        model, weights = to_model_and_weights(graph, least_bytes, folder)
+        return Session(
+            model,
+            level,
+            threads=threads,
+            folder=folder,
+            weights=weights,
+            prepack=prepack,
+            arena=arena,
+            precision=precision,
+            flush=flush,
+            spin=spin,
+        )
+
+    folder = folder_of_weights(c for c in graph.constants.values() if c.bytes >= least_bytes)
+    try:
+        return load(folder)
+    except ModelError:
+        if folder is None:
+            raise
+    return load(None)  # ONNX Runtime before 1.21 looks for the files elsewhere
 
 
 def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import onnx
 from eqsat.backends.onnx_form import Form, choose_form, in_form, written
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
 from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
-from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
+from eqsat.backends.onnx_weights import external_tensor, lay_out, place_in, write_weights
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.constants import Constant
@@ -50,18 +50,22 @@ def to_model(graph: Graph, *, form: str = "onnxruntime", kernels: Sequence[Kerne
     return _model(formed, write_tensor, chosen, calls)
 
 
-def to_model_and_weights(graph: Graph, threshold_bytes: int = 1024) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """``graph`` as a message without its large constants, and those by name.
-
-    For `onnxruntime.SessionOptions.add_external_initializers`: no weight is copied.
+def to_model_and_weights(
+    graph: Graph, threshold_bytes: int = 1024, folder: Path | None = None
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """``graph`` as a message that refers to its large constants: to where they lie in files in ``folder``, or else to the arrays
+    returned with it, for `onnxruntime.SessionOptions.add_external_initializers`.
     """
     weights: dict[str, np.ndarray] = {}
 
     def write(name: str, constant: Constant) -> onnx.TensorProto:
+        place = place_in(folder, constant.source) if constant.bytes >= threshold_bytes else None
+        if place is not None:
+            return external_tensor(name, constant, str(place.path), place.offset)
         if constant.bytes < threshold_bytes or constant.dtype is DType.STRING or constant.dtype.bits < 8:
             return write_tensor(name, constant)
         weights[name] = constant.numpy()
-        return external_tensor(name, constant, "weights", 0)
+        return external_tensor(name, constant, "lent", 0)
 
     return _model(in_form(graph, "onnxruntime"), write), weights
 
@@ -106,7 +110,7 @@ def save_onnx(
         raise OutputError(f"{path}: the model does not fit into a message: {' '.join(str(error).split())}") from None
     files: dict[Path, Callable[[BufferedWriter], object]] = {}
     if layout.constants:
-        files[path.with_name(location)] = lambda file: write_weights(file, layout, envelope.files)
+        files[path.with_name(location)] = lambda file: write_weights(file, layout)
     files[path] = lambda file: file.write(message)
     try:
         write_files(files)

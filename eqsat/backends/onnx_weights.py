@@ -2,16 +2,16 @@
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedWriter
 from pathlib import Path
 
 import onnx
 
 from eqsat.backends.onnx_nodes import describe_tensor, tensor_bytes
-from eqsat.frontends.onnx.envelope import file_stamp
-from eqsat.ir.constants import Constant
+from eqsat.ir.constants import Constant, FileRange
 from eqsat.ir.types import DType
 
 PAGE_BYTES = 4096
@@ -58,19 +58,34 @@ def external_tensor(name: str, constant: Constant, location: str, offset: int) -
     return proto
 
 
-def write_weights(file: BufferedWriter, layout: Layout, stamps: Mapping[Path, tuple[int, ...]]) -> None:
+def folder_of_weights(constants: Iterable[Constant]) -> Path | None:
+    """The folder of the files, unchanged, in which most bytes of constants are; ``None`` if all are in memory."""
+    total: Counter[Path] = Counter()
+    for file in {c.source for c in constants if c.source is not None and c.source.is_unchanged()}:
+        total[file.path.resolve().parent] += file.length
+    return max(total, key=lambda folder: total[folder], default=None)
+
+
+def place_in(folder: Path | None, source: FileRange | None) -> FileRange | None:
+    """``source`` with its path from ``folder``; ``None`` if it is not there, or not any more."""
+    if folder is None or source is None or not source.is_unchanged():
+        return None
+    path = source.path.resolve()
+    return replace(source, path=Path(path.name)) if path.parent == folder else None
+
+
+def write_weights(file: BufferedWriter, layout: Layout) -> None:
     """Writes the data file.
 
-    Ranges of files that still have the stamp they were read with are copied inside the kernel; everything else is
-    written from the mapping or array that holds it, which survives the replacement of its file.
+    Ranges of files that are unchanged are copied inside the kernel; everything else is written from the mapping or array that
+    holds it, which survives the replacement of its file.
     """
-    unchanged = {path: _has_stamp(path, stamp) for path, stamp in stamps.items()}
     file.flush()
     for constant in layout.constants:
         start, source = layout.offsets[id(constant)], constant.source
         if (
             source is not None
-            and unchanged.get(source.path)
+            and source.is_unchanged()
             and _copy_range(file, start, source.path, source.offset, source.length)
         ):
             continue
@@ -80,13 +95,6 @@ def write_weights(file: BufferedWriter, layout: Layout, stamps: Mapping[Path, tu
             file.write(data[begin : begin + _CHUNK_BYTES])
         file.flush()
     file.truncate(layout.length)
-
-
-def _has_stamp(path: Path, stamp: tuple[int, ...]) -> bool:
-    try:
-        return file_stamp(path) == stamp
-    except OSError:
-        return False
 
 
 def _copy_range(file: BufferedWriter, start: int, path: Path, offset: int, length: int) -> bool:

@@ -17,11 +17,26 @@ from eqsat.ir.types import DType, TensorType, type_of_array
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """``length`` bytes at ``offset`` of the file at ``path``, little-endian, row-major, sub-byte elements packed."""
+    """``length`` bytes at ``offset`` of the file at ``path``, little-endian, row-major, sub-byte elements packed. ``stamp``: what
+    `file_stamp` said when the file was opened."""
 
     path: Path
     offset: int
     length: int
+    stamp: tuple[int, ...] = ()
+
+    def is_unchanged(self) -> bool:
+        """Whether the file still is the one that was opened."""
+        try:
+            return file_stamp(self.path) == self.stamp
+        except OSError:
+            return False
+
+
+def file_stamp(path: Path) -> tuple[int, ...]:
+    """Identity of a file's present contents: device, inode, size and time of change."""
+    found = path.stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Constant:
@@ -108,6 +123,8 @@ def _map(source: FileRange, type: TensorType) -> np.ndarray:
     shape = tuple(d for d in type.shape or () if isinstance(d, int))
     if source.length == 0:
         return np.zeros(shape, type.dtype.numpy)
+    if source.stamp and source.path.exists() and not source.is_unchanged():
+        raise ModelError(f"{source.path}: changed since the model was read; load the model again")
     try:
         with source.path.open("rb") as file:
             start = source.offset - source.offset % mmap.ALLOCATIONGRANULARITY

@@ -13,18 +13,18 @@ from onnx import TensorProto, helper
 from quantised_models import WIDTH, Edit, integer_chain, masked_attention, nodes_of, quantised_chain
 
 import eqsat
-from eqsat.backends.onnx_file import save_onnx
+from eqsat.backends.onnx_file import save_onnx, to_model_and_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError, ModelError, OptionError, VerificationError
 from eqsat.exactness import Exactness
 from eqsat.ir.build import GraphBuilder
-from eqsat.ir.constants import Constant, FileRange
+from eqsat.ir.constants import Constant, FileRange, file_stamp
 from eqsat.ir.graph import NO_ATTRIBUTES, Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.types import DType, TensorType
 from eqsat.verification import Verification, verify_models, verify_program
 from eqsat.verification.compare import Yardstick, distance
-from eqsat.verification.pieces import detached, session_of
+from eqsat.verification.pieces import session_of
 from eqsat.verification.sensitivity import tolerance
 
 
@@ -221,30 +221,31 @@ def test_session_hands_out_intermediate_values_of_a_file(tmp_path: Path) -> None
 def test_sessions_read_weights_where_they_lie(tmp_path: Path) -> None:
     """Also of half a byte, and from a folder that is a link; what is not in a file is lent."""
     rng = np.random.default_rng(0)
-    blob = tmp_path / "blobs"
+    blob, path = tmp_path / "blobs", tmp_path / "model" / "weights"
     blob.mkdir()
-    codes, added = rng.integers(0, 256, 512 * 512 // 2, np.uint8), rng.standard_normal((512, 512)).astype(np.float32)
-    (blob / "weights").write_bytes(bytes(64) + codes.tobytes() + added.tobytes())
     (tmp_path / "model").symlink_to(blob)
+    codes, added = rng.integers(0, 256, 512 * 512 // 2, np.uint8), rng.standard_normal((512, 512)).astype(np.float32)
+    path.write_bytes(bytes(64) + codes.tobytes() + added.tobytes())
+    files = [
+        Constant(TensorType(dtype, (512, 512)), None, FileRange(path, offset, size, file_stamp(path)))
+        for dtype, offset, size in ((DType.UINT4, 64, codes.nbytes), (DType.FLOAT, 64 + codes.nbytes, added.nbytes))
+    ]
     b = GraphBuilder("g")
-    stored = (
-        (TensorType(DType.UINT4, (512, 512)), 64, codes.nbytes),
-        (TensorType(DType.FLOAT, (512, 512)), 64 + codes.nbytes, added.nbytes),
-    )
-    files = [Constant(t, None, FileRange(tmp_path / "model" / "weights", offset, size)) for t, offset, size in stored]
     floats = b.op("DequantizeLinear", b.constant(files[0]), b.constant(np.float32(0.5)))
-    weights = b.op("Add", floats, b.constant(files[1]))
-    product = b.op("MatMul", b.input("x", "float32", (3, 512)), weights)
+    product = b.op("MatMul", b.input("x", "float32", (3, 512)), b.op("Add", floats, b.constant(files[1])))
     graph = b.finish({"y": b.op("MatMul", product, b.constant(rng.standard_normal((512, 128)).astype(np.float32)))})
-    model, lent = detached(graph, blob)
-    places = [{e.key: e.value for e in i.external_data} for i in model.graph.initializer if i.external_data]
-    assert [p["location"] for p in places] == ["weights", "weights", "lent"]
+    model, lent = to_model_and_weights(graph, 1 << 16, blob)
+    places = [e.value for i in model.graph.initializer for e in i.external_data if e.key == "location"]
+    assert sorted(places) == ["lent", "weights", "weights"]
     assert [a.shape for a in lent.values()] == [(512, 128)]
     x = rng.standard_normal((3, 512)).astype(np.float32)
+    wanted = run(graph, {"x": x})["y"]
     for level in ("disable", "all"):
-        np.testing.assert_allclose(
-            session_of(graph, level).run({"x": x})["y"], run(graph, {"x": x})["y"], rtol=1e-4, atol=0.01
-        )
+        np.testing.assert_allclose(session_of(graph, level).run({"x": x})["y"], wanted, rtol=1e-4, atol=0.01)
+    (blob / "new").write_bytes(bytes(64 + codes.nbytes + added.nbytes))
+    (blob / "new").replace(path)
+    with pytest.raises(ModelError, match="changed since the model was read"):
+        session_of(graph)
 
 
 def test_quantised_model_end_to_end_from_files(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -24,9 +23,8 @@ class Envelope:
 
     ``opset`` is the version of the default domain, ``imports`` the versions of all others, ``operators`` what the graph and
     its bodies use of the default one. ``inputs`` and ``outputs`` map names to ``ValueInfoProto``. ``defaults`` are initializers
-    that the caller may override. ``known`` holds small values that inference found to be constant. ``files`` are the files
-    that constants refer to, with a stamp that changes when they are replaced. ``most_opset`` and ``most_ir_version`` are
-    the newest that the file of the result may have.
+    that the caller may override. ``known`` holds small values that inference found to be constant. ``most_opset`` and
+    ``most_ir_version`` are the newest that the file of the result may have.
     """
 
     opset: int = OPSET
@@ -49,7 +47,6 @@ class Envelope:
     defaults: Mapping[str, Constant] = field(default_factory=dict[str, Constant])
     dims: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     known: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
-    files: Mapping[Path, tuple[int, ...]] = field(default_factory=dict[Path, tuple[int, ...]])
 
 
 def with_defaults(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -57,9 +54,3 @@ def with_defaults(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str,
     if not isinstance(graph.envelope, Envelope):
         return feeds
     return {**{n: c.numpy() for n, c in graph.envelope.defaults.items() if n in graph.inputs}, **feeds}
-
-
-def file_stamp(path: Path) -> tuple[int, ...]:
-    """Identity of a file's present contents: device, inode, size and time of change."""
-    found = path.stat()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

@@ -234,5 +234,4 @@ def _envelope(
         defaults=defaults,
         dims=dims,
         known=MappingProxyType(reader.known),
-        files=dict(files.stamps),
     )

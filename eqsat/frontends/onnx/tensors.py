@@ -3,14 +3,14 @@
 import mmap
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eqsat.errors import ModelError
-from eqsat.frontends.onnx.envelope import file_stamp
-from eqsat.ir.constants import Constant, FileRange, unpack
+from eqsat.ir.constants import Constant, FileRange, file_stamp, unpack
 from eqsat.ir.types import DType, TensorType
 
 _EXTERNAL = 1  # TensorProto.EXTERNAL
@@ -25,11 +25,10 @@ class ExternalFiles:
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self.folders = folders
-        self.stamps: dict[Path, tuple[int, ...]] = {}
-        self._maps: dict[str, tuple[Path, mmap.mmap | bytes, int]] = {}
+        self._maps: dict[str, tuple[FileRange, mmap.mmap | bytes]] = {}
 
-    def open(self, location: str, tensor: str) -> tuple[Path, mmap.mmap | bytes, int]:
-        """Path, contents and size in bytes. Raises `ModelError` for a file that is missing or outside the folder."""
+    def open(self, location: str, tensor: str) -> tuple[FileRange, mmap.mmap | bytes]:
+        """The whole file, and its contents. Raises `ModelError` for a file that is missing or outside the folder."""
         found = self._maps.get(location)
         if found is not None:
             return found
@@ -51,9 +50,7 @@ class ExternalFiles:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise ModelError(f"tensor {tensor!r}: cannot read external data {path}: {reason}") from None
-        path = path.absolute()
-        self.stamps[path] = stamp
-        self._maps[location] = (path, contents, size)
+        self._maps[location] = (FileRange(path.absolute(), 0, size, stamp), contents)
         return self._maps[location]
 
 
@@ -105,14 +102,14 @@ def _external(proto: Any, type: TensorType, files: ExternalFiles) -> Constant:
     location = entries.get("location", "")
     if not isinstance(location, str):  # protobuf hands out as bytes what is no UTF-8
         raise ModelError(f"tensor {proto.name!r}: the location {location!r} of its external data is no UTF-8 text")
-    path, contents, size = files.open(location, proto.name)
+    file, contents = files.open(location, proto.name)
     _expect(proto.name, type, length, type.bytes or 0, "bytes")
-    if offset < 0 or offset + length > size:
+    if offset < 0 or offset + length > file.length:
         raise ModelError(
-            f"tensor {proto.name!r}: needs bytes {offset} to {offset + length} of {path}, which has {size}; "
+            f"tensor {proto.name!r}: needs bytes {offset} to {offset + length} of {file.path}, which has {file.length}; "
             "is the file complete?"
         )
-    source = FileRange(path, offset, length)
+    source = replace(file, offset=offset, length=length)
     if type.dtype.bits < 8 and length > 4096:
         return Constant(type, None, source)  # unpacked on demand: unpacked elements take several times the room
     return Constant(type, _decode(contents, offset, length, type), source)
