@@ -187,6 +187,12 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
     return Result(growth.kept, extraction.program, report, options.file_form, encoding, growth.rules)
 
 
+def _missed(growth: Growth, extraction: Extraction) -> dict[str, dict[str, int]]:
+    chosen = {h for _, handles in extraction.kernels for h in handles}
+    writable = growth.saturated.writable(extraction.target.expanded)
+    return why_unfused(growth.saturated.encoding.egraph, growth.rules, chosen, writable)
+
+
 def _silent(stage: str, detail: str) -> None:
     """Progress that nobody watches."""
 
@@ -219,7 +225,7 @@ def _report(source: Any, options: Options, graph: Graph, growth: Growth, extract
         kernels_after=program.kernel_count,
         kernel_templates=dict(sorted(templates.items())),
         recognized=recognized_structures(program.graph),
-        missed=why_unfused(egraph, growth.rules, {h for _, handles in extraction.kernels for h in handles}),
+        missed=_missed(growth, extraction),
         cost_unit=model.unit,
         cost_before=selection.cost_before,
         cost_after=selection.cost,

@@ -12,10 +12,11 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import Inputs, view_of
 from eqsat.egraph.nearest import NearestMiss, terms_of
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import TensorType
+from eqsat.ir.types import TensorType, Type
 from eqsat.rewrite import AnyRule, Condition, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable
 
 T = TypeVar("T")
+Writable = Callable[[str, Sequence[Type | None]], bool]
 
 NORM, INTEGERS = "norm", "product on integers"
 """What rules with a pattern say that their left side is (`eqsat.rewrite.Rule.structure`)."""
@@ -84,15 +85,18 @@ def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, int, str
         yield match, held, reason
 
 
-def why_unfused(egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int]) -> dict[str, dict[str, int]]:
-    """Structure -> why what is left of one in the program is none -> how many of them. ``chosen``: e-nodes of the program.
+def why_unfused(
+    egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int], writable: Writable
+) -> dict[str, dict[str, int]]:
+    """Structure -> why what is left of one in the program is none -> how many of them. ``chosen``: e-nodes of the program,
+    ``writable``: whether the file may have an operator on operands of some types.
 
     A softmax is what is left of attention, a root of a norm, and a product that reads dequantised values of one on integers.
     """
     left = [h for h in sorted(chosen) if not egraph.is_constant(h)]
     products = [h for h in left if any(_is_dequantised(egraph, cls) for cls in _factors(egraph, h).values())]
     found = {
-        "attention": _why_no_attention(egraph, rules, [h for h in left if egraph.nodes[h].key == "Softmax"]),
+        "attention": _why_no_attention(egraph, rules, [h for h in left if egraph.nodes[h].key == "Softmax"], writable),
         NORM: _conditions_failed(egraph, rules, NORM, [h for h in left if egraph.nodes[h].key == "Sqrt"]),
         INTEGERS: [*_conditions_failed(egraph, rules, INTEGERS, products), *_half_quantised(egraph, products)],
     }
@@ -100,13 +104,15 @@ def why_unfused(egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int
     return {structure: reasons for structure, reasons in counts.items() if reasons}
 
 
-def _why_no_attention(egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int]) -> list[str]:
+def _why_no_attention(
+    egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int], writable: Writable
+) -> list[str]:
     structures = [r for r in rules if isinstance(r, GroupRule) and r.structure == "attention" and r.find is not None]
     if not softmaxes or not structures:
         return []
     told: dict[int, str] = {}
     for rule in structures:
-        told |= _reasons(egraph, rule)
+        told |= _reasons(egraph, rule, lambda place: _why_left(egraph, place, writable))
     return [reason for handle in softmaxes if (reason := _reason_of(egraph, handle, told))]
 
 
@@ -159,14 +165,25 @@ def _is_dequantised(egraph: EGraph, cls: int) -> bool:
     return any(egraph.nodes[h].key == "DequantizeLinear" for h in egraph.members(cls))
 
 
-def _reasons(egraph: EGraph, rule: GroupRule) -> dict[int, str]:
-    """Why a rule does not hold where it found something, by class; of several matches there the last condition that failed."""
+def _why_left(egraph: EGraph, cls: int, writable: Writable) -> str:
+    """Why the program does not have the attention that a class has."""
+    fused = [h for h in egraph.members(cls) if traits_of(egraph.nodes[h].key).structure == "attention"]
+    types = ([egraph.type_of(c) if c else None for c in egraph.canonical_children(h)] for h in fused)
+    if not fused or any(writable(egraph.nodes[h].key, t) for h, t in zip(fused, types, strict=True)):
+        return "it was found, and its steps cost less"
+    listed = " or ".join(sorted({egraph.nodes[h].key for h in fused}))
+    return f"it was found, but at its opset, or for its reader, the file may not have {listed} of these types"
+
+
+def _reasons(egraph: EGraph, rule: GroupRule, why_left: Callable[[int], str]) -> dict[int, str]:
+    """Why a rule does not hold where it found something, by class; of several matches there the last condition that failed.
+    ``why_left``: why what it makes is not in the program."""
     recorder = Recorder(view_of(egraph))
     best: dict[int, tuple[int, str]] = {}
     try:
         for match, held, reason in attempts(rule, recorder):
             place = egraph.find(match.root.handle)
-            reason = reason + _about(egraph, match) if reason else "it was found, and its steps cost less"
+            reason = reason + _about(egraph, match) if reason else why_left(place)
             best[place] = max(best.get(place, (-1, "")), (held, reason))
     except Unmet as unmet:
         recorder.misses[-1] = str(unmet)

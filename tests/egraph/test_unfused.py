@@ -74,6 +74,15 @@ def test_attention_whose_probabilities_are_kept_costs_more_than_its_steps() -> N
     assert report.missed == {"attention": {"it was found, and its steps cost less": 1}}
 
 
+def test_attention_that_the_file_may_not_have_is_said_to_be_withheld() -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (2, 3, 4, 4)) for name in "qkv")
+    graph = b.finish([b.op("MatMul", b.op("Softmax", b.op("MatMul", q, k)), v)])
+    (reason,) = eqsat.optimize(graph, **FLAT, opset=18).report.missed["attention"]
+    assert reason.endswith("the file may not have Attention of these types")
+    assert not eqsat.optimize(graph, **FLAT, opset=23).report.missed
+
+
 def test_roots_that_belong_to_no_norm_are_not_listed() -> None:
     assert not eqsat.optimize(_norm(own=False), verify=False).report.missed
     assert not eqsat.optimize(_norm(), verify=False).report.missed
