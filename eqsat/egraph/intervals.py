@@ -128,16 +128,17 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         return _of_function(egraph, traits, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
-    if node.key == "Mul" and len(children) == 2:
+    if node.key == "Mul":
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
-    if node.key == "Where" and len(children) == 3:
+    if node.key == "MatMul":
+        return _of_product(egraph, children, depth, memo)
+    if node.key == "Where":
         bounds = [_child(egraph, x, depth, memo) for x in children[1:]]
-        if any(math.isnan(b) for pair in bounds for b in pair):
-            return EVERYTHING
-        return (min(b[0] for b in bounds), max(b[1] for b in bounds))
-    if node.key == "Cast" and children:
+        unknown = any(math.isnan(b) for pair in bounds for b in pair)
+        return EVERYTHING if unknown else (min(b[0] for b in bounds), max(b[1] for b in bounds))
+    if node.key == "Cast":
         return _of_cast(egraph, handle, children[0])
     if node.key == "Clip":
         return _of_clipped_bytes(egraph, handle, depth, memo)
@@ -278,6 +279,17 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
     if extents:
         return (corners[0], corners[1]) if max(map(abs, corners)) <= 2.0**52 else None
     return _widened(type.dtype, min(corners), max(corners))
+
+
+def _of_product(egraph: EGraph, children: list[int], depth: int, memo: _Memo) -> Interval:
+    """As many products of the largest elements as there are terms, and as many roundings."""
+    type = egraph.full_type_of(children[0])
+    terms = type.shape[-1] if isinstance(type, TensorType) and type.dtype is DType.FLOAT and type.shape else None
+    bounds = [_child(egraph, c, depth, memo) for c in children] if isinstance(terms, int) else []
+    if not isinstance(terms, int) or not all(math.isfinite(b) for pair in bounds for b in pair):
+        return EVERYTHING
+    most = terms * (1 + terms * 2.0**-22) * math.prod(max(map(abs, pair)) for pair in bounds)
+    return _widened(DType.FLOAT, -most, most) or EVERYTHING
 
 
 def _child(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:
