@@ -344,6 +344,17 @@ def test_gelu_behind_a_product_with_a_bias_is_cheaper_than_gelu_with_the_bias() 
     assert _shipped("com.microsoft::BiasGelu", rows, bias, result=rows) > 1.4 * _shipped("Gelu", rows, result=rows)
 
 
+@pytest.mark.parametrize(("tokens", "width", "heads"), [(16, 64, 4), (128, 768, 12)])
+def test_biases_within_attention_cost_about_what_they_do_before_it(tokens: int, width: int, heads: int) -> None:
+    rows, bias = (1, tokens, width), (3 * width,)
+    plainly, biased = (
+        _shipped("com.microsoft::MultiHeadAttention", *[rows] * 3, *more, result=rows, num_heads=heads)
+        for more in ((), (bias,))
+    )
+    added = 3 * _shipped("Add", rows, (width,), result=rows)
+    assert plainly + 0.8 * added < biased < plainly + 1.6 * added
+
+
 @pytest.mark.parametrize("op", ["com.microsoft::FusedMatMul", "Gemm"])
 def test_a_product_of_a_transposed_operand_by_weights_costs_more(op: str) -> None:
     """Without the transpose the weights are rearranged when the program is loaded."""
