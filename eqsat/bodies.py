@@ -16,6 +16,9 @@ from eqsat.lower.program import Kernel, Program
 from eqsat.options import Options
 from eqsat.report import Report
 
+_ROUNDING = 1e-9
+"""Of the sum of prices, by which the same operators in another order may cost less."""
+
 Optimise = Callable[[Graph, Options], tuple[Program, Report]]
 
 
@@ -127,7 +130,7 @@ def _optimised(
     try:
         program, report = optimise(body.graph, left)
         found.add(report)
-        gains = report.cost_after < report.cost_before or report.bodies.get("optimised", 0)
+        gains = report.cost_after < report.cost_before * (1 - _ROUNDING) or report.bodies.get("optimised", 0)
         new = (
             _placed(body, dict(zip(body.captures, names, strict=True)), program, outer, options.file_form)
             if gains

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import eqsat
 import eqsat.bodies
 from eqsat.backends.onnx_file import to_model
-from eqsat.errors import LeftOutWarning, VerificationError
+from eqsat.errors import LeftOutWarning
 from eqsat.exactness import Exactness
 from eqsat.frontends.onnx.model import load_onnx
 from eqsat.ir.graph import Graph, bodies_of
@@ -399,5 +399,7 @@ def test_a_wrong_body_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(body, graph=body.graph.with_nodes(nodes), opset=0)
 
     monkeypatch.setattr(eqsat.bodies, "_placed", wrong)
-    with pytest.warns(LeftOutWarning), pytest.raises(VerificationError, match="output 'y'"):
-        eqsat.optimize(choice())
+    with pytest.warns(LeftOutWarning):
+        report = eqsat.optimize(choice()).report
+    assert report.verification["verdict"] == "equal"
+    assert not report.bodies["optimised"]

@@ -25,6 +25,7 @@ import numpy as np
 
 from eqsat.backends.onnxruntime_kernels import may_run
 from eqsat.backends.transposed_products import give_one_rank
+from eqsat.backends.unit_axes import leave_unit_axes
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
@@ -37,7 +38,7 @@ _LEAST_BITS = 8
 def for_onnxruntime(graph: Graph) -> Graph:
     """``graph``, computing the same: integers are moved before they are dequantised where moving floats would not stay right,
     no product is fused with scales that its kernel does not take, sums are normalised over the axes that are given, no
-    convolution of half precision shares its bias, and no product ends the process."""
+    convolution of half precision shares its bias, transposes leave axes of extent 1, and no product ends the process."""
     return changed(
         graph,
         _move_integers,
@@ -46,6 +47,7 @@ def for_onnxruntime(graph: Graph) -> Graph:
         _keep_scales_apart,
         _keep_axes_of_norms,
         _share_no_bias,
+        leave_unit_axes,
         give_one_rank,
     )
 
