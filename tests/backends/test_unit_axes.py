@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model
 from eqsat.backends.onnxruntime import Session
 from eqsat.ir.build import GraphBuilder
@@ -64,15 +66,11 @@ def test_other_readers_get_the_transpose() -> None:
 
 
 def test_files_of_an_old_opset_hold_them(tmp_path: Path) -> None:
-    import onnx
-
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 40, 1, 30])
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 30, 1, 40])
     node = onnx.helper.make_node("Transpose", ["x"], ["y"], perm=[0, 3, 2, 1])
     graph = onnx.helper.make_graph([node], "g", [x], [y])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 11)], ir_version=6)
-    import eqsat
-
     result = eqsat.optimize(model, form="flat")
     result.save(tmp_path / "result.onnx")
     written = onnx.load(tmp_path / "result.onnx")
