@@ -11,18 +11,18 @@ def _attention() -> Iterator[Cases]:
     """Heads apart, or side by side, each with keys and values of its own."""
     f = "float32"
     attention = [(1, 12, 128, 64), (1, 12, 197, 64), (8, 12, 384, 64), (2, 8, 256, 8), (2, 8, 64, 16), (1, 8, 128, 64)]
-    yield Kernels(
-        "com.microsoft::MultiHeadAttention",
-        attention,
-        lambda b, h, s, d: [data(f, b, s, h * d) for _ in range(3)],
-        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
-    )
-    yield Kernels(
-        "com.microsoft::MultiHeadAttention",
-        attention,
-        lambda b, h, s, d: [*(data(f, b, s, h * d) for _ in range(3)), None, None, data(f, b, 1, s, s)],
-        lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
-    )
+    for biased in (False, True):
+        for masked in (False, True):
+            yield Kernels(
+                "com.microsoft::MultiHeadAttention",
+                attention,
+                lambda b, h, s, d, biased=biased, masked=masked: [
+                    *(data(f, b, s, h * d) for _ in range(3)),
+                    *([weight(f, 3 * h * d)] if biased else [None] if masked else []),
+                    *([None, data(f, b, 1, s, s)] if masked else []),
+                ],
+                lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
+            )
     yield Kernels(
         "Attention",
         attention,

@@ -31,6 +31,7 @@ def _elementwise() -> Iterator[Cases]:
         for name in names:
             yield Kernels(name, _ELEMENTS, lambda r, c, t=dtype: [data(t, r, c)])
     yield Kernels("com.microsoft::QuickGelu", _ELEMENTS, lambda r, c: [data(F, r, c)], {"alpha": 1.0})
+    yield Kernels("Gelu", _ELEMENTS, lambda r, c: [data(F, r, c)], {"approximate": "tanh"})
     for dtype, names in _BINARY.items():
         for name in names:
             wide = (*_ROWS, (32, 512), (256, 3136)) if name in ("Add", "Mul") else _ELEMENTS[::2]

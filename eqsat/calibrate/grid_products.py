@@ -25,6 +25,8 @@ _SMALL_GEMM = [s for s in _GEMM if s[0] in (1, 128, 512) and s[1] * s[2] >= 256 
 _LAYERS = [(1, 64, 64), *_SMALL_GEMM]
 """With a bias, down to one row of a small network."""
 
+_ROWS = [*(s for s in _SMALL_GEMM if s[0] > 1), *((m, 64, 64) for m in (16, 64, 128, 512))]
+
 _HEADS = [(36, 128, 768, 64), (12, 128, 768, 64), (36, 384, 768, 64), (12, 384, 768, 64), (8, 64, 256, 32)]
 """Heads, rows, inner extent and columns of each head."""
 
@@ -241,6 +243,8 @@ def _float_products() -> Iterator[Cases]:
             lambda g, m, k, n, t=trans: [data(f, 1, g, m, k), data(f, 1, g, *((n, k) if t else (k, n)))],
             {"alpha": 0.125, "transA": 0, "transB": trans},
         )
+    yield Kernels("Gemm", _ROWS, lambda m, k, n: [data(f, k, m), weight(f, k, n), weight(f, n)], {"transA": 1})
+    yield Kernels("com.microsoft::FusedMatMul", _ROWS, lambda m, k, n: [data(f, k, m), weight(f, k, n)], {"transA": 1})
     yield Kernels(
         "com.microsoft::FusedGemm",
         _LAYERS,

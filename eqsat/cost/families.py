@@ -176,6 +176,8 @@ _VARIANTS: dict[str, Variant] = {
     "Split": _along(0),
     "QuantizeLinear": _per_axis,
     "DequantizeLinear": _per_axis,
+    "Gelu": lambda attributes, inputs, outputs: attributes.get("approximate", "none"),
+    "com.microsoft::MultiHeadAttention": lambda attributes, inputs, outputs: "bias" if any(inputs[3:4]) else "",
     "com.microsoft::GroupQueryAttention": lambda attributes, inputs, outputs: (
         "turned" if attributes.get("do_rotary", 0) else ""
     ),

@@ -33,8 +33,8 @@ def plain(work: Work) -> Work:
     scales and stated zero points; elementwise operators run over one axis, or over rows where operands repeat along leading axes.
 
     Kernels of products add and scale on the way, in less time than timings scatter; those of elementwise operators go
-    through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it. A table
-    has no more rows than are looked up.
+    through the memory from end to end, whatever axes it is said to have. Split cuts rows: the axis and all behind it. Transpose
+    does an operation for each stretch of elements that stay side by side. A table has no more rows than are looked up.
     """
     types = list(work.types)
     key = work.operators[0]
@@ -55,6 +55,8 @@ def plain(work: Work) -> Work:
         return _flattened(work)
     elif key == "Split":
         return _cut_in_rows(work)
+    elif key == "Transpose":
+        return replace(work, flops=_stretches_moved(work))
     elif key in _TABLES and not work.attributes.get("axis", 0):
         types = _rows_looked_up(types, _TABLES[key])
     return work if tuple(types) == tuple(work.types) else _again(work, types, work.results)
@@ -137,6 +139,18 @@ def _cut_in_rows(work: Work) -> Work:
 
     found = _again(work, [rows(work.types[0]), *work.types[1:]], [rows(t) for t in work.results])
     return replace(found, attributes=Attributes({"axis": -1}))
+
+
+def _stretches_moved(work: Work) -> float:
+    """How many stretches of elements a Transpose moves: as many as there are elements if the last axis moves."""
+    shape: tuple[int, ...] = _static(work.types[0]) or ()
+    perm: tuple[int, ...] = work.attributes.get("perm", ())
+    if len(perm) != len(shape):
+        return math.prod(shape)
+    long = [axis for axis in perm if shape[axis] > 1]
+    while long and long[-1] == max(long):
+        long.pop()
+    return math.prod(shape[axis] for axis in long)
 
 
 def _static(type: Type | None) -> tuple[int, ...] | None:

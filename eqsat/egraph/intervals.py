@@ -31,8 +31,7 @@ _FOLLOWED = _BYTES | {DType.INT64, DType.BOOL}
 _MOST_ELEMENTS = 2.0**47
 """More do not fit into memory. Sums of extents do not overflow."""
 
-_DEPTH = 12
-_INTEGER_DEPTH = 3
+_DEPTH, _INTEGER_DEPTH = 12, 3
 """How far integers are followed: a Clip below a view or two says all that there is to know."""
 
 
@@ -128,16 +127,16 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         return _of_function(egraph, traits, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
-    if node.key == "Mul" and len(children) == 2:
+    if node.key == "Mul":
         (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
         corners = [_product(x, y) for x in (a, b) for y in (c, d)]
         return (min(corners), max(corners)) if not any(map(math.isnan, corners)) else EVERYTHING
-    if node.key == "Where" and len(children) == 3:
-        bounds = [_child(egraph, x, depth, memo) for x in children[1:]]
-        if any(math.isnan(b) for pair in bounds for b in pair):
-            return EVERYTHING
-        return (min(b[0] for b in bounds), max(b[1] for b in bounds))
-    if node.key == "Cast" and children:
+    if node.key == "MatMul":
+        return _of_row(egraph, children, depth, memo)
+    if node.key == "Where":
+        lows, highs = zip(*(_child(egraph, x, depth, memo) for x in children[1:]), strict=True)
+        return EVERYTHING if any(map(math.isnan, (*lows, *highs))) else (min(lows), max(highs))
+    if node.key == "Cast":
         return _of_cast(egraph, handle, children[0])
     if node.key == "Clip":
         return _of_clipped_bytes(egraph, handle, depth, memo)
@@ -278,6 +277,19 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
     if extents:
         return (corners[0], corners[1]) if max(map(abs, corners)) <= 2.0**52 else None
     return _widened(type.dtype, min(corners), max(corners))
+
+
+def _of_row(egraph: EGraph, children: list[int], depth: int, memo: _Memo) -> Interval:
+    """Of one row, as a bias behind weights: as many products of the largest elements as there are terms, and as many roundings.
+    Not of matrices: chains of layers known to be finite would have a spelling for each stretch."""
+    type = egraph.full_type_of(children[0])
+    shape = type.shape if isinstance(type, TensorType) and type.dtype is DType.FLOAT else ()
+    *others, terms = shape or (None,)
+    bounds = [_child(egraph, c, depth, memo) for c in children] if set(others) <= {1} else [EVERYTHING]
+    if not isinstance(terms, int) or not all(math.isfinite(b) for pair in bounds for b in pair):
+        return EVERYTHING
+    most = terms * (1 + terms * 2.0**-22) * math.prod(max(map(abs, pair)) for pair in bounds)
+    return _widened(DType.FLOAT, -most, most) or EVERYTHING
 
 
 def _child(egraph: EGraph, cls: int, depth: int, memo: _Memo) -> Interval:

@@ -1,9 +1,13 @@
-"""What a runtime computes once, when it loads a program: operators that read constants only."""
+"""What a runtime does once, when it loads a program: it computes operators that read constants only, and fuses others."""
 
 from collections.abc import Collection
 
-from eqsat.ir.graph import Graph
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, Operator, definition_of
+from eqsat.ir.types import DType, TensorType
+
+ROWS = 3
+"""Axes of what is added where ONNX Runtime makes one operator of sum and norm."""
 
 
 def foldable(definition: Operator | None) -> bool:
@@ -23,3 +27,18 @@ def computed_at_load(graph: Graph, kept: Collection[str]) -> frozenset[int]:
             if len(node.outputs) == 1:  # as in the e-graph, where outputs of one of several are read by way of a tuple
                 known.update(node.outputs)
     return frozenset(found)
+
+
+def normalised_sums(graph: Graph) -> frozenset[str]:
+    """Sums of which ONNX Runtime makes one operator with the LayerNormalization that alone reads them: of two values of the same
+    three axes."""
+    reads = graph.reads()
+    normed = {n.inputs[0] for n in graph.nodes if n.key == "LayerNormalization" and reads[n.inputs[0]] == 1}
+    return frozenset(
+        n.outputs[0] for n in graph.nodes if n.key == "Add" and n.outputs[0] in normed and _adds_rows(graph, n)
+    )
+
+
+def _adds_rows(graph: Graph, node: Node) -> bool:
+    a, b = map(graph.type_of, node.inputs)
+    return isinstance(a, TensorType) and a == b and a.rank == ROWS and a.dtype is DType.FLOAT

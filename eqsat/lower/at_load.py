@@ -13,19 +13,16 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from eqsat.cost.target import Target
-from eqsat.ir.at_load import computed_at_load
+from eqsat.ir.at_load import computed_at_load, normalised_sums
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind, kind_of
-from eqsat.ir.types import DType, TensorType, Type
 from eqsat.lower.fused_pairs import with_pairs_apart
 from eqsat.lower.program import Program
 from eqsat.lower.requantised_weights import with_weights_kept
 from eqsat.lower.rounded_products import without_new_pairs
 
 _DEQUANTIZE = "DequantizeLinear"
-_NORM, _NORM_OF_SUM = "LayerNormalization", "com.microsoft::SkipLayerNormalization"
-_ROWS = 3
-"""Axes of what is added where ONNX Runtime makes one operator of sum and norm."""
+_NORM_OF_SUM = "com.microsoft::SkipLayerNormalization"
 
 
 def as_loaded(program: Program, original: Graph, target: Target, fuses_slowly: Collection[str] = ()) -> Program:
@@ -48,13 +45,7 @@ def launches(graph: Graph, target: Target) -> int:
 
 
 def _with_sums_apart(graph: Graph) -> Graph:
-    reads = graph.reads()
-    normed = {n.inputs[0] for n in graph.nodes if n.key == _NORM and reads[n.inputs[0]] == 1}
-    if not any(n.key == "Add" and n.outputs[0] in normed for n in graph.nodes):
+    fused = normalised_sums(graph)
+    if not fused:
         return graph
-    fused = {n.outputs[0] for n in graph.nodes if n.key == "Add" and _are_rows(*map(graph.type_of, n.inputs))}
-    return graph.with_nodes([replace(n, op="Sum") if n.outputs[0] in normed & fused else n for n in graph.nodes])
-
-
-def _are_rows(a: Type, b: Type) -> bool:
-    return isinstance(a, TensorType) and a == b and a.rank == _ROWS and a.dtype is DType.FLOAT
+    return graph.with_nodes([replace(n, op="Sum") if n.outputs[0] in fused else n for n in graph.nodes])

@@ -13,6 +13,7 @@ import eqsat
 from eqsat.cost.families import families_of, fit_law, variant_of
 from eqsat.cost.measured import Estimate, MeasuredModel, work_of_timing
 from eqsat.cost.model import Work, find_cost_model
+from eqsat.cost.plain import plain
 from eqsat.cost.target import Target, load_target
 from eqsat.cost.timings import Table, Timing, load_table, shipped_table_path, this_machine
 from eqsat.errors import ModelError, OptionError
@@ -317,6 +318,48 @@ def test_a_bias_of_packed_weights_costs_nothing() -> None:
 def test_one_product_by_packed_weights_costs_less_than_three(rows: int) -> None:
     apart = sum(_by_packed_weights(columns, rows=rows) for columns in (512, 128, 128))
     assert _by_packed_weights(768, rows=rows) < apart
+
+
+def _shipped(op: str, *shapes: tuple[int, ...], result: tuple[int, ...], **attributes: Any) -> float:
+    types = tuple(tensor_type("float32", shape) for shape in shapes)
+    timing = Timing(op, Attributes(attributes), types, (tensor_type("float32", result),), 1.0)
+    return MeasuredModel(shipped_table_path(TARGET.name)).kernel_cost(work_of_timing(timing), TARGET)
+
+
+@pytest.mark.parametrize("tokens", [16, 79, 316])
+def test_a_transpose_that_keeps_rows_together_takes_time_by_the_row(tokens: int) -> None:
+    """ONNX Runtime copies 316 rows of 16 in 4 us; the smallest that was timed has 1,536."""
+    moved = _shipped("Transpose", (1, tokens, 4, 16), result=(1, 4, tokens, 16), perm=(0, 2, 1, 3))
+    assert tokens * 4 * 0.7e-8 < moved < tokens * 4 * 1.4e-8 + 1e-6
+
+
+def test_a_transpose_of_axes_of_extent_1_moves_one_stretch() -> None:
+    types = tensor_type("float32", (1, 1, 64, 16)), tensor_type("float32", (1, 64, 1, 16))
+    timing = Timing("Transpose", Attributes({"perm": (0, 2, 1, 3)}), types[:1], types[1:], 1.0)
+    assert plain(work_of_timing(timing)).flops == 1
+
+
+def test_gelu_behind_a_product_with_a_bias_is_cheaper_than_gelu_with_the_bias() -> None:
+    rows, bias = (128, 3072), (3072,)
+    assert _shipped("com.microsoft::BiasGelu", rows, bias, result=rows) > 1.4 * _shipped("Gelu", rows, result=rows)
+
+
+@pytest.mark.parametrize(("tokens", "width", "heads"), [(16, 64, 4), (128, 768, 12)])
+def test_biases_within_attention_cost_about_what_they_do_before_it(tokens: int, width: int, heads: int) -> None:
+    rows, bias = (1, tokens, width), (3 * width,)
+    plainly, biased = (
+        _shipped("com.microsoft::MultiHeadAttention", *[rows] * 3, *more, result=rows, num_heads=heads)
+        for more in ((), (bias,))
+    )
+    added = 3 * _shipped("Add", rows, (width,), result=rows)
+    assert plainly + 0.8 * added < biased < plainly + 1.6 * added
+
+
+@pytest.mark.parametrize("op", ["com.microsoft::FusedMatMul", "Gemm"])
+def test_a_product_of_a_transposed_operand_by_weights_costs_more(op: str) -> None:
+    """Without the transpose the weights are rearranged when the program is loaded."""
+    plainly = _shipped("MatMul", (196, 384), (384, 1536), result=(196, 1536))
+    assert 1.1 * plainly < _shipped(op, (384, 196), (384, 1536), result=(196, 1536), transA=1) < 1.4 * plainly
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 3, 64, 3, 64), (1, 128, 12, 64)])

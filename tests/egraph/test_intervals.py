@@ -124,3 +124,14 @@ def _dequantised_clip(b: GraphBuilder, q: str, low: int, high: int) -> str:
     return b.op(
         "DequantizeLinear", b.op("Clip", q, *map(b.constant, map(np.int8, (low, high)))), b.constant(np.float32(0.02))
     )
+
+
+def test_products_lie_between_as_many_products_of_the_largest_elements() -> None:
+    for element, known in ((-0.5, True), (3e37, False)):
+        b = GraphBuilder("g")
+        w = b.constant(np.full((256, 3), element, np.float32))
+        bound = 256 * 2.54 * 0.5 if known else math.inf
+        assert _bounds(b, b.op("MatMul", _dequantised(b, low=-127), w)) == pytest.approx((-bound, bound), rel=1e-3)
+    b = GraphBuilder("g")
+    w = b.constant(np.ones((4, 3), np.float32))
+    assert _bounds(b, b.op("MatMul", b.input("x", "float32", (4,)), w)) == (-math.inf, math.inf)
