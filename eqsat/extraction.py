@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from eqsat.backends.consumer import Consumer, at_any_opset, find_consumer, most_opset
-from eqsat.backends.onnx_needs import withheld_operators
+from eqsat.backends.onnx_needs import older_releases, withheld_operators
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
@@ -33,6 +33,10 @@ ChosenKernel = tuple[int, frozenset[int]]
 
 _WORTH_AN_OPSET = 0.05
 """How much more a program must cost, as a part of what it costs at a newer opset, before the file gets that opset unasked."""
+
+
+_WORTH_A_RELEASE = 0.01
+"""The same, before a program has operators that an older release of ONNX Runtime, which runs the original, does not run right."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,10 @@ class Extraction:
             return self.target.name
         return ", ".join(f"{device}: {entry['target']}" for device, entry in self.placement["devices"].items())
 
+    def after(self, earlier: Extraction) -> Extraction:
+        """The same, which took the seconds of an ``earlier`` attempt as well."""
+        return replace(self, seconds={stage: s + earlier.seconds[stage] for stage, s in self.seconds.items()})
+
     def with_choice_of(self, other: Extraction, cost: float) -> Extraction:
         """The program of ``other``, which costs ``cost`` under this cost model, with what is known here: the price of the
         original, the bound and its scope, the seconds."""
@@ -144,17 +152,39 @@ def extract_program(
     saturated: Saturated, target: Target, model: CostModel, *, effort: Effort | None = None, again: Effort | None = None
 ) -> Extraction:
     """The cheapest program for ``target`` under ``model``, operator by operator, or together with its kernels where the target
-    has kernels of several. With the effort for ``again``, of a newer opset than the file should have if that costs much less."""
-    effort, graph = effort or Effort(DEFAULT_STEPS), saturated.encoding.graph
-    if again is None or not withheld_operators(graph, saturated.encoding.egraph.made_by_rules()):
+    has kernels of several. With the effort for ``again``, of a newer opset than the file should have, and for newer releases than
+    the original needs, if that costs much less."""
+    effort = effort or Effort(DEFAULT_STEPS)
+    if again is None:
+        return _extract_at_limit(saturated, target, model, effort)
+    found = _extract_at_best_opset(saturated, target, model, effort, again)
+    if saturated.reader is not None or saturated.form != find_consumer("onnxruntime").form or found.passed_opset:
+        return found
+    writable = saturated.writable(target.expanded)
+    for release in older_releases(found.program.graph, saturated.encoding.graph, saturated.form):
+        right = partial(_runs_on, release, writable)
+        older = _extract(saturated, target, model, again, right).after(found)
+        if older.selection.cost <= found.selection.cost * (1 + _WORTH_A_RELEASE):
+            return older
+        found = replace(found, seconds=older.seconds)
+    return found
+
+
+def _runs_on(release: Consumer, writable: Writable, key: str, types: Sequence[Type | None]) -> bool:
+    return release.is_right(key, types) and writable(key, types)
+
+
+def _extract_at_best_opset(
+    saturated: Saturated, target: Target, model: CostModel, effort: Effort, again: Effort
+) -> Extraction:
+    graph = saturated.encoding.graph
+    if not withheld_operators(graph, saturated.encoding.egraph.made_by_rules()):
         return _extract_at_limit(saturated, target, model, effort)
     raised = replace(saturated, encoding=replace(saturated.encoding, graph=at_any_opset(graph)), _writable={})
     newer = _extract_at_limit(raised, target, model, effort)
     if not withheld_operators(graph, {n.op for n in newer.program.graph.nodes if not n.domain}):
         return newer
-    found = _extract_at_limit(saturated, target, model, again)
-    for stage, spent in newer.seconds.items():
-        found.seconds[stage] += spent
+    found = _extract_at_limit(saturated, target, model, again).after(newer)
     if newer.selection.cost * (1 + _WORTH_AN_OPSET) > found.selection.cost:
         return found
     return replace(
@@ -183,10 +213,7 @@ def _extract_at_limit(saturated: Saturated, target: Target, model: CostModel, ef
         ) from error
     if can_be_written(found.program.graph, saturated.form):
         return found
-    again = _extract(saturated, target, model, effort, lambda op, types: False)
-    for stage, spent in found.seconds.items():
-        again.seconds[stage] += spent
-    return again
+    return _extract(saturated, target, model, effort, lambda op, types: False).after(found)
 
 
 def _extract(saturated: Saturated, target: Target, model: CostModel, effort: Effort, writable: Writable) -> Extraction:
