@@ -8,8 +8,8 @@
 
 That is so as of 1.32. The two pairs ask for one constant scale and zero point, so the programs that are written have an equal one
 for each index of an axis there. QLinearSoftmax fails to load with those up to 1.31, so the scale is a product behind
-DequantizeLinear, whose own scale is one, as it is where no axis is known to be longer than one; also where the original has the same, if the reader runs QLinearSoftmax slower than the
-four (of 12 x 128 x 128 bytes 464 us and 150, on one thread).
+DequantizeLinear, whose own scale is one, as it is where no axis is known to be longer than one; also where the original has the
+same, if the reader runs QLinearSoftmax slower than the four (of 12 x 128 x 128 bytes 464 us and 150, on one thread).
 """
 
 from collections import Counter
