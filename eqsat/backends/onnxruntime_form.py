@@ -1,11 +1,11 @@
 """A graph as the optimiser of ONNX Runtime leaves it right.
 
-Behind a DequantizeLinear of one scale its level BASIC goes on through what moves elements (QDQPropagation), and puts a
-QuantizeLinear and a DequantizeLinear of the same parameters behind each: a pair that changes nothing if the integers are unsigned
-bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of signed ones (below opset 21) and of integers of 32
-bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits nowhere. So the
-integers are moved, and dequantised behind. Where a product and a bias become a Gemm, it is ONNX Runtime that moves the rows, by a
-Reshape to a matrix; there the scale is written for each index of an axis, which it leaves alone.
+Behind a DequantizeLinear of one scale its level BASIC goes on through what moves elements, and MaxPool (QDQPropagation), and puts
+a QuantizeLinear and a DequantizeLinear of the same parameters behind each: a pair that changes nothing if the integers are
+unsigned bytes. Otherwise, as of 1.32: without a zero point it makes unsigned bytes of signed ones (below opset 21) and of
+integers of 32 bits, so that negative elements become 0; with one, signed bytes do not load from opset 21 on, those of 32 bits
+nowhere. So the integers are moved, and dequantised behind. Where a product and a bias become a Gemm, it is ONNX Runtime that
+moves the rows, by a Reshape to a matrix; there the scale is written for each index of an axis, which it leaves alone.
 
 Signed bytes that a node quantises by one scale and a zero point its level EXTENDED makes unsigned, with one zero point for those
 who dequantise them without, which does not load where these have several scales (1.32). So they get a zero point for each.
@@ -34,6 +34,7 @@ from eqsat.backends.transposed_products import give_one_rank
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import traits_of
+from eqsat.ir.operators.windows import covers_data
 from eqsat.ir.types import HALVES, UNKNOWN, DType, TensorType, Type
 
 _SAFE = DType.UINT8
@@ -66,7 +67,8 @@ def _move_integers(written: Written) -> None:
         integers, how = dequantised.get(node.inputs[0] if node.inputs else "", ("", node))
         type = _type_of_integers(graph, how, node) if how is not node else UNKNOWN
         operands = [type, *(graph.type_of(v) if v else None for v in node.inputs[1:])]
-        if how is node or not _only_moves(node) or not may_run(node.key, operands):
+        follows = how is not node and (_only_moves(node) or _picks_largest(graph, node, how))
+        if not follows or not may_run(node.key, operands):
             written.nodes.append(node)
             if _is_at_risk(graph, node):
                 alone = replace(node, attributes=node.attributes.updated(axis=None))
@@ -240,6 +242,15 @@ def _only_moves(node: Node) -> bool:
         return False
     facts = traits_of(node.key, node.attributes)
     return facts.moves and facts.sources == (0,) and not (facts.or_zero or facts.widens)
+
+
+def _picks_largest(graph: Graph, node: Node, how: Node) -> bool:
+    """Whether each element of the one result is the largest integer in a window, too, where ``how`` dequantises those."""
+    facts = traits_of(node.key, node.attributes)
+    picks = facts.rising and facts.spatial and facts.sources == (0,) and not (facts.moves or facts.or_zero)
+    if not picks or node.opaque or node.domain or len(node.outputs) > 1 or "kernel_shape" not in node.attributes:
+        return False
+    return covers_data(node.attributes) and float(graph.constants[how.inputs[1]].numpy().min()) > 0
 
 
 def _type_of_integers(graph: Graph, how: Node, node: Node) -> Type:

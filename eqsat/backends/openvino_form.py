@@ -3,7 +3,8 @@
 It makes one operator of QuantizeLinear and a DequantizeLinear directly behind it, and that part of the product that it reads.
 Apart from one another they are arithmetic, and what reads the second one is computed on floats: so quantisers stand before what
 only moves elements, in pairs. Of two pairs around Relu with the same scale rules leave the one before it, and then the product
-that reads Relu is computed on floats: so the pair comes behind it.
+that reads Relu is computed on floats: so the pair comes behind it. Neither comes directly to another pair: behind a Concat two in
+a row end the process of 2026.4.1.
 
 The operator of a pair ranges from the lowest to the highest value that it has. Where one of these is infinite in float32, all
 results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the lowest number was added, times -128. Such
@@ -29,8 +30,10 @@ def for_openvino(graph: Graph) -> Graph:
 def _pair_behind_relu(written: Written) -> None:
     """``Relu(DQ(Q(x)))`` is ``DQ(Q(Relu(x)))``: quantisers rise, and zero stays zero."""
     graph = written.old
+    quantised = {node.inputs[0] for node in graph.nodes if node.key == "QuantizeLinear"}
     for node in graph.nodes:
-        behind = written.producers.get(node.inputs[0]) if node.key == "Relu" else None
+        rectified = node.key == "Relu" and node.outputs[0] not in quantised
+        behind = written.producers.get(node.inputs[0]) if rectified else None
         before = written.producers.get(behind.inputs[0]) if behind is not None else None
         if behind is None or before is None or not _is_pair(written, before, behind):
             written.nodes.append(node)
@@ -64,6 +67,7 @@ def _pair(written: Written) -> None:
     Floats that others read as well stay where they are, unless moving them is a view: else they would be moved twice.
     """
     graph = written.old
+    dequantised = {node.outputs[0] for node in graph.nodes if node.key == "DequantizeLinear"}
     for node in graph.nodes:
         integers, behind = (
             _origin(written, node.inputs[0]) if has_one_scale(graph, node, "DequantizeLinear") else ("", [])
@@ -73,16 +77,19 @@ def _pair(written: Written) -> None:
             written.nodes.append(node)
             continue
         floats, before = _origin(written, quantiser.inputs[0], views=True)
-        if not before and not behind:
+        again = floats in dequantised
+        if not behind and (not before or again):
             written.nodes.append(node)
             continue
         value, shape = floats, graph.type_of(floats)
-        *moves, last = reversed([*behind, *before])
-        for step in (quantiser, node, *moves):
+        moves = reversed([*behind, *before])
+        *steps, last = (*moves, quantiser, node) if again else (quantiser, node, *moves)
+        for step in steps:
             quantises = step in (quantiser, node)
             at = shape if quantises else graph.type_of(step.outputs[0])
             dtype = dtype_of(graph, step.outputs[0] if quantises else node.outputs[0])
             type = replace(at, dtype=dtype) if isinstance(at, TensorType) else at
+            shape = type if again else shape
             attributes = step.attributes.updated(axis=None) if quantises else step.attributes
             value = written.value(step.op, value, *step.inputs[1:], type=type, attributes=attributes)
         written.put(node, last, value, *last.inputs[1:])

@@ -92,6 +92,10 @@ class EGraph:
     def is_constant(self, handle: int) -> bool:
         return (handle if self._parent[handle] == handle else self.find(handle)) in self.known.constants
 
+    def steps_to(self, handle: int) -> int | None:
+        """How many operators in a row compute the e-class from constants of the file, ``None`` if it is none."""
+        return self.known.steps(self.find(handle)) if self.is_constant(handle) else None
+
     def lessons(self, handle: int) -> int:
         return self.changes.lessons.get(self.find(handle), 0)
 

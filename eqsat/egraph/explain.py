@@ -102,6 +102,10 @@ def _is_commutative(node: ENode) -> bool:
     return is_commutative(constructor_name(node.op, node.domain, len(node.children), node.outputs))
 
 
+def _unordered(left: int, right: int) -> tuple[int, int]:
+    return (left, right) if left < right else (right, left)
+
+
 class Explainer:
     """Answers questions about one saturated e-graph."""
 
@@ -116,11 +120,17 @@ class Explainer:
         """Rules on a shortest proof that the e-nodes ``left`` and ``right`` of one class are equal."""
         if left == right:
             return frozenset()
-        key = (left, right) if left < right else (right, left)
-        found = self._proved.get(key)
-        if found is None:
-            found = self._proved[key] = frozenset(self._search(left, right))
-        return found
+        wanted = _unordered(left, right)
+        waiting = [] if wanted in self._proved else [(wanted, *self._search(*wanted))]
+        while waiting:  # no recursion: one proof may rest on thousands of others, each on the next
+            key, rules, pairs = waiting[-1]
+            unproved = next((p for p in pairs if p not in self._proved), None)
+            if unproved is not None:
+                waiting.append((unproved, *self._search(*unproved)))
+                continue
+            self._proved[key] = rules.union(*map(self._proved.__getitem__, pairs))
+            waiting.pop()
+        return self._proved[wanted]
 
     def _when(self) -> History:
         if self._history is None:
@@ -130,7 +140,8 @@ class Explainer:
                 self._unions.setdefault(union.right, []).append((union.left, union.rule, time, union.premises))
         return self._history
 
-    def _search(self, left: int, right: int) -> set[str]:
+    def _search(self, left: int, right: int) -> tuple[frozenset[str], list[tuple[int, int]]]:
+        """The rules on a shortest path between two e-nodes, and the pairs that have to be equal for its steps."""
         history = self._when()
         equal_since = history.time(left, right)
         came: dict[int, tuple[int, str, Pairs]] = {left: (left, "", ())}
@@ -148,15 +159,13 @@ class Explainer:
                         came[there] = (here, "", pairs)
                         queue.append(there)
         assert right in came, "no proof between two e-nodes of one class"
-        rules: set[str] = set()
-        here = right
+        rules, needed, here = set[str](), list[tuple[int, int]](), right
         while here != left:
             here, rule, pairs = came[here]
             if rule:
                 rules.add(rule)
-            for a, b in pairs:
-                rules |= self.rules_between(a, b)
-        return rules
+            needed += (_unordered(a, b) for a, b in pairs if a != b)
+        return frozenset(rules), needed
 
     def _pairs(self, left: int, right: int, before: int) -> Pairs | None:
         """The children that make two e-nodes congruent, if all were equal before the given time."""

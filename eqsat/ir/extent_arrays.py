@@ -97,8 +97,8 @@ def dim_of(value: Any) -> Dim:
 
 
 def dims_of(value: np.ndarray | None) -> list[Dim] | None:
-    """The elements of a vector or a single one: numbers, or texts for what is symbolic."""
-    if value is None or value.ndim > 1:
+    """The elements of a vector or a single one: numbers, or texts for what is symbolic. Floats are no extents."""
+    if value is None or value.ndim > 1 or value.dtype.kind not in "biuO":
         return None
     return [e.dim if isinstance(e, Extent) else int(e) for e in value.reshape(-1).tolist()]
 

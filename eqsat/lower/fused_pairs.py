@@ -8,8 +8,8 @@
 
 That is so as of 1.32. The two pairs ask for one constant scale and zero point, so the programs that are written have an equal one
 for each index of an axis there. QLinearSoftmax fails to load with those up to 1.31, so the scale is a product behind
-DequantizeLinear, whose own scale is one; also where the original has the same, if the reader runs QLinearSoftmax slower than the
-four (of 12 x 128 x 128 bytes 464 us and 150, on one thread).
+DequantizeLinear, whose own scale is one, as it is where no axis is known to be longer than one; also where the original has the
+same, if the reader runs QLinearSoftmax slower than the four (of 12 x 128 x 128 bytes 464 us and 150, on one thread).
 """
 
 from collections import Counter
@@ -41,7 +41,8 @@ def with_pairs_apart(program: Program, original: Graph, fuses_slowly: Collection
     axes = {index: first_axis(graph, graph.nodes[index].outputs[0]) for index in pairs.values()}
     kept = _fused(original, _SOFTMAX).keys() if softmaxes and _QLINEAR_SOFTMAX not in fuses_slowly else ()
     found = scaled_along(program, {index: axis for index, axis in axes.items() if axis is not None})
-    return _scaled_behind(found, {index for v, index in softmaxes.items() if v not in kept})
+    alone = {index for index, axis in axes.items() if axis is None}
+    return _scaled_behind(found, alone | {index for v, index in softmaxes.items() if v not in kept})
 
 
 def _scaled_behind(program: Program, indices: Set[int]) -> Program:

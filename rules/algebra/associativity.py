@@ -9,10 +9,13 @@ identity.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from eqsat.conditions import constant, kernels, same_type
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
 from eqsat.rules.linear.alignment import FLOATS
@@ -148,6 +151,36 @@ def _define(op: str, name: str, equation: str, sizes: Callable[..., bool]) -> No
 
 _define("Mul", "merge_constant_factors", "(x * c1) * c2 == x * (c1 * c2)", are_ordinary_factors)
 _define("Add", "merge_constant_summands", "(x + c1) + c2 == x + (c1 + c2)", are_ordinary_summands)
+
+# --- factors that undo one another
+
+
+def undo(c: Ref, d: Ref) -> bool:
+    """Whether the products of the elements are 1, as nearly as that is rounded."""
+    products = np.multiply(*(v.value.astype(np.float64) for v in (c, d)))
+    return bool((np.abs(products - 1) <= 2 * float(ml_dtypes.finfo(c.dtype.numpy).eps)).all())
+
+
+def _there_and_back(d: Sampler) -> dict[str, Any]:
+    shape, dtype = d.shape(1, 3), d.choose(("float32", "float32", "float16"))
+    with np.errstate(all="ignore"):
+        c = d.scale(d.broadcast_with(shape), dtype) * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
+        back = 1 / c * np.asarray(1 if d.chance(0.8) else d.choose((1.01, 2.0)), dtype)
+    x = d.floats(shape, dtype)
+    return {"x": fixed(x) if d.chance(0.2) else x, "c": fixed(c), "d": fixed(back)}
+
+
+# Of constants, too: a value that is a multiple of its own multiple hands weights the one factor and then the other, for ever.
+Equations(__name__, exactness=Exactness.ROUNDING, source=_SOURCE, functions=named(undo))(
+    "cancel_factors",
+    "(x * c) * d == x",
+    constant("c", "d"),
+    kernels("x", *sorted(FLOATS)),
+    same_type("x"),
+    ordinary(are_ordinary_factors, "c", "d"),
+    "they undo one another: undo(c, d)",
+    sample=_there_and_back,
+)
 
 # --- a number in a product of variables
 

@@ -121,7 +121,10 @@ _equation = Equations(
     __name__, exactness=Exactness.ROUNDING, source="linearity; TVM BackwardFoldScaleAxis, ForwardFoldScaleAxis"
 )
 ANOTHER = worthwhile("the result is another value: root.handle != l.handle")
+MOST_STEPS = 8
 MATRIX = "the weights are no vector: w.rank >= 2"
+FEW = worthwhile("the weights have taken up few factors: w.steps < MOST_STEPS")
+"""Those of a value that is a multiple of its own multiple take up the one factor and then the other, for ever."""
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
@@ -132,7 +135,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    functions: dict[str, Any] = named(axes, lies_along, largest, limit)
+    functions: dict[str, Any] = named(axes, lies_along, largest, limit) | {"MOST_STEPS": MOST_STEPS}
     if is_unbiased(op):
         text, functions["b"] = text.replace(", *b", ""), None
     _equation(
@@ -157,6 +160,7 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w", *bias),
         keeps_digits("s", "w"),
+        FEW,
         ANOTHER,
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
         *([MATRIX] if is_of_matrices(op) else []),
@@ -169,6 +173,7 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w"),
         keeps_digits("s", "w"),
+        FEW,
         FOLDED,
         worthwhile(not_all("s", 0)),  # else all products of ``x * 0`` are one value, which scales by anything
         "it lies along what is summed over: lies_along(s, x, axes(l).data)",
@@ -209,6 +214,7 @@ def fold_scale_into_biased(key: str) -> None:
         FLOAT,
         finite_product("s", "w", "c"),
         keeps_digits("s", "w"),
+        FEW,
         varies("x"),
         worthwhile("the result is another value: root.handle != p.handle"),
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
@@ -230,6 +236,7 @@ def fold_scale_before_shift(key: str) -> None:
         keeps_digits("s", "w"),
         "s of one sign: s.low > 0 or s.high < 0",
         "c / s finite: largest(c) / min(abs(s.low), abs(s.high)) < limit(c)",
+        FEW,
         FOLDED,
         "the scale lies along what is summed over: lies_along(s, x, axes(l).data)",
         worthwhile("the shift lies along what is summed over: lies_along(c, x, axes(l).data)"),

@@ -3,7 +3,7 @@
 window(Pad(x, value), pads) == window(x, pads + pad)     of spatial axes, where the operator's own border holds that value
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,11 @@ from eqsat.conditions import condition
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
+from eqsat.ir.operators.windows import covers_data
 from eqsat.ir.types import DType
 from eqsat.rewrite import Hint, Match, Ref
 from eqsat.rules.terms import int64s
 from eqsat.samples import Sampler, fixed
-
-
-def covers_data(attributes: Mapping[str, Any]) -> bool:
-    """Whether every window of a pool covers an element of its input: no dilation, and pads less than the kernel."""
-    kernel = attributes["kernel_shape"]
-    plain = all(d == 1 for d in attributes.get("dilations", ()))
-    return plain and all(p < k for p, k in zip(attributes.get("pads", ()), (*kernel, *kernel), strict=False))
 
 
 def borders(pads: Ref, axes: Ref | None, rank: int) -> list[int]:
@@ -123,7 +117,10 @@ def of_zero_points(m: Match) -> bool:
 
 
 equation = Equations(
-    __name__, exactness=Exactness.ROUNDING, source="definition of the operator's padding", functions=named(int64s)
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source="definition of the operator's padding",
+    functions=named(covers_data, int64s),
 )
 PAD = "(p := Pad(x, pads, *value, *axes, mode='constant'))"
 BORDER = "borders(pads, axes, p.rank)"

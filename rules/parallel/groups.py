@@ -113,13 +113,19 @@ class Products:
         return known
 
     def _is_superseded(self, branches: dict[int, Branch], branch: Branch) -> bool:
-        """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead."""
+        """Whether every reader of the product, or of its sum with a bias, can use a scaled form of the product instead. What
+        moves it and brings it back, as Squeeze of Unsqueeze does, is none."""
         node, weight = branch.node, branch.w
         forms = {h for h, b in branches.items() if h != node.handle and weight.handle in self._origins(b.w)}
 
+        seen = {node.handle}
+
         def elsewhere(op: str, reader: Ref) -> bool:
-            if reader.handle in forms:
+            if reader.handle in forms or reader.handle in seen:
                 return True
+            if traits_of(op).moves:
+                seen.add(reader.handle)
+                return self._all_readers(reader, elsewhere)
             return op == "Add" and self._all_readers(reader, lambda _, r: bool(forms & self._sums.get(r.handle, set())))
 
         return bool(forms) and self._all_readers(node, elsewhere)

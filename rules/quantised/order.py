@@ -12,11 +12,11 @@ from eqsat.conditions import another_value, constant, worthwhile
 from eqsat.equations import Equations
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import Operator, traits_of
+from eqsat.ir.operators.windows import covers_data
 from eqsat.ir.schema_operator import further_inputs, takes_types
 from eqsat.ir.traits import EVERY
 from eqsat.ir.types import DType, TensorType
 from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator, literal
-from eqsat.rules.linear.padding import covers_data
 from eqsat.rules.quantised import pairs
 from eqsat.rules.quantised.pairs import (
     bytes_before,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,19 @@ def test_softmax_is_computed_on_floats_where_one_reader_is_left(shape: tuple[Any
     _check_at_every_level(graph, form, QuantizeLinear=2, DequantizeLinear=2, Mul=1, Softmax=1, Concat=1)
     sizes = {c.size for c in eqsat.optimize(graph, form=form, numerics="exact").program.graph.constants.values()}
     assert sizes == {1}
+
+
+@FORMS
+@pytest.mark.parametrize("shape", [(1, 1), ("n", "m")], ids=str)
+def test_pairs_stay_two_where_no_axis_is_known_to_be_longer_than_one(shape: tuple[Any, ...], form: str) -> None:
+    """Their scale cannot be written for each index of an axis: it is a product behind."""
+    b = GraphBuilder()
+    x = b.op("Identity", _paired(b, b.input("x", "float32", shape), 0.5))
+    graph = b.finish({"y": _paired(b, b.op("Relu", x), 0.1)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        counts = eqsat.optimize(graph, form=form, numerics="exact").program.graph.operator_counts()
+    assert counts == {"QuantizeLinear": 2, "DequantizeLinear": 2, "Mul": 1}
 
 
 @FORMS

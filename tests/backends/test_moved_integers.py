@@ -74,6 +74,23 @@ def test_integers_are_moved_and_dequantised_behind(form: str) -> None:
     assert in_form(written, form) is written
 
 
+@pytest.mark.parametrize("form", ["flat", "onnxruntime"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_largest_of_signed_bytes_are_dequantised_behind_their_pool(padded: bool, form: str) -> None:
+    """From opset 21 on no signed bytes load that are dequantised before a MaxPool."""
+    b = GraphBuilder()
+    parameters = b.constant(np.float32(0.1)), b.constant(np.int8(3))
+    x = b.op("QuantizeLinear", b.input("x", "float32", (1, 2, 6, 6)), *parameters)
+    y = b.op("DequantizeLinear", x, *parameters)
+    y = b.op("MaxPool", y, kernel_shape=(2, 2), strides=(2, 2), pads=(1, 1, 0, 0) if padded else (0, 0, 0, 0))
+    graph = replace(b.finish({"y": b.op("Erf", y)}), envelope=Envelope(opset=21))
+    feeds = {"x": DRAW.uniform(-13, 13, (1, 2, 6, 6)).astype(np.float32)}
+    expected = run(graph, feeds)["y"]
+    for level in ("basic", "extended", "all"):
+        found = Session(to_model(graph, form=form), level).run(feeds)["y"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_unsigned_bytes_and_several_scales_stay() -> None:
     graph = moved("uint8")
     assert in_form(graph, "flat") is graph

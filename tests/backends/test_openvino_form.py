@@ -42,6 +42,33 @@ def test_others_stay_as_they_are(scale: float) -> None:
     assert in_form(graph, "openvino") is graph
 
 
+def two_pairs(between: str, *, integers: bool = False) -> eqsat.Graph:
+    """Two pairs behind a Concat, and one operator between them, or within the second one."""
+    b, rest = eqsat.GraphBuilder("pairs"), []
+    first, second = ((b.constant(np.float32(s)), b.constant(np.int8(z))) for s, z in ((0.08, 3), (0.1, 0)))
+    if between == "Reshape":
+        rest.append(b.constant(np.array([3, 4], np.int64)))
+    x = b.op("Concat", b.input("x", "float32", (2, 3)), b.input("y", "float32", (2, 3)), axis=1)
+    x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, *first), *first)
+    x = x if integers else b.op(between, x, *rest)
+    q = b.op("QuantizeLinear", x, *second)
+    return b.finish({"z": b.op("DequantizeLinear", b.op(between, q, *rest) if integers else q, *second)})
+
+
+@pytest.mark.parametrize(("between", "integers"), [("Reshape", False), ("Reshape", True), ("Relu", False)])
+def test_no_pair_comes_directly_behind_another(between: str, integers: bool) -> None:
+    """OpenVINO ends the process where that is behind a Concat."""
+    graph = two_pairs(between, integers=integers)
+    written = in_form(graph, "openvino")
+    written.check()
+    producers = written.producers()
+    for node in written.nodes:
+        if node.op == "QuantizeLinear":
+            assert producers[node.inputs[0]].op != "DequantizeLinear"
+    feeds = {name: np.linspace(-9, 9, 6, dtype=np.float32).reshape(2, 3) for name in "xy"}
+    np.testing.assert_array_equal(run(written, feeds)["z"], run(graph, feeds)["z"])
+
+
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
 
 

@@ -138,6 +138,19 @@ def test_explanation_names_the_rules_of_the_proof() -> None:
     assert explainer.rules_between(first, first) == frozenset()
 
 
+def test_proofs_may_rest_on_any_number_of_others() -> None:
+    def build(b: Any, x: str) -> Any:
+        first, second = x, b.op("Identity", x)
+        for _ in range(2000):
+            first, second = b.op("Sin", first), b.op("Sin", second)
+        return first, second
+
+    encoding = encode(graph(build, x=(2,)))
+    saturate(encoding.egraph, [find_rule("remove_identity")])
+    explainer = Explainer(encoding.egraph)
+    assert explainer.rules_between(encoding.handles["y0"], encoding.handles["y1"]) == {"remove_identity"}
+
+
 def test_union_of_different_types_is_an_error() -> None:
     encoding = encode(graph(lambda b, x: b.op("Relu", x), x=(2, 3)))
     egraph = encoding.egraph

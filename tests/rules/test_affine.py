@@ -356,3 +356,21 @@ def test_neutral_constants_do_not_run_for_ever() -> None:
         y = b.op("Mul", y, b.constant(np.full(5, factor, np.float32)))
     result = optimized(b.finish({"y": y}), node_limit=2000)
     assert result.report.stop_reason == "saturated"
+
+
+@pytest.mark.parametrize("factors", [(-1, -1), (2, 0.5), (3, 1 / 3), (2, 2, 0.25)])
+def test_factors_that_undo_one_another_are_absorbed_once(factors: tuple[float, ...]) -> None:
+    """Weights too large to be computed while the e-graph grows absorbed the one factor and then the other, for ever."""
+    b, rng = GraphBuilder("back"), np.random.default_rng(0)
+    value = b.input("x", "float32", (3, 96))
+    for factor in factors:
+        value = b.op("Mul", value, b.constant(np.float32(factor)))
+    w, c = b.constant(rng.normal(size=(96, 64)).astype(np.float32)), b.constant(rng.normal(size=64).astype(np.float32))
+    y = b.op("Add", b.op("MatMul", value, w), c)
+    report = eqsat.optimize(
+        b.finish({"y": y, "z": b.op("Mul", y, b.constant(np.float32(2)))}), form="flat", node_limit=2000
+    ).report
+    assert report.stop_reason == "saturated"
+    assert report.enodes < 600
+    assert set(report.operators_after) <= {"Gemm", "MatMul", "Add", "Mul"}
+    assert sum(report.operators_after.values()) <= 3

@@ -122,3 +122,11 @@ def test_constant_mask_is_causality_or_stays(low: float) -> None:
         node = next(n for n in result.program.graph.nodes if n.op == "Attention")
         assert (node.attributes.get("is_causal", 0) == 1) == (low <= -1e9)
         check_values(graph, result.program.graph)
+
+
+def test_comparison_with_a_float_is_no_grid_of_places() -> None:
+    b = GraphBuilder("finite")
+    x, m = b.input("x", "float32", (4, 6)), b.input("m", "bool", (4, 6))
+    below = b.op("Less", x, b.constant(np.float32(np.inf)))
+    result = eqsat.optimize(b.finish({"y": b.op("And", below, m)}))
+    assert not result.report.left_out

@@ -200,3 +200,17 @@ def test_a_token_mixer_less_its_input_normalised_and_scaled_is_one_convolution()
     mixed = b.op("Sub", mixed, b.op("BatchNormalization", x, *statistics))
     y = b.op("Add", x, b.op("Mul", mixed, b.constant(weights(6, 1, 1))))
     assert counts(optimized(b.finish({"y": y}))) == {"Conv": 1}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_normalised_convolutions_are_one_though_one_of_them_is_moved_and_brought_back(moved: bool) -> None:
+    b = GraphBuilder()
+    x = b.input("x", "float32", (1, 3, 8, 8))
+    axes, outputs = b.constant(np.array([2], np.int64)), []
+    for i in range(3):
+        y = b.op("Conv", x, b.constant(weights(4, 3, 1, 1)))
+        if moved and i == 1:
+            y = b.op("Squeeze", b.op("Unsqueeze", y, axes), axes)
+        statistics = [b.constant(np.abs(weights(4)) + 0.1) for _ in range(4)]
+        outputs.append(b.op("Relu", b.op("BatchNormalization", y, *statistics)))
+    assert counts(optimized(b.finish(outputs))) == {"Conv": 1, "Relu": 1, "Split": 1}

@@ -161,7 +161,7 @@ def test_a_proof_does_not_rest_on_what_it_proves() -> None:
     x = b.op("Relu", b.input("x", "float32", (2, 3)))
     y = b.op("Mul", b.op("Mul", x, b.constant(np.float32(3))), b.constant(np.float32(1 / 3)))
     encoding = encode(b.finish({"y": y, "z": x}))
-    saturate(encoding.egraph, registered_rules())
+    saturate(encoding.egraph, [rule for rule in registered_rules() if rule.name != "cancel_factors"])
     left, right = encoding.handles["y"], encoding.handles["z"]
     assert encoding.egraph.find(left) == encoding.egraph.find(right)
     found = Explainer(encoding.egraph).rules_between(left, right)

@@ -6,7 +6,7 @@ The output extent along an axis is ``floor((in + pads - dilation*(kernel - 1) - 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,3 +120,10 @@ class Window:
                 for t, dilation, stride, n in zip(tap, self.dilations, self.strides, numbers, strict=True)
             )
             yield tap, (slice(None), slice(None), *where)
+
+
+def covers_data(attributes: Mapping[str, Any]) -> bool:
+    """Whether every window of a pool covers an element of its input: no dilation, and pads less than the kernel."""
+    kernel = attributes["kernel_shape"]
+    plain = all(d == 1 for d in attributes.get("dilations", ()))
+    return plain and all(p < k for p, k in zip(attributes.get("pads", ()), (*kernel, *kernel), strict=False))
