@@ -20,7 +20,7 @@ from eqsat.exactness import Exactness
 from eqsat.extract import DEFAULT_STEPS, Effort, ExtractionError, WorkDone
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import split_key
-from eqsat.ir.types import Type
+from eqsat.ir.types import DType, TensorType, Type
 from eqsat.joint import JointSelection, NoKernelError, program_of, select_joint
 from eqsat.lower.at_load import as_loaded, launches
 from eqsat.lower.lowering import lower
@@ -66,8 +66,9 @@ class Saturated:
         """Which operators a file like the one the graph came from may use: those of its opset, newer ones as far as the
         opset can be raised, or lowered to where there is a kernel, which is found out only when one is met, and those of
         ``domains``, or that the graph itself has, which ONNX Runtime has kernels for, as operators on 8-bit integers need in any
-        case; of all those what the reader takes, and of ``expanded``, which the target would spell out again, those that the
-        graph itself has. The same answer for the same question is the same function."""
+        case, and on bfloat16 where those of the graph have; of all those what the reader takes, and of ``expanded``, which the
+        target would spell out again, those that the graph itself has. The same answer for the same question is the same
+        function."""
         key = frozenset(expanded)
         if key not in self._writable:
             self._writable[key] = self._writable_but(key)
@@ -75,7 +76,7 @@ class Saturated:
 
     def _writable_but(self, expanded: frozenset[str]) -> Writable:
         from eqsat.backends.onnx_form import may_hold, may_name
-        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, takes_bytes
+        from eqsat.backends.onnxruntime_kernels import DOMAIN, has_kernel, may_run, takes_bytes
 
         graph, domains = self.encoding.graph, self.domains
         reader = self.reader or find_consumer("onnxruntime")
@@ -83,6 +84,12 @@ class Saturated:
         @cache
         def holds(op: str) -> bool:
             return may_hold(graph, op)
+
+        @cache
+        def runs() -> bool:
+            """Whether every operator of the graph has a kernel, as few have for bfloat16."""
+            typed = ((n.key, [graph.type_of(v) if v else None for v in n.inputs]) for n in graph.nodes if not n.opaque)
+            return all(may_run(key, types) for key, types in typed if _in_bfloat16(types))
 
         used = {node.key for node in graph.nodes if node.domain and may_name(node, graph, self.form)}
         unwanted = expanded - {node.key for node in graph.nodes}
@@ -92,10 +99,15 @@ class Saturated:
                 return False
             domain, op = split_key(key)
             if not domain:
-                return holds(op) and takes_bytes(op, types)
+                found = takes_bytes(op, types) and (not _in_bfloat16(types) or not runs() or may_run(key, types))
+                return found and holds(op)
             return (domain in domains or key in used) and (domain != DOMAIN or has_kernel(op, types))
 
         return writable
+
+
+def _in_bfloat16(types: Sequence[Type | None]) -> bool:
+    return any(isinstance(t, TensorType) and t.dtype is DType.BFLOAT16 for t in types)
 
 
 @dataclass(frozen=True)
