@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from eqsat.backends.consumer import Consumer, at_any_opset, find_consumer, most_opset
-from eqsat.backends.onnx_needs import older_releases, withheld_operators
+from eqsat.backends.onnx_needs import withheld_operators
 from eqsat.cost.model import CostModel
 from eqsat.cost.target import Target
 from eqsat.egraph.encode import Encoding
@@ -33,10 +33,6 @@ ChosenKernel = tuple[int, frozenset[int]]
 
 _WORTH_AN_OPSET = 0.05
 """How much more a program must cost, as a part of what it costs at a newer opset, before the file gets that opset unasked."""
-
-
-_WORTH_A_RELEASE = 0.01
-"""The same, before a program has operators that an older release of ONNX Runtime, which runs the original, does not run right."""
 
 
 @dataclass(frozen=True)
@@ -164,33 +160,9 @@ def extract_program(
     saturated: Saturated, target: Target, model: CostModel, *, effort: Effort | None = None, again: Effort | None = None
 ) -> Extraction:
     """The cheapest program for ``target`` under ``model``, operator by operator, or together with its kernels where the target
-    has kernels of several. With the effort for ``again``, of a newer opset than the file should have, and for newer releases than
-    the original needs, if that costs much less."""
-    effort = effort or Effort(DEFAULT_STEPS)
-    if again is None:
-        return _extract_at_limit(saturated, target, model, effort)
-    found = _extract_at_best_opset(saturated, target, model, effort, again)
-    if saturated.reader is not None or saturated.form != find_consumer("onnxruntime").form or found.passed_opset:
-        return found
-    writable = saturated.writable(target.expanded)
-    for release in older_releases(found.program.graph, saturated.encoding.graph, saturated.form):
-        right = partial(_runs_on, release, writable)
-        older = _extract(saturated, target, model, again, right).after(found)
-        if older.selection.cost <= found.selection.cost * (1 + _WORTH_A_RELEASE):
-            return older
-        found = replace(found, seconds=older.seconds)
-    return found
-
-
-def _runs_on(release: Consumer, writable: Writable, key: str, types: Sequence[Type | None]) -> bool:
-    return release.is_right(key, types) and writable(key, types)
-
-
-def _extract_at_best_opset(
-    saturated: Saturated, target: Target, model: CostModel, effort: Effort, again: Effort
-) -> Extraction:
-    graph = saturated.encoding.graph
-    if not withheld_operators(graph, saturated.encoding.egraph.made_by_rules()):
+    has kernels of several. With the effort for ``again``, of a newer opset than the file should have if that costs much less."""
+    effort, graph = effort or Effort(DEFAULT_STEPS), saturated.encoding.graph
+    if again is None or not withheld_operators(graph, saturated.encoding.egraph.made_by_rules()):
         return _extract_at_limit(saturated, target, model, effort)
     raised = replace(saturated, encoding=replace(saturated.encoding, graph=at_any_opset(graph)), _writable={})
     newer = _extract_at_limit(raised, target, model, effort)

@@ -1,7 +1,6 @@
 """What a written model needs of those who read it, beyond what the model it came from needs."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eqsat.backends.consumer import Consumer, find_consumer, releases_of
@@ -67,28 +66,12 @@ def needs_of(graph: Graph, original: Graph, form: str) -> dict[str, Any]:
 def _newer_operators(after: Uses, before: Uses, opset: int) -> tuple[str, list[str]] | None:
     """The first release of ONNX Runtime known to run what is written, where its operators, and not only its opset, need a newer
     one than those of the original do; and which operators that are."""
-    lacking = _lacking(after, before, opset)
+    releases = [r for r in releases_of("onnxruntime") if r.opset >= opset]
+    lacking = [(r, _lacked(r, after)) for r in releases if not _lacked(r, before)]
     first = next((r for r, lacked in lacking if not lacked), None)
     if first is None or first is lacking[0][0]:
         return None
     return first.version, sorted({key for _, lacked in lacking for key in lacked})
-
-
-def _lacking(after: Uses, before: Uses, opset: int) -> list[tuple[Consumer, set[str]]]:
-    """Releases of ONNX Runtime that run the original, oldest first, and what they lack of the result."""
-    releases = [r for r in releases_of("onnxruntime") if r.opset >= opset]
-    return [(r, _lacked(r, after)) for r in releases if not _lacked(r, before)]
-
-
-def older_releases(graph: Graph, original: Graph, form: str) -> Iterator[Consumer]:
-    """Releases of ONNX Runtime that run the original, and not ``graph`` if they are older than another that does."""
-    try:
-        formed, chosen = written(graph, form)
-    except OutputError:
-        return
-    lacking = _lacking(_uses(formed), _uses(original), chosen.opset)
-    if not all(lacked for _, lacked in lacking):
-        yield from (release for release, _ in itertools.takewhile(lambda found: found[1], lacking))
 
 
 def _uses(graph: Graph) -> Uses:

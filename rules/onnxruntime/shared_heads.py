@@ -104,6 +104,12 @@ SHARED = [
     Condition("as many queries as new keys", lambda m: m.k.shape[:2] == m.q.shape[:2]),
     Condition("heads in blocks of 8", lambda m: m.q.static_shape[2] // m.a.attr("q_num_heads") % 8 == 0),
     Condition("with a cache one sequence, or one query of each", lambda m: m.pk is None or 1 in m.q.shape[:2]),
+    worthwhile(
+        Condition(
+            "causality, shared keys or a cache: without, MultiHeadAttention takes as long, in older releases, too",
+            lambda m: bool(m.a.attr("is_causal", 0)) or m.pk is not None or m.k.shape != m.q.shape,
+        )
+    ),
     worthwhile(Condition("sequences of known length", lambda m: are_known(*m.q.shape, _total(m)))),
     worthwhile(Condition("kernels for values as wide as keys", lambda m: m.v.shape == m.k.shape)),
     worthwhile(
