@@ -183,8 +183,9 @@ def _leave_unit_axes(written: Written) -> None:
     """Transposes of one axis where all others that move have extent 1, between views without those."""
     graph = written.old
     for node in graph.nodes:
-        shape = _extents(graph, node.inputs[0]) if node.key == "Transpose" and not node.opaque else ()
-        perm: tuple[int, ...] = tuple(node.attributes.get("perm", ()))
+        moves = node.key == "Transpose" and not node.opaque
+        perm: tuple[int, ...] = tuple(node.attributes.get("perm", ())) if moves else ()
+        shape = _extents(graph, node.inputs[0]) if moves else ()
         if not _is_slow(shape, perm):
             written.nodes.append(node)
             continue
