@@ -28,6 +28,7 @@ from eqsat.ir.nominal import assuming, sizes_within
 from eqsat.ir.operator import Kind, kind_of
 from eqsat.lower.liveness import peak_memory_bytes
 from eqsat.lower.program import Program
+from eqsat.lower.selection import input_types
 from eqsat.options import AllOptions, Options, takes_options
 from eqsat.ranges import Entry, best_over_sizes
 from eqsat.rehearsal import Rehearsal, grow_rehearsed
@@ -188,9 +189,9 @@ def result_of(source: Any, options: Options, graph: Graph, growth: Growth, extra
 
 
 def _missed(growth: Growth, extraction: Extraction) -> dict[str, dict[str, int]]:
+    egraph, writable = growth.saturated.encoding.egraph, growth.saturated.writable(extraction.target.expanded)
     chosen = {h for _, handles in extraction.kernels for h in handles}
-    writable = growth.saturated.writable(extraction.target.expanded)
-    return why_unfused(growth.saturated.encoding.egraph, growth.rules, chosen, writable)
+    return why_unfused(egraph, growth.rules, chosen, lambda h: writable(egraph.nodes[h].key, input_types(egraph, h)))
 
 
 def _silent(stage: str, detail: str) -> None:

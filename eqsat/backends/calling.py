@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.backends.onnx_file import to_model_and_weights
-from eqsat.backends.onnx_weights import folder_of_weights
+from eqsat.backends.onnx_weights import files_of_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError, ModelError
 from eqsat.frontends.onnx.envelope import with_defaults
 from eqsat.frontends.torch_export import is_torch
+from eqsat.ir.constants import File
 from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import check_feeds
 
@@ -31,8 +32,8 @@ def load_graph(
     """``graph`` loaded, as it is or rewritten by ONNX Runtime up to ``level``. The model refers to constants of ``least_bytes``,
     and maps those in files. Raises `ModelError` when ONNX Runtime cannot run it."""
 
-    def load(folder: Path | None) -> Session:
-        model, weights = to_model_and_weights(graph, least_bytes, folder)
+    def load(folder: Path | None, names: Mapping[File, str]) -> Session:
+        model, weights = to_model_and_weights(graph, least_bytes, names)
         return Session(
             model,
             level,
@@ -46,13 +47,13 @@ def load_graph(
             spin=spin,
         )
 
-    folder = folder_of_weights(c for c in graph.constants.values() if c.bytes >= least_bytes)
+    folder, names = files_of_weights([c for c in graph.constants.values() if c.bytes >= least_bytes])
     try:
-        return load(folder)
+        return load(folder, names)
     except ModelError:
         if folder is None:
             raise
-    return load(None)  # ONNX Runtime before 1.21 looks for the files elsewhere
+    return load(None, {})  # ONNX Runtime before 1.21 looks for the files elsewhere
 
 
 def call(session: Session, graph: Graph, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

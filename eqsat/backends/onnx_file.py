@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -11,11 +12,11 @@ import onnx
 from eqsat.backends.onnx_form import Form, choose_form, in_form, written
 from eqsat.backends.onnx_kernels import KERNEL_DOMAIN, Calls, Kernel, call_kernels
 from eqsat.backends.onnx_nodes import write_node, write_tensor, write_value_info
-from eqsat.backends.onnx_weights import external_tensor, lay_out, place_in, write_weights
+from eqsat.backends.onnx_weights import external_tensor, lay_out, write_weights
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.at_load import ROWS, normalised_sums
-from eqsat.ir.constants import Constant
+from eqsat.ir.constants import Constant, File
 from eqsat.ir.devices import METADATA_KEY, device_of, spread_to_parts
 from eqsat.ir.graph import Graph, Node, bodies_of
 from eqsat.ir.types import DType, TensorType
@@ -53,18 +54,20 @@ def to_model(graph: Graph, *, form: str = "onnxruntime", kernels: Sequence[Kerne
 
 
 def to_model_and_weights(
-    graph: Graph, threshold_bytes: int = 1024, folder: Path | None = None
+    graph: Graph, threshold_bytes: int = 1024, names: Mapping[File, str] = MappingProxyType({})
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """``graph`` as a message that refers to its large constants: to where they lie in files in ``folder``, or else to the arrays
-    returned with it, for `onnxruntime.SessionOptions.add_external_initializers`.
+    """``graph`` as a message that refers to its large constants: to where they lie in files that have ``names``, or else to the
+    arrays returned with it, for `onnxruntime.SessionOptions.add_external_initializers`.
     """
     weights: dict[str, np.ndarray] = {}
 
     def write(name: str, constant: Constant) -> onnx.TensorProto:
-        place = place_in(folder, constant.source) if constant.bytes >= threshold_bytes else None
-        if place is not None:
-            return external_tensor(name, constant, str(place.path), place.offset)
-        if constant.bytes < threshold_bytes or constant.dtype is DType.STRING or constant.dtype.bits < 8:
+        source = constant.source
+        if constant.bytes < threshold_bytes:
+            return write_tensor(name, constant)
+        if source is not None and source.file in names:
+            return external_tensor(name, constant, names[source.file], source.offset)
+        if constant.dtype is DType.STRING or constant.dtype.bits < 8:
             return write_tensor(name, constant)
         weights[name] = constant.numpy()
         return external_tensor(name, constant, "lent", 0)

@@ -3,15 +3,15 @@
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 
 import onnx
 
 from eqsat.backends.onnx_nodes import describe_tensor, tensor_bytes
-from eqsat.ir.constants import Constant, FileRange
+from eqsat.ir.constants import Constant, File, unchanged_files
 from eqsat.ir.types import DType
 
 PAGE_BYTES = 4096
@@ -58,20 +58,15 @@ def external_tensor(name: str, constant: Constant, location: str, offset: int) -
     return proto
 
 
-def folder_of_weights(constants: Iterable[Constant]) -> Path | None:
-    """The folder of the files, unchanged, in which most bytes of constants are; ``None`` if all are in memory."""
+def files_of_weights(constants: Collection[Constant]) -> tuple[Path | None, Mapping[File, str]]:
+    """The folder of the files, unchanged, in which most bytes of constants are, and those files by name; ``None`` if all are in
+    memory."""
+    paths = {file: file[0].resolve() for file in unchanged_files(constants)}
     total: Counter[Path] = Counter()
-    for file in {c.source for c in constants if c.source is not None and c.source.is_unchanged()}:
-        total[file.path.resolve().parent] += file.length
-    return max(total, key=lambda folder: total[folder], default=None)
-
-
-def place_in(folder: Path | None, source: FileRange | None) -> FileRange | None:
-    """``source`` with its path from ``folder``; ``None`` if it is not there, or not any more."""
-    if folder is None or source is None or not source.is_unchanged():
-        return None
-    path = source.path.resolve()
-    return replace(source, path=Path(path.name)) if path.parent == folder else None
+    for source in {c.source for c in constants if c.source is not None and c.source.file in paths}:
+        total[paths[source.file].parent] += source.length
+    folder = max(total, key=lambda folder: total[folder], default=None)
+    return folder, {file: path.name for file, path in paths.items() if path.parent == folder}
 
 
 def write_weights(file: BufferedWriter, layout: Layout) -> None:
@@ -80,12 +75,13 @@ def write_weights(file: BufferedWriter, layout: Layout) -> None:
     Ranges of files that are unchanged are copied inside the kernel; everything else is written from the mapping or array that
     holds it, which survives the replacement of its file.
     """
+    unchanged = unchanged_files(layout.constants)
     file.flush()
     for constant in layout.constants:
         start, source = layout.offsets[id(constant)], constant.source
         if (
             source is not None
-            and source.is_unchanged()
+            and source.file in unchanged
             and _copy_range(file, start, source.path, source.offset, source.length)
         ):
             continue

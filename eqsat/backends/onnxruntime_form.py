@@ -215,9 +215,8 @@ def _moves_one(perm: Sequence[int]) -> bool:
 
 def _extents(graph: Graph, value: str) -> tuple[int, ...]:
     type = graph.type_of(value)
-    shape = type.shape if isinstance(type, TensorType) and type.shape else ()
-    known = tuple(d for d in shape if isinstance(d, int))
-    return known if len(known) == len(shape) else ()
+    shape = type.shape if isinstance(type, TensorType) and type.is_static else ()
+    return tuple(d for d in shape or () if isinstance(d, int))
 
 
 def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:

@@ -12,11 +12,10 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import Inputs, view_of
 from eqsat.egraph.nearest import NearestMiss, terms_of
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import TensorType
 from eqsat.rewrite import AnyRule, Condition, GroupRule, GroupView, Match, Ref, Rule, Unmet, Variable
 
 T = TypeVar("T")
-Writable = Callable[[str, Sequence[Type | None]], bool]
 
 NORM, INTEGERS = "norm", "product on integers"
 """What rules with a pattern say that their left side is (`eqsat.rewrite.Rule.structure`)."""
@@ -86,10 +85,10 @@ def attempts(rule: GroupRule, view: GroupView) -> Iterator[tuple[Match, int, str
 
 
 def why_unfused(
-    egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int], writable: Writable
+    egraph: EGraph, rules: Sequence[AnyRule], chosen: Collection[int], writable: Callable[[int], bool]
 ) -> dict[str, dict[str, int]]:
     """Structure -> why what is left of one in the program is none -> how many of them. ``chosen``: e-nodes of the program,
-    ``writable``: whether the file may have an operator on operands of some types.
+    ``writable``: whether the file may have the operator of an e-node.
 
     A softmax is what is left of attention, a root of a norm, and a product that reads dequantised values of one on integers.
     """
@@ -105,7 +104,7 @@ def why_unfused(
 
 
 def _why_no_attention(
-    egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int], writable: Writable
+    egraph: EGraph, rules: Sequence[AnyRule], softmaxes: Sequence[int], writable: Callable[[int], bool]
 ) -> list[str]:
     structures = [r for r in rules if isinstance(r, GroupRule) and r.structure == "attention" and r.find is not None]
     if not softmaxes or not structures:
@@ -165,11 +164,10 @@ def _is_dequantised(egraph: EGraph, cls: int) -> bool:
     return any(egraph.nodes[h].key == "DequantizeLinear" for h in egraph.members(cls))
 
 
-def _why_left(egraph: EGraph, cls: int, writable: Writable) -> str:
+def _why_left(egraph: EGraph, cls: int, writable: Callable[[int], bool]) -> str:
     """Why the program does not have the attention that a class has."""
     fused = [h for h in egraph.members(cls) if traits_of(egraph.nodes[h].key).structure == "attention"]
-    types = ([egraph.type_of(c) if c else None for c in egraph.canonical_children(h)] for h in fused)
-    if not fused or any(writable(egraph.nodes[h].key, t) for h, t in zip(fused, types, strict=True)):
+    if not fused or any(map(writable, fused)):
         return "it was found, and its steps cost less"
     listed = " or ".join(sorted({egraph.nodes[h].key for h in fused}))
     return f"it was found, but at its opset, or for its reader, the file may not have {listed} of these types"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import numpy as np
 
 from eqsat.errors import ModelError
 from eqsat.ir.types import DType, TensorType, type_of_array
+
+Stamp = tuple[int, ...]
+File = tuple[Path, Stamp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +27,30 @@ class FileRange:
     path: Path
     offset: int
     length: int
-    stamp: tuple[int, ...] = ()
+    stamp: Stamp = ()
 
-    def is_unchanged(self) -> bool:
-        """Whether the file still is the one that was opened."""
-        try:
-            return file_stamp(self.path) == self.stamp
-        except OSError:
-            return False
+    @property
+    def file(self) -> File:
+        return self.path, self.stamp
 
 
-def file_stamp(path: Path) -> tuple[int, ...]:
-    """Identity of a file's present contents: device, inode, size and time of change."""
-    found = path.stat()
+def file_stamp(file: Path | int) -> Stamp:
+    """Identity of the present contents of a file, given by its path or open: device, inode, size and time of change."""
+    found = os.stat(file)
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def unchanged_files(constants: Iterable[Constant]) -> frozenset[File]:
+    """The files in which constants are, but for those that are other ones than were opened."""
+    return frozenset(f for f in {c.source.file for c in constants if c.source is not None} if _is_unchanged(f))
+
+
+def _is_unchanged(file: File) -> bool:
+    path, stamp = file
+    try:
+        return file_stamp(path) == stamp
+    except OSError:
+        return False
 
 
 class Constant:
@@ -123,10 +137,10 @@ def _map(source: FileRange, type: TensorType) -> np.ndarray:
     shape = tuple(d for d in type.shape or () if isinstance(d, int))
     if source.length == 0:
         return np.zeros(shape, type.dtype.numpy)
-    if source.stamp and source.path.exists() and not source.is_unchanged():
-        raise ModelError(f"{source.path}: changed since the model was read; load the model again")
     try:
         with source.path.open("rb") as file:
+            if source.stamp and file_stamp(file.fileno()) != source.stamp:
+                raise ModelError(f"{source.path}: changed since the model was read; load the model again")
             start = source.offset - source.offset % mmap.ALLOCATIONGRANULARITY
             view = mmap.mmap(
                 file.fileno(), source.offset - start + source.length, access=mmap.ACCESS_READ, offset=start

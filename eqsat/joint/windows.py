@@ -87,9 +87,8 @@ class Windows:
                 continue
             self.effort.spend(_STEPS_TO_SEE * len(window.operations))
             found = self._kernels(window)
-            if found and math.fsum(k.price for k in found) < math.fsum(program.kernels[r].price for r in roots) * (
-                1 - 1e-12
-            ):
+            before = math.fsum(program.kernels[r].price for r in roots)
+            if found and math.fsum(k.price for k in found) < before * (1 - 1e-12):
                 program.exchange(roots, found)
         kernels = program.read()
         if repeated(self.graph, kernels.values(), self.matcher.target) or len(

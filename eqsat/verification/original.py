@@ -90,17 +90,12 @@ class Original:
 
     def _open(self, extra: Sequence[str]) -> Session:
         source = self.source
-        if source is None or not _computes(source, extra):
-            return self._of_graph(extra)
-        try:
-            return Session(source, "disable", extra_outputs=extra, arena=False)
-        except ModelError:
-            if not extra:
-                raise
-        # In memory, as it is with other outputs, ONNX Runtime before 1.21 looks for weights in the working directory.
-        return self._of_graph(extra)
-
-    def _of_graph(self, extra: Sequence[str]) -> Session:
+        if source is not None and _computes(source, extra):
+            try:
+                return Session(source, "disable", extra_outputs=extra, arena=False)
+            except ModelError:
+                if not extra:  # else it is in memory, and ONNX Runtime before 1.21 looks for its weights elsewhere
+                    raise
         return session_of(replace(self.graph, outputs=tuple(dict.fromkeys((*self.graph.outputs, *extra)))))
 
 

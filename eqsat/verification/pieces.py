@@ -21,7 +21,7 @@ Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From inputs to outputs, both by name. Raises `EqsatError`."""
 
 LENT_BYTES = 1 << 16
-"""Constants of more bytes than this are not written into the model: it refers to them."""
+"""Constants of so many bytes are not written into the model: it refers to them."""
 
 
 def session_of(

@@ -14,6 +14,7 @@ from quantised_models import WIDTH, Edit, integer_chain, masked_attention, nodes
 
 import eqsat
 from eqsat.backends.onnx_file import save_onnx, to_model_and_weights
+from eqsat.backends.onnx_weights import files_of_weights
 from eqsat.backends.onnxruntime import Session
 from eqsat.errors import FeedError, ModelError, OptionError, VerificationError
 from eqsat.exactness import Exactness
@@ -234,7 +235,9 @@ def test_sessions_read_weights_where_they_lie(tmp_path: Path) -> None:
     floats = b.op("DequantizeLinear", b.constant(files[0]), b.constant(np.float32(0.5)))
     product = b.op("MatMul", b.input("x", "float32", (3, 512)), b.op("Add", floats, b.constant(files[1])))
     graph = b.finish({"y": b.op("MatMul", product, b.constant(rng.standard_normal((512, 128)).astype(np.float32)))})
-    model, lent = to_model_and_weights(graph, 1 << 16, blob)
+    folder, names = files_of_weights(list(graph.constants.values()))
+    assert folder == blob
+    model, lent = to_model_and_weights(graph, 1 << 16, names)
     places = [e.value for i in model.graph.initializer for e in i.external_data if e.key == "location"]
     assert sorted(places) == ["lent", "weights", "weights"]
     assert [a.shape for a in lent.values()] == [(512, 128)]

@@ -46,7 +46,7 @@ class ExternalFiles:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-            stamp = file_stamp(path)
+                stamp = file_stamp(file.fileno())
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise ModelError(f"tensor {tensor!r}: cannot read external data {path}: {reason}") from None
