@@ -6,7 +6,8 @@ PyTorch itself.
     python -m benchmarks.torch_models timm/test_vit torchvision/resnet18
 
 Each model is called with a first size, for which Dynamo captures a graph of fixed shapes, and with a second, for which it
-captures one of symbolic shapes. Exit status 1 if an output differs by more than the tolerance or a graph fell back to PyTorch.
+captures one of symbolic shapes. Exit status 1 if an output differs by more than the tolerance, a graph fell back to PyTorch or
+rules were left out.
 """
 
 # pyright: reportMissingImports=false
@@ -277,6 +278,7 @@ def measure(name: str, layers: int, sizes: tuple[Sizes, ...], runs: int) -> bool
     """Prints a line for each size of a model and says whether all is well."""
     import torch
 
+    from eqsat import LeftOutWarning
     from eqsat.dynamo import FallbackWarning
 
     model, draw = build(name, layers)
@@ -293,7 +295,7 @@ def measure(name: str, layers: int, sizes: tuple[Sizes, ...], runs: int) -> bool
             seconds = time.perf_counter() - start
             error = largest_error(found, expected)
             eager, ours = milliseconds(runs, lambda: model(**inputs), lambda: compiled(**inputs))  # noqa: B023
-        fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning)]
+        fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning | LeftOutWarning)]
         well &= not fallbacks and error <= TOLERANCE
         cells = f"{name:<30} {size[0]:>5} x {size[1]:<5} {error:>9.1e} {len(fallbacks):>9} {seconds:>9.1f}"
         print(f"{cells} {eager:>9.2f} {ours:>9.2f}", *fallbacks, sep="\n    ", flush=True)

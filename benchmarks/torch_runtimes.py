@@ -6,7 +6,7 @@ Ours is what ``torch.compile(model, backend="eqsat")`` gives, with each runtime.
 constants, linear layers of one input joined, kernels tried out (`eqsat.fx.TUNED`). All take turns in one process on one thread,
 timed by what they use of the CPU. Kernels are those in Inductor's code, generated ones + calls of libraries. Errors are largest
 differences from PyTorch, as a part of the largest output. At the end are geometric means over the models. Exit status 1 if an
-error exceeds the tolerance or a graph fell back.
+error exceeds the tolerance, a graph fell back or rules were left out.
 """
 
 # pyright: reportMissingImports=false
@@ -40,10 +40,11 @@ def measure(
     name: str, sizes: dict[str, int], length: int, runs: int
 ) -> tuple[list[float], list[tuple[int, int]]] | None:
     """Prints three lines for a model; its milliseconds by column and Inductor's kernels before and after, ``None`` where
-    results do not agree or a graph fell back."""
+    results do not agree, a graph fell back or rules were left out."""
     import torch
     from torch._inductor.utils import run_and_get_code
 
+    from eqsat import LeftOutWarning
     from eqsat.dynamo import FallbackWarning
 
     torch.compiler.reset()
@@ -65,7 +66,7 @@ def measure(
         calls.append(lambda f=function: f(**inputs))
         errors = [largest_error(_like(call(), expected), expected) for call in calls]
         taken = milliseconds(runs, *calls, clock=time.process_time)
-    fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning)]
+    fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning | LeftOutWarning)]
     print(f"{name:<12} ms     ", *(f"{ms:>14.2f}" for ms in taken))
     counts = ["", "", *("{} + {}".format(*k) for k in kernels), "", ""]
     print(f"{'':<12} kernels", *(f"{count:>14}" for count in counts))

@@ -24,8 +24,8 @@ from eqsat.rules.attention.reading import Reader
 from eqsat.rules.attention.scores import Step, is_number
 
 
-def added_mask(reader: Reader, mask: Ref) -> Mask:
-    """A value that is added to the scores."""
+def added_mask(reader: Reader, mask: Ref, around: frozenset[int] = frozenset()) -> Mask:
+    """A value that is added to the scores. ``around``: e-classes of which it is a part: ``0 + m`` is in the e-class of ``m``."""
     array = elements_of(reader, mask)
     if array is not None:
         return mask_of_elements(mask, mask.shape, mask.dtype, array)
@@ -37,23 +37,26 @@ def added_mask(reader: Reader, mask: Ref) -> Mask:
     least, _, infinite = bounds
     raised = _raised_choice(reader, mask) if least < MASK_FLOOR and not infinite else None
     allowed = _truth_values(reader, mask) if infinite else None
-    row, parts = least_row_of(reader, mask), _summands(reader, mask) if levels is None else ()
+    row = least_row_of(reader, mask)
+    parts = _summands(reader, mask, around | {mask.handle}) if levels is None else ()
     return Mask(mask, mask.shape, mask.dtype, *bounds, None, levels, row, allowed, raised=raised, parts=parts)
 
 
-def _summands(reader: Reader, mask: Ref) -> tuple[Mask, ...]:
+def _summands(reader: Reader, mask: Ref, around: frozenset[int]) -> tuple[Mask, ...]:
     """The two masks that a mask is the sum of, where few numbers are in one of them.
 
     ``Where(c, m, v) == m + Where(c, 0, v)`` for a number ``v`` beside which nothing of ``m`` is left.
     """
     for _, _, inputs in reader.nodes(mask, "Add"):
-        if any(levels_of(reader, x) is not None for x in inputs):
-            return tuple(added_mask(reader, x) for x in inputs)
+        if around.isdisjoint(x.handle for x in inputs) and any(levels_of(reader, x) is not None for x in inputs):
+            return tuple(added_mask(reader, x, around) for x in inputs)
     for condition, number, other, swapped in _choices(reader, mask):
+        if other.handle in around:
+            continue
         levels = frozenset((0.0, number.low))
         chosen = _choice(condition, number.low, mask.dtype, swapped)
         far = Mask(chosen, condition.shape, mask.dtype, number.low, 0.0, levels=levels)
-        near = added_mask(reader, other)
+        near = added_mask(reader, other, around)
         step = float(np.nextafter(number.value.reshape(()), number.dtype.numpy.type(0))) - number.low
         if max(-near.least, near.high) < step / 4:
             return near, far
