@@ -129,4 +129,5 @@ def _top_k(site: Site) -> Any:
 
 @writes("Einsum")
 def _einsum(site: Site) -> Any:
-    return site.call(torch.einsum, site.attr("equation"), *site.operands)
+    y = site.call(torch.einsum, site.attr("equation"), *site.operands)
+    return y.to(site.dtype) if site.result.dtype.is_integer else y  # sums that are no products are 64 bits wide

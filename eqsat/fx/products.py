@@ -157,16 +157,16 @@ def _spelled_attention(site: Site, operands: Sequence[Any], mask: Any, settings:
 
 @writes("RotaryEmbedding")
 def _rotary_embedding(site: Site) -> Any:
-    """Pairs of elements turned by angles: ``(a cos - b sin, a sin + b cos)``, of neighbours or of both halves."""
+    """Pairs of elements turned by angles: ``(a cos - b sin, a sin + b cos)``, of neighbours or of both halves.
+
+    Rows are before heads, as products write them and read them again: attention returns its result in the layout of its queries.
+    """
     if site.rank() == 3 and not site.attr("num_heads"):
         raise Unwritten("the number of heads is not given")
-    x = (
-        site.operands[0]
-        if site.rank() == 4
-        else site.operands[0].unflatten(2, (site.attr("num_heads"), -1)).transpose(1, 2)
-    )
+    x = site.operands[0]
+    x = x.transpose(1, 2) if site.rank() == 4 else x.unflatten(2, (site.attr("num_heads"), -1))
     cos, sin = (site.operands[i][site.operands[3]] if site.has(3) else site.operands[i] for i in (1, 2))
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
     turned, width = x, site.attr("rotary_embedding_dim")
     if width:
         turned = x[(..., slice(0, width))]
@@ -179,7 +179,7 @@ def _rotary_embedding(site: Site) -> Any:
         y = site.call(torch.cat, [a * cos - b * sin, a * sin + b * cos], -1)
     if width:
         y = site.call(torch.cat, [y, x[(..., slice(width, None))]], -1)
-    return y if site.rank() == 4 else y.transpose(1, 2).flatten(2)
+    return y.transpose(1, 2) if site.rank() == 4 else y.flatten(2)
 
 
 # --- integers

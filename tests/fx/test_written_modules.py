@@ -165,6 +165,16 @@ def test_a_result_becomes_a_module_of_torch_with_its_fused_operators() -> None:
     _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
 
 
+def test_rotary_embeddings_keep_rows_before_heads() -> None:
+    """Attention then writes its result so, which the next product reads as it is."""
+    b = GraphBuilder()
+    x, angles = b.input("x", "float32", (1, 4, 6, 8)), b.input("angles", "float32", (1, 6, 4))
+    module = to_module(b.finish({"y": b.op("RotaryEmbedding", x, b.op("Cos", angles), b.op("Sin", angles))}))
+    rows_first = torch.rand(1, 6, 4, 8).transpose(1, 2)
+    (y,) = module(rows_first, torch.rand(1, 6, 4))
+    assert y.stride() == rows_first.stride()
+
+
 def test_symbols_are_read_off_the_inputs() -> None:
     result = eqsat.optimize(_block("batch", "length"), form="flat", verify=False)
     module = result.to_torch()
