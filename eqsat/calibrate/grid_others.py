@@ -249,6 +249,12 @@ def _movement() -> Iterator[Cases]:
 
 
 def _tables_and_borders() -> Iterator[Cases]:
+    yield Kernels(  # windows along the last axis, which is copied element by element
+        "Gather",
+        ((128, 136, 9, 128), (384, 64, 3, 31), (512, 56, 7, 13), (64, 1032, 9, 1024)),
+        lambda r, c, k, n: [data(F, 1, r, c), value("int64", [list(range(i, i + n)) for i in range(k)])],
+        {"axis": 2},
+    )
     yield Kernels(
         "Gather",
         ((128, 768), (128, 3072)),

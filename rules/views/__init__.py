@@ -16,6 +16,7 @@
     f(Split(x)[i]) == Split(f(x))[i]                              one view for all parts       `splits`
     rows(Reshape(x)) == Reshape(rows(x))                          functions of whole rows      `rows`
     f(Gather(t, i)) == Gather(f(t), i)                            t constant                   `tables`
+    Gather(x, [[0, 1], [1, 2]]) == Concat(x[0:2], x[1:3])         windows of places known        `windows`
 
 Moving a view past an operator makes no program cheaper by itself, so nothing moves unless it meets what cancels it: each equation
 does both steps at once.
