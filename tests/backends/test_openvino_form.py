@@ -69,6 +69,58 @@ def test_no_pair_comes_directly_behind_another(between: str, integers: bool) -> 
     np.testing.assert_array_equal(run(written, feeds)["z"], run(graph, feeds)["z"])
 
 
+def behind_concat(first: np.integer, *, operator: str = "", axes: bool = False) -> eqsat.Graph:
+    """Two pairs in a row behind a Concat, one operator between or not; the first with a zero point for each slice or not."""
+    b = eqsat.GraphBuilder("pairs")
+    x = b.op("Concat", b.input("x", "float32", (2, 3, 4)), b.input("y", "float32", (2, 3, 4)), axis=1)
+    x = b.op("Mul", b.op("Relu", x), b.constant(np.float32(2)))
+    zeros = first + np.arange(6, dtype=first.dtype) if axes else first
+    for scale, zero in ((np.linspace(0.08, 0.09, 6, dtype=np.float32) if axes else 0.08, zeros), (0.1, np.int8(0))):
+        operands = b.constant(np.asarray(scale, np.float32)), b.constant(np.asarray(zero))
+        x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, *operands, axis=1), *operands, axis=1)
+        x = b.op("Add", x, b.constant(np.float32(1))) if operator == "Add" else b.op(operator, x) if operator else x
+    return b.finish({"z": x})
+
+
+HIDDEN = [(np.int8(3), "", False, 1), (np.uint8(128), "Add", False, 1), (np.int8(3), "", True, 1)]
+IN_SIGHT = [(np.int8(0), "", False, 0), (np.int8(3), "Sigmoid", False, 0)]
+
+
+@pytest.mark.parametrize(("first", "operator", "axes", "hidden"), HIDDEN + IN_SIGHT)
+def test_quantisers_see_no_concat_before_which_they_cannot_be_moved(
+    first: np.integer, operator: str, axes: bool, hidden: int
+) -> None:
+    graph = behind_concat(first, operator=operator, axes=axes)
+    written = in_form(graph, "openvino")
+    written.check()
+    assert written.operator_counts().get("Max", 0) == hidden
+    assert in_form(written, "openvino") is written
+    feeds = {name: np.linspace(-9, 9, 24, dtype=np.float32).reshape(2, 3, 4) for name in "xy"}
+    expected = run(graph, feeds)["z"]
+    np.testing.assert_array_equal(run(written, feeds)["z"], expected)
+    if find_spec("openvino") is not None:
+        np.testing.assert_allclose(eqsat.run(written, feeds, engine="openvino")["z"], expected, atol=0.11)
+
+
+def test_equal_scales_for_each_slice_are_one() -> None:
+    b = eqsat.GraphBuilder()
+    scales = b.constant(np.full(4, 0.02, np.float32)), b.constant(np.full(4, 3, np.int8))
+    other = b.constant(np.array([0.01, 0.02, 0.02, 0.02], np.float32)), scales[1]
+    weight = b.op("DequantizeLinear", b.constant(np.ones((4, 4), np.int8)), *scales, axis=0)
+    x, outputs = b.input("x", "float32", (2, 4)), {}
+    for name, operands in (("y", scales), ("z", other)):
+        q = b.op("QuantizeLinear", x, *operands, axis=1)
+        outputs[name] = b.op("MatMul", b.op("DequantizeLinear", q, *operands, axis=1), weight)
+    graph = b.finish(outputs)
+    written = in_form(graph, "openvino")
+    written.check()
+    sizes = [written.constants[n.inputs[1]].size for n in written.nodes if n.op.endswith("Linear")]
+    assert sorted(sizes) == [1, 1, 4, 4, 4]
+    feeds = {"x": np.random.default_rng(8).uniform(-3, 3, (2, 4)).astype(np.float32)}
+    for name, value in run(written, feeds).items():
+        np.testing.assert_array_equal(value, run(graph, feeds)[name])
+
+
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
 
 
