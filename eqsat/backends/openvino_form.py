@@ -14,12 +14,14 @@ quantisers are spelled out.
 """
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import Kind, kind_of, traits_of
 from eqsat.ir.types import DType, TensorType
 
@@ -27,7 +29,21 @@ from eqsat.ir.types import DType, TensorType
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
     steps = _one_scale_of_equal_ones, _pair_behind_relu, _pair, _hide_concat, _spell_out_infinite_levels, _align_angles
-    return changed(graph, *steps)
+    return _with_defaults_read(changed(graph, *steps))
+
+
+def _with_defaults_read(graph: Graph) -> Graph:
+    """An operator reads each output that is an input with a value in the file: OpenVINO knows such values only where one does."""
+    defaults = graph.envelope.defaults if isinstance(graph.envelope, Envelope) else ()
+    unread = [
+        v for v in graph.inputs if v in defaults and v in graph.outputs and not any(v in n.inputs for n in graph.nodes)
+    ]
+    taken = {*graph.types, *graph.constants, *graph.inputs}
+    readers = [Node("Identity", (v,), (fresh_name(f"{v}_read", taken),)) for v in unread]
+    types = {n.outputs[0]: graph.type_of(n.inputs[0]) for n in readers}
+    if not readers:
+        return graph
+    return replace(graph, nodes=(*graph.nodes, *readers), types=MappingProxyType({**graph.types, **types}))
 
 
 def _one_scale_of_equal_ones(written: Written) -> None:

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 from eqsat.backends.onnx_file import to_model
@@ -294,3 +295,18 @@ def test_angles_of_rotary_embeddings_have_the_rank_of_what_they_turn() -> None:
     }
     np.testing.assert_array_equal(run(written, feeds)["y"], run(graph, feeds)["y"])
     assert in_form(written, "openvino") is written
+
+
+def test_outputs_that_are_inputs_with_a_value_are_read() -> None:
+    """Else OpenVINO does not load the model."""
+    floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xwy"]
+    default = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", floats[:2], floats[1:], [default])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    written = to_model(eqsat.optimize(model, consumer="openvino").program.graph, form="openvino")
+    assert [list(n.input) for n in written.graph.node] == [["x"], ["w"]]
+    assert [i.name for i in written.graph.input] == ["x", "w"]
+    if find_spec("openvino") is not None:
+        loaded = OpenVino(written.SerializeToString(), 1).feed({"x": np.zeros(3, np.float32)})
+        loaded.run()
+        np.testing.assert_array_equal(loaded.outputs()["w"], [1, 2, 3])
