@@ -165,7 +165,7 @@ def _before_arithmetic(written: Written, value: str, *others: str) -> str:
         operands = [v for v in node.inputs if v not in written.old.constants]
         traits = traits_of(node.key, node.attributes)
         affine = traits.operands == 2 and traits.affine
-        if len(operands) != 1 or not (affine or node.key in others):
+        if len(operands) != 1 or not (affine or node.key in ("BatchNormalization", *others)):
             break
         value = operands[0]
     return value

@@ -70,6 +70,9 @@ def test_no_pair_comes_directly_behind_another(between: str, integers: bool) -> 
     np.testing.assert_array_equal(run(written, feeds)["z"], run(graph, feeds)["z"])
 
 
+OPERANDS = {"Add": [np.float32(1)], "BatchNormalization": [np.linspace(1, 2, 6, dtype=np.float32)] * 4}
+
+
 def behind_concat(first: np.integer, *, operator: str = "", axes: bool = False) -> eqsat.Graph:
     """Two pairs in a row behind a Concat, one operator between or not; the first with a zero point for each slice or not."""
     b = eqsat.GraphBuilder("pairs")
@@ -79,11 +82,17 @@ def behind_concat(first: np.integer, *, operator: str = "", axes: bool = False) 
     for scale, zero in ((np.linspace(0.08, 0.09, 6, dtype=np.float32) if axes else 0.08, zeros), (0.1, np.int8(0))):
         operands = b.constant(np.asarray(scale, np.float32)), b.constant(np.asarray(zero))
         x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, *operands, axis=1), *operands, axis=1)
-        x = b.op("Add", x, b.constant(np.float32(1))) if operator == "Add" else b.op(operator, x) if operator else x
+        further = [b.constant(o) for o in OPERANDS.get(operator, [])]
+        x = b.op(operator, x, *further) if operator else x
     return b.finish({"z": x})
 
 
-HIDDEN = [(np.int8(3), "", False, 1), (np.uint8(128), "Add", False, 1), (np.int8(3), "", True, 1)]
+HIDDEN = [
+    (np.int8(3), "", False, 1),
+    (np.uint8(128), "Add", False, 1),
+    (np.int8(3), "BatchNormalization", False, 1),
+    (np.int8(3), "", True, 1),
+]
 IN_SIGHT = [(np.int8(0), "", False, 0), (np.int8(3), "Sigmoid", False, 0)]
 
 
