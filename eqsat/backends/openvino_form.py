@@ -3,8 +3,10 @@
 It makes one operator of QuantizeLinear and a DequantizeLinear directly behind it, and that part of the product that it reads.
 Apart from one another they are arithmetic, and what reads the second one is computed on floats: so quantisers stand before what
 only moves elements, in pairs. Of two pairs around Relu with the same scale rules leave the one before it, and then the product
-that reads Relu is computed on floats: so the pair comes behind it. Neither comes directly to another pair: behind a Concat two in
-a row end the process of 2026.4.1.
+that reads Relu is computed on floats: so the pair comes behind it. Neither comes directly to another pair.
+
+A quantiser behind a Concat, or a Relu of one, it moves before it. With a zero point, and its integers dequantised for another
+quantiser, that ends the process of 2026.4.1; with zero points for each slice the model does not load. There it sees no Concat.
 
 The operator of a pair ranges from the lowest to the highest value that it has. Where one of these is infinite in float32, all
 results are NaN (2026.4.1): a scale of 2.7e36, of scores to which a mask of the lowest number was added, times -128. Such
@@ -12,19 +14,52 @@ quantisers are spelled out.
 """
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
+from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.constants import Constant
-from eqsat.ir.graph import Attributes, Graph, Node
+from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import Kind, kind_of, traits_of
 from eqsat.ir.types import DType, TensorType
 
 
 def for_openvino(graph: Graph) -> Graph:
     """``graph``, computing the same, so that OpenVINO finds its kernels in it."""
-    return changed(graph, _pair_behind_relu, _pair, _spell_out_infinite_levels, _align_angles)
+    steps = _one_scale_of_equal_ones, _pair_behind_relu, _pair, _hide_concat, _spell_out_infinite_levels, _align_angles
+    return _with_defaults_read(changed(graph, *steps))
+
+
+def _with_defaults_read(graph: Graph) -> Graph:
+    """An operator reads each output that is an input with a value in the file: OpenVINO knows such values only where one does."""
+    defaults = graph.envelope.defaults if isinstance(graph.envelope, Envelope) else ()
+    unread = [
+        v for v in graph.inputs if v in defaults and v in graph.outputs and not any(v in n.inputs for n in graph.nodes)
+    ]
+    taken = {*graph.types, *graph.constants, *graph.inputs}
+    readers = [Node("Identity", (v,), (fresh_name(f"{v}_read", taken),)) for v in unread]
+    types = {n.outputs[0]: graph.type_of(n.inputs[0]) for n in readers}
+    if not readers:
+        return graph
+    return replace(graph, nodes=(*graph.nodes, *readers), types=MappingProxyType({**graph.types, **types}))
+
+
+def _one_scale_of_equal_ones(written: Written) -> None:
+    """Equal scales for each slice, and equal zero points, are one: programs for ONNX Runtime have such scales."""
+    graph = written.old
+    for node in graph.nodes:
+        quantises = node.key in ("QuantizeLinear", "DequantizeLinear")
+        operands = [graph.constants.get(v) for v in node.inputs[1:]] if quantises else []
+        arrays = [c.numpy().reshape(-1) for c in operands if c is not None and c.size > 1]
+        equal = len(arrays) == len(operands) > 0 and not any((a != a[0]).any() for a in arrays)
+        if not equal or node.inputs[0] in graph.constants:
+            written.nodes.append(node)
+            continue
+        like = replace(node, attributes=node.attributes.updated(axis=None, block_size=None))
+        single = (written.constant(a[0], f"{v}_of_all") for a, v in zip(arrays, node.inputs[1:], strict=True))
+        written.put(node, like, node.inputs[0], *single)
 
 
 def _pair_behind_relu(written: Written) -> None:
@@ -106,6 +141,39 @@ def _origin(written: Written, value: str, views: bool = False) -> tuple[str, lis
         found.append(node)
         value = node.inputs[0]
     return value, found
+
+
+def _hide_concat(written: Written) -> None:
+    """``Max(x, x)`` comes between a Concat and a quantiser that OpenVINO would fail to move before it."""
+    graph = written.old
+    again = {_before_arithmetic(written, n.inputs[0]) for n in graph.nodes if n.key == "QuantizeLinear"}
+    shifted = [n for n in graph.nodes if n.key == "DequantizeLinear" and _has_zero_point(graph, n)]
+    stuck = {n.inputs[0] for n in shifted if n.outputs[0] in again or not has_one_scale(graph, n, n.key)}
+    for node in graph.nodes:
+        source = _before_arithmetic(written, node.inputs[0], "Relu") if node.outputs[0] in stuck else ""
+        joined = written.producers.get(source)
+        if node.key != "QuantizeLinear" or joined is None or joined.key != "Concat":
+            written.nodes.append(node)
+            continue
+        hidden = written.value("Max", node.inputs[0], node.inputs[0], type=graph.type_of(node.inputs[0]))
+        written.put(node, node, hidden, *node.inputs[1:])
+
+
+def _before_arithmetic(written: Written, value: str, *others: str) -> str:
+    """What a value is computed from by sums and products with constants, and by operators of ``others``."""
+    while (node := written.producers.get(value)) is not None and not node.opaque:
+        operands = [v for v in node.inputs if v not in written.old.constants]
+        traits = traits_of(node.key, node.attributes)
+        affine = traits.operands == 2 and traits.affine
+        if len(operands) != 1 or not (affine or node.key in ("BatchNormalization", *others)):
+            break
+        value = operands[0]
+    return value
+
+
+def _has_zero_point(graph: Graph, node: Node) -> bool:
+    zero = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    return len(node.inputs) > 2 and (zero is None or bool(zero.numpy().any()))
 
 
 def _spell_out_infinite_levels(written: Written) -> None:

@@ -242,6 +242,18 @@ def test_operators_that_the_consumer_does_not_read_are_one_clear_error() -> None
         eqsat.optimize(model, consumer="openvino")
 
 
+def test_openvino_reads_sequences_between_tensors_since_a_release() -> None:
+    nodes = [
+        make("Relu", ["x"], ["t"]),
+        make("SequenceConstruct", ["x", "t"], ["held"]),
+        make("ConcatFromSequence", ["held"], ["y"], axis=0),
+    ]
+    model = _model(nodes, {}, 17, (2, 3))
+    eqsat.optimize(model, consumer="openvino=2026.4")
+    with pytest.raises(eqsat.OutputError, match=r"Sequence.*openvino 2025.0 does not read it"):
+        eqsat.optimize(model, consumer="openvino=2025.0")
+
+
 @pytest.mark.parametrize("consumer", ["onnxruntime=1.20", "onnxruntime=1.22", "onnxruntime-avx2=1.20"])
 def test_types_that_the_consumer_has_no_kernel_for_are_one_clear_error(consumer: str) -> None:
     """Signed weights of a convolution of integers, which no rule makes unsigned; releases from 1.31 on have a kernel."""

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
 from eqsat.backends.onnx_file import to_model
@@ -67,6 +68,67 @@ def test_no_pair_comes_directly_behind_another(between: str, integers: bool) -> 
             assert producers[node.inputs[0]].op != "DequantizeLinear"
     feeds = {name: np.linspace(-9, 9, 6, dtype=np.float32).reshape(2, 3) for name in "xy"}
     np.testing.assert_array_equal(run(written, feeds)["z"], run(graph, feeds)["z"])
+
+
+OPERANDS = {"Add": [np.float32(1)], "BatchNormalization": [np.linspace(1, 2, 6, dtype=np.float32)] * 4}
+
+
+def behind_concat(first: np.integer, *, operator: str = "", axes: bool = False) -> eqsat.Graph:
+    """Two pairs in a row behind a Concat, one operator between or not; the first with a zero point for each slice or not."""
+    b = eqsat.GraphBuilder("pairs")
+    x = b.op("Concat", b.input("x", "float32", (2, 3, 4)), b.input("y", "float32", (2, 3, 4)), axis=1)
+    x = b.op("Mul", b.op("Relu", x), b.constant(np.float32(2)))
+    zeros = first + np.arange(6, dtype=first.dtype) if axes else first
+    for scale, zero in ((np.linspace(0.08, 0.09, 6, dtype=np.float32) if axes else 0.08, zeros), (0.1, np.int8(0))):
+        operands = b.constant(np.asarray(scale, np.float32)), b.constant(np.asarray(zero))
+        x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, *operands, axis=1), *operands, axis=1)
+        further = [b.constant(o) for o in OPERANDS.get(operator, [])]
+        x = b.op(operator, x, *further) if operator else x
+    return b.finish({"z": x})
+
+
+HIDDEN = [
+    (np.int8(3), "", False, 1),
+    (np.uint8(128), "Add", False, 1),
+    (np.int8(3), "BatchNormalization", False, 1),
+    (np.int8(3), "", True, 1),
+]
+IN_SIGHT = [(np.int8(0), "", False, 0), (np.int8(3), "Sigmoid", False, 0)]
+
+
+@pytest.mark.parametrize(("first", "operator", "axes", "hidden"), HIDDEN + IN_SIGHT)
+def test_quantisers_see_no_concat_before_which_they_cannot_be_moved(
+    first: np.integer, operator: str, axes: bool, hidden: int
+) -> None:
+    graph = behind_concat(first, operator=operator, axes=axes)
+    written = in_form(graph, "openvino")
+    written.check()
+    assert written.operator_counts().get("Max", 0) == hidden
+    assert in_form(written, "openvino") is written
+    feeds = {name: np.linspace(-9, 9, 24, dtype=np.float32).reshape(2, 3, 4) for name in "xy"}
+    expected = run(graph, feeds)["z"]
+    np.testing.assert_array_equal(run(written, feeds)["z"], expected)
+    if find_spec("openvino") is not None:
+        np.testing.assert_allclose(eqsat.run(written, feeds, engine="openvino")["z"], expected, atol=0.11)
+
+
+def test_equal_scales_for_each_slice_are_one() -> None:
+    b = eqsat.GraphBuilder()
+    scales = b.constant(np.full(4, 0.02, np.float32)), b.constant(np.full(4, 3, np.int8))
+    other = b.constant(np.array([0.01, 0.02, 0.02, 0.02], np.float32)), scales[1]
+    weight = b.op("DequantizeLinear", b.constant(np.ones((4, 4), np.int8)), *scales, axis=0)
+    x, outputs = b.input("x", "float32", (2, 4)), {}
+    for name, operands in (("y", scales), ("z", other)):
+        q = b.op("QuantizeLinear", x, *operands, axis=1)
+        outputs[name] = b.op("MatMul", b.op("DequantizeLinear", q, *operands, axis=1), weight)
+    graph = b.finish(outputs)
+    written = in_form(graph, "openvino")
+    written.check()
+    sizes = [written.constants[n.inputs[1]].size for n in written.nodes if n.op.endswith("Linear")]
+    assert sorted(sizes) == [1, 1, 4, 4, 4]
+    feeds = {"x": np.random.default_rng(8).uniform(-3, 3, (2, 4)).astype(np.float32)}
+    for name, value in run(written, feeds).items():
+        np.testing.assert_array_equal(value, run(graph, feeds)[name])
 
 
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
@@ -242,3 +304,18 @@ def test_angles_of_rotary_embeddings_have_the_rank_of_what_they_turn() -> None:
     }
     np.testing.assert_array_equal(run(written, feeds)["y"], run(graph, feeds)["y"])
     assert in_form(written, "openvino") is written
+
+
+def test_outputs_that_are_inputs_with_a_value_are_read() -> None:
+    """Else OpenVINO does not load the model."""
+    floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xwy"]
+    default = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", floats[:2], floats[1:], [default])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    written = to_model(eqsat.optimize(model, consumer="openvino").program.graph, form="openvino")
+    assert [list(n.input) for n in written.graph.node] == [["x"], ["w"]]
+    assert [i.name for i in written.graph.input] == ["x", "w"]
+    if find_spec("openvino") is not None:
+        loaded = OpenVino(written.SerializeToString(), 1).feed({"x": np.zeros(3, np.float32)})
+        loaded.run()
+        np.testing.assert_array_equal(loaded.outputs()["w"], [1, 2, 3])
