@@ -66,7 +66,7 @@ def _move_integers(written: Written) -> None:
     for node in graph.nodes:
         integers, how = dequantised.get(node.inputs[0] if node.inputs else "", ("", node))
         type = _type_of_integers(graph, how, node) if how is not node else UNKNOWN
-        operands = [type, *(graph.type_of(v) if v else None for v in node.inputs[1:])]
+        operands = (type, *graph.operand_types(node)[1:])
         follows = how is not node and (_only_moves(node) or _picks_largest(graph, node, how))
         if not follows or not may_run(node.key, operands):
             written.nodes.append(node)

@@ -139,7 +139,7 @@ def _align_angles(written: Written) -> None:
     graph = written.old
     turning = {m.outputs[0] for node in graph.nodes for m in _rotary_products(written, node)}
     for node in graph.nodes:
-        types = [graph.type_of(v) for v in node.inputs]
+        types = graph.operand_types(node)
         shapes = [t.shape if isinstance(t, TensorType) and t.shape is not None else () for t in types]
         low = min((0, 1), key=lambda i: len(shapes[i])) if node.outputs[0] in turning else 0
         missing = len(shapes[1 - low]) - len(shapes[low]) if node.outputs[0] in turning else 0

@@ -10,7 +10,8 @@ from typing import Protocol
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError, choices
 from eqsat.ir.einsum import Step, equation_of, steps
-from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node
+from eqsat.ir.infer import application_of
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Kind, operator, traits_of
 from eqsat.ir.traits import Rows
@@ -243,6 +244,12 @@ def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> 
     dtype = _element_type(kind, types)
     read, written = total_bytes(types), total_bytes(results)
     return Work((name,), kind, flops, read, written, dtype, tuple(types), tuple(results), app.attributes)
+
+
+def work_of_node(graph: Graph, node: Node) -> Work:
+    """The work of a node as a kernel of its own."""
+    domain = "opaque" if node.opaque else node.domain
+    return work_of(node.op, domain, application_of(graph, node), [graph.type_of(v) for v in node.outputs])
 
 
 def at_load(work: Work) -> Work:

@@ -3,16 +3,12 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, projection
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Application, Kind
+from eqsat.ir.graph import Graph
+from eqsat.ir.infer import application_of
+from eqsat.ir.operator import Kind
 from eqsat.ir.types import TensorType, Type
-
-_SMALL = 4096
-"""Constants of at most so many elements are shown to shape rules and work formulas."""
 
 
 @dataclass
@@ -40,7 +36,7 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
                 constants.add(len(fusion.members))
             classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
     for index, node in enumerate(graph.nodes):
-        outputs = [graph.type_of(v) if v else graph.type_of("") for v in node.outputs]
+        outputs = [graph.type_of(v) for v in node.outputs]
         app = application_of(graph, node)
         inputs = [classes[v] for v in node.inputs if v]
         domain = "opaque" if node.opaque else node.domain
@@ -58,13 +54,6 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
                 fusion.add(classes[value], projection(cls, -1))
     fusion.roots = tuple(dict.fromkeys(classes[v] for v in graph.outputs))
     return ProgramGraph(fusion, classes)
-
-
-def application_of(graph: Graph, node: Node) -> Application:
-    """A node as shape rules and work formulas see it."""
-    types = [graph.type_of(v) if v else None for v in node.inputs]
-    values = [_small_value(graph, v) for v in node.inputs]
-    return Application(node.key, node.attributes, types, values, len(node.outputs))
 
 
 def on_target(operation: Operation, target: Target, constants: set[int]) -> Operation:
@@ -89,10 +78,3 @@ def has_one_element(type: Type) -> bool:
 
 def _is_scalar_constant(graph: Graph, name: str) -> bool:
     return name in graph.constants and has_one_element(graph.type_of(name))
-
-
-def _small_value(graph: Graph, value: str) -> np.ndarray | None:
-    constant = graph.constants.get(value) if value else None
-    if constant is None or (constant.type.size or _SMALL + 1) > _SMALL:
-        return None
-    return constant.numpy()

@@ -59,7 +59,7 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
 def _check_types(graph: Graph) -> None:
     """Raises `ValueError` where an operator is applied to element types that its schema does not take."""
     for node in graph.nodes:
-        if not takes_types(node.key, [graph.type_of(v) if v else None for v in node.inputs]):
+        if not takes_types(node.key, graph.operand_types(node)):
             raise ValueError(f"{node.key} does not take these element types")
 
 
