@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
+from eqsat.backends.written import Written, changed, has_one_scale
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import Kind, kind_of, traits_of
@@ -87,7 +87,7 @@ def _pair(written: Written) -> None:
         for step in steps:
             quantises = step in (quantiser, node)
             at = shape if quantises else graph.type_of(step.outputs[0])
-            dtype = dtype_of(graph, step.outputs[0] if quantises else node.outputs[0])
+            dtype = graph.type_of(step.outputs[0] if quantises else node.outputs[0]).dtype
             type = replace(at, dtype=dtype) if isinstance(at, TensorType) else at
             shape = type if again else shape
             attributes = step.attributes.updated(axis=None) if quantises else step.attributes
@@ -126,7 +126,7 @@ def _spell_out_infinite_levels(written: Written) -> None:
             above = written.value("Max", steps, lowest - zero, type=type)
             whole[node.outputs[0]] = value = written.value("Min", above, highest - zero, type=type)
             sums = written.value("Add", value, zero, type=type)
-            to = Attributes({"to": int(dtype_of(graph, node.outputs[0]))})
+            to = Attributes({"to": int(graph.type_of(node.outputs[0]).dtype)})
             written.put(node, Node("Cast", (), (), to), sums)
         elif node in in_pair:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
@@ -146,7 +146,7 @@ def _align_angles(written: Written) -> None:
         if not missing or not shapes[low]:
             written.nodes.append(node)
             continue
-        type = TensorType(dtype_of(graph, node.inputs[low]), ((1,) * missing + shapes[low]))
+        type = TensorType(graph.type_of(node.inputs[low]).dtype, ((1,) * missing + shapes[low]))
         aligned = written.value("Unsqueeze", node.inputs[low], tuple(range(missing)), type=type)
         written.put(node, node, *(aligned if i == low else v for i, v in enumerate(node.inputs)))
 
@@ -166,16 +166,16 @@ def _is_turned(written: Written, value: str) -> bool:
 
 def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:
     """Zero point, lowest and highest byte of a quantiser with one scale for all, if a level is infinite; else ``None``."""
-    if node.key != "QuantizeLinear" or dtype_of(graph, node.inputs[0]) is not DType.FLOAT:
+    if node.key != "QuantizeLinear" or graph.type_of(node.inputs[0]).dtype is not DType.FLOAT:
         return None
     operands = [graph.constants.get(v) for v in node.inputs[1:]]
-    if any(c is None or c.size != 1 for c in operands) or dtype_of(graph, node.outputs[0]) not in (
+    if any(c is None or c.size != 1 for c in operands) or graph.type_of(node.outputs[0]).dtype not in (
         DType.INT8,
         DType.UINT8,
     ):
         return None
     scale, zero = (float(c.numpy().reshape(())) for c in (*operands, Constant.of(np.float32(0)))[:2] if c is not None)
-    limits = np.iinfo(dtype_of(graph, node.outputs[0]).numpy)
+    limits = np.iinfo(graph.type_of(node.outputs[0]).dtype.numpy)
     lowest, highest = float(limits.min), float(limits.max)
     with np.errstate(over="ignore"):
         levels = np.float32(scale) * np.array((lowest - zero, highest - zero), np.float32)

@@ -207,7 +207,7 @@ class KnownValues:
         """Whether runtimes compute something else than ONNX says: as the operator states, or the quotient that is quantised in
         single precision, where it should be in half. They differ in two of a hundred integers."""
         scale = self._egraph.type_of(children[1]) if definition.traits.quantises and len(children) > 1 else None
-        if isinstance(scale, TensorType) and scale.dtype in HALVES:
+        if scale is not None and scale.dtype in HALVES:
             return True
         operands = [None if c == 0 else self._operand(c) for c in children]
         return definition.is_disputed(node.attributes, [None if o is None else o[0] for o in operands])
@@ -309,7 +309,7 @@ class KnownValues:
         total = 0
         for child in set(self._egraph.canonical_children(handle)) - {0}:
             type = self._egraph.type_of(child)
-            total += (type.bytes or 0) if isinstance(type, TensorType) else 0
+            total += type.bytes or 0
         return total
 
     def interval(self, cls: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from eqsat.cost.model import Work, work_of
 from eqsat.ir.nominal import number_of
 from eqsat.ir.operator import Application, Kind, traits_of
 from eqsat.ir.traits import Rows
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 _PARTS = frozenset(("multiple", "projection"))
 
@@ -170,7 +170,7 @@ def _row_elements(key: str, app: Application) -> int:
     """Elements of a row if the operator reduces over trailing axes only, else 0."""
     traits = traits_of(key)
     first = app.types[0] if app.types else None
-    if not isinstance(first, TensorType) or not first.shape:
+    if first is None or not first.shape:
         return 0
     rank = len(first.shape)
     if traits.rows is not None:
@@ -195,7 +195,7 @@ def _row_elements(key: str, app: Application) -> int:
 
 
 def _elements(type: Type | None) -> float:
-    if not isinstance(type, TensorType) or type.shape is None:
+    if type is None or type.shape is None:
         return 0.0
     total = 1.0
     for d in type.shape:
@@ -204,6 +204,4 @@ def _elements(type: Type | None) -> float:
 
 
 def _bytes(type: Type) -> float:
-    if not isinstance(type, TensorType) or type.dtype == 0:
-        return 0.0
-    return _elements(type) * type.dtype.bits / 8
+    return 0.0 if type.dtype is DType.UNDEFINED else _elements(type) * type.dtype.bits / 8

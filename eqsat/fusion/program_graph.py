@@ -8,7 +8,7 @@ from eqsat.fusion.graph import FusionGraph, Operation, operation_of, projection
 from eqsat.ir.graph import Graph
 from eqsat.ir.infer import application_of
 from eqsat.ir.operator import Kind
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import Type
 
 
 @dataclass
@@ -73,7 +73,7 @@ def on_target(operation: Operation, target: Target, constants: set[int]) -> Oper
 
 
 def has_one_element(type: Type) -> bool:
-    return isinstance(type, TensorType) and type.size == 1
+    return type.size == 1
 
 
 def _is_scalar_constant(graph: Graph, name: str) -> bool:

@@ -87,8 +87,7 @@ def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
 
 
 def _work_of_rounded(graph: Graph, weight: Node, product: Node) -> Work | None:
-    matrix, integers = graph.type_of(product.inputs[1]), graph.constants[weight.inputs[0]].dtype
-    extents = matrix.shape if isinstance(matrix, TensorType) else None
+    extents, integers = graph.type_of(product.inputs[1]).shape, graph.constants[weight.inputs[0]].dtype
     if extents is None or not all(isinstance(d, int) for d in extents):
         return None
     inner, columns = (int(d) for d in (reversed(extents) if product.attributes.get("transB", 0) else extents))

@@ -59,8 +59,7 @@ def _signed(graph: Graph, node: Node) -> list[tuple[int, int]]:
 
 
 def _is_signed(graph: Graph, value: str) -> bool:
-    found = graph.constants[value].type if value in graph.constants else graph.types.get(value)
-    return isinstance(found, TensorType) and found.dtype is DType.INT8
+    return graph.type_of(value).dtype is DType.INT8
 
 
 @dataclass

@@ -11,7 +11,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
 from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.traits import EVERY
-from eqsat.ir.types import HALVES, DType, TensorType
+from eqsat.ir.types import HALVES, DType
 
 
 def copied(node: Node) -> Sequence[int]:
@@ -108,8 +108,7 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
 
 
 def is_half(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value) if value else None
-    return isinstance(found, TensorType) and found.dtype in HALVES
+    return graph.type_of(value).dtype in HALVES
 
 
 def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:
@@ -143,18 +142,16 @@ def _rounds(node: Node) -> bool:
 
 
 def _is_float(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and found.dtype in (DType.FLOAT, *HALVES, DType.DOUBLE)
+    return graph.type_of(value).dtype in (DType.FLOAT, *HALVES, DType.DOUBLE)
 
 
 def _is_small_integer(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and found.dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+    return graph.type_of(value).dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 def _is_discrete(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and (found.dtype.is_integer or found.dtype is DType.BOOL)
+    dtype = graph.type_of(value).dtype
+    return dtype.is_integer or dtype is DType.BOOL
 
 
 def _holds_whole_numbers(constant: Constant) -> bool:

@@ -247,7 +247,7 @@ class Reader:
         if any(v is None and name for v, name in zip(values, node.inputs, strict=True)):
             return None
         for name in node.outputs:
-            size = found.size if isinstance(found := self.types.get(name), TensorType) else None
+            size = self.types[name].size if name in self.types else None
             if name and (size is None or size > VALUE_SIZE_LIMIT):
                 return None
         definition = operator(node.op, node.domain)

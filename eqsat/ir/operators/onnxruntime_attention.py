@@ -20,7 +20,7 @@ from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 def _width(b: GraphBuilder, value: str | None) -> int:
     """Extent of the last of three axes."""
     found = b.type_of(value or "") if value else None
-    shape = found.shape if isinstance(found, TensorType) else None
+    shape = None if found is None else found.shape
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
         raise ShapeError(f"MultiHeadAttention takes values [batch, sequence, width] of known width, got {found}")
     return shape[2]
@@ -79,8 +79,8 @@ define_composite(
 
 
 def _rank(b: GraphBuilder, value: str | None) -> int:
-    found = b.type_of(value) if value else None
-    return len(found.shape) if isinstance(found, TensorType) and found.shape is not None else -1
+    rank = b.type_of(value).rank if value else None
+    return -1 if rank is None else rank
 
 
 def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
@@ -142,8 +142,7 @@ def _length(b: GraphBuilder, value: str | None, axis: int, rank: int) -> int:
     if not value:
         return 0
     found = b.type_of(value)
-    shape = found.shape if isinstance(found, TensorType) else None
-    extent = shape[axis] if shape is not None and len(shape) == rank else None
+    extent = found.shape[axis] if found.shape is not None and found.rank == rank else None
     if not isinstance(extent, int):
         raise ShapeError(f"{_GROUPED} takes sequences of known length with {rank} axes, got {found}")
     return extent

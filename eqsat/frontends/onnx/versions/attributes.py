@@ -7,7 +7,7 @@ import numpy as np
 
 from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, TensorType, is_sequence
+from eqsat.ir.types import DType, is_sequence
 
 ONES = object()
 """Stands for a list of ones of any length."""
@@ -58,16 +58,11 @@ def _without(defaults: dict[str, Any]) -> Change:
     return down
 
 
-def _rank(node: Node, values: Values) -> int | None:
-    found = values.type_of(node.inputs[0])
-    return found.rank if isinstance(found, TensorType) else None
-
-
 def _axis_from_front(node: Node, values: Values) -> Node | None:
     axis = node.attributes.get("axis")
     if not isinstance(axis, int) or axis >= 0:
         return node
-    rank = _rank(node, values)
+    rank = values.type_of(node.inputs[0]).rank
     return None if rank is None else replace(node, attributes=node.attributes.updated(axis=axis + rank))
 
 
@@ -75,7 +70,7 @@ def _axes_from_front(node: Node, values: Values) -> Node | None:
     axes = node.attributes.get("axes")
     if not is_sequence(axes) or all(a >= 0 for a in axes):
         return node
-    rank = _rank(node, values)
+    rank = values.type_of(node.inputs[0]).rank
     if rank is None:
         return None
     return replace(node, attributes=node.attributes.updated(axes=tuple(a + rank if a < 0 else a for a in axes)))
@@ -108,8 +103,7 @@ def _no_input(index: int) -> Change:
 
 def _quantisation_axis(node: Node, values: Values) -> Node | None:
     """Before version 13 scale and zero point are scalars, and there is no axis."""
-    scale = values.type_of(node.inputs[1])
-    if not isinstance(scale, TensorType) or scale.rank != 0:
+    if values.type_of(node.inputs[1]).rank != 0:
         return None if "axis" in node.attributes else node
     return replace(node, attributes=node.attributes.updated(axis=None))
 
@@ -118,9 +112,7 @@ def _stated_zero(node: Node, values: Values) -> Node:
     """Below opset 21 ONNX Runtime takes signed bytes for unsigned ones unless a zero point says what they are: see
     `eqsat.backends.onnxruntime_form`."""
     integers, scale = map(values.type_of, node.inputs[:2])
-    if any(node.inputs[2:]) or not isinstance(integers, TensorType) or integers.dtype is not DType.INT8:
-        return node
-    if not isinstance(scale, TensorType) or scale.shape not in ((), (1,)):
+    if any(node.inputs[2:]) or integers.dtype is not DType.INT8 or scale.shape not in ((), (1,)):
         return node
     zero = values.add_constant(np.zeros((1,) * len(scale.shape), np.int8), f"{node.inputs[1]}_zero")
     return replace(node, inputs=(*node.inputs[:2], zero))
@@ -128,7 +120,7 @@ def _stated_zero(node: Node, values: Values) -> Node:
 
 def _same_shapes(node: Node, values: Values) -> Node | None:
     """Before version 8 the variadic operators do not broadcast."""
-    shapes = {t.shape if isinstance(t, TensorType) else None for t in map(values.type_of, node.inputs)}
+    shapes = {values.type_of(v).shape for v in node.inputs}
     return node if len(shapes) == 1 and None not in shapes else None
 
 

@@ -7,16 +7,13 @@ import numpy as np
 from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
 from eqsat.frontends.onnx.versions.steps import Values, add_step
 from eqsat.ir.graph import Attributes, Node
-from eqsat.ir.types import TensorType
 
 # Softmax, LogSoftmax, Hardmax: before 13 over all axes from `axis` on (default 1), since 13 over one axis (default -1)
 
 
 def _extents_from(node: Node, axis: int, values: Values) -> tuple[object, ...] | None:
-    found = values.type_of(node.inputs[0])
-    if not isinstance(found, TensorType) or found.shape is None:
-        return None
-    return found.shape[axis if axis >= 0 else axis + len(found.shape) :]
+    shape = values.type_of(node.inputs[0]).shape
+    return None if shape is None else shape[axis if axis >= 0 else axis + len(shape) :]
 
 
 def _softmax_up(node: Node, values: Values) -> Node | list[Node]:
@@ -159,8 +156,8 @@ def _grid_sample_up(node: Node, values: Values) -> Node:
 
 
 def _grid_sample_down(node: Node, values: Values) -> Node | None:
-    data, mode = values.type_of(node.inputs[0]), node.attributes.get("mode")
-    if not isinstance(data, TensorType) or data.rank != 4:
+    mode = node.attributes.get("mode")
+    if values.type_of(node.inputs[0]).rank != 4:
         return None
     old = {new: old for old, new in _GRID_MODES.items()}
     return set_attributes(node, mode=old.get(mode, mode)) if isinstance(mode, str) else node
@@ -198,9 +195,8 @@ add_step("ConvTranspose", 11, _transposed_padding, _transposed_padding)
 
 def _one_hot_up(node: Node, values: Values) -> Node | None:
     indices = values.constant(node.inputs[0])
-    unsigned = (
-        isinstance(t := values.type_of(node.inputs[0]), TensorType) and t.dtype.is_integer and not t.dtype.is_signed
-    )
+    dtype = values.type_of(node.inputs[0]).dtype
+    unsigned = dtype.is_integer and not dtype.is_signed
     return node if unsigned or (indices is not None and (indices >= 0).all()) else None
 
 
