@@ -66,20 +66,11 @@ for name, exactness, *where in (
     )
 
 
-def _truths(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    to = int(d.choose((DType.FLOAT, DType.INT32, DType.BOOL, DType.BOOL)))
-    numbers = int(d.choose((DType.FLOAT, DType.FLOAT, DType.INT32)))
-    x, y = (d.booleans(s) if d.chance(0.9) else d.integers(s, "int8") for s in (shape, d.broadcast_of(shape)))
-    return {"x": x, "y": y, "n": {"to": to}, "p": {"to": numbers}, "q": {"to": numbers}}
-
-
 equation(
     "and_instead_of_multiplying_truth_values",
     "Cast(Cast(x, **p) * Cast(y, **q), **n) == And(x, y)",
     "truth values: {x.dtype, y.dtype, root.dtype} == {BOOL}",
     functions={"BOOL": DType.BOOL},
-    sample=_truths,
     source="a product is zero where a factor is",
 )
 

@@ -108,24 +108,12 @@ def _sandwich(d: Sampler) -> dict[str, Any]:
     }
 
 
-def _across(d: Sampler) -> dict[str, Any]:
-    """Any view, or one that joins two axes."""
-    shape = d.shape(3, 4)
-    perm = d.permutation(len(shape))
-    target = [shape[p] for p in perm]
-    i = d.integer(0, len(target) - 2)
-    target[i : i + 2] = [target[i] * target[i + 1]]
-    joined = {"x": d.array(shape), "inner": {"perm": perm}, "s": fixed(target, "int64"), "view": {}}
-    return d.choose((_sandwich(d), joined | {"outer": {"perm": d.permutation(len(target))}}))
-
-
 equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
     """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
        == moved_view(x, view, q, one_transpose(x, p, view, q))""",
     "axes that go together are side by side before or behind: one_transpose(x, p, view, q) is not None",
-    sample=_across,
 )
 equation(
     "take_slice_before_transpose",
