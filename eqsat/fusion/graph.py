@@ -124,11 +124,9 @@ class FusionGraph:
         return FusionGraph(self.operations, self.owner, members, self.elements, self.bytes, self.scalar, self.roots)
 
 
-def operation_of(
-    op: str, domain: str, app: Application, outputs: Sequence[Type], inputs: Sequence[int], source: int
-) -> Operation:
-    """The operation for an operator applied to inputs of known types; ``domain`` is ``"opaque"`` for one we do not understand."""
-    work = work_of(op, domain, app, outputs)
+def operation_of(app: Application, outputs: Sequence[Type], inputs: Sequence[int], source: int) -> Operation:
+    """The operation for an operator applied to inputs of known types."""
+    work = work_of(app, outputs)
     labels = {work.operators[0]}
     row_elements, row_bytes = 0, 0.0
     if len(outputs) > 1:

@@ -37,10 +37,9 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
             classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
     for index, node in enumerate(graph.nodes):
         outputs = [graph.type_of(v) for v in node.outputs]
-        app = application_of(graph, node)
         inputs = [classes[v] for v in node.inputs if v]
-        domain = "opaque" if node.opaque else node.domain
-        operation = on_target(operation_of(node.op, domain, app, outputs, inputs, index), target, constants)
+        operation = operation_of(application_of(graph, node), outputs, inputs, index)
+        operation = on_target(operation, target, constants)
         cls = fusion.add_class(outputs)
         if constants.issuperset(inputs) and inputs and operation.is_view and len(node.outputs) == 1:
             constants.add(cls)

@@ -35,7 +35,8 @@ def application_of(graph: Graph, node: Node) -> Application:
     """A node as shape rules and work formulas see it."""
     constants = [graph.constants.get(v) for v in node.inputs]
     values = [c.numpy() if c is not None and c.size <= VALUE_SIZE_LIMIT else None for c in constants]
-    return Application(node.key, node.attributes, graph.operand_types(node), values, len(node.outputs))
+    types, outputs = graph.operand_types(node), len(node.outputs)
+    return Application(node.key, node.attributes, types, values, outputs, opaque=bool(node.opaque))
 
 
 def infer_types(

@@ -246,7 +246,7 @@ def _of_grouped(app: Application) -> tuple[Type, ...]:
 def _check_stored(app: Application, stored: Shape, new: Dim, size: int) -> None:
     """Stored keys have heads of the size of the new ones; a buffer for a window holds it, and is full; what is no buffer, because
     keys are put behind it, is as long as all keys but the new ones."""
-    length, own, total = stored[2], stored[3], app.values[6]
+    length, own, total = stored[2], stored[3], app.value(6)
     window = int(app.attr("local_window_size", -1)) if app.attr("sliding_window_cache", 0) else 0
     if isinstance(own, int) and own != size:
         raise app.fail(f"stored keys have heads of {own} elements, not {size}", (own, size))

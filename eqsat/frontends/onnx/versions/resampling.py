@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
-from eqsat.frontends.onnx.versions.steps import Values, add_step
+from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
 from eqsat.ir.graph import Attributes, Node
 
 # Softmax, LogSoftmax, Hardmax: before 13 over all axes from `axis` on (default 1), since 13 over one axis (default -1)
@@ -65,12 +65,8 @@ def _upsample_scales_to_attribute(node: Node, values: Values) -> Node | None:
     return set_attributes(set_inputs(node, node.inputs[:1]), scales=tuple(float(s) for s in scales))
 
 
-def _resize_from_upsample(node: Node, values: Values) -> Node:
-    return replace(node, op="Resize")
-
-
-def _upsample_from_resize(node: Node, values: Values) -> Node:
-    return replace(node, op="Upsample")
+def _renamed(op: str) -> Change:
+    return lambda node, values: replace(node, op=op)
 
 
 def _resize_10_up(node: Node, values: Values) -> Node | None:
@@ -123,26 +119,17 @@ def _resize_19_down(node: Node, values: Values) -> Node | None:
 
 
 add_step("Upsample", 9, _upsample_scales_to_input, _upsample_scales_to_attribute)
-add_step("Upsample", 10, _resize_from_upsample, _upsample_from_resize)
-add_step("Resize", 10, lambda node, values: node, _upsample_from_resize)
+add_step("Upsample", 10, _renamed("Resize"), _renamed("Upsample"))
+add_step("Resize", 10, unchanged, _renamed("Upsample"))
 add_step("Resize", 11, _resize_10_up, _resize_10_down)
 add_step("Resize", 13, _resize_11_up, _resize_11_down)
-add_step("Resize", 19, lambda node, values: node, _resize_19_down, additive=True)
+add_step("Resize", 19, unchanged, _resize_19_down, additive=True)
 
 
 # Scatter is ScatterElements under its old name
 
-
-def _scatter_up(node: Node, values: Values) -> Node:
-    return replace(node, op="ScatterElements")
-
-
-def _scatter_down(node: Node, values: Values) -> Node:
-    return replace(node, op="Scatter")
-
-
-add_step("Scatter", 11, _scatter_up, lambda node, values: None)
-add_step("ScatterElements", 11, lambda node, values: node, _scatter_down)
+add_step("Scatter", 11, _renamed("ScatterElements"), lambda node, values: None)
+add_step("ScatterElements", 11, unchanged, _renamed("Scatter"))
 
 
 # GridSample renamed its modes; RoiAlign moved the default of its coordinates
