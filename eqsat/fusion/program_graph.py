@@ -8,7 +8,6 @@ from eqsat.fusion.graph import FusionGraph, Operation, operation_of, projection
 from eqsat.ir.graph import Graph
 from eqsat.ir.infer import application_of
 from eqsat.ir.operator import Kind
-from eqsat.ir.types import Type
 
 
 @dataclass
@@ -34,7 +33,8 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
         if name not in classes:
             if name in graph.constants:
                 constants.add(len(fusion.members))
-            classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
+            type = graph.type_of(name)
+            classes[name] = fusion.add_class([type], scalar=name in graph.constants and type.size == 1)
     for index, node in enumerate(graph.nodes):
         outputs = [graph.type_of(v) for v in node.outputs]
         inputs = [classes[v] for v in node.inputs if v]
@@ -69,11 +69,3 @@ def on_target(operation: Operation, target: Target, constants: set[int]) -> Oper
         return operation
     labels = frozenset(("view", operation.name)) | (operation.labels & {"multiple"})
     return Operation(operation.name, labels, Kind.VIEW, operation.inputs, 0.0, operation.dtype, operation.source)
-
-
-def has_one_element(type: Type) -> bool:
-    return type.size == 1
-
-
-def _is_scalar_constant(graph: Graph, name: str) -> bool:
-    return name in graph.constants and has_one_element(graph.type_of(name))

@@ -237,6 +237,13 @@ def operator(name: str, domain: str = "") -> Operator | None:
     return _BY_SCHEMA[name]
 
 
+def defined(name: str, domain: str = "") -> Operator:
+    """The definition of an operator that has one."""
+    found = operator(name, domain)
+    assert found is not None, name
+    return found
+
+
 def definition_of(node: Node) -> Operator | None:
     """The definition of a node's operator; ``None`` for an opaque node and an operator that nobody defines."""
     return None if node.opaque else operator(node.op, node.domain)

@@ -9,7 +9,7 @@ from eqsat.egraph.enode import INPUT, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, part_of, projection
-from eqsat.fusion.program_graph import has_one_element, on_target
+from eqsat.fusion.program_graph import on_target
 from eqsat.ir.operator import traits_of
 from eqsat.ir.types import TensorType
 from eqsat.lower.selection import Writable, application_of_enode, input_types
@@ -57,7 +57,7 @@ def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writa
     for cls in reached:
         full = egraph.full_type_of(cls)
         types = full.items if isinstance(full, TupleType) else (full,)
-        scalar = cls in snapshot.constants and has_one_element(types[0])
+        scalar = cls in snapshot.constants and types[0].size == 1
         classes[cls] = fusion.add_class(types, scalar=scalar)
     made = _Operations(snapshot, target, writable, SnapshotGraph(fusion, classes, {}))
     for cls in reached:

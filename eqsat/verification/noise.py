@@ -60,25 +60,25 @@ class NoisyGraph:
     tie_rate: float
     sites: int
 
-    def pools(self, seed: int, quanta: int = 1, scale: float = 1.0) -> dict[str, np.ndarray]:
-        """Noise to feed: another one for each seed. ``scale`` multiplies the amplitude of the float noise."""
+    def pools(self, seed: int) -> dict[str, np.ndarray]:
+        """Noise to feed: another one for each seed."""
         random = np.random.default_rng([seed, 0x6E6F6973])
         feeds: dict[str, np.ndarray] = {}
         unit = random.uniform(-1.0, 1.0, _POOL + _SLACK)
         for dtype in self.float_pools:
-            noise = 1.0 + scale * MARGIN[dtype] * ulp(dtype) * unit
+            noise = 1.0 + MARGIN[dtype] * ulp(dtype) * unit
             feeds[_pool_name(dtype)] = noise.astype(dtype.numpy)
         if self.tie_rate:
             draw = random.random(_POOL + _SLACK)
             moved = np.where(draw < self.tie_rate / 2, -1.0, np.where(draw > 1 - self.tie_rate / 2, 1.0, 0.0))
-            feeds[_TIES] = (quanta * moved).astype(np.float32)
+            feeds[_TIES] = moved.astype(np.float32)
         return feeds
 
 
-def rounded_again(array: np.ndarray, seed: int = 0) -> np.ndarray:
+def rounded_again(array: np.ndarray) -> np.ndarray:
     """A float array with the noise of its own rounding alone: what any run with noise does to it at least."""
     dtype = DType.of(array.dtype)
-    unit = np.random.default_rng([seed, 0x6E6F6973]).uniform(-1.0, 1.0, min(array.size, _POOL))
+    unit = np.random.default_rng([0, 0x6E6F6973]).uniform(-1.0, 1.0, min(array.size, _POOL))
     with np.errstate(all="ignore"):
         return array * np.resize(1.0 + MARGIN[dtype] * ulp(dtype) * unit, array.shape).astype(array.dtype)
 

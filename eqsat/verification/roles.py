@@ -122,7 +122,8 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         return Meaning(Role.POSITIVE)
     if node.key == "Add":
         other = node.inputs[1 - i]
-        return Meaning(Role.ADDITIVE_MASK) if other not in graph.constants and _is_float(graph, other) else None
+        is_mask = other not in graph.constants and graph.type_of(other).dtype.is_float
+        return Meaning(Role.ADDITIVE_MASK) if is_mask else None
     return None
 
 
@@ -142,10 +143,6 @@ def _extent(graph: Graph, value: str, axis: int, sizes: Mapping[str, int]) -> in
         return None
     extent = shape[axis]
     return extent if isinstance(extent, int) else sizes.get(extent)
-
-
-def _is_float(graph: Graph, value: str) -> bool:
-    return graph.type_of(value).dtype.is_float
 
 
 def _is_fractional(graph: Graph, value: str) -> bool:

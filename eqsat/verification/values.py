@@ -13,6 +13,8 @@ from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.traits import EVERY
 from eqsat.ir.types import HALVES, DType
 
+_SMALL_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+
 
 def copied(node: Node) -> Sequence[int]:
     """The inputs of which the outputs of a node are copies of elements (or zeros); none if it computes. Dropout: as in use."""
@@ -129,7 +131,7 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
     sites: list[str] = []
     for node in graph.nodes:
         if quantises(node) and (quantisers or not node.key.endswith("QuantizeLinear")):
-            sites += [v for v in node.outputs[:1] if v in live and _is_small_integer(graph, v)]
+            sites += [v for v in node.outputs[:1] if v in live and graph.type_of(v).dtype in _SMALL_INTEGERS]
         elif node.key == "Round" and quantisers and node.inputs[0] not in whole:
             sites += [v for v in node.outputs if v in live]
     return tuple(sites)
@@ -143,10 +145,6 @@ def _rounds(node: Node) -> bool:
 
 def _is_float(graph: Graph, value: str) -> bool:
     return graph.type_of(value).dtype in (DType.FLOAT, *HALVES, DType.DOUBLE)
-
-
-def _is_small_integer(graph: Graph, value: str) -> bool:
-    return graph.type_of(value).dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 def _is_discrete(graph: Graph, value: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations, named, spelled
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator
+from eqsat.ir.operator import Operator, defined
 from eqsat.ir.traits import ProductAxes
 from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
@@ -29,7 +29,6 @@ from eqsat.rules.linear.alignment import (
 )
 from eqsat.rules.linear.operators import (
     axes_of,
-    definition,
     has_bias_by_channel,
     is_linear,
     is_of_matrices,
@@ -150,7 +149,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
 @for_each_operator(is_linear)
 def fold_scales(key: str) -> None:
     """A scale along the channels that are put out, or summed over, enters the weights."""
-    op = definition(key)
+    op = defined(key)
     bias = () if is_unbiased(op) else ("b",)
     state(
         op,
@@ -183,7 +182,7 @@ def fold_scales(key: str) -> None:
 @for_each_operator(scales_weights)
 def fold_scale_into_scales(key: str) -> None:
     """A scale behind weights that have scales of their own enters these."""
-    op = definition(key)
+    op = defined(key)
     names = [f"o{i}" for i in others(op)]
     scales = f"o{product_of(op).scales}"
     kept = (f"times_columns({o}, s, w, axes(l))" if o == scales else o for o in names)
@@ -205,7 +204,7 @@ def fold_scale_into_scales(key: str) -> None:
 @for_each_operator(is_unbiased)
 def fold_scale_into_biased(key: str) -> None:
     """Likewise a scale behind the sum with a bias that is no input of the operator."""
-    op = definition(key)
+    op = defined(key)
     state(
         op,
         "fold_scale_into_biased",
@@ -225,7 +224,7 @@ def fold_scale_into_biased(key: str) -> None:
 @for_each_operator(slides)
 def fold_scale_before_shift(key: str) -> None:
     """Under padding, too, where the shift has to stay before the operator."""
-    op = definition(key)
+    op = defined(key)
     state(
         op,
         "fold_scale_before_shift_into_following",
@@ -246,7 +245,7 @@ def fold_scale_before_shift(key: str) -> None:
 @for_each_operator(takes_shifts)
 def move_shifts(key: str) -> None:
     """A shift of what is summed over is one of what is put out: without padding, as border pixels see fewer shifted elements."""
-    op = definition(key)
+    op = defined(key)
     passed = "L(patch(c, x, w, axes(l), l), w, **l)"
     into_bias = has_bias_by_channel(op)
     behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
@@ -267,7 +266,7 @@ def move_shifts(key: str) -> None:
 @for_each_operator(has_bias_by_channel)
 def add_constants(key: str) -> None:
     """A constant along the channels enters the bias."""
-    op = definition(key)
+    op = defined(key)
     product = product_of(op)
     given, kept = ("".join(f"{mark}o{i}, " for i in others(op)) for mark in ("*", ""))
     state(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
+from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
 from eqsat.ir.graph import Node
 from eqsat.ir.types import DType, is_sequence
 
@@ -90,10 +90,6 @@ def _no_output(index: int) -> Change:
     return down
 
 
-def _needs_input(index: int) -> Change:
-    return lambda node, values: node if len(node.inputs) > index and node.inputs[index] else None
-
-
 def _no_input(index: int) -> Change:
     def down(node: Node, values: Values) -> Node | None:
         return None if any(node.inputs[index:]) else replace(node, inputs=node.inputs[:index])
@@ -124,14 +120,6 @@ def _same_shapes(node: Node, values: Values) -> Node | None:
     return node if len(shapes) == 1 and None not in shapes else None
 
 
-def _not_extremal_reduction(node: Node, values: Values) -> Node | None:
-    return None if node.attributes.get("reduction") in ("max", "min") else node
-
-
-def _not_wrapping(node: Node, values: Values) -> Node | None:
-    return None if node.attributes.get("mode") == "wrap" else node
-
-
 for _op, _versions in ADDED_ATTRIBUTES.items():
     for _version, _defaults in _versions.items():
         add_step(_op, _version, unchanged, _without(_defaults), additive=True)
@@ -146,9 +134,9 @@ for _op in ("QuantizeLinear", "DequantizeLinear"):
 for _op in ("Max", "Mean", "Min", "Sum"):
     add_step(_op, 8, unchanged, _same_shapes, additive=True)
 for _op in ("ScatterElements", "ScatterND"):
-    add_step(_op, 18, unchanged, _not_extremal_reduction, additive=True)
+    add_step(_op, 18, unchanged, unless("reduction", "max", "min"), additive=True)
 add_step("DequantizeLinear", 21, unchanged, _stated_zero, additive=True)
 add_step("MaxPool", 8, unchanged, _no_output(1), additive=True)
-add_step("Gemm", 11, unchanged, _needs_input(2), additive=True)
+add_step("Gemm", 11, unchanged, lambda node, values: node if any(node.inputs[2:3]) else None, additive=True)
 add_step("Attention", 24, unchanged, _no_input(6), additive=True)
-add_step("Pad", 19, unchanged, _not_wrapping, additive=True)
+add_step("Pad", 19, unchanged, unless("mode", "wrap"), additive=True)

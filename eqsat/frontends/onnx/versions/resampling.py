@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
-from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
+from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
 from eqsat.ir.graph import Attributes, Node
 
 # Softmax, LogSoftmax, Hardmax: before 13 over all axes from `axis` on (default 1), since 13 over one axis (default -1)
@@ -114,16 +114,12 @@ def _resize_11_down(node: Node, values: Values) -> Node | None:
     )
 
 
-def _resize_19_down(node: Node, values: Values) -> Node | None:
-    return None if node.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric" else node
-
-
 add_step("Upsample", 9, _upsample_scales_to_input, _upsample_scales_to_attribute)
 add_step("Upsample", 10, _renamed("Resize"), _renamed("Upsample"))
 add_step("Resize", 10, unchanged, _renamed("Upsample"))
 add_step("Resize", 11, _resize_10_up, _resize_10_down)
 add_step("Resize", 13, _resize_11_up, _resize_11_down)
-add_step("Resize", 19, unchanged, _resize_19_down, additive=True)
+add_step("Resize", 19, unchanged, unless("coordinate_transformation_mode", "half_pixel_symmetric"), additive=True)
 
 
 # Scatter is ScatterElements under its old name
