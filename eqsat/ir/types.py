@@ -170,7 +170,7 @@ class TensorType:
         return name if self.shape is None else f"{name}[{', '.join(map(str, self.shape))}]"
 
 
-class _NoTensor:
+class NoTensor:
     """What is known of a value that is no tensor where that of tensors is asked for: nothing."""
 
     __slots__ = ()
@@ -183,7 +183,7 @@ class _NoTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class OpaqueType(_NoTensor):
+class OpaqueType(NoTensor):
     """Type of a value that is no tensor (sequence, optional, map), kept as the bytes of its ``TypeProto``."""
 
     proto: bytes
