@@ -39,6 +39,11 @@ def transpose(x: Term, perm: Sequence[int]) -> Term:
     return x if list(perm) == list(range(len(perm))) else apply("Transpose", x, perm=tuple(perm))
 
 
+def reshape(value: Term, shape: Iterable[int]) -> Apply:
+    """``value`` under another static shape."""
+    return apply("Reshape", value, int64s(shape))
+
+
 def permutation_of(node: Ref) -> tuple[int, ...]:
     """The permutation of a matched Transpose; without ``perm`` it reverses the axes."""
     perm = node.attr("perm")

@@ -57,8 +57,11 @@ class Reader:
 
     def _read_scores(self, value: Ref) -> Scores | None:
         nodes = (*self.nodes(value, "MatMul"), *self.by_class.get(value.handle, ()))
-        steps = ((_STEPS[node[0]], node) for node in nodes)
-        return next(established(lambda step, node: step and step(self, value, node), steps), None)
+        return next(established(self._stepped, ((value, node) for node in nodes)), None)
+
+    def _stepped(self, value: Ref, node: Node) -> Scores | None:
+        step = _STEPS[node[0]]
+        return None if step is None else step(self, value, node)
 
     def probabilities(self, value: Ref) -> Probabilities | None:
         """``value`` as probabilities, or ``None``."""

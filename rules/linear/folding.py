@@ -24,7 +24,6 @@ from eqsat.rules.linear.alignment import (
     lined_up,
     not_all,
     reshaped,
-    reshaped_term,
     spread,
 )
 from eqsat.rules.linear.operators import (
@@ -39,7 +38,7 @@ from eqsat.rules.linear.operators import (
     slides,
     takes_shifts,
 )
-from eqsat.rules.terms import add, int64s, mul
+from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 FLOAT = kernels("x", *sorted(FLOATS))
@@ -58,7 +57,7 @@ def scaled(w: Ref, s: Ref, axis: int, axes: ProductAxes) -> Term:
     runs = (*shape[:whole], axes.groups, shape[whole] // axes.groups, *shape[whole + 1 :])
     factor = [1] * len(runs)
     factor[whole], factor[axis + 1] = axes.groups, size // axes.groups
-    return reshaped_term(mul(reshaped(w, runs), reshaped(s, factor)), shape)
+    return reshape(mul(reshaped(w, runs), reshaped(s, factor)), shape)
 
 
 def times(b: Ref | None, s: Ref) -> Term | None:
@@ -71,7 +70,7 @@ def times_columns(scales: Ref, s: Ref, w: Ref, axes: ProductAxes) -> Term:
     channels, size = w.static_shape[axes.outer], math.prod(s.static_shape)
     matrix = (channels, math.prod(scales.static_shape) // channels)
     found = mul(reshaped(scales, matrix), reshaped(s, (size, 1)))
-    return found if scales.static_shape == matrix else reshaped_term(found, scales.static_shape)
+    return found if scales.static_shape == matrix else reshape(found, scales.static_shape)
 
 
 def outputs(w: Ref, axes: ProductAxes) -> int:
@@ -86,7 +85,7 @@ def plus(b: Ref | None, c: Ref, channels: int) -> Term:
 
 def plus_all(b: Ref | None, one: Term, channels: int) -> Term:
     """A bias plus one element of each channel, as a vector."""
-    vector = reshaped_term(one, (channels,))
+    vector = reshape(one, (channels,))
     return vector if b is None else add(b, vector)
 
 

@@ -14,8 +14,8 @@ from eqsat.conditions import constant, same_type, worthwhile
 from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import operators_with
-from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.terms import add, by_class, complete_nodes, int64s
+from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, group_rule
+from eqsat.rules.terms import add, by_class, complete_nodes, reshape
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.indices import is_view
 from eqsat.rules.views.transposes import is_unary
@@ -34,7 +34,7 @@ def view_as(x: Ref, result: Ref, written: Ref | None = None) -> Term:
         d if isinstance(d, int) else 0 if i < x.rank and x.shape[i] == d else -1 for i, d in enumerate(result.shape)
     ]
     stated = written is not None and written.low < 0 and target.count(-1) < 2 and 0 not in (*result.shape, *x.shape)
-    return apply("Reshape", x, int64s(target)) if stated else viewed(x, x.shape, result.shape, x)
+    return reshape(x, target) if stated else viewed(x, x.shape, result.shape, x)
 
 
 def only_ones_move(x: Ref, perm: Sequence[int]) -> bool:
