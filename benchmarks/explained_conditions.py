@@ -146,7 +146,7 @@ _IN_ROWS = ("multiply_integers_and_rows_of_bias", "multiply_integers_with_rows_o
 BOUNDS: frozenset[tuple[str, str]] = frozenset(
     {
         *((rule, "no sum overflows") for rule in _PRODUCTS),
-        *((rule, "positive scales, all of float32") for rule in _PRODUCTS if rule != "convolve_integers_to_float"),
+        *((rule, "positive scales, all of float32") for rule in _PRODUCTS if not rule.endswith("_to_float")),
         *((rule, "scaled sums in range") for rule in _PRODUCTS if not rule.startswith("convolve")),
         *((rule, "a positive float32 scale of the result") for rule in _QUANTISED_PRODUCTS),
         *((rule, "rounding within half a quantum") for rule in _QUANTISED_PRODUCTS),

@@ -84,7 +84,7 @@ class Saturated:
         @cache
         def runs() -> bool:
             """Whether every operator of the graph has a kernel, as few have for bfloat16."""
-            typed = ((n.key, [graph.type_of(v) if v else None for v in n.inputs]) for n in graph.nodes if not n.opaque)
+            typed = ((n.key, graph.operand_types(n)) for n in graph.nodes if not n.opaque)
             return all(may_run(key, types) for key, types in typed if _in_bfloat16(types))
 
         used = {node.key for node in graph.nodes if node.domain and may_name(node, graph, self.form)}

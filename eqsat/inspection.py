@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from eqsat.cost.model import work_of
-from eqsat.ir.constants import Constant
+from eqsat.cost.model import work_of_node
 from eqsat.ir.extents import symbols as symbols_of
 from eqsat.ir.graph import Graph, Node, bodies_of
-from eqsat.ir.operator import Application, Kind, operator
+from eqsat.ir.operator import Kind, operator
 from eqsat.ir.types import TensorType
 from eqsat.lower.liveness import peak_memory_bytes
 
@@ -70,11 +69,7 @@ def inspect_graph(graph: Graph, name: str, *, nodes: bool = False) -> Inspection
         reason = untouched_reason(node, graph)
         if reason:
             untouched.setdefault(reason, Counter())[node.key] += 1
-        types = [graph.type_of(v) if v else None for v in node.inputs]
-        values = [_small(graph.constants.get(v)) for v in node.inputs]
-        app = Application(node.key, node.attributes, types, values, len(node.outputs))
-        domain = "opaque" if node.opaque else node.domain
-        work = work_of(node.op, domain, app, [graph.type_of(v) for v in node.outputs if v])
+        work = work_of_node(graph, node)
         flops += work.flops
         if work.kind is not Kind.VIEW:
             kernels += 1
@@ -124,7 +119,3 @@ def untouched_reason(node: Node, graph: Graph) -> str:
         if isinstance(found, TensorType) and found.shape is None:
             return "the rank of its output is unknown"
     return ""
-
-
-def _small(constant: Constant | None) -> Any:
-    return constant.numpy() if constant is not None and constant.size <= 1024 else None

@@ -175,15 +175,11 @@ class AreaSearch:
                 return
 
 
-def area_choice(core: Core, effort: Effort, start: list[int] | None = None) -> tuple[list[int], float]:
-    """Return the best choice found for all classes of ``core`` and its DAG cost (without ``base``).
-
-    ``start`` is a further acyclic choice of all classes to improve.
-    """
+def area_choice(core: Core, effort: Effort) -> tuple[list[int], float]:
+    """Return the best choice found for all classes of ``core`` and its DAG cost (without ``base``)."""
     references = initial_references(core)
     best: list[int] = []
     best_cost = float("inf")
-    candidates: list[list[int]] = [] if start is None else [start]
     for turn in range(_FLOW_PASSES):
         if turn and effort.over():
             break
@@ -197,12 +193,6 @@ def area_choice(core: Core, effort: Effort, start: list[int] | None = None) -> t
             for child in core.children[choice[current]]:
                 uses[child] += 1
         references = [max(1.0, (r + 2.0 * u) / 3.0) for r, u in zip(references, uses, strict=True)]
-    candidates.append(best)
-    best_cost = float("inf")
-    for candidate in candidates:
-        search = AreaSearch(core, candidate)
-        search.run(effort)
-        cost = core.choice_cost(search.choice)
-        if cost < best_cost:
-            best, best_cost = search.choice, cost
-    return best, best_cost
+    search = AreaSearch(core, best)
+    search.run(effort)
+    return search.choice, core.choice_cost(search.choice)

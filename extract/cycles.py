@@ -8,6 +8,7 @@ from eqsat.extract.effort import Effort
 from eqsat.extract.landmarks import landmark_bound
 from eqsat.extract.model import Model, Relaxation
 
+_MOST = 60
 _TOLERANCE = 1e-5
 _THRESHOLDS = (1e-7, 0.05, 0.15, 0.3, 0.5, 0.8)
 _FRONTIER_THRESHOLDS = (1e-7, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 0.95)
@@ -25,7 +26,7 @@ def landmark_cuts(model: Model, relaxed: Relaxation, enough: float, effort: Effo
     return relaxed.bound + found.bound, found.reduced, len(found.cuts)
 
 
-def unfounded_cuts(model: Model, values: Sequence[float], effort: Effort, most: int = 60) -> int:
+def unfounded_cuts(model: Model, values: Sequence[float], effort: Effort) -> int:
     """Add the exit cuts most violated by ``values`` that thresholds find; return how many.
 
     For each threshold, the classes that the nodes above it cannot derive are the unfounded ones; from such a class the
@@ -56,7 +57,7 @@ def unfounded_cuts(model: Model, values: Sequence[float], effort: Effort, most: 
             violation = values[needed] - math.fsum(amount[n] for n in exits)
             if violation > _TOLERANCE:
                 found[needed, exits] = violation
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:most]
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
     for (needed, exits), _ in ranked:
         model.add_exit_cut(needed, exits)
     return len(ranked)

@@ -1,6 +1,6 @@
 """Shorthands for terms, named after the operators."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -10,8 +10,8 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupView, Literal, Ref, Term, Unmet, apply, literal
 
 T = TypeVar("T")
-Node = tuple[str, Ref, tuple[Ref | None, ...]]
-"""An e-node: operator, class, inputs."""
+Node = tuple[str, Ref, tuple[Any, ...]]
+"""An e-node: operator, class, inputs; ``None`` for those that are absent."""
 
 
 def add(a: Term, b: Term) -> Apply:
@@ -37,6 +37,11 @@ def matmul(a: Term, b: Term) -> Apply:
 def transpose(x: Term, perm: Sequence[int]) -> Term:
     """``x`` with its axes permuted; ``x`` itself if they stay."""
     return x if list(perm) == list(range(len(perm))) else apply("Transpose", x, perm=tuple(perm))
+
+
+def reshape(value: Term, shape: Iterable[int]) -> Apply:
+    """``value`` under another static shape."""
+    return apply("Reshape", value, int64s(shape))
 
 
 def permutation_of(node: Ref) -> tuple[int, ...]:
@@ -142,6 +147,17 @@ def nodes_by_class(view: GroupView, ops: Iterable[str]) -> dict[int, list[Node]]
     return by_class((node, (op, node, inputs)) for op in ops for node, inputs in view.nodes(op))
 
 
+def established(read: Callable[..., T | None], given: Iterable[Sequence[Any]]) -> Iterator[T]:
+    """What is read of each of the ``given`` arguments, as far as it is anything and enough is known to say so."""
+    for arguments in given:
+        try:
+            found = read(*arguments)
+        except Unmet:
+            continue
+        if found is not None:
+            yield found
+
+
 class Functions(Generic[T]):
     """Which values are functions of one other value, the one farthest away; ``of`` gives ``None`` if there is none."""
 
@@ -152,18 +168,9 @@ class Functions(Generic[T]):
     def of(self, value: Ref) -> T | None:
         if value.handle not in self._found:
             self._found[value.handle] = None  # until found: no value is a function of itself
-            self._found[value.handle] = self._derived(value) or self._identity(value)
+            derived = next(established(self._applied, self._nodes.get(value.handle, ())), None)
+            self._found[value.handle] = derived or self._identity(value)
         return self._found[value.handle]
-
-    def _derived(self, value: Ref) -> T | None:
-        for op, node, inputs in self._nodes.get(value.handle, ()):
-            try:
-                found = self._applied(op, node, inputs)
-            except Unmet:
-                continue
-            if found is not None:
-                return found
-        return None
 
     def _applied(self, op: str, node: Ref, inputs: tuple[Ref | None, ...]) -> Any:
         """The operator on what its operands are functions of. Raises `Unmet`."""

@@ -20,7 +20,7 @@ from eqsat.ir.devices import spread_to_parts
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of, fresh_name, with_bodies
 from eqsat.ir.operator import OPSET
 from eqsat.ir.schemas import refused_types
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import DType, Type
 
 FORMS = {
     "flat": ("operators of ONNX only, and what the original used", frozenset[str]()),
@@ -283,8 +283,7 @@ def _operators_in(proto: bytes) -> Iterable[str]:
 
 def _allows(node: Node, opset: int, values: _Values) -> bool:
     def dtypes(names: Iterable[str]) -> tuple[DType, ...]:
-        found = (values.type_of(n) if n else None for n in names)
-        return tuple(t.dtype if isinstance(t, TensorType) else DType.UNDEFINED for t in found)
+        return tuple(values.type_of(n).dtype if n else DType.UNDEFINED for n in names)
 
     return bool(since_version(node.op, opset)) and not refused_types(
         node.op, opset, dtypes(node.inputs), dtypes(node.outputs)

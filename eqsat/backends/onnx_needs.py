@@ -76,10 +76,10 @@ def _newer_operators(after: Uses, before: Uses, opset: int) -> tuple[str, list[s
 
 def _uses(graph: Graph) -> Uses:
     """The operators of a graph with the types of their operands, once for all that have the same element types."""
-    found: dict[tuple[object, ...], tuple[str, list[Type | None]]] = {}
+    found: dict[tuple[object, ...], tuple[str, Sequence[Type | None]]] = {}
     for node in graph.nodes:
         if not node.opaque:
-            types = [graph.type_of(v) if v else None for v in node.inputs]
+            types = graph.operand_types(node)
             found.setdefault((node.key, *(getattr(t, "dtype", None) for t in types)), (node.key, types))
     return list(found.values())
 
@@ -108,7 +108,7 @@ def check_readable(graph: Graph, form: str, reader: Consumer | None) -> None:
         if not node.domain and not reader.reads_operator(node.op):
             raise _refused(node, f"{reader} does not read it ({reader.source})")
     for node in formed.nodes:
-        types = [formed.type_of(v) if v else None for v in node.inputs]
+        types = formed.operand_types(node)
         if not node.opaque and node.key not in reader.refuses and not reader.has(node.key, types):
             listed = ", ".join("none" if t is None else str(t) for t in types)
             raise _refused(node, f"{reader} has no kernel for it on ({listed}) ({reader.source})")

@@ -31,7 +31,7 @@ import numpy as np
 
 from eqsat.backends.onnxruntime_kernels import may_run
 from eqsat.backends.transposed_products import give_one_rank
-from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
+from eqsat.backends.written import Written, changed, has_one_scale
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.operator import traits_of
 from eqsat.ir.operators.windows import covers_data
@@ -66,7 +66,7 @@ def _move_integers(written: Written) -> None:
     for node in graph.nodes:
         integers, how = dequantised.get(node.inputs[0] if node.inputs else "", ("", node))
         type = _type_of_integers(graph, how, node) if how is not node else UNKNOWN
-        operands = [type, *(graph.type_of(v) if v else None for v in node.inputs[1:])]
+        operands = (type, *graph.operand_types(node)[1:])
         follows = how is not node and (_only_moves(node) or _picks_largest(graph, node, how))
         if not follows or not may_run(node.key, operands):
             written.nodes.append(node)
@@ -86,9 +86,13 @@ def _keep_zeros(written: Written) -> None:
             written.producers.get(node.inputs[0]) if node.key == "DequantizeLinear" and len(node.inputs) == 2 else None
         )
         scales = graph.type_of(node.inputs[1]) if maker is not None and maker.key == "QuantizeLinear" else UNKNOWN
-        shape = (scales.shape or ()) if isinstance(scales, TensorType) else ()
+        shape = scales.shape or ()
         extents = [d for d in shape if isinstance(d, int)]
-        if len(extents) < len(shape) or math.prod(extents) == 1 or dtype_of(graph, node.inputs[0]) is not DType.INT8:
+        if (
+            len(extents) < len(shape)
+            or math.prod(extents) == 1
+            or graph.type_of(node.inputs[0]).dtype is not DType.INT8
+        ):
             written.nodes.append(node)
         else:
             written.put(
@@ -117,7 +121,7 @@ def _scale_each_slice(written: Written) -> None:
 
 def _first_axis(type: Type) -> tuple[int, int]:
     """The first axis of a value of more than two axes whose extent is known and not 1, and that extent; 0 where there is none."""
-    shape = (type.shape or ()) if isinstance(type, TensorType) else ()
+    shape = type.shape or ()
     known = ((i, d) for i, d in enumerate(shape) if isinstance(d, int) and d > 1)
     return next(known, (0, 0)) if len(shape) > 2 else (0, 0)
 
@@ -133,7 +137,7 @@ def _keep_scales_apart(written: Written) -> None:
             )
     for node in graph.nodes:
         type = graph.type_of(node.outputs[0])
-        extents = (type.shape or ()) if isinstance(type, TensorType) else ()
+        extents = type.shape or ()
         shape = tuple(d for d in extents if isinstance(d, int))
         if node.outputs[0] not in fused or len(shape) < len(extents):
             written.nodes.append(node)
@@ -159,10 +163,9 @@ def _keep_axes_of_norms(written: Written) -> None:
     graph = written.old
     for node in graph.nodes:
         x, scale = (graph.type_of(v) for v in node.inputs[:2]) if _is_norm(node) else (UNKNOWN, UNKNOWN)
-        rank = x.rank if isinstance(x, TensorType) else None
-        shape = scale.shape if isinstance(scale, TensorType) else None
-        last = node.attributes.get("axis", -1) in (-1, (rank or 0) - 1)
-        if rank is None or last or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+        shape = scale.shape
+        last = node.attributes.get("axis", -1) in (-1, (x.rank or 0) - 1)
+        if x.rank is None or last or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
             written.nodes.append(node)
             continue
         parameters = (v and written.reshaped(v, (1, shape[0])) for v in node.inputs[1:])
@@ -173,7 +176,7 @@ def _share_no_bias(written: Written) -> None:
     graph = written.old
     for node in graph.nodes:
         bias = node.inputs[2] if node.key == "Conv" and len(node.inputs) > 2 else ""
-        if bias not in graph.constants or written.reads[bias] == 1 or dtype_of(graph, bias) not in HALVES:
+        if bias not in graph.constants or written.reads[bias] == 1 or graph.type_of(bias).dtype not in HALVES:
             written.nodes.append(node)
         else:
             written.put(node, node, *node.inputs[:2], written.constant(graph.constants[bias].numpy(), bias))
@@ -185,11 +188,11 @@ def _leave_unit_axes(written: Written) -> None:
     for node in graph.nodes:
         moves = node.key == "Transpose" and not node.opaque
         perm: tuple[int, ...] = tuple(node.attributes.get("perm", ())) if moves else ()
-        shape = _extents(graph, node.inputs[0]) if moves else ()
+        shape = tuple(d for d in graph.type_of(node.inputs[0]).shape or () if isinstance(d, int)) if moves else ()
         if not _is_slow(shape, perm):
             written.nodes.append(node)
             continue
-        dtype = dtype_of(graph, node.inputs[0])
+        dtype = graph.type_of(node.inputs[0]).dtype
         kept = [axis for axis, extent in enumerate(shape) if extent > 1]
         order = [kept.index(axis) for axis in perm if axis in kept]
         squeezed = TensorType(dtype, tuple(shape[axis] for axis in kept))
@@ -213,12 +216,6 @@ def _moves_one(perm: Sequence[int]) -> bool:
     return any(rest == sorted(rest) for rest in left)
 
 
-def _extents(graph: Graph, value: str) -> tuple[int, ...]:
-    type = graph.type_of(value)
-    shape = type.shape if isinstance(type, TensorType) and type.is_static else ()
-    return tuple(d for d in shape or () if isinstance(d, int))
-
-
 def _before_transpose(written: Written, value: str) -> tuple[Node | None, tuple[int, ...]]:
     """What computes a value, but for a transpose, and its permutation if there is one."""
     maker = written.producers.get(value)
@@ -231,7 +228,7 @@ def _is_refused(graph: Graph, node: Node, operand: int, perm: tuple[int, ...]) -
     """Whether the kernel of a product of integers does not take the scales of an operand, which is transposed by ``perm``: not
     one, nor one for each column."""
     type = graph.type_of(node.outputs[0])
-    matrix = operand == 1 and isinstance(type, TensorType) and type.rank == 2
+    matrix = operand == 1 and type.rank == 2
     of_columns = matrix and node.attributes.get("axis", 1) % 2 == (0 if perm == (1, 0) else 1)
     return not (has_one_scale(graph, node, "DequantizeLinear") or of_columns or node.attributes.get("block_size", 0))
 
@@ -256,12 +253,12 @@ def _picks_largest(graph: Graph, node: Node, how: Node) -> bool:
 def _type_of_integers(graph: Graph, how: Node, node: Node) -> Type:
     """The type of what ``node`` moves, before ``how`` dequantises it."""
     floats = graph.type_of(node.outputs[0])
-    return TensorType(dtype_of(graph, how.inputs[0]), floats.shape) if isinstance(floats, TensorType) else floats
+    return TensorType(graph.type_of(how.inputs[0]).dtype, floats.shape) if isinstance(floats, TensorType) else floats
 
 
 def _is_at_risk(graph: Graph, node: Node) -> bool:
     """Whether a node dequantises integers other than unsigned bytes by a constant scale."""
     if not has_one_scale(graph, node, "DequantizeLinear") or node.inputs[1] not in graph.constants:
         return False
-    dtype = dtype_of(graph, node.inputs[0])
+    dtype = graph.type_of(node.inputs[0]).dtype
     return dtype.is_integer and dtype.bits >= _LEAST_BITS and dtype is not _SAFE

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from eqsat.backends.written import Written, changed, dtype_of, has_one_scale
+from eqsat.backends.written import Written, changed, has_one_scale
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
@@ -122,7 +122,7 @@ def _pair(written: Written) -> None:
         for step in steps:
             quantises = step in (quantiser, node)
             at = shape if quantises else graph.type_of(step.outputs[0])
-            dtype = dtype_of(graph, step.outputs[0] if quantises else node.outputs[0])
+            dtype = graph.type_of(step.outputs[0] if quantises else node.outputs[0]).dtype
             type = replace(at, dtype=dtype) if isinstance(at, TensorType) else at
             shape = type if again else shape
             attributes = step.attributes.updated(axis=None) if quantises else step.attributes
@@ -194,7 +194,7 @@ def _spell_out_infinite_levels(written: Written) -> None:
             above = written.value("Max", steps, lowest - zero, type=type)
             whole[node.outputs[0]] = value = written.value("Min", above, highest - zero, type=type)
             sums = written.value("Add", value, zero, type=type)
-            to = Attributes({"to": int(dtype_of(graph, node.outputs[0]))})
+            to = Attributes({"to": int(graph.type_of(node.outputs[0]).dtype)})
             written.put(node, Node("Cast", (), (), to), sums)
         elif node in in_pair:
             written.put(node, Node("Mul", (), ()), whole[node.inputs[0]], node.inputs[1])
@@ -207,14 +207,14 @@ def _align_angles(written: Written) -> None:
     graph = written.old
     turning = {m.outputs[0] for node in graph.nodes for m in _rotary_products(written, node)}
     for node in graph.nodes:
-        types = [graph.type_of(v) for v in node.inputs]
+        types = graph.operand_types(node)
         shapes = [t.shape if isinstance(t, TensorType) and t.shape is not None else () for t in types]
         low = min((0, 1), key=lambda i: len(shapes[i])) if node.outputs[0] in turning else 0
         missing = len(shapes[1 - low]) - len(shapes[low]) if node.outputs[0] in turning else 0
         if not missing or not shapes[low]:
             written.nodes.append(node)
             continue
-        type = TensorType(dtype_of(graph, node.inputs[low]), ((1,) * missing + shapes[low]))
+        type = TensorType(graph.type_of(node.inputs[low]).dtype, ((1,) * missing + shapes[low]))
         aligned = written.value("Unsqueeze", node.inputs[low], tuple(range(missing)), type=type)
         written.put(node, node, *(aligned if i == low else v for i, v in enumerate(node.inputs)))
 
@@ -234,16 +234,16 @@ def _is_turned(written: Written, value: str) -> bool:
 
 def _levels(graph: Graph, node: Node) -> tuple[float, float, float] | None:
     """Zero point, lowest and highest byte of a quantiser with one scale for all, if a level is infinite; else ``None``."""
-    if node.key != "QuantizeLinear" or dtype_of(graph, node.inputs[0]) is not DType.FLOAT:
+    if node.key != "QuantizeLinear" or graph.type_of(node.inputs[0]).dtype is not DType.FLOAT:
         return None
     operands = [graph.constants.get(v) for v in node.inputs[1:]]
-    if any(c is None or c.size != 1 for c in operands) or dtype_of(graph, node.outputs[0]) not in (
+    if any(c is None or c.size != 1 for c in operands) or graph.type_of(node.outputs[0]).dtype not in (
         DType.INT8,
         DType.UINT8,
     ):
         return None
     scale, zero = (float(c.numpy().reshape(())) for c in (*operands, Constant.of(np.float32(0)))[:2] if c is not None)
-    limits = np.iinfo(dtype_of(graph, node.outputs[0]).numpy)
+    limits = np.iinfo(graph.type_of(node.outputs[0]).dtype.numpy)
     lowest, highest = float(limits.min), float(limits.max)
     with np.errstate(over="ignore"):
         levels = np.float32(scale) * np.array((lowest - zero, highest - zero), np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from eqsat.errors import OutputError
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 
 _QUANTISED = (DType.INT8, DType.INT4, DType.FLOAT8E4M3FN)
 _RULES = {
@@ -51,7 +51,7 @@ def violations(graph: Graph) -> Iterator[Violation]:
             yield from _of_pair(node, graph)
             continue
         for value in filter(None, node.inputs):
-            dtype = _dtype(graph, value)
+            dtype = graph.type_of(value).dtype
             if (
                 dtype is DType.UINT8
                 and (value in made or value in graph.constants)
@@ -73,7 +73,7 @@ def check_explicit_quantisation(graph: Graph) -> None:
 
 def _of_pair(node: Node, graph: Graph) -> Iterator[Violation]:
     quantises = node.op == "QuantizeLinear"
-    dtype = _dtype(graph, node.outputs[0] if quantises else node.inputs[0])
+    dtype = graph.type_of(node.outputs[0] if quantises else node.inputs[0]).dtype
     if dtype not in _QUANTISED:
         yield Violation(node, f"integers of type {dtype.name.lower()}", _RULES["symmetric" if quantises else "types"])
     zero = node.inputs[2] if len(node.inputs) > 2 else ""
@@ -85,9 +85,3 @@ def _of_pair(node: Node, graph: Graph) -> Iterator[Violation]:
         yield Violation(node, f"zero point {zero!r} is computed", rule)
     elif np.any(elements.astype(np.float32) != 0):
         yield Violation(node, f"zero point {elements.reshape(-1)[0]}", rule)
-
-
-def _dtype(graph: Graph, value: str) -> DType:
-    constant = graph.constants.get(value)
-    found = constant.type if constant is not None else graph.type_of(value)
-    return found.dtype if isinstance(found, TensorType) else DType.UNDEFINED

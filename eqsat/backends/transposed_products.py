@@ -62,7 +62,7 @@ def _crashes(graph: Graph, makers: Mapping[str, Node], node: Node) -> bool:
     if node.key not in _PRODUCTS:
         return False
     operands = node.inputs[:2]
-    ranks = [t.rank or 0 if isinstance(t := graph.type_of(v), TensorType) else 0 for v in operands]
+    ranks = [graph.type_of(v).rank or 0 for v in operands]
     return min(ranks) > 1 and len(set(ranks)) > 1 and any(_is_moved(graph, makers, v) for v in operands)
 
 

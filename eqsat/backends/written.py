@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node, fresh_name
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import TensorType, Type
 
 
 class Written:
@@ -48,7 +48,7 @@ class Written:
         """A value in another shape, at once if it is constant."""
         constant = self._constants.get(value)
         if constant is None:
-            found = TensorType(dtype_of(self.old, value), shape)
+            found = TensorType(self.old.type_of(value).dtype, shape)
             return self.value("Reshape", value, shape, type=found)
         return self.constant(constant.numpy().reshape(shape), f"{value}_reshaped")
 
@@ -73,11 +73,5 @@ def changed(graph: Graph, *changes: Callable[[Written], None]) -> Graph:
 
 def has_one_scale(graph: Graph, node: Node, op: str) -> bool:
     """Whether a node is one of an operator with a single scale."""
-    types = [graph.type_of(v) for v in node.inputs[1:]]
-    single = all(isinstance(t, TensorType) and t.shape in ((), (1,)) for t in types)
+    single = all(graph.type_of(v).shape in ((), (1,)) for v in node.inputs[1:])
     return node.key == op and single and not node.attributes.get("block_size", 0)
-
-
-def dtype_of(graph: Graph, value: str) -> DType:
-    found = graph.type_of(value)
-    return found.dtype if isinstance(found, TensorType) else DType.UNDEFINED

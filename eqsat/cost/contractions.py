@@ -50,7 +50,7 @@ def _work(step: Step, dtype: DType, extents: dict[str, int]) -> Work:
     if step.op == "ReduceSum":
         types.append(TensorType(DType.INT64, (len(step.operands[0]) - len(step.result),)))
     attributes = Attributes({"perm": step.perm} if step.perm else {"keepdims": 0} if step.op == "ReduceSum" else {})
-    return work_of(step.op, "", Application(step.op, attributes, types, [None] * len(types), 1), [result])
+    return work_of(Application(step.op, attributes, types), [result])
 
 
 def einsum_seconds(seconds: Iterable[float], matrices: int) -> float:

@@ -53,9 +53,7 @@ def features(work: Work) -> tuple[float, float, float]:
 
 
 def _shape(type: Type | None) -> tuple[int, ...]:
-    if not isinstance(type, TensorType) or type.shape is None:
-        return ()
-    return tuple(d if isinstance(d, int) else 1 for d in type.shape)
+    return () if type is None else tuple(d if isinstance(d, int) else 1 for d in type.shape or ())
 
 
 Shapes = Sequence[tuple[int, ...]]

@@ -26,7 +26,7 @@ from eqsat.cost.target import Target
 from eqsat.cost.timings import Table, Timing, default_table, load_table
 from eqsat.errors import OptionError
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, Kind, operator, split_key
+from eqsat.ir.operator import Application, Kind, operator
 from eqsat.ir.types import TensorType
 
 _REACH = math.log(4.0)
@@ -137,10 +137,8 @@ def _kind_of(key: str) -> str:
 
 def work_of_timing(timing: Timing) -> Work:
     """The work of the kernel that was timed."""
-    domain, op = split_key(timing.key)
-    values = [None] * len(timing.types)
-    app = Application(timing.key, timing.attributes, timing.types, values, len(timing.results))
-    return work_of(op, domain, app, timing.results)
+    app = Application(timing.key, timing.attributes, timing.types, outputs=len(timing.results))
+    return work_of(app, timing.results)
 
 
 _REORDERINGS = 5
@@ -155,7 +153,7 @@ def _reordered(work: Work) -> Work:
     perm = (0, 2, 3, 1)
     moved = TensorType(image.dtype, tuple((image.shape or ())[p] for p in perm))
     attributes = Attributes({"perm": perm})
-    return work_of("Transpose", "", Application("Transpose", attributes, [image], [None], 1), [moved])
+    return work_of(Application("Transpose", attributes, [image]), [moved])
 
 
 _STRETCH_S = 1.4e-8

@@ -10,9 +10,10 @@ from typing import Protocol
 from eqsat.cost.target import Target
 from eqsat.errors import OptionError, choices
 from eqsat.ir.einsum import Step, equation_of, steps
-from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
+from eqsat.ir.graph import NO_ATTRIBUTES, Attributes, Graph, Node
+from eqsat.ir.infer import application_of
 from eqsat.ir.nominal import nominal_work
-from eqsat.ir.operator import Application, Kind, operator, traits_of
+from eqsat.ir.operator import Application, Kind, operator, split_key, traits_of
 from eqsat.ir.traits import Rows
 from eqsat.ir.types import DType, TensorType, Type
 
@@ -234,15 +235,20 @@ def find_cost_model(name: str) -> NamedModel:
         raise OptionError(f"cost model {name!r} does not exist; {choices(name, (*COST_MODELS, 'measured'))}") from None
 
 
-def work_of(op: str, domain: str, app: Application, outputs: Sequence[Type]) -> Work:
+def work_of(app: Application, outputs: Sequence[Type]) -> Work:
     """The work of a single operator. Constants are read at run time too: they count as bytes."""
-    definition = operator(op, domain)
+    definition = None if app.opaque else operator(app.op)
     kind = definition.kind if definition is not None else Kind.OPAQUE
     flops, types, results = nominal_work(definition, app, outputs)
-    name = f"{domain}::{op}" if domain else op
+    name = f"opaque::{split_key(app.op)[1]}" if app.opaque else app.op
     dtype = _element_type(kind, types)
     read, written = total_bytes(types), total_bytes(results)
     return Work((name,), kind, flops, read, written, dtype, tuple(types), tuple(results), app.attributes)
+
+
+def work_of_node(graph: Graph, node: Node) -> Work:
+    """The work of a node as a kernel of its own."""
+    return work_of(application_of(graph, node), [graph.type_of(v) for v in node.outputs])
 
 
 def at_load(work: Work) -> Work:

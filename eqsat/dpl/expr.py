@@ -26,7 +26,7 @@ class Expr:
 
     @property
     def shape(self) -> tuple[Any, ...] | None:
-        return self.type.shape if isinstance(self.type, TensorType) else None
+        return None if self.type is None else self.type.shape
 
     @property
     def dtype(self) -> str:

@@ -128,10 +128,8 @@ class RuleApplier:
 
     def _may_be_told(self, handle: int) -> bool:
         """Whether a value is no constant, but has few elements, of which rules ask once it turns out to be one."""
-        found = self._egraph.full_type_of(handle)
-        if not isinstance(found, TensorType) or self._egraph.is_constant(handle):
-            return False
-        return found.size is not None and found.size <= VALUE_SIZE_LIMIT
+        size = self._egraph.full_type_of(handle).size
+        return size is not None and size <= VALUE_SIZE_LIMIT and not self._egraph.is_constant(handle)
 
     def apply_again(self) -> list[Rule]:
         """Tries once more what did not hold at matches with values that have turned out to be constant since; the rules that then

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eqsat.errors import EqsatError
 from eqsat.ir.graph import Attributes, Node
-from eqsat.ir.types import Type, compatible, meet
+from eqsat.ir.types import NoTensor, Type, compatible, meet
 
 INPUT = "Input"
 CONSTANT = "Constant"
@@ -19,7 +19,7 @@ class UnsoundError(EqsatError):
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType:
+class TupleType(NoTensor):
     """Type of an operator with several outputs."""
 
     items: tuple[Type, ...]

@@ -12,7 +12,7 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.interpret import evaluate_operator
 from eqsat.ir.operator import traits_of
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
         return _of_truth(egraph, handle, traits, children, depth, memo)
     if node.key == "Range" and len(children) == 3:
         return _of_range(*(_child(egraph, x, depth, memo) for x in children))
-    if traits.bounds != EVERYTHING and (traits.sources or _is_float(egraph, handle)):
+    if traits.bounds != EVERYTHING and (traits.sources or egraph.full_type_of(handle).dtype.is_float):
         return _of_function(egraph, traits, children, depth, memo)
     if node.key == "DequantizeLinear":
         return _of_dequantized(egraph, handle, depth, memo)
@@ -148,8 +148,8 @@ def _of_node(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
 def _of_taken(egraph: EGraph, traits: Traits, children: Sequence[int], depth: int, memo: _Memo) -> Interval:
     """Bounds of floats, bytes or extents each of which is an element of an operand, or zero."""
     taken = [c for i, c in enumerate(children) if c != 0 and i in traits.sources]
-    type = egraph.full_type_of(taken[0]) if taken else None
-    if not isinstance(type, TensorType) or not (type.dtype.is_float or type.dtype in _FOLLOWED):
+    dtype = egraph.full_type_of(taken[0]).dtype if taken else DType.UNDEFINED
+    if not (dtype.is_float or dtype in _FOLLOWED):
         return EVERYTHING
     bounds = [_child(egraph, x, depth, memo) for x in taken] + [(0.0, 0.0)] * traits.or_zero
     return (min(b[0] for b in bounds), max(b[1] for b in bounds))
@@ -159,10 +159,8 @@ def _of_truth(
     egraph: EGraph, handle: int, traits: Traits, children: Sequence[int], depth: int, memo: _Memo
 ) -> Interval:
     """What is true of all whole numbers within the bounds of the operands, as 0 or 1; of truth values likewise."""
-    type = egraph.full_type_of(children[0])
-    followed = isinstance(type, TensorType) and (
-        (traits.orders and type.dtype.is_integer) or (traits.idempotent and type.dtype is DType.BOOL)
-    )
+    dtype = egraph.full_type_of(children[0]).dtype
+    followed = (traits.orders and dtype.is_integer) or (traits.idempotent and dtype is DType.BOOL)
     if not followed or len(children) != 2:
         return (0.0, 1.0)
     (a, b), (c, d) = (_child(egraph, x, depth, memo) for x in children)
@@ -177,31 +175,23 @@ def _of_range(start: Interval, limit: Interval, step: Interval) -> Interval:
     return (start[0], max(start[0], limit[1])) if step[0] > 0 else EVERYTHING
 
 
-def _is_float(egraph: EGraph, handle: int) -> bool:
-    type = egraph.full_type_of(handle)
-    return isinstance(type, TensorType) and type.dtype.is_float
-
-
 def _of_cast(egraph: EGraph, handle: int, child: int) -> Interval:
     """Integers and truth values in a type that holds numbers as large."""
-    source, result = egraph.full_type_of(child), egraph.full_type_of(handle)
-    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+    source, result = egraph.full_type_of(child).dtype, egraph.full_type_of(handle).dtype
+    if result not in (DType.FLOAT, DType.DOUBLE, DType.INT64) or source is DType.UINT64:
         return EVERYTHING
-    if result.dtype not in (DType.FLOAT, DType.DOUBLE, DType.INT64) or source.dtype is DType.UINT64:
-        return EVERYTHING
-    if source.dtype is DType.BOOL:
+    if source is DType.BOOL:
         return (0.0, 1.0)
-    if source.dtype.numpy.kind not in "iu":
+    if source is DType.UNDEFINED or source.numpy.kind not in "iu":
         return EVERYTHING
-    limits = np.iinfo(source.dtype.numpy)
+    limits = np.iinfo(source.numpy)
     return (float(limits.min), float(limits.max))
 
 
 def _of_clipped_bytes(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     """Bounds of a Clip of 8-bit integers, among which there is no NaN."""
     children = egraph.canonical_children(handle)
-    type = egraph.full_type_of(children[0])
-    if not isinstance(type, TensorType) or type.dtype not in _BYTES:
+    if egraph.full_type_of(children[0]).dtype not in _BYTES:
         return EVERYTHING
     least, greatest = _child(egraph, children[0], depth, memo)
     low, high = ((children[i] if len(children) > i else 0) for i in (1, 2))
@@ -227,12 +217,10 @@ def _of_function(egraph: EGraph, traits: Traits, children: list[int], depth: int
 def _of_dequantized(egraph: EGraph, handle: int, depth: int, memo: _Memo) -> Interval:
     """Bounds of ``(q - z) * s`` in float32 for 8-bit integers and finite scales, widened by one rounding."""
     children = egraph.canonical_children(handle)
-    source, result = egraph.full_type_of(children[0]), egraph.full_type_of(handle)
-    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+    source = egraph.full_type_of(children[0]).dtype
+    if source not in _BYTES or egraph.full_type_of(handle).dtype is not DType.FLOAT:
         return EVERYTHING
-    if source.dtype not in _BYTES or result.dtype is not DType.FLOAT:
-        return EVERYTHING
-    limits = np.iinfo(source.dtype.numpy)
+    limits = np.iinfo(source.numpy)
     low, high = _child(egraph, children[0], min(depth, _INTEGER_DEPTH), memo)
     scales = _child(egraph, children[1], depth, memo)
     zeros = _child(egraph, children[2], depth, memo) if len(children) > 2 and children[2] else (0.0, 0.0)
@@ -256,9 +244,9 @@ def _widened(dtype: DType, low: float, high: float) -> Interval | None:
 
 def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, memo: _Memo) -> Interval | None:
     """Bounds from finite bounds of the operands, widened by one rounding; ``None`` where they say nothing."""
-    type = egraph.full_type_of(children[0])
-    extents = isinstance(type, TensorType) and type.dtype is DType.INT64 and op in ("Add", "Sub")
-    if not isinstance(type, TensorType) or not (extents or type.dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
+    dtype = egraph.full_type_of(children[0]).dtype
+    extents = dtype is DType.INT64 and op in ("Add", "Sub")
+    if not (extents or dtype in (DType.FLOAT16, DType.FLOAT, DType.DOUBLE)):
         return None
     bounds = [_child(egraph, c, depth, memo) for c in children]
     if not all(math.isfinite(b) for pair in bounds for b in pair):
@@ -276,15 +264,14 @@ def _of_arithmetic(egraph: EGraph, op: str, children: list[int], depth: int, mem
         return None
     if extents:
         return (corners[0], corners[1]) if max(map(abs, corners)) <= 2.0**52 else None
-    return _widened(type.dtype, min(corners), max(corners))
+    return _widened(dtype, min(corners), max(corners))
 
 
 def _of_row(egraph: EGraph, children: list[int], depth: int, memo: _Memo) -> Interval:
     """Of one row, as a bias behind weights: as many products of the largest elements as there are terms, and as many roundings.
     Not of matrices: chains of layers known to be finite would have a spelling for each stretch."""
     type = egraph.full_type_of(children[0])
-    shape = type.shape if isinstance(type, TensorType) and type.dtype is DType.FLOAT else ()
-    *others, terms = shape or (None,)
+    *others, terms = (type.shape if type.dtype is DType.FLOAT else ()) or (None,)
     bounds = [_child(egraph, c, depth, memo) for c in children] if set(others) <= {1} else [EVERYTHING]
     if not isinstance(terms, int) or not all(math.isfinite(b) for pair in bounds for b in pair):
         return EVERYTHING

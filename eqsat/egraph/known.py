@@ -69,9 +69,6 @@ class KnownValues:
         self._bounds: dict[int, tuple[int, Interval]] = {}
         self._queue: list[int] = []
 
-    def constant_classes(self) -> frozenset[int]:
-        return frozenset(self.constants)
-
     def computed_by(self, cls: int) -> int:
         """The e-node that gives the elements of a constant class: a literal, or the one that first proved it constant.
 
@@ -155,8 +152,7 @@ class KnownValues:
         """Marks what became constant since the last call, and folds small values. Returns whether anything changed."""
         changed = False
         while self._queue:
-            handle = self._queue.pop()
-            changed |= self._visit(handle)
+            changed |= self._visit(self._queue.pop())
         return changed
 
     def _visit(self, handle: int) -> bool:
@@ -207,9 +203,9 @@ class KnownValues:
         """Whether runtimes compute something else than ONNX says: as the operator states, or the quotient that is quantised in
         single precision, where it should be in half. They differ in two of a hundred integers."""
         scale = self._egraph.type_of(children[1]) if definition.traits.quantises and len(children) > 1 else None
-        if isinstance(scale, TensorType) and scale.dtype in HALVES:
+        if scale is not None and scale.dtype in HALVES:
             return True
-        operands = [None if c == 0 else self._operand(c) for c in children]
+        operands = map(self._operand, children)
         return definition.is_disputed(node.attributes, [None if o is None else o[0] for o in operands])
 
     def _overflows(self, definition: Operator, node: ENode, children: Sequence[int], array: np.ndarray) -> bool:
@@ -217,8 +213,7 @@ class KnownValues:
         keeps in single."""
         if definition.combines(node.attributes):
             return True
-        operands = [self._operand(c) for c in children if c != 0]
-        finite = all(o is None or is_finite(o[0]) for o in operands)
+        finite = all(o is None or is_finite(o[0]) for o in map(self._operand, children))
         return finite and array.dtype.itemsize < 4 and not definition.traits.converts
 
     def _operand(self, cls: int) -> Marked | None:
@@ -232,7 +227,7 @@ class KnownValues:
     def _computed(self, handle: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """What an e-node makes of its operands, ``None`` where they are not known, and what of that ONNX leaves open."""
         node, children = self._egraph.nodes[handle], self._egraph.canonical_children(handle)
-        operands = [None if c == 0 else self._operand(c) for c in children]
+        operands = [self._operand(c) for c in children]
         if any(o is None and c != 0 for o, c in zip(operands, children, strict=True)):
             return None, None
         found = evaluate_operator(node.key, node.attributes, [None if o is None else o[0] for o in operands])[0]
@@ -247,16 +242,15 @@ class KnownValues:
     def _fold_tuple(self, handle: int, exact: bool) -> bool:
         egraph = self._egraph
         node = egraph.nodes[handle]
-        inputs = [None if c == 0 else self._values.get(c) for c in egraph.canonical_children(handle)]
+        inputs = [self._values.get(c) for c in egraph.canonical_children(handle)]
         if any(v is None and c != 0 for v, c in zip(inputs, node.children, strict=True)):
             return False
-        projections = [u for u in egraph.uses(handle) if egraph.nodes[u].op == PROJECTION]
         try:
             results = evaluate_operator(node.key, node.attributes, inputs, node.outputs)
         except FAILURES:
             return False
         changed = False
-        for projection in projections:
+        for projection in [u for u in egraph.uses(handle) if egraph.nodes[u].op == PROJECTION]:
             type = egraph.type_of(projection)
             index = egraph.nodes[projection].attribute_number
             if isinstance(type, TensorType) and index < len(results) and egraph.find(projection) not in self._values:
@@ -288,15 +282,14 @@ class KnownValues:
 
     def _converts(self, children: Sequence[int], type: TensorType) -> bool:
         """Whether what makes a value of this type reads values of another element type, or what was made of such."""
-        types = [self._egraph.full_type_of(c) for c in children]
-        alike = [isinstance(t, TensorType) and t.dtype is type.dtype for t in types]
+        alike = [self._egraph.full_type_of(c).dtype is type.dtype for c in children]
         return not all(alike[:1]) or any(c in self.converted for c, same in zip(children, alike, strict=True) if same)
 
     def _static(self, handle: int) -> np.ndarray | None:
         """The elements of a Shape or Size that follow from the types alone."""
         node, definition = self._egraph.nodes[handle], self._egraph.definition(handle)
-        types = [None if c == 0 else self._egraph.type_of(c) for c in node.children]
-        found = None if definition is None else shape_value(definition, node.attributes, types, [None] * len(types))
+        types = [self._egraph.type_of(node.children[0])]
+        found = None if definition is None else shape_value(definition, node.attributes, types, [None])
         return None if found is None or found.dtype == object else found
 
     def _may_fold(self, handle: int, result_bytes: int) -> bool:
@@ -306,11 +299,7 @@ class KnownValues:
         return result_bytes <= FOLD_LIMIT_BYTES or result_bytes <= self._operand_bytes(handle)
 
     def _operand_bytes(self, handle: int) -> int:
-        total = 0
-        for child in set(self._egraph.canonical_children(handle)) - {0}:
-            type = self._egraph.type_of(child)
-            total += (type.bytes or 0) if isinstance(type, TensorType) else 0
-        return total
+        return sum(self._egraph.type_of(c).bytes or 0 for c in set(self._egraph.canonical_children(handle)) - {0})
 
     def interval(self, cls: int) -> tuple[float, float]:
         """Bounds on the elements of a class: of a constant by its elements, of some operators by their range."""

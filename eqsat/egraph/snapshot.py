@@ -109,7 +109,7 @@ def take_snapshot(egraph: EGraph) -> Snapshot:
                 kept = tuple(c for c in children if c != ABSENT_INPUT)
                 distinct.append(SnapshotNode(handle, kept, node))
         classes[cls] = tuple(distinct)
-    constants = frozenset(egraph.find(c) for c in egraph.known.constant_classes())
+    constants = frozenset(map(egraph.find, egraph.known.constants))
     return Snapshot(egraph, _extents_read_early(egraph, classes, constants), constants)
 
 

@@ -9,7 +9,7 @@ from eqsat.cost.model import Work, work_of
 from eqsat.ir.nominal import number_of
 from eqsat.ir.operator import Application, Kind, traits_of
 from eqsat.ir.traits import Rows
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import DType, TensorType, Type
 
 _PARTS = frozenset(("multiple", "projection"))
 
@@ -124,11 +124,9 @@ class FusionGraph:
         return FusionGraph(self.operations, self.owner, members, self.elements, self.bytes, self.scalar, self.roots)
 
 
-def operation_of(
-    op: str, domain: str, app: Application, outputs: Sequence[Type], inputs: Sequence[int], source: int
-) -> Operation:
-    """The operation for an operator applied to inputs of known types; ``domain`` is ``"opaque"`` for one we do not understand."""
-    work = work_of(op, domain, app, outputs)
+def operation_of(app: Application, outputs: Sequence[Type], inputs: Sequence[int], source: int) -> Operation:
+    """The operation for an operator applied to inputs of known types."""
+    work = work_of(app, outputs)
     labels = {work.operators[0]}
     row_elements, row_bytes = 0, 0.0
     if len(outputs) > 1:
@@ -170,7 +168,7 @@ def _row_elements(key: str, app: Application) -> int:
     """Elements of a row if the operator reduces over trailing axes only, else 0."""
     traits = traits_of(key)
     first = app.types[0] if app.types else None
-    if not isinstance(first, TensorType) or not first.shape:
+    if first is None or not first.shape:
         return 0
     rank = len(first.shape)
     if traits.rows is not None:
@@ -195,7 +193,7 @@ def _row_elements(key: str, app: Application) -> int:
 
 
 def _elements(type: Type | None) -> float:
-    if not isinstance(type, TensorType) or type.shape is None:
+    if type is None or type.shape is None:
         return 0.0
     total = 1.0
     for d in type.shape:
@@ -204,6 +202,4 @@ def _elements(type: Type | None) -> float:
 
 
 def _bytes(type: Type) -> float:
-    if not isinstance(type, TensorType) or type.dtype == 0:
-        return 0.0
-    return _elements(type) * type.dtype.bits / 8
+    return 0.0 if type.dtype is DType.UNDEFINED else _elements(type) * type.dtype.bits / 8

@@ -3,16 +3,11 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, projection
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import Application, Kind
-from eqsat.ir.types import TensorType, Type
-
-_SMALL = 4096
-"""Constants of at most so many elements are shown to shape rules and work formulas."""
+from eqsat.ir.graph import Graph
+from eqsat.ir.infer import application_of
+from eqsat.ir.operator import Kind
 
 
 @dataclass
@@ -38,13 +33,13 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
         if name not in classes:
             if name in graph.constants:
                 constants.add(len(fusion.members))
-            classes[name] = fusion.add_class([graph.type_of(name)], scalar=_is_scalar_constant(graph, name))
+            type = graph.type_of(name)
+            classes[name] = fusion.add_class([type], scalar=name in graph.constants and type.size == 1)
     for index, node in enumerate(graph.nodes):
-        outputs = [graph.type_of(v) if v else graph.type_of("") for v in node.outputs]
-        app = application_of(graph, node)
+        outputs = [graph.type_of(v) for v in node.outputs]
         inputs = [classes[v] for v in node.inputs if v]
-        domain = "opaque" if node.opaque else node.domain
-        operation = on_target(operation_of(node.op, domain, app, outputs, inputs, index), target, constants)
+        operation = operation_of(application_of(graph, node), outputs, inputs, index)
+        operation = on_target(operation, target, constants)
         cls = fusion.add_class(outputs)
         if constants.issuperset(inputs) and inputs and operation.is_view and len(node.outputs) == 1:
             constants.add(cls)
@@ -58,13 +53,6 @@ def graph_of_program(graph: Graph, target: Target) -> ProgramGraph:
                 fusion.add(classes[value], projection(cls, -1))
     fusion.roots = tuple(dict.fromkeys(classes[v] for v in graph.outputs))
     return ProgramGraph(fusion, classes)
-
-
-def application_of(graph: Graph, node: Node) -> Application:
-    """A node as shape rules and work formulas see it."""
-    types = [graph.type_of(v) if v else None for v in node.inputs]
-    values = [_small_value(graph, v) for v in node.inputs]
-    return Application(node.key, node.attributes, types, values, len(node.outputs))
 
 
 def on_target(operation: Operation, target: Target, constants: set[int]) -> Operation:
@@ -81,18 +69,3 @@ def on_target(operation: Operation, target: Target, constants: set[int]) -> Oper
         return operation
     labels = frozenset(("view", operation.name)) | (operation.labels & {"multiple"})
     return Operation(operation.name, labels, Kind.VIEW, operation.inputs, 0.0, operation.dtype, operation.source)
-
-
-def has_one_element(type: Type) -> bool:
-    return isinstance(type, TensorType) and type.size == 1
-
-
-def _is_scalar_constant(graph: Graph, name: str) -> bool:
-    return name in graph.constants and has_one_element(graph.type_of(name))
-
-
-def _small_value(graph: Graph, value: str) -> np.ndarray | None:
-    constant = graph.constants.get(value) if value else None
-    if constant is None or (constant.type.size or _SMALL + 1) > _SMALL:
-        return None
-    return constant.numpy()

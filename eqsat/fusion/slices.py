@@ -7,7 +7,6 @@ import numpy as np
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
-from eqsat.ir.types import TensorType
 from eqsat.lower.program import Kernel, Program
 
 
@@ -46,11 +45,11 @@ def _extents(graph: Graph, node: Node) -> list[int]:
         return []
     found: list[int] = []
     for value in node.outputs:
-        type = graph.type_of(value) if value else None
-        if not isinstance(type, TensorType) or not type.shape:
+        shape = graph.type_of(value).shape
+        if not shape:
             return []
         axis: int = node.attributes.get("axis", 0)
-        extent = type.shape[axis]
+        extent = shape[axis]
         if not isinstance(extent, int):
             return []
         found.append(extent)

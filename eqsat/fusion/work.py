@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from eqsat.cost.model import CostModel, Work, at_load, work_of
+from eqsat.cost.model import CostModel, Work, at_load, work_of_node
 from eqsat.cost.target import Target
 from eqsat.fusion.graph import FusionGraph
-from eqsat.fusion.program_graph import ProgramGraph, application_of, graph_of_program
+from eqsat.fusion.program_graph import ProgramGraph, graph_of_program
 from eqsat.ir.at_load import computed_at_load
 from eqsat.ir.graph import Graph
 from eqsat.ir.operator import Kind
@@ -94,12 +94,10 @@ def operator_works(graph: Graph, target: Target) -> tuple[Work, ...]:
         if index in fused:
             works.append(fused[index])
             continue
-        domain = "opaque" if node.opaque else node.domain
-        types = tuple(graph.type_of(v) if v else None for v in node.inputs)
-        outputs = tuple(graph.type_of(v) for v in node.outputs)
-        key = (index in loaded, node.op, domain, node.attributes, types, outputs)
+        types = graph.operand_types(node), *map(graph.type_of, node.outputs)
+        key = (index in loaded, node.key, bool(node.opaque), node.attributes, *types)
         if key not in known:
-            work = work_of(node.op, domain, application_of(graph, node), outputs)
+            work = work_of_node(graph, node)
             known[key] = at_load(work) if index in loaded else work
         works.append(known[key])
     return tuple(works)

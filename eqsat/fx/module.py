@@ -104,7 +104,7 @@ def _follow(scope: Scope, node: Node) -> None:
     definition = definition_of(node)
     if definition is None or len(node.outputs) != 1:
         return
-    types = [scope.graph.type_of(v) if v else None for v in node.inputs]
+    types = scope.graph.operand_types(node)
     known = [_elements(scope, v) if v else None for v in node.inputs]
     try:
         found = shape_value(definition, node.attributes, types, known)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Kind, Operator, definition_of
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 
 ROWS = 3
 """Axes of what is added where ONNX Runtime makes one operator of sum and norm."""
@@ -41,4 +41,4 @@ def normalised_sums(graph: Graph) -> frozenset[str]:
 
 def _adds_rows(graph: Graph, node: Node) -> bool:
     a, b = map(graph.type_of, node.inputs)
-    return isinstance(a, TensorType) and a == b and a.rank == ROWS and a.dtype is DType.FLOAT
+    return a == b and a.rank == ROWS and a.dtype is DType.FLOAT

@@ -15,7 +15,7 @@ from eqsat.errors import ModelError, ShapeError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
-from eqsat.ir.infer import VALUE_SIZE_LIMIT
+from eqsat.ir.infer import VALUE_SIZE_LIMIT, application_of
 from eqsat.ir.interpret import run
 from eqsat.ir.nominal import nominal_work
 from eqsat.ir.operator import Application, Expand, Kind, Operator, define, definition_of
@@ -65,10 +65,7 @@ def _flops(node: Node, graph: Graph) -> float:
     definition = definition_of(node)
     if definition is None:
         return 0.0
-    types = [graph.type_of(v) if v else None for v in node.inputs]
-    values = [graph.constants[v].numpy() if v in graph.constants else None for v in node.inputs]
-    app = Application(node.key, node.attributes, types, values, len(node.outputs))
-    return nominal_work(definition, app, [graph.type_of(v) for v in node.outputs if v])[0]
+    return nominal_work(definition, application_of(graph, node), [graph.type_of(v) for v in node.outputs])[0]
 
 
 def _build(

@@ -197,6 +197,10 @@ class Graph:
         constant = self.constants.get(value)
         return constant.type if constant is not None else self.types.get(value, UNKNOWN)
 
+    def operand_types(self, node: Node) -> tuple[Type | None, ...]:
+        """The types of what a node reads, ``None`` for an absent input."""
+        return tuple(self.type_of(v) if v else None for v in node.inputs)
+
     def operator_counts(self) -> dict[str, int]:
         """Operator type -> number of nodes, most frequent first, then by name."""
         counts = Counter(node.key for node in self.nodes)

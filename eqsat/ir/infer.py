@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat.ir.graph import Node
+from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import Application, definition_of
 from eqsat.ir.types import UNKNOWN, TensorType, Type
 
@@ -29,6 +29,14 @@ def join(a: Type, b: Type) -> Type:
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return TensorType(a.dtype, None)
     return TensorType(a.dtype, tuple(x if x == y else fresh_symbol() for x, y in zip(a.shape, b.shape, strict=True)))
+
+
+def application_of(graph: Graph, node: Node) -> Application:
+    """A node as shape rules and work formulas see it."""
+    constants = [graph.constants.get(v) for v in node.inputs]
+    values = [c.numpy() if c is not None and c.size <= VALUE_SIZE_LIMIT else None for c in constants]
+    types, outputs = graph.operand_types(node), len(node.outputs)
+    return Application(node.key, node.attributes, types, values, outputs, opaque=bool(node.opaque))
 
 
 def infer_types(

@@ -6,9 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eqsat.ir.graph import Graph
-from eqsat.ir.nominal import nominal
+from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operator import kind_of
-from eqsat.ir.types import TensorType
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -64,7 +63,6 @@ def connect(
 
 
 def _add_edge(network: nx.MultiDiGraph[Any], graph: Graph, value: str, a: Hashable, b: Hashable, position: int) -> None:
-    sized = nominal(graph.type_of(value))
-    size = sized.bytes if isinstance(sized, TensorType) else None
-    type = str(graph.type_of(value))
-    network.add_edge(a, b, key=(value, position), value=value, position=position, type=type, bytes=size or 0)
+    type = graph.type_of(value)
+    size = nominal_bytes(type)
+    network.add_edge(a, b, key=(value, position), value=value, position=position, type=str(type), bytes=size)

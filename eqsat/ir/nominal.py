@@ -62,6 +62,12 @@ def nominal(type: Type | None, extents: Mapping[str, int] = _NONE) -> Type | Non
     return TensorType(type.dtype, tuple(number_of(d, extents) for d in type.shape))
 
 
+def nominal_bytes(type: Type) -> int:
+    """Bytes of a value, with numbers for symbolic dimensions; 0 if they are not known."""
+    found = nominal(type)
+    return 0 if found is None else found.bytes or 0
+
+
 def number_of(dim: Dim, extents: Mapping[str, int] = _NONE) -> int:
     """The number that an extent counts as: that in ``extents``, or what it is made of, each symbol `NOMINAL_EXTENT`."""
     if isinstance(dim, int):
@@ -112,7 +118,7 @@ def appended_symbols(graph: Graph) -> frozenset[str]:
 
 def _shapes(graph: Graph, values: Iterable[str]) -> list[tuple[Dim, ...]]:
     """Those of the values that have axes, as far as they are known."""
-    return [t.shape for t in map(graph.type_of, values) if isinstance(t, TensorType) and t.shape]
+    return [t.shape for t in map(graph.type_of, values) if t.shape]
 
 
 def sizes_within(graph: Graph, given: Mapping[str, Assumed]) -> list[dict[str, int]]:
@@ -191,7 +197,7 @@ def nominal_work(
 
 def _known_extents(definition: Operator, app: Application) -> Mapping[str, int]:
     """The numbers that symbols of the operands must be equal to, by the operator's own shape rule."""
-    dims = [d for t in app.types if isinstance(t, TensorType) and t.shape for d in t.shape]
+    dims = [d for t in app.types if t is not None for d in t.shape or ()]
     if not any(isinstance(d, str) for d in dims) or not any(isinstance(d, int) for d in dims):
         return _NONE
     with _watching() as equal:

@@ -46,15 +46,16 @@ class Application:
 
     ``types[i]`` is ``None`` for an absent optional input. ``values[i]`` holds the elements of input ``i`` where they are
     known at compile time and few, else ``None``; ``lists[i]`` its elements where they are extents that are known, if only by
-    symbols (`eqsat.ir.shape_values`).
+    symbols (`eqsat.ir.shape_values`). ``opaque``: it is none that we understand, whatever its key.
     """
 
     op: str
     attributes: Attributes
     types: Sequence[Type | None]
-    values: Sequence[np.ndarray | None]
+    values: Sequence[np.ndarray | None] = ()
     outputs: int = 1
     lists: Sequence[np.ndarray | None] = ()
+    opaque: bool = False
 
     def tensor(self, index: int) -> TensorType:
         """Type of a required tensor input. Raises `ShapeError` if it is absent or no tensor."""
@@ -234,6 +235,13 @@ def operator(name: str, domain: str = "") -> Operator | None:
 
         _BY_SCHEMA[name] = operator_from_schema(name)
     return _BY_SCHEMA[name]
+
+
+def defined(name: str, domain: str = "") -> Operator:
+    """The definition of an operator that has one."""
+    found = operator(name, domain)
+    assert found is not None, name
+    return found
 
 
 def definition_of(node: Node) -> Operator | None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import Type
 
 _SIGHT = 3
 """How far nodes look around that are told apart by what they see."""
@@ -106,7 +106,7 @@ class _Wires:
 
 
 def _is_list(type: Type) -> bool:
-    return isinstance(type, TensorType) and type.dtype.is_integer and type.shape is not None and len(type.shape) <= 1
+    return type.dtype.is_integer and type.shape is not None and len(type.shape) <= 1
 
 
 def _kinds(graph: Graph, wires: _Wires) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -170,8 +170,20 @@ class TensorType:
         return name if self.shape is None else f"{name}[{', '.join(map(str, self.shape))}]"
 
 
+class NoTensor:
+    """What is known of a value that is no tensor where that of tensors is asked for: nothing."""
+
+    __slots__ = ()
+    dtype: ClassVar = DType.UNDEFINED
+    shape: ClassVar[Shape | None] = None
+    rank: ClassVar[int | None] = None
+    size: ClassVar[int | None] = None
+    bytes: ClassVar[int | None] = None
+    is_static: ClassVar = False
+
+
 @dataclass(frozen=True, slots=True)
-class OpaqueType:
+class OpaqueType(NoTensor):
     """Type of a value that is no tensor (sequence, optional, map), kept as the bytes of its ``TypeProto``."""
 
     proto: bytes
@@ -209,7 +221,7 @@ def may_differ(a: Type, b: Type) -> bool:
 
     Extents that inference could not name do not tell.
     """
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.shape is None or b.shape is None:
+    if a.shape is None or b.shape is None:
         return False
     return len(a.shape) != len(b.shape) or any(
         x != y and not is_nameless(x) and not is_nameless(y) for x, y in zip(a.shape, b.shape, strict=True)

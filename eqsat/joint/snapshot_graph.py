@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.cost.target import Target
-from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.encode import Encoding
 from eqsat.egraph.enode import INPUT, TupleType
 from eqsat.egraph.patterns import ABSENT_INPUT
 from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.fusion.graph import FusionGraph, Operation, operation_of, part_of, projection
-from eqsat.fusion.program_graph import has_one_element, on_target
-from eqsat.ir.operator import Application, traits_of
-from eqsat.ir.types import TensorType, Type
-from eqsat.lower.selection import Writable, input_types
+from eqsat.fusion.program_graph import on_target
+from eqsat.ir.operator import traits_of
+from eqsat.ir.types import TensorType
+from eqsat.lower.selection import Writable, application_of_enode, input_types
 from eqsat.rewrite import PROJECTION
 
 
@@ -58,7 +57,7 @@ def _operations_of(encoding: Encoding, snapshot: Snapshot, target: Target, writa
     for cls in reached:
         full = egraph.full_type_of(cls)
         types = full.items if isinstance(full, TupleType) else (full,)
-        scalar = cls in snapshot.constants and has_one_element(types[0])
+        scalar = cls in snapshot.constants and types[0].size == 1
         classes[cls] = fusion.add_class(types, scalar=scalar)
     made = _Operations(snapshot, target, writable, SnapshotGraph(fusion, classes, {}))
     for cls in reached:
@@ -139,7 +138,7 @@ class _Operations:
         )
         if same not in self._known:
             writable = not node.rule or self._writable(node.key, types)
-            self._known[same] = _enode(egraph, handle, types), writable
+            self._known[same] = operation_of(*application_of_enode(egraph, handle), (), handle), writable
         return self._known[same]
 
     def _add_slices(self, own: int, item: SnapshotNode) -> bool:
@@ -169,13 +168,3 @@ def _splits(snapshot: Snapshot, cls: int) -> list[tuple[int, int]]:
             return []
         found.append((item.handle, item.children[0]))
     return found
-
-
-def _enode(egraph: EGraph, handle: int, types: Sequence[Type | None]) -> Operation:
-    node = egraph.nodes[handle]
-    values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
-    own = egraph.full_type_of(handle)
-    outputs = own.items if isinstance(own, TupleType) else (own,)
-    app = Application(node.key, node.attributes, types, values, node.outputs)
-    name, domain = (node.op, "opaque") if node.opaque is not None else (node.op, node.domain)
-    return operation_of(name, domain, app, outputs, (), handle)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.ir.graph import Graph
-from eqsat.ir.nominal import nominal
+from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operator import Kind, kind_of
-from eqsat.ir.types import TensorType, Type
 from eqsat.lower.program import Kernel
 
 
@@ -59,7 +58,7 @@ def buffers_of(graph: Graph, kernels: Sequence[Kernel] | None = None) -> Buffers
 
     def new(value: str) -> int:
         number[value] = len(sizes)
-        sizes.append(_bytes(graph.type_of(value)))
+        sizes.append(nominal_bytes(graph.type_of(value)))
         return number[value]
 
     given = frozenset(new(name) for name in graph.inputs)
@@ -109,8 +108,3 @@ def buffers_of(graph: Graph, kernels: Sequence[Kernel] | None = None) -> Buffers
         tuple(frozenset(r & memory) for r in read),
         tuple(frozenset(a) for a in after),
     )
-
-
-def _bytes(type: Type) -> int:
-    found = nominal(type)
-    return (found.bytes or 0) if isinstance(found, TensorType) and found.dtype != 0 else 0

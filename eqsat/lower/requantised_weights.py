@@ -24,7 +24,7 @@ from eqsat.ir.at_load import computed_at_load
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node, fresh_name
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import HALVES, DType, TensorType
+from eqsat.ir.types import HALVES, UNKNOWN, DType
 from eqsat.lower.program import Program
 
 _DEQUANTIZE = "DequantizeLinear"
@@ -70,7 +70,7 @@ def _rounded(graph: Graph, target: Target) -> dict[str, tuple[int, int]]:
         axis = first_axis(graph, first) if first in scaled else None
         if axis is None:
             continue
-        weights, *bias = [_dtype(graph, v) if v in loaded else None for v in others]
+        weights, *bias = [graph.type_of(v).dtype if v in loaded else None for v in others]
         if weights is DType.FLOAT or (bias and bias[0] in HALVES):
             found[node.outputs[0]] = scaled[first], axis
     return found
@@ -83,11 +83,6 @@ def _quantised(graph: Graph, values: Collection[str]) -> frozenset[str]:
     return frozenset(v for v in quantised if v in values and reads[v] == 1)
 
 
-def _dtype(graph: Graph, value: str) -> DType | None:
-    found = graph.type_of(value)
-    return found.dtype if isinstance(found, TensorType) else None
-
-
 def _has_one_scale(graph: Graph, node: Node) -> bool:
     if node.key != _DEQUANTIZE:
         return False
@@ -97,15 +92,13 @@ def _has_one_scale(graph: Graph, node: Node) -> bool:
 
 def first_axis(graph: Graph, value: str) -> int | None:
     """The first axis of known extent above 1: the farther in front it is, the longer are the rows of one scale."""
-    found = graph.types.get(value)
-    shape = found.shape if isinstance(found, TensorType) else None
+    shape = graph.types.get(value, UNKNOWN).shape
     return next((i for i, d in enumerate(shape or ()) if isinstance(d, int) and d > 1), None)
 
 
 def _along(graph: Graph, node: Node, axis: int, constants: dict[str, Constant], taken: set[str]) -> Node:
     """A node that dequantises with its scale, and its zero point, for each index of an axis; ``constants`` get them."""
-    found = graph.types[node.outputs[0]]
-    extent = found.shape[axis] if isinstance(found, TensorType) and found.shape is not None else None
+    extent = (graph.types[node.outputs[0]].shape or ())[axis]
     assert isinstance(extent, int)
     inputs = list(node.inputs)
     for k, value in enumerate(node.inputs[1:], 1):

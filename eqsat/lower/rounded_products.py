@@ -25,7 +25,7 @@ from eqsat.exactness import Exactness
 from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Attributes, Graph, Node
 from eqsat.ir.interpret import evaluate_operator
-from eqsat.ir.operator import Application, split_key
+from eqsat.ir.operator import Application
 from eqsat.ir.operators.matmul_nbits import MATMUL_NBITS
 from eqsat.ir.types import DType, TensorType, type_of_array
 from eqsat.lower.program import Kernel, Program
@@ -87,8 +87,7 @@ def works_of_pairs(graph: Graph, target: Target) -> Mapping[int, Work]:
 
 
 def _work_of_rounded(graph: Graph, weight: Node, product: Node) -> Work | None:
-    matrix, integers = graph.type_of(product.inputs[1]), graph.constants[weight.inputs[0]].dtype
-    extents = matrix.shape if isinstance(matrix, TensorType) else None
+    extents, integers = graph.type_of(product.inputs[1]).shape, graph.constants[weight.inputs[0]].dtype
     if extents is None or not all(isinstance(d, int) for d in extents):
         return None
     inner, columns = (int(d) for d in (reversed(extents) if product.attributes.get("transB", 0) else extents))
@@ -97,9 +96,7 @@ def _work_of_rounded(graph: Graph, weight: Node, product: Node) -> Work | None:
     says = Attributes({"K": inner, "N": columns, "bits": integers.bits, "block_size": block, "accuracy_level": _ROUNDS})
     packed = TensorType(DType.UINT8, (columns, count, block * integers.bits // 8))
     types = [graph.type_of(product.inputs[0]), packed, TensorType(DType.FLOAT, (columns, count))]
-    domain, op = split_key(MATMUL_NBITS)
-    app = Application(MATMUL_NBITS, says, types, [None] * len(types), 1)
-    return work_of(op, domain, app, [graph.type_of(product.outputs[0])])
+    return work_of(Application(MATMUL_NBITS, says, types), [graph.type_of(product.outputs[0])])
 
 
 def without_new_pairs(program: Program, original: Graph) -> Program:

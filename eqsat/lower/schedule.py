@@ -23,13 +23,13 @@ def with_least_memory(program: Program) -> Program:
     return program if list(order) == list(range(len(program.kernels))) else _reordered(program, order)
 
 
-def least_memory_order(buffers: Buffers, beam: int = BEAM) -> tuple[int, ...]:
+def least_memory_order(buffers: Buffers) -> tuple[int, ...]:
     """An order of the steps with a low peak; the given order if nothing better is found."""
     best = tuple(range(len(buffers.made)))
     least = buffers.peak(best)
     forward = _forward(buffers)
     backward = _backward(forward, buffers)
-    for width in (1, beam):
+    for width in (1, BEAM):
         for order in (_search(forward, width), _search(backward, width)[::-1]):
             peak = buffers.peak(order)
             if peak < least:

@@ -39,16 +39,17 @@ class Selection:
     work: WorkDone = field(default_factory=WorkDone)
 
 
+def application_of_enode(egraph: EGraph, handle: int) -> tuple[Application, tuple[Type, ...]]:
+    """An e-node as work formulas see it, and the types of its outputs."""
+    node, own = egraph.nodes[handle], egraph.full_type_of(handle)
+    types, values = input_types(egraph, handle), [egraph.value_of(c) for c in node.children]
+    app = Application(node.key, node.attributes, types, values, node.outputs, opaque=node.opaque is not None)
+    return app, own.items if isinstance(own, TupleType) else (own,)
+
+
 def work_of_enode(egraph: EGraph, handle: int) -> Work:
     """The work of an e-node run as a kernel of its own."""
-    node = egraph.nodes[handle]
-    types = input_types(egraph, handle)
-    values = [None if c == ABSENT_INPUT else egraph.value_of(c) for c in node.children]
-    own = egraph.full_type_of(handle)
-    outputs: Sequence[Type] = own.items if isinstance(own, TupleType) else (own,)
-    domain = "opaque" if node.opaque is not None else node.domain
-    app = Application(node.key, node.attributes, types, values, node.outputs)
-    return work_of(node.op, domain, app, outputs)
+    return work_of(*application_of_enode(egraph, handle))
 
 
 def input_types(egraph: EGraph, handle: int) -> list[Type | None]:

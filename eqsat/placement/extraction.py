@@ -8,9 +8,8 @@ from eqsat.extract import DEFAULT_STEPS, Effort
 from eqsat.extraction import Extraction, Saturated, can_be_written
 from eqsat.fusion import NoKernelError
 from eqsat.ir.devices import device_of
-from eqsat.ir.nominal import nominal
+from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import DEVICE_COPY
-from eqsat.ir.types import TensorType
 from eqsat.joint import select_joint
 from eqsat.lower.program import Program
 from eqsat.lower.selection import Selection, Writable
@@ -112,9 +111,8 @@ def _summary(program: Program, machine: Machine, placed: Placement) -> dict[str,
     for kernel in program.kernels:
         nodes = [graph.nodes[i] for i in kernel.nodes]
         if nodes[0].key == DEVICE_COPY:
-            sized = nominal(graph.type_of(nodes[0].inputs[0]))
             copies += 1
-            copied_bytes += int(sized.bytes or 0) if isinstance(sized, TensorType) else 0
+            copied_bytes += nominal_bytes(graph.type_of(nodes[0].inputs[0]))
             continue
         entry = devices[device_of(nodes[-1], graph.devices)]
         entry["operators"] += len(nodes)

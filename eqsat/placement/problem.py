@@ -17,9 +17,8 @@ from eqsat.egraph.snapshot import Snapshot, SnapshotNode
 from eqsat.errors import OptionError
 from eqsat.extract import Effort, ExtractionError, ExtractionProblem, ExtractionResult, WorkDone, extract
 from eqsat.extract.problem import evaluate_choice
-from eqsat.ir.nominal import nominal
+from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import ON_DEVICE
-from eqsat.ir.types import TensorType
 from eqsat.lower.selection import Prices, Writable
 from eqsat.placement.annotate import Annotated
 from eqsat.placement.machine import Machine, copy_price
@@ -180,8 +179,7 @@ class Placing:
         type = self._egraph.full_type_of(cls)
         if isinstance(type, TupleType):
             return
-        sized = nominal(type)
-        size = float(sized.bytes or 0) if isinstance(sized, TensorType) else 0.0
+        size = float(nominal_bytes(type))
         for device in self._machine.names:
             there = self._there(cls, device)
             for maker in makers:

@@ -14,11 +14,11 @@ from eqsat.fusion import fuse_with_plan, method_of
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import device_of
 from eqsat.ir.graph import Graph, Node
-from eqsat.ir.nominal import nominal
+from eqsat.ir.nominal import nominal_bytes
 from eqsat.ir.operators.devices import DEVICE_COPY
 from eqsat.ir.order import dependency_order
 from eqsat.ir.parts import part_at
-from eqsat.ir.types import TensorType, Type
+from eqsat.ir.types import Type
 from eqsat.lower.program import Kernel, Program
 from eqsat.placement.machine import Machine, copy_price
 
@@ -71,8 +71,7 @@ def fuse_regions(program: Program, machine: Machine, model: CostModel, *, effort
 def _copy_price(node: Node, graph: Graph, machine: Machine, model: CostModel) -> float:
     link = machine.link(str(node.attributes["source"]), str(node.attributes["destination"]))
     assert link is not None, "a copy without a link"
-    sized = nominal(graph.type_of(node.inputs[0]))
-    return copy_price(model, link, float(sized.bytes or 0) if isinstance(sized, TensorType) else 0.0)
+    return copy_price(model, link, float(nominal_bytes(graph.type_of(node.inputs[0]))))
 
 
 def _part(program: Program, device: str, types: Mapping[str, Type], constants: Mapping[str, Constant]) -> Program:

@@ -18,7 +18,7 @@ from eqsat.ir.graph import Graph
 from eqsat.ir.interpret import run
 from eqsat.ir.operator import traits_of
 from eqsat.ir.schema_operator import takes_types
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, Rule, Term, Variable, present
 from eqsat.rule_check import movement_operands, quantised_operands  # pyright: ignore[reportUnusedImport]  # noqa: F401  # registers their plans
 from eqsat.rule_check.attributes import another_attribute, draw_attributes
@@ -59,7 +59,7 @@ def automatic_instances(rule: Rule, choices: Choices, seed: int = 0) -> Iterator
 def _check_types(graph: Graph) -> None:
     """Raises `ValueError` where an operator is applied to element types that its schema does not take."""
     for node in graph.nodes:
-        if not takes_types(node.key, [graph.type_of(v) if v else None for v in node.inputs]):
+        if not takes_types(node.key, graph.operand_types(node)):
             raise ValueError(f"{node.key} does not take these element types")
 
 
@@ -164,10 +164,10 @@ class _Instantiation(Values):
         return None if name is None else self._shape_of(name)
 
     def _shape_of(self, name: str) -> Shape | None:
-        type = self._drawing.builder.type_of(name)
-        if not isinstance(type, TensorType) or type.shape is None:
+        shape = self._drawing.builder.type_of(name).shape
+        if shape is None:
             return None
-        return tuple(d if isinstance(d, int) else int(d[1:]) for d in type.shape)  # a symbol is named by its extent
+        return tuple(d if isinstance(d, int) else int(d[1:]) for d in shape)  # a symbol is named by its extent
 
     def _aligned(self, term: Term, operand: Operand, drawn: Sequence[str | None]) -> Operand:
         """The operand, as a vector along some axis of what is drawn already if a condition asks for one."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from eqsat.rule_check.operand_shapes import Operand, Shape, indices, plan
+from eqsat.rule_check.operand_shapes import Known, Operand, Shape, Stated, indices, plan
 from eqsat.samples import Sampler
 
 
@@ -21,9 +20,7 @@ def _some_axis(d: Sampler, shape: Shape) -> int:
 
 
 @plan("Flatten")
-def _flatten(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _flatten(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted
     if known[0] is None and len(wanted) == 2:
         shape, attributes["axis"] = (*_factors(wanted[0]), *_factors(wanted[1])), len(_factors(wanted[0]))
@@ -38,9 +35,7 @@ def _factors(n: int) -> Shape:
 
 
 @plan("GatherElements")
-def _gather_elements(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _gather_elements(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     axis: int = attributes.setdefault("axis", _some_axis(d, shape)) % len(shape)
     picked = tuple(d.integer(1, 4) if i == axis else n for i, n in enumerate(shape))
@@ -48,9 +43,7 @@ def _gather_elements(
 
 
 @plan("GatherND")
-def _gather_nd(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _gather_nd(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     depth = d.integer(1, len(shape))
     found = np.stack([d.integers((3,), "int64", -n, n - 1) for n in shape[:depth]], axis=-1)
@@ -58,18 +51,14 @@ def _gather_nd(
 
 
 @plan("DepthToSpace", "SpaceToDepth")
-def _blocks(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _blocks(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     attributes.setdefault("blocksize", 2)
     n, c, h, w = d.extents(4)
     return [Operand(known[0] or (n, 4 * c, 2 * h, 2 * w))]
 
 
 @plan("Resize")
-def _resize(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _resize(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     """By a scale, cropped at times; where all optional operands are there by the extents: one of the two is to be absent."""
     shape = known[0] or (wanted if len(wanted) == 4 else d.extents(4))
     attributes.setdefault("mode", d.choose(("nearest", "nearest", "nearest", "linear")))
@@ -83,18 +72,14 @@ def _resize(
 
 
 @plan("Compress")
-def _compress(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _compress(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     axis: int = attributes.setdefault("axis", _some_axis(d, shape))
     return [Operand(shape), Operand((shape[axis],), "drawn", d.booleans((shape[axis],)))]
 
 
 @plan("ReverseSequence")
-def _reverse(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _reverse(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
     batch, time = d.choose(((0, 1), (1, 0)))
     attributes |= {"batch_axis": batch, "time_axis": time}
@@ -103,9 +88,7 @@ def _reverse(
 
 
 @plan("ArgMax", "ArgMin")
-def _position(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _position(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     attributes |= {"axis": _some_axis(d, shape), "keepdims": d.integer(0, 1)}
     if d.chance():
@@ -114,9 +97,7 @@ def _position(
 
 
 @plan("TopK")
-def _greatest(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _greatest(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     axis: int = attributes.setdefault("axis", _some_axis(d, shape))
     attributes |= {"largest": d.integer(0, 1), "sorted": int(d.chance(0.9))}

@@ -14,7 +14,13 @@ from eqsat.ir.operators.onnxruntime_products import FUSED_CONV, FUSED_MATMUL
 from eqsat.samples import Sampler
 from eqsat.samples.products import Operand, Shape, indices, plan_product, plan_windows
 
-Plan = Callable[[Sampler, Shape, int, dict[str, Any], Sequence[Shape | None]], list[Operand]]
+Stated = dict[str, Any]
+"""Attributes by name, to which a plan adds those that it chooses."""
+
+Known = Sequence[Shape | None]
+"""The shapes of operands, as far as they are chosen already."""
+
+Plan = Callable[[Sampler, Shape, int, Stated, Known], list[Operand]]
 """(sampler, wanted shape, number of operands, attributes, shapes already known) -> operands."""
 
 _PLANS: dict[str, Plan] = {}
@@ -30,9 +36,7 @@ def plan(*ops: str) -> Callable[[Plan], Plan]:
     return register
 
 
-def plan_operands(
-    op: str, d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def plan_operands(op: str, d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     """Operands of ``op`` whose result has, if possible, the shape ``wanted``."""
     if op in _PLANS:
         return _PLANS[op](d, wanted, count, attributes, known)
@@ -49,7 +53,7 @@ def plan_operands(
     return [Operand(k or wanted) for k in known]
 
 
-def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence[Shape | None]) -> list[Operand]:
+def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Known) -> list[Operand]:
     first = next((k for k in known if k is not None), wanted)
     full = d.integer(0, count - 1)
     shapes: list[Shape] = []
@@ -64,9 +68,7 @@ def _elementwise(op: str, d: Sampler, wanted: Shape, count: int, known: Sequence
 
 
 @plan(FUSED_MATMUL)
-def _fused_matmul(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _fused_matmul(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     wanted = wanted if len(wanted) > 1 else d.shape(2, 3)
     left, right = known
     inner = left[-1] if left else right[-2] if right and len(right) > 1 else d.integer(2, 6)
@@ -85,9 +87,7 @@ def _fused_matmul(
 
 
 @plan("Transpose")
-def _transpose(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _transpose(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     if known[0] is not None:
         attributes["perm"] = d.permutation(len(known[0]))
         return [Operand(known[0])]
@@ -101,9 +101,7 @@ def _transpose(
 
 
 @plan(FUSED_CONV)
-def _fused_conv(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _fused_conv(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     group = attributes.get("group", 1)
     if known[0] is not None and len(known[0]) > 2:
         x = known[0]
@@ -120,26 +118,20 @@ def _fused_conv(
 
 
 @plan("LayerNormalization", "RMSNormalization")
-def _normalised(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _normalised(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
     axis = attributes.setdefault("axis", d.choose((-1, -1, -2)))
     return [Operand(shape), *(Operand(k or shape[axis:]) for k in known[1:])]
 
 
 @plan("BatchNormalization")
-def _batch_norm(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _batch_norm(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or (wanted if len(wanted) > 1 else d.shape(2, 4))
     kinds = ("data", "data", "data", "data", "positive")
     return [Operand(shape), *(Operand(shape[1:2], kinds[i]) for i in range(1, count))]
 
 
-def _reduce(
-    op: str, d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _reduce(op: str, d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or (wanted if wanted else d.shape(1, 3))
     axis = d.integer(0, max(len(shape) - 1, 0))
     if known[0] is None and not attributes.get("keepdims", 1):
@@ -151,9 +143,7 @@ def _reduce(
 
 
 @plan("Reshape")
-def _reshape(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _reshape(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     cut, source, target = d.integer(0, len(wanted)), known[0], list(wanted)
     if source is not None:
         target = list(d.choose([(math.prod(source),), (1, *source), source]))
@@ -166,32 +156,24 @@ def _reshape(
 
 
 @plan("Expand")
-def _expand(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _expand(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     return [Operand(known[0] or d.broadcast_of(wanted)), indices(known[0] or wanted)]
 
 
 @plan("Squeeze")
-def _squeeze(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _squeeze(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     axis = d.integer(0, len(wanted))
     return [Operand((*wanted[:axis], 1, *wanted[axis:])), indices([axis])][:count]
 
 
 @plan("Unsqueeze")
-def _unsqueeze(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _unsqueeze(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted[1:]
     return [Operand(shape), indices([d.integer(0, len(shape))])]
 
 
 @plan("Concat")
-def _concat(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _concat(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = next((k for k in known if k), wanted or (3,))
     axis = attributes["axis"] = attributes.get("axis", d.integer(0, len(shape) - 1))
     at: int = axis % len(shape)
@@ -200,9 +182,7 @@ def _concat(
 
 
 @plan("Split")
-def _split(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _split(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (2,)
     parts = int(attributes.get("num_outputs", 2))
     axis: int = attributes.setdefault("axis", d.integer(0, len(shape) - 1)) % len(shape)
@@ -214,9 +194,7 @@ def _split(
 
 
 @plan("Slice")
-def _slice(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _slice(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     """Some axes in any spelling, in steps where these are an input; at times nothing of one, or one backward."""
     shape = known[0] or wanted or (4,)
     cut = d.subset(range(len(shape)), 0.6) or [0]
@@ -233,18 +211,14 @@ def _slice(
 
 
 @plan("Gather")
-def _gather(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _gather(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted or (4,)
     axis: int = attributes.get("axis", 0) % len(shape)
     return [Operand(shape), indices([d.integer(0, shape[axis] - 1) for _ in range(d.integer(1, 4))])]
 
 
 @plan("Pad")
-def _pad(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _pad(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     """Mostly of spatial axes, at times with less than nothing."""
     rank = len(known[0] or wanted)
     anywhere = d.chance(0.12)
@@ -258,24 +232,18 @@ def _pad(
 
 
 @plan("CastLike")
-def _cast_like(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _cast_like(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     return [Operand(known[0] or wanted), Operand(known[1] or d.shape(), "other")]
 
 
 @plan("Tile")
-def _tile(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _tile(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = known[0] or wanted
     most = 1 if d.chance() else 2
     return [Operand(shape), indices([d.integer(1, most) for _ in shape])]
 
 
 @plan("Clip")
-def _scalar_tail(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _scalar_tail(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     """The first operand has the shape, the others are scalars."""
     return [Operand(known[0] or wanted), *(Operand(()) for _ in known[1:])]

@@ -18,7 +18,7 @@ from eqsat.ir.build import GraphBuilder
 from eqsat.ir.composite import expanded
 from eqsat.ir.graph import NO_ATTRIBUTES, Graph
 from eqsat.ir.interpret import evaluate_operator, run
-from eqsat.ir.operator import Application, Kind, Operator, operator, split_key
+from eqsat.ir.operator import Application, Kind, Operator, defined, split_key
 from eqsat.ir.schema_operator import is_in_schema
 from eqsat.ir.traits import VARIADIC, Traits
 from eqsat.ir.types import DType, Type, compatible, type_of_array
@@ -38,8 +38,7 @@ def check_operator(key: str) -> None:
     Operands are tried that an operator may take: one to three of one type and shape, without attributes. Of one that takes
     none of them its form alone is checked.
     """
-    made = operator(key)
-    assert made is not None
+    made = defined(key)
     _check_form(made)
     taken, failure = False, None
     for operands in _operands(made):

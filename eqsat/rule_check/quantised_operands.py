@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from eqsat.rule_check.operand_shapes import Operand, Shape, plan
+from eqsat.rule_check.operand_shapes import Known, Operand, Shape, Stated, plan
 from eqsat.samples import Sampler
 from eqsat.samples.quantised import parameters, ties
 
 
-def _scales(d: Sampler, shape: Shape, attributes: dict[str, Any], shared: Shape | None) -> dict[str, Any]:
+def _scales(d: Sampler, shape: Shape, attributes: Stated, shared: Shape | None) -> dict[str, Any]:
     """Scale, zero point and their type; the axis among the attributes. ``shared``: the shape of a scale that is there already."""
     if shared:
         along = [axis for axis, extent in enumerate(shape) if extent == shared[0]]
@@ -22,9 +21,7 @@ def _scales(d: Sampler, shape: Shape, attributes: dict[str, Any], shared: Shape 
     return drawn | {"scale": -np.abs(drawn["scale"])} if d.chance(0.1) else drawn
 
 
-def _operand(
-    d: Sampler, wanted: Shape, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> tuple[Shape, dict[str, Any]]:
+def _operand(d: Sampler, wanted: Shape, attributes: Stated, known: Known) -> tuple[Shape, dict[str, Any]]:
     """The shape of what is quantised or dequantised, and its `_scales`, whose axis is added to ``attributes``."""
     shape = wanted if known[0] is None else known[0]
     drawn = _scales(d, shape, attributes, known[1])
@@ -33,17 +30,13 @@ def _operand(
 
 
 @plan("QuantizeLinear")
-def _quantize(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _quantize(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape, drawn = _operand(d, wanted, attributes, known)
     return [Operand(shape, "drawn", ties(d, shape, drawn)), *_constants(drawn)][:count]
 
 
 @plan("DequantizeLinear")
-def _dequantize(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _dequantize(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape, drawn = _operand(d, wanted, attributes, known)
     integers = d.integers(shape, drawn["dtype"])
     if count == 2 and d.chance(0.5):  # large ones, which float32 cannot tell apart
@@ -59,8 +52,6 @@ def _constants(drawn: dict[str, Any]) -> list[Operand]:
 
 
 @plan("eqsat::Recenter")
-def _recenter(
-    d: Sampler, wanted: Shape, count: int, attributes: dict[str, Any], known: Sequence[Shape | None]
-) -> list[Operand]:
+def _recenter(d: Sampler, wanted: Shape, count: int, attributes: Stated, known: Known) -> list[Operand]:
     shape = wanted if known[0] is None else known[0]
     return [Operand(shape, "drawn", d.integers(shape, d.choose(("int8", "uint8"))))]

@@ -21,6 +21,7 @@ from eqsat.rule_check.variants import enlarged, narrowed, with_specials
 from eqsat.samples import Instance, Sampler, draw_instance
 
 LIMITS = Limits(time_s=20.0, nodes=3_000, iterations=60)
+PATIENCE = 12
 
 
 class SampleError(Exception):
@@ -98,10 +99,13 @@ def try_rule(
 ) -> Trial:
     """Runs ``rule`` alone on random instances of its left side and evaluates every e-node, which must have a kernel.
 
-    ``enough``: of how many witnesses no more instances are drawn.
+    Where nobody wrote how to draw them, up to `PATIENCE` times as many, until the rule fires on one of four. ``enough``: of how
+    many witnesses no more instances are drawn.
     """
     trial = Trial(kernels=True)
-    for number in range(instances):
+    for number in range(instances * (PATIENCE if rule.sample is None else 1)):
+        if number >= instances and trial.fired >= instances // 4:
+            break
         try:
             instance = instance_of(rule, Sampler(1000 * seed + number))
         except Exception as error:

@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Graph
-from eqsat.ir.operator import operator, split_key
+from eqsat.ir.operator import defined, split_key
 from eqsat.ir.types import DType
 from eqsat.rewrite import PROJECTION, Apply, GroupRule, Rule, Term, Variable
 
@@ -270,9 +270,7 @@ class _Builder:
         found = self._nodes.get(term)
         if found is None:
             inputs = [self._argument(a) for a in term.args]
-            definition = operator(term.op)
-            assert definition is not None
-            if definition.commutative and len(inputs) == 2 and self._sampler.chance():
+            if defined(term.op).commutative and len(inputs) == 2 and self._sampler.chance():
                 inputs.reverse()
             while inputs and inputs[-1] is None:
                 inputs.pop()

@@ -20,11 +20,11 @@ import onnx
 from onnx import helper
 
 from eqsat.backends.onnxruntime import Session
-from eqsat.cost.model import CostModel, Work, work_of
+from eqsat.cost.model import CostModel, work_of_node
 from eqsat.cost.target import Target
 from eqsat.errors import ModelError
-from eqsat.ir.graph import Graph, Node
-from eqsat.ir.operator import OPSET, Application
+from eqsat.ir.graph import Graph
+from eqsat.ir.operator import OPSET
 
 LEAST_S = 1e-5
 """Kernels below this are left out of relative errors: the runtime's profiler counts whole microseconds."""
@@ -149,7 +149,7 @@ def profile_program(
             continue
         output = next((v for v in proto_node.output if v), "")
         node = own.get(output)
-        price = None if node is None else model.kernel_cost(node_work(graph, node), target)
+        price = None if node is None else model.kernel_cost(work_of_node(graph, node), target)
         key = f"{proto_node.domain}::{proto_node.op_type}" if proto_node.domain else proto_node.op_type
         kernels.append(KernelTime(key, output, price, max(statistics.median(samples) - profiler_s, 0.0)))
     return Profile(tuple(kernels), profiler_s)
@@ -193,13 +193,4 @@ def profiler_seconds(threads: int = 2, runs: int = 20) -> float:
 
 def predicted_s(graph: Graph, model: CostModel, target: Target) -> float:
     """What a cost model says of a program whose nodes are kernels of one operator each."""
-    return math.fsum(model.kernel_cost(node_work(graph, node), target) for node in graph.nodes)
-
-
-def node_work(graph: Graph, node: Node) -> Work:
-    """The work of a node as a kernel of its own."""
-    types = [graph.type_of(v) if v else None for v in node.inputs]
-    app = Application(node.key, node.attributes, types, [None] * len(types), len(node.outputs))
-    return work_of(
-        node.op, "opaque" if node.opaque else node.domain, app, [graph.type_of(v) for v in node.outputs if v]
-    )
+    return math.fsum(model.kernel_cost(work_of_node(graph, node), target) for node in graph.nodes)

@@ -40,14 +40,12 @@ class Sized:
 
     def bytes_of(self, value: str) -> int:
         """Bytes of a value; `UNKNOWN_BYTES` if that is not known."""
-        found = self.type_of(value)
-        known = found.bytes if isinstance(found, TensorType) else None
+        known = self.type_of(value).bytes
         return UNKNOWN_BYTES if known is None else known
 
     def size_of(self, value: str) -> int | None:
         """Number of elements, if known."""
-        found = self.type_of(value)
-        return found.size if isinstance(found, TensorType) else None
+        return self.type_of(value).size
 
     def type_of(self, value: str) -> Type:
         constant = self.graph.constants.get(value)
@@ -124,7 +122,7 @@ def _infer(
 
 
 def _all_small(types: Sequence[Type]) -> bool:
-    return all(isinstance(t, TensorType) and t.size is not None and t.size <= _SMALL for t in types)
+    return all(t.size is not None and t.size <= _SMALL for t in types)
 
 
 def _type(graph: Graph, types: Mapping[str, Type], value: str) -> Type | None:

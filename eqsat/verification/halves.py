@@ -95,18 +95,14 @@ class _Writer:
         return name
 
     def _round(self, source: str, value: str) -> None:
-        found = self.graph.type_of(value)
-        assert isinstance(found, TensorType)
-        self._cast(source, value, found.dtype)
+        self._cast(source, value, self.graph.type_of(value).dtype)
         self._halves.add(value)
 
     def _cast(self, source: str, target: str, dtype: DType) -> None:
         self.nodes.append(Node("Cast", (source,), (target,), Attributes({"to": int(dtype)})))
 
     def _declare(self, value: str, form: str) -> str:
-        found = self.graph.type_of(value)
-        assert isinstance(found, TensorType)
-        self.types[value + form] = TensorType(DType.FLOAT, found.shape)
+        self.types[value + form] = TensorType(DType.FLOAT, self.graph.type_of(value).shape)
         return value + form
 
 

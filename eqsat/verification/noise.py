@@ -60,25 +60,25 @@ class NoisyGraph:
     tie_rate: float
     sites: int
 
-    def pools(self, seed: int, quanta: int = 1, scale: float = 1.0) -> dict[str, np.ndarray]:
-        """Noise to feed: another one for each seed. ``scale`` multiplies the amplitude of the float noise."""
+    def pools(self, seed: int) -> dict[str, np.ndarray]:
+        """Noise to feed: another one for each seed."""
         random = np.random.default_rng([seed, 0x6E6F6973])
         feeds: dict[str, np.ndarray] = {}
         unit = random.uniform(-1.0, 1.0, _POOL + _SLACK)
         for dtype in self.float_pools:
-            noise = 1.0 + scale * MARGIN[dtype] * ulp(dtype) * unit
+            noise = 1.0 + MARGIN[dtype] * ulp(dtype) * unit
             feeds[_pool_name(dtype)] = noise.astype(dtype.numpy)
         if self.tie_rate:
             draw = random.random(_POOL + _SLACK)
             moved = np.where(draw < self.tie_rate / 2, -1.0, np.where(draw > 1 - self.tie_rate / 2, 1.0, 0.0))
-            feeds[_TIES] = (quanta * moved).astype(np.float32)
+            feeds[_TIES] = moved.astype(np.float32)
         return feeds
 
 
-def rounded_again(array: np.ndarray, seed: int = 0) -> np.ndarray:
+def rounded_again(array: np.ndarray) -> np.ndarray:
     """A float array with the noise of its own rounding alone: what any run with noise does to it at least."""
     dtype = DType.of(array.dtype)
-    unit = np.random.default_rng([seed, 0x6E6F6973]).uniform(-1.0, 1.0, min(array.size, _POOL))
+    unit = np.random.default_rng([0, 0x6E6F6973]).uniform(-1.0, 1.0, min(array.size, _POOL))
     with np.errstate(all="ignore"):
         return array * np.resize(1.0 + MARGIN[dtype] * ulp(dtype) * unit, array.shape).astype(array.dtype)
 
@@ -93,7 +93,7 @@ def _pool_name(dtype: DType) -> str:
 def noise_runs_of(graph: Graph) -> int:
     """How many runs with noise are worth their time: of few elements each one says little about a rounding that may flip."""
     types = [nominal(graph.type_of(v)) for node in graph.nodes for v in node.outputs if v]
-    elements = sum(t.size or 0 for t in types if isinstance(t, TensorType))
+    elements = sum(t.size or 0 for t in types if t is not None)
     return max(_RUNS, min(_MOST_RUNS, _ELEMENTS // max(elements, 1)))
 
 
@@ -125,7 +125,7 @@ def add_noise(graph: Graph, exactness: Exactness, whole: Set[str] | None = None)
     types = {**graph.types, **writer.types}
     types.update((new, graph.type_of(old)) for old, new in (*rename.items(), *read.items()))
     inputs = list(graph.inputs)
-    dtypes = tuple(dict.fromkeys((*(_dtype(graph, v) for v in floats), *bodies.float_pools)))
+    dtypes = tuple(dict.fromkeys((*(graph.type_of(v).dtype for v in floats), *bodies.float_pools)))
     for dtype in dtypes:
         inputs.append(_pool_name(dtype))
         types[_pool_name(dtype)] = tensor_type(dtype, (_POOL + _SLACK,))
@@ -168,12 +168,6 @@ class _NoisyBodies:
         return changed, captured + pools
 
 
-def _dtype(graph: Graph, value: str) -> DType:
-    found = graph.type_of(value)
-    assert isinstance(found, TensorType)
-    return found.dtype
-
-
 class _Writer:
     """Appends the nodes that disturb one value: a stretch of the pool, in the shape of the value."""
 
@@ -186,12 +180,12 @@ class _Writer:
 
     def scale(self, source: str, target: str, value: str) -> None:
         """``target = source * (1 + noise)``."""
-        noise = self._stretch(source, value, _dtype(self.graph, value))
+        noise = self._stretch(source, value, self.graph.type_of(value).dtype)
         self.nodes.append(Node("Mul", (source, noise), (target,)))
 
     def move(self, source: str, target: str, value: str) -> None:
         """``target = source + noise``, kept inside the range of the dtype."""
-        dtype = _dtype(self.graph, value)
+        dtype = self.graph.type_of(value).dtype
         noise = self._stretch(source, value, None)
         if dtype.is_float:
             if dtype is not DType.FLOAT:
@@ -240,7 +234,7 @@ class _Writer:
     def _trailing_shape(self, value: str) -> tuple[int, ...] | None:
         """The longest run of last dimensions that the pool covers; ``None`` if even the last one is not known to be."""
         found = self.graph.type_of(value)
-        if not isinstance(found, TensorType) or found.shape is None or not found.is_static:
+        if found.shape is None or not found.is_static:
             return None
         kept: tuple[int, ...] = ()
         for extent in reversed(found.shape):

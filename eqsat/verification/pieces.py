@@ -24,14 +24,7 @@ LENT_BYTES = 1 << 16
 """Constants of so many bytes are not written into the model: it refers to them."""
 
 
-def session_of(
-    graph: Graph,
-    level: str = "disable",
-    *,
-    prepack: bool = False,
-    threads: int | None = None,
-    round_halves: bool = True,
-) -> Session:
+def session_of(graph: Graph, level: str = "disable", *, prepack: bool = False, round_halves: bool = True) -> Session:
     """``graph`` loaded, without optimisation unless ``level`` says so. Half precision is rounded after every operator
     (`eqsat.verification.halves`) unless ``round_halves`` is false; products of bytes are exact (`eqsat.verification.unsigned`).
     Raises `ModelError` when ONNX Runtime cannot run it."""
@@ -42,7 +35,7 @@ def session_of(
         nodes=tuple(replace(node, name="") for node in computed.nodes),  # pieces repeat nodes; names have to be unique
         constants=MappingProxyType({k: c for k, c in computed.constants.items() if k in used}),
     )
-    return load_graph(plain, level, prepack=prepack, threads=threads, arena=False, least_bytes=LENT_BYTES)
+    return load_graph(plain, level, prepack=prepack, arena=False, least_bytes=LENT_BYTES)
 
 
 def in_session_of(graph: Graph) -> Run:

@@ -19,7 +19,6 @@ from eqsat.ir.extents import substitute, symbols
 from eqsat.ir.graph import Graph
 from eqsat.ir.nominal import leading_symbols
 from eqsat.ir.operator import Kind, kind_of
-from eqsat.ir.types import TensorType
 from eqsat.verification.extents import Sized, sized
 
 _SCALES = (1, 16, 256)
@@ -73,18 +72,16 @@ def symbols_of(graph: Graph) -> tuple[str, ...]:
     """Symbolic dimensions of the inputs, in order of appearance; expressions over others (``a + b``) left out."""
     found: dict[str, None] = {}
     for name in graph.inputs:
-        tensor = graph.type_of(name)
-        if isinstance(tensor, TensorType):
-            found.update(dict.fromkeys(d for d in tensor.shape or () if isinstance(d, str)))
+        found.update(dict.fromkeys(d for d in graph.type_of(name).shape or () if isinstance(d, str)))
     return tuple(d for d in found if symbols(d) == frozenset((d,)))
 
 
 def input_shapes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shapes of the inputs of known rank. ``sizes``: extents of the symbols (see `symbols_of`)."""
     return {
-        name: tuple(extent_of(d, sizes) for d in found.shape)
+        name: tuple(extent_of(d, sizes) for d in shape)
         for name in graph.inputs
-        if isinstance(found := graph.type_of(name), TensorType) and found.shape is not None
+        if (shape := graph.type_of(name).shape) is not None
     }
 
 
@@ -156,7 +153,7 @@ class _Search:
         A mask over stored and new keys may be longer than both: no operand contradicts, but that is not how it is used.
         Batches are no lengths.
         """
-        extents = {d for t in self.state.types.values() if isinstance(t, TensorType) for d in t.shape or ()}
+        extents = {d for t in self.state.types.values() for d in t.shape or ()}
         lengths = [s for s in self.found.free if s not in self._leading]
         for total, one, two in itertools.permutations(lengths, 3):
             if self.numbers[one] + self.numbers[two] in extents and {total, one, two} <= set(self.found.free):
@@ -210,7 +207,7 @@ class _Search:
 
 def _extents_in(graph: Graph) -> frozenset[int]:
     types = (*graph.types.values(), *(c.type for c in graph.constants.values()))
-    return frozenset(d for t in types if isinstance(t, TensorType) for d in t.shape or () if isinstance(d, int))
+    return frozenset(d for t in types for d in t.shape or () if isinstance(d, int))
 
 
 def _telling_numbers(count: int, scale: int, known: Set[int]) -> list[int]:
@@ -235,7 +232,7 @@ def _alike(graph: Graph, relations: Relations) -> Relations | None:
     found = relations
     for name in graph.inputs:
         tensor = graph.type_of(name)
-        if not isinstance(tensor, TensorType) or tensor.shape is None or len(tensor.shape) < 3:
+        if tensor.shape is None or len(tensor.shape) < 3:
             continue
         form = (tensor.dtype, tuple(d if isinstance(d, int) else None for d in tensor.shape))
         for axis, d in enumerate(tensor.shape):
@@ -254,7 +251,7 @@ def _pairs(graph: Graph, state: Sized) -> list[tuple[int, int]]:
     for value in node.inputs:
         constant = graph.constants.get(value)
         found = constant.type if constant is not None else state.types.get(value)
-        if isinstance(found, TensorType) and found.shape is not None:
+        if found is not None and found.shape is not None:
             lists.append(found.shape)
         numbers = state.numbers.get(value)
         if numbers is not None and numbers.dtype == np.int64 and numbers.ndim == 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.ir.graph import Graph, Node
 from eqsat.ir.operator import traits_of
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 from eqsat.verification.values import copied
 
 
@@ -37,8 +37,7 @@ class Meaning:
 
 def meaning_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> Meaning:
     """What input ``name`` means. ``sizes``: extents of the symbolic dimensions."""
-    found = graph.type_of(name)
-    dtype = found.dtype if isinstance(found, TensorType) else DType.UNDEFINED
+    dtype = graph.type_of(name).dtype
     uses = _uses(graph, name, sizes)
     limits = [u.limit for u in uses if u.role is Role.INDEX and u.limit is not None]
     roles = {u.role for u in uses}
@@ -123,7 +122,8 @@ def _use(graph: Graph, node: Node, i: int, offset: int, sizes: Mapping[str, int]
         return Meaning(Role.POSITIVE)
     if node.key == "Add":
         other = node.inputs[1 - i]
-        return Meaning(Role.ADDITIVE_MASK) if other not in graph.constants and _is_float(graph, other) else None
+        is_mask = other not in graph.constants and graph.type_of(other).dtype.is_float
+        return Meaning(Role.ADDITIVE_MASK) if is_mask else None
     return None
 
 
@@ -138,16 +138,11 @@ def _shift(graph: Graph, node: Node, i: int) -> int:
 
 
 def _extent(graph: Graph, value: str, axis: int, sizes: Mapping[str, int]) -> int | None:
-    found = graph.type_of(value)
-    if not isinstance(found, TensorType) or found.shape is None or not -len(found.shape) <= axis < len(found.shape):
+    shape = graph.type_of(value).shape or ()
+    if not -len(shape) <= axis < len(shape):
         return None
-    extent = found.shape[axis]
+    extent = shape[axis]
     return extent if isinstance(extent, int) else sizes.get(extent)
-
-
-def _is_float(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and found.dtype.is_float
 
 
 def _is_fractional(graph: Graph, value: str) -> bool:

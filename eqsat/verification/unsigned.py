@@ -55,12 +55,9 @@ def _signed(graph: Graph, node: Node) -> list[tuple[int, int]]:
     if definition is None or not multiplies_bytes(definition):
         return []
     pairs = definition.traits.differences
-    return [(i, zero) for i, zero in pairs if i < len(node.inputs) and _is_signed(graph, node.inputs[i])]
-
-
-def _is_signed(graph: Graph, value: str) -> bool:
-    found = graph.constants[value].type if value in graph.constants else graph.types.get(value)
-    return isinstance(found, TensorType) and found.dtype is DType.INT8
+    return [
+        (i, zero) for i, zero in pairs if i < len(node.inputs) and graph.type_of(node.inputs[i]).dtype is DType.INT8
+    ]
 
 
 @dataclass

@@ -11,7 +11,9 @@ from eqsat.ir.constants import Constant
 from eqsat.ir.graph import Graph, Node, Subgraph, bodies_of
 from eqsat.ir.operator import definition_of, traits_of
 from eqsat.ir.traits import EVERY
-from eqsat.ir.types import HALVES, DType, TensorType
+from eqsat.ir.types import HALVES, DType
+
+_SMALL_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 def copied(node: Node) -> Sequence[int]:
@@ -108,8 +110,7 @@ def rounded_floats(graph: Graph, whole: Set[str]) -> tuple[str, ...]:
 
 
 def is_half(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value) if value else None
-    return isinstance(found, TensorType) and found.dtype in HALVES
+    return graph.type_of(value).dtype in HALVES
 
 
 def _counted_constants(graph: Graph, live: Set[str]) -> frozenset[str]:
@@ -130,7 +131,7 @@ def rounded_integers(graph: Graph, whole: Set[str], *, quantisers: bool) -> tupl
     sites: list[str] = []
     for node in graph.nodes:
         if quantises(node) and (quantisers or not node.key.endswith("QuantizeLinear")):
-            sites += [v for v in node.outputs[:1] if v in live and _is_small_integer(graph, v)]
+            sites += [v for v in node.outputs[:1] if v in live and graph.type_of(v).dtype in _SMALL_INTEGERS]
         elif node.key == "Round" and quantisers and node.inputs[0] not in whole:
             sites += [v for v in node.outputs if v in live]
     return tuple(sites)
@@ -143,18 +144,12 @@ def _rounds(node: Node) -> bool:
 
 
 def _is_float(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and found.dtype in (DType.FLOAT, *HALVES, DType.DOUBLE)
-
-
-def _is_small_integer(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and found.dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+    return graph.type_of(value).dtype in (DType.FLOAT, *HALVES, DType.DOUBLE)
 
 
 def _is_discrete(graph: Graph, value: str) -> bool:
-    found = graph.type_of(value)
-    return isinstance(found, TensorType) and (found.dtype.is_integer or found.dtype is DType.BOOL)
+    dtype = graph.type_of(value).dtype
+    return dtype.is_integer or dtype is DType.BOOL
 
 
 def _holds_whole_numbers(constant: Constant) -> bool:

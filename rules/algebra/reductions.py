@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
 from eqsat.conditions import constant, same_type, single_or_half, worthwhile
 from eqsat.equations import Equations, named
@@ -50,21 +49,9 @@ def _kept(d: Sampler, *, view: str) -> dict[str, Any]:
     return {"x": x, "a": fixed(chosen, "int64"), "s": fixed(shape, "int64"), "r": {"keepdims": 0}}
 
 
-def _averaged(d: Sampler) -> dict[str, Any]:
-    x = d.floats(d.shape(1, 4, ones=0.05), d.choose(("float32", "float32", "float32", "float16")))
-    chosen = _axes(d, x.ndim)
-    number = math.prod(x.shape[a] for a in chosen) + (1 if d.chance(0.15) else 0)
-    factor = np.full(d.choose(((), (1,), (1,) * (x.ndim + 1))), 1 / number, x.dtype)
-    return {"x": x, "c": fixed(factor), "a": fixed(chosen, "int64"), "r": {"keepdims": d.integer(0, 1)}}
-
-
 def _axes(d: Sampler, rank: int) -> list[int]:
     chosen = [i - rank if d.chance() else i for i in range(rank) if d.chance(0.4)]
     return chosen or [d.integer(-rank, rank - 1)]
-
-
-def _pooled(d: Sampler) -> dict[str, Any]:
-    return {"x": d.floats(d.shape(2, 5, ones=0.1), d.choose(("float32", "float32", "float16")))}
 
 
 equation = Equations(__name__, functions=named(axes_of))
@@ -85,7 +72,6 @@ equation(
     constant("a"),
     single_or_half("x"),
     exactness=Exactness.ROUNDING,
-    sample=_averaged,
     source="ONNX reductions; JAX takes variances so",
 )
 equation(
@@ -96,7 +82,6 @@ equation(
     single_or_half("x"),
     "c is one over the number of summands: is_reciprocal(c, count(r, a, x))",
     exactness=Exactness.ROUNDING,
-    sample=_averaged,
     source="the mean is the sum divided by the number of elements",
 )
 equation(
@@ -106,6 +91,5 @@ equation(
     single_or_half("x"),
     exactness=Exactness.ROUNDING,
     functions=named(int64s),
-    sample=_pooled,
     source="ONNX operator specification",
 )

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import constant, finite, same_type, worthwhile
-from eqsat.equations import Equations, named, stated
+from eqsat.equations import Equations, form, named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with
 from eqsat.ir.types import DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule, literal
+from eqsat.rewrite import Condition, GroupView, Hint, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
 from eqsat.rules.views.extents import repeated
-from eqsat.samples import Drawing, Instance, Sampler, fixed
+from eqsat.samples import Sampler, fixed
 
 SPEC = "ONNX operator specification"
 equation = Equations(__name__, source=SPEC)
@@ -66,20 +66,11 @@ for name, exactness, *where in (
     )
 
 
-def _truths(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    to = int(d.choose((DType.FLOAT, DType.INT32, DType.BOOL, DType.BOOL)))
-    numbers = int(d.choose((DType.FLOAT, DType.FLOAT, DType.INT32)))
-    x, y = (d.booleans(s) if d.chance(0.9) else d.integers(s, "int8") for s in (shape, d.broadcast_of(shape)))
-    return {"x": x, "y": y, "n": {"to": to}, "p": {"to": numbers}, "q": {"to": numbers}}
-
-
 equation(
     "and_instead_of_multiplying_truth_values",
     "Cast(Cast(x, **p) * Cast(y, **q), **n) == And(x, y)",
     "truth values: {x.dtype, y.dtype, root.dtype} == {BOOL}",
     functions={"BOOL": DType.BOOL},
-    sample=_truths,
     source="a product is zero where a factor is",
 )
 
@@ -112,15 +103,6 @@ def expanded(x: Ref, like: Ref) -> Term:
     return repeated(x, x.shape, like.shape, x)
 
 
-def _mostly_true(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape()
-    true = np.ones(d.broadcast_of(shape), np.bool_)
-    if d.chance(0.3) and true.size:
-        true.flat[0] = False
-    return drawing.finish(drawing.op("And", *map(drawing.value, (d.booleans(d.broadcast_of(shape)), fixed(true)))))
-
-
 def _conjunctions(view: GroupView) -> Iterator[Match]:
     for node, operands in complete_nodes(view, "And"):
         for x, y in permutations(operands):
@@ -132,7 +114,7 @@ def _conjunctions(view: GroupView) -> Iterator[Match]:
     where=stated("y", "y is true: y.low >= 1"),
     exactness=Exactness.EXACT,
     source="Boolean algebra",
-    sample=_mostly_true,
+    forms=[form("And(x, y)", constant("y"))],
 )
 def drop_true_operand(m: Match) -> Term:
     """``And(x, y) == expanded(x)`` where ``y`` is true: what is known of it may come later than it does."""
@@ -170,31 +152,6 @@ equation(
 
 
 # --- numbers chosen by truth values
-
-
-def _computed_choice(d: Sampler) -> Instance:
-    drawing = Drawing()
-    shape = d.shape()
-    dtype = d.choose((DType.FLOAT, DType.FLOAT, DType.FLOAT16, DType.INT32))
-
-    def number() -> str:
-        form = shape if d.chance(0.1) else d.choose(((), (), (1,)))
-        found = np.full(form, d.choose((1, 1, -3, 2, 0)) if dtype is DType.INT32 else d.choose((1, 0.1, -1e4, np.inf)))
-        return drawing.value(fixed(found.astype(dtype.numpy)))
-
-    is_truth = d.chance(0.9)
-    chosen = drawing.value(d.booleans(shape) if is_truth else d.integers(shape, "int8"))
-    if d.chance(0.5) or not is_truth:
-        value = drawing.op("Cast", chosen, to=int(dtype))
-    else:
-        value = drawing.op("Where", chosen, number(), number())
-    several = [value]
-    for _ in range(d.integer(1, 3)):
-        operands = (several[-1], number()) if d.chance() else (number(), several[-1])
-        several.append(drawing.op(d.choose(("Add", "Sub", "Mul", "Div")), *operands))
-    if dtype is not DType.INT32 and d.chance(0.2):
-        several.append(drawing.op("Cast", several[-1], to=int(d.choose((DType.FLOAT, DType.FLOAT16)))))
-    return drawing.finish(several[-1], *d.subset(several[1:-1], 0.3))
 
 
 def _is_arithmetic(op: Operator) -> bool:
@@ -236,6 +193,9 @@ def _functions_of_choices(view: GroupView) -> Iterator[Match]:
                 yield Match({"x": b, "c": c, "results": [apply(op, a, number) for number in numbers]}, node)
 
 
+_NUMBERS = Condition("numbers", lambda m: True, hints=[Hint(name, single=True) for name in "pqk"])
+
+
 @group_rule(
     find=_functions_of_choices,
     where=stated(
@@ -247,7 +207,11 @@ def _functions_of_choices(view: GroupView) -> Iterator[Match]:
     ),
     exactness=Exactness.EXACT,
     source="each element is computed from one number of two, alike before and behind the choice",
-    sample=_computed_choice,
+    forms=[
+        form(text, constant(*"pqk"), _NUMBERS)
+        for choice in ("Where(c, p, q)", "Cast(Not(c), to=t)")
+        for text in (f"{choice} + k", f"k / {choice}", f"Cast({choice}, to=u)")
+    ],
 )
 def choose_between_results(m: Match) -> Term:
     """``f(Where(c, p, q)) == Where(c, f(p), f(q))`` for numbers, where ``f`` adds, subtracts, multiplies or divides by one,

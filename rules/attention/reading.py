@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from eqsat.ir.types import HALVES, DType
-from eqsat.rewrite import GroupView, Ref, Unmet
+from eqsat.rewrite import GroupView, Ref
 from eqsat.rules.attention.magnitudes import FLOORS
 from eqsat.rules.attention.scores import FLOATS, Probabilities, Scores, Step, are_numbers, is_number
+from eqsat.rules.terms import Node, established, nodes_by_class
 
 T = TypeVar("T")
-
-Node = tuple[str, Ref, tuple[Any, ...]]
-"""Operator, class and inputs of an e-node; ``None`` for those that are absent."""
 
 
 @dataclass
@@ -31,15 +29,13 @@ class Reader:
     """
 
     view: GroupView
-    by_class: dict[int, list[Node]] = field(default_factory=dict[int, list[Node]])
+    by_class: dict[int, list[Node]] = field(init=False)
     _scores: dict[int, Scores | None] = field(default_factory=dict[int, Scores | None])
     _probabilities: dict[int, Probabilities | None] = field(default_factory=dict[int, Probabilities | None])
     _found: dict[tuple[object, int, int], Any] = field(default_factory=dict[tuple[object, int, int], Any])
 
     def __post_init__(self) -> None:
-        for op in sorted(_STEPS):
-            for node, inputs in self.view.nodes(op):
-                self.by_class.setdefault(node.handle, []).append((op, node, inputs))
+        self.by_class = nodes_by_class(self.view, sorted(_STEPS))
 
     def nodes(self, value: Ref, *ops: str) -> Iterator[Node]:
         """E-nodes of the class of ``value`` with one of these operators."""
@@ -60,15 +56,12 @@ class Reader:
         return self._scores[value.handle]
 
     def _read_scores(self, value: Ref) -> Scores | None:
-        for node in (*self.nodes(value, "MatMul"), *self.by_class.get(value.handle, ())):
-            try:
-                step = _STEPS[node[0]]
-                found = None if step is None else step(self, value, node)
-            except Unmet:
-                continue
-            if found is not None:
-                return found
-        return None
+        nodes = (*self.nodes(value, "MatMul"), *self.by_class.get(value.handle, ()))
+        return next(established(self._stepped, ((value, node) for node in nodes)), None)
+
+    def _stepped(self, value: Ref, node: Node) -> Scores | None:
+        step = _STEPS[node[0]]
+        return None if step is None else step(self, value, node)
 
     def probabilities(self, value: Ref) -> Probabilities | None:
         """``value`` as probabilities, or ``None``."""
@@ -79,14 +72,8 @@ class Reader:
 
     def _read_probabilities(self, value: Ref) -> Probabilities | None:
         """The reading with the fewest steps: a softmax may have been given a shift that it does not need."""
-        readings: list[Probabilities] = []
-        for node in self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div", "Cast", "Where"):
-            try:
-                found = self._read_edge(value, *node)
-            except Unmet:
-                continue
-            if found is not None:
-                readings.append(found)
+        nodes = self.nodes(value, "Softmax", "Reshape", "DequantizeLinear", "Mul", "Div", "Cast", "Where")
+        readings = established(self._read_edge, ((value, *node) for node in nodes))
         return min(readings, key=lambda r: len(r.steps) + len(r.scores.steps), default=None)
 
     def _read_edge(self, value: Ref, op: str, node: Ref, inputs: tuple[Any, ...]) -> Probabilities | None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from eqsat.conditions import asks
 from eqsat.ir.types import HALVES, DType
-from eqsat.rewrite import Apply, Condition, Match, Ref, Term, apply, literal
+from eqsat.rewrite import Condition, Match, Ref, Term, apply, literal
+from eqsat.rules.terms import reshape
 
 FLOATS = frozenset((*HALVES, DType.FLOAT, DType.DOUBLE))
 """Element types in which every kernel that these rules use exists."""
@@ -32,14 +33,7 @@ def lies_along(vector: Ref, value: Ref, axis: int) -> bool:
 
 def reshaped(value: Ref, shape: Sequence[int]) -> Term:
     """``value`` under another static shape; the value itself if it has that shape."""
-    if value.static_shape == tuple(shape):
-        return value
-    return apply("Reshape", value, literal(np.array(shape, np.int64)))
-
-
-def reshaped_term(term: Term, shape: Sequence[int]) -> Apply:
-    """A term under another static shape."""
-    return apply("Reshape", term, literal(np.array(shape, np.int64)))
+    return value if value.static_shape == tuple(shape) else reshape(value, shape)
 
 
 def lined_up(value: Ref) -> Term:

@@ -10,7 +10,7 @@ from typing import Any
 from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations, named, spelled
 from eqsat.exactness import Exactness
-from eqsat.ir.operator import Operator
+from eqsat.ir.operator import Operator, defined
 from eqsat.ir.traits import ProductAxes
 from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
@@ -24,12 +24,10 @@ from eqsat.rules.linear.alignment import (
     lined_up,
     not_all,
     reshaped,
-    reshaped_term,
     spread,
 )
 from eqsat.rules.linear.operators import (
     axes_of,
-    definition,
     has_bias_by_channel,
     is_linear,
     is_of_matrices,
@@ -40,7 +38,7 @@ from eqsat.rules.linear.operators import (
     slides,
     takes_shifts,
 )
-from eqsat.rules.terms import add, int64s, mul
+from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples.packed import packed_product_plus, packed_product_times
 
 FLOAT = kernels("x", *sorted(FLOATS))
@@ -59,7 +57,7 @@ def scaled(w: Ref, s: Ref, axis: int, axes: ProductAxes) -> Term:
     runs = (*shape[:whole], axes.groups, shape[whole] // axes.groups, *shape[whole + 1 :])
     factor = [1] * len(runs)
     factor[whole], factor[axis + 1] = axes.groups, size // axes.groups
-    return reshaped_term(mul(reshaped(w, runs), reshaped(s, factor)), shape)
+    return reshape(mul(reshaped(w, runs), reshaped(s, factor)), shape)
 
 
 def times(b: Ref | None, s: Ref) -> Term | None:
@@ -72,7 +70,7 @@ def times_columns(scales: Ref, s: Ref, w: Ref, axes: ProductAxes) -> Term:
     channels, size = w.static_shape[axes.outer], math.prod(s.static_shape)
     matrix = (channels, math.prod(scales.static_shape) // channels)
     found = mul(reshaped(scales, matrix), reshaped(s, (size, 1)))
-    return found if scales.static_shape == matrix else reshaped_term(found, scales.static_shape)
+    return found if scales.static_shape == matrix else reshape(found, scales.static_shape)
 
 
 def outputs(w: Ref, axes: ProductAxes) -> int:
@@ -87,7 +85,7 @@ def plus(b: Ref | None, c: Ref, channels: int) -> Term:
 
 def plus_all(b: Ref | None, one: Term, channels: int) -> Term:
     """A bias plus one element of each channel, as a vector."""
-    vector = reshaped_term(one, (channels,))
+    vector = reshape(one, (channels,))
     return vector if b is None else add(b, vector)
 
 
@@ -150,7 +148,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
 @for_each_operator(is_linear)
 def fold_scales(key: str) -> None:
     """A scale along the channels that are put out, or summed over, enters the weights."""
-    op = definition(key)
+    op = defined(key)
     bias = () if is_unbiased(op) else ("b",)
     state(
         op,
@@ -183,7 +181,7 @@ def fold_scales(key: str) -> None:
 @for_each_operator(scales_weights)
 def fold_scale_into_scales(key: str) -> None:
     """A scale behind weights that have scales of their own enters these."""
-    op = definition(key)
+    op = defined(key)
     names = [f"o{i}" for i in others(op)]
     scales = f"o{product_of(op).scales}"
     kept = (f"times_columns({o}, s, w, axes(l))" if o == scales else o for o in names)
@@ -205,7 +203,7 @@ def fold_scale_into_scales(key: str) -> None:
 @for_each_operator(is_unbiased)
 def fold_scale_into_biased(key: str) -> None:
     """Likewise a scale behind the sum with a bias that is no input of the operator."""
-    op = definition(key)
+    op = defined(key)
     state(
         op,
         "fold_scale_into_biased",
@@ -225,7 +223,7 @@ def fold_scale_into_biased(key: str) -> None:
 @for_each_operator(slides)
 def fold_scale_before_shift(key: str) -> None:
     """Under padding, too, where the shift has to stay before the operator."""
-    op = definition(key)
+    op = defined(key)
     state(
         op,
         "fold_scale_before_shift_into_following",
@@ -246,7 +244,7 @@ def fold_scale_before_shift(key: str) -> None:
 @for_each_operator(takes_shifts)
 def move_shifts(key: str) -> None:
     """A shift of what is summed over is one of what is put out: without padding, as border pixels see fewer shifted elements."""
-    op = definition(key)
+    op = defined(key)
     passed = "L(patch(c, x, w, axes(l), l), w, **l)"
     into_bias = has_bias_by_channel(op)
     behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
@@ -267,7 +265,7 @@ def move_shifts(key: str) -> None:
 @for_each_operator(has_bias_by_channel)
 def add_constants(key: str) -> None:
     """A constant along the channels enters the bias."""
-    op = definition(key)
+    op = defined(key)
     product = product_of(op)
     given, kept = ("".join(f"{mark}o{i}, " for i in others(op)) for mark in ("*", ""))
     state(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from eqsat.ir.graph import NO_ATTRIBUTES, Attributes
-from eqsat.ir.operator import Operator, operator
+from eqsat.ir.operator import Operator
 from eqsat.ir.traits import Product, ProductAxes, whatever
 
 
@@ -53,13 +53,6 @@ def takes_shifts(op: Operator) -> bool:
 def is_of_matrices(op: Operator) -> bool:
     """Whether it takes stacks of matrices, and vectors, of which its traits do not speak."""
     return axes_of(op)(NO_ATTRIBUTES).data < 0
-
-
-def definition(key: str) -> Operator:
-    """The definition of an operator that has one."""
-    found = operator(key)
-    assert found is not None
-    return found
 
 
 def product_of(op: Operator) -> Product:

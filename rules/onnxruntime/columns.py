@@ -18,7 +18,7 @@ from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, apply, 
 from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.onnxruntime.column_heads import Heads, heads_of_parts
 from eqsat.rules.onnxruntime.lookup import DOMAIN, ENTRIES, SOURCE, Regions
-from eqsat.rules.terms import heads_and_rows_exchanged, int64s, split, transpose
+from eqsat.rules.terms import heads_and_rows_exchanged, reshape, split, transpose
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 TABLE_BYTES = 1 << 20
@@ -80,10 +80,10 @@ def read_columns(table: np.ndarray, value: Ref) -> Term:
     """What ``table`` (256, columns) has for the bytes of ``value`` (..., columns)."""
     *lead, _, columns = value.static_shape
     alone = math.prod(lead) == 1
-    indices = apply("Cast", value if alone else apply("Reshape", value, int64s((-1, columns))), to=int(DType.INT32))
+    indices = apply("Cast", value if alone else reshape(value, (-1, columns)), to=int(DType.INT32))
     entries = literal(table.reshape((*lead, ENTRIES, columns) if alone else table.shape))
     found = apply("GatherElements", entries, indices, axis=len(lead) if alone else 0)
-    return found if alone else apply("Reshape", found, int64s(value.static_shape))
+    return found if alone else reshape(found, value.static_shape)
 
 
 def _biased(
@@ -166,7 +166,7 @@ class _Parts:
             return split(read_columns(table, self.value), self.sizes, self.value.rank - 1)
         *lead, _, count, size = self.heads.viewed
         entries = table.reshape(*lead, ENTRIES, count, size).transpose(self.heads.perm)
-        moved = transpose(apply("Reshape", self.value, int64s(self.heads.viewed)), self.heads.perm)
+        moved = transpose(reshape(self.value, self.heads.viewed), self.heads.perm)
         indices = apply("Cast", moved, to=int(DType.INT32))
         found = apply("GatherElements", literal(np.ascontiguousarray(entries)), indices, axis=len(lead) + 1)
         return split(found, self.heads.counts, len(lead))

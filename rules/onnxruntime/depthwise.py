@@ -20,10 +20,10 @@ from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.ir.operators.quantization import requantize
 from eqsat.ir.types import DType
-from eqsat.rewrite import Ref, Term, apply
+from eqsat.rewrite import Ref, Term
 from eqsat.rules.onnxruntime.parameters import dequantized, functions, quantized, single_parameters
 from eqsat.rules.quantised.byte_tables import dequantised_bytes, every_byte, quantised
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import reshape
 from eqsat.samples import Sampler, fixed
 
 _WEIGHTS = (*range(127, 15, -1), *range(255, 127, -1))
@@ -127,12 +127,12 @@ def kernels_of(c: Ref, *parameters: Ref) -> _Kernels | None:
 
 def image(x: Ref) -> Term:
     """``x`` with three axes, of which the last one stays."""
-    return x if x.rank == 3 else apply("Reshape", x, int64s((1, math.prod(x.static_shape[:-1]), x.static_shape[-1])))
+    return x if x.rank == 3 else reshape(x, (1, math.prod(x.static_shape[:-1]), x.static_shape[-1]))
 
 
 def in_place(term: Term, x: Ref) -> Term:
     """What was computed from `image` in the shape of ``x``."""
-    return term if x.rank == 3 else apply("Reshape", term, int64s(x.static_shape))
+    return term if x.rank == 3 else reshape(term, x.static_shape)
 
 
 def _drawn(d: Sampler) -> dict[str, Any]:

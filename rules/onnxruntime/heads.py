@@ -15,15 +15,10 @@ import numpy as np
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named
-from eqsat.ir.types import Shape
-from eqsat.rewrite import Ref, Term, apply, literal
+from eqsat.rewrite import Ref, Term, literal
 from eqsat.rules.onnxruntime.parameters import functions
-from eqsat.rules.terms import heads_and_rows_exchanged, int64s, transpose
+from eqsat.rules.terms import heads_and_rows_exchanged, int64s, reshape, transpose
 from eqsat.samples import Sampler, fixed
-
-
-def reshaped(x: Ref, *extents: Any) -> Term:
-    return apply("Reshape", x, int64s(extents))
 
 
 def exchanged(rank: int) -> tuple[int, ...]:
@@ -47,23 +42,23 @@ def _broadcasts(a: Ref, view: Ref) -> bool:
 def rows_of(a: Ref, view: Ref) -> Term:
     """``a`` beside weights of several heads."""
     *batch, rows, _, _ = view.static_shape
-    return a if _broadcasts(a, view) else reshaped(a, *batch, 1, rows, a.static_shape[-1])
+    return a if _broadcasts(a, view) else reshape(a, (*batch, 1, rows, a.static_shape[-1]))
 
 
-def _leading(a: Ref, view: Ref) -> Shape:
+def _leading(a: Ref, view: Ref) -> tuple[int, ...]:
     return (1,) * (view.rank - 3) if _broadcasts(a, view) else ()
 
 
 def heads_of(w: Ref, a: Ref, view: Ref) -> Term:
     """The weights of each head, in matrices of their own."""
     ones = _leading(a, view)
-    return transpose(reshaped(w, *ones, w.static_shape[0], *view.static_shape[-2:]), exchanged(len(ones) + 3))
+    return transpose(reshape(w, (*ones, w.static_shape[0], *view.static_shape[-2:])), exchanged(len(ones) + 3))
 
 
 def for_heads(parameter: Ref, a: Ref, view: Ref) -> Term:
     """A scale or zero point of the columns for those of each head."""
     heads, size = view.static_shape[-2:]
-    return parameter if parameter.type.size == 1 else reshaped(parameter, *_leading(a, view), heads, 1, size)
+    return parameter if parameter.type.size == 1 else reshape(parameter, (*_leading(a, view), heads, 1, size))
 
 
 def joins_heads(view: Ref, a: Ref) -> bool:
@@ -74,7 +69,7 @@ def joins_heads(view: Ref, a: Ref) -> bool:
 def kernels_of(w: Ref, a: Ref) -> Term:
     """A kernel (heads, 1) for each column of ``w``, which has a row for each head and place in it."""
     _, heads, _, size = a.static_shape
-    return transpose(reshaped(w, heads, 1, size, w.static_shape[1]), (3, 2, 0, 1))
+    return transpose(reshape(w, (heads, 1, size, w.static_shape[1])), (3, 2, 0, 1))
 
 
 def points(zero: Ref, scale: Ref) -> Term:

@@ -18,7 +18,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule, literal
 from eqsat.rules.quantised.byte_tables import FACTORS, every_byte, is_stable
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, unblocked
-from eqsat.rules.terms import Node, int64s
+from eqsat.rules.terms import Node, reshape
 from eqsat.rules.views.transposes import is_elementwise
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -256,4 +256,4 @@ def look_up_functions_of_bytes(m: Match) -> Term:
     extents = m.source.static_shape
     table = np.broadcast_to(m.regions.columns(m.root).reshape(-1), (*extents[:-1], ENTRIES))
     found = apply("GatherElements", literal(table), apply("Cast", m.source, to=int(DType.INT32)), axis=-1)
-    return found if m.root.static_shape == extents else apply("Reshape", found, int64s(m.root.static_shape))
+    return found if m.root.static_shape == extents else reshape(found, m.root.static_shape)

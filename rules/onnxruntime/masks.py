@@ -25,7 +25,7 @@ from eqsat.rules.onnxruntime.parameters import (
     single_parameters,
 )
 from eqsat.rules.quantised.byte_tables import FACTORS, dequantised_bytes, quantised
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, reshape
 from eqsat.samples import Sampler, fixed
 
 _STEPS = (1.0, 2.0, 4.0, 8.0)
@@ -117,7 +117,7 @@ def identity(x: Ref) -> Term:
 
 def row(c: Ref) -> Term:
     """A vector of the elements of ``c``."""
-    return c if c.rank == 1 else apply("Reshape", c, int64s((-1,)))
+    return c if c.rank == 1 else reshape(c, (-1,))
 
 
 def _drawn_scores(d: Sampler, dtype: str) -> dict[str, Any]:

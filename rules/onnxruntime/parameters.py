@@ -5,9 +5,9 @@ from typing import Any
 from eqsat.conditions import asks, constant, worthwhile
 from eqsat.equations import named
 from eqsat.ir.types import DType
-from eqsat.rewrite import Condition, Ref, Term, apply, literal
+from eqsat.rewrite import Condition, Ref, Term, literal
 from eqsat.rules.quantised.pairs import BYTES, per_tensor, positive, unblocked
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import reshape
 
 SOURCE = "contrib operators of ONNX Runtime"
 
@@ -30,7 +30,7 @@ def scalar(value: Ref | None, dtype: DType = DType.UINT8) -> Term:
 
 def column(value: Ref | None) -> Term | None:
     """A scale or zero point of rank 0, or a vector of several; an absent one stays so."""
-    return value if value is None or value.rank == 0 or value.type.size != 1 else apply("Reshape", value, int64s(()))
+    return value if value is None or value.rank == 0 or value.type.size != 1 else reshape(value, ())
 
 
 POSITIVE: dict[str, Any] = {"dtypes": frozenset((DType.FLOAT,)), "low": 1e-30}
@@ -51,12 +51,12 @@ def lies_along(vector: Ref | None, value: Ref) -> bool:
 
 def matrix(x: Ref) -> Term:
     """``x`` with all axes but the last made one."""
-    return x if x.rank == 2 else apply("Reshape", x, int64s((-1, x.static_shape[-1])))
+    return x if x.rank == 2 else reshape(x, (-1, x.static_shape[-1]))
 
 
 def viewed(value: Term, like: Ref) -> Term:
     """The elements of a matrix in the shape of ``like``."""
-    return value if like.rank == 2 else apply("Reshape", value, int64s(like.static_shape))
+    return value if like.rank == 2 else reshape(value, like.static_shape)
 
 
 functions = named(scalar, column, are_scales, lies_along, matrix, viewed, per_tensor, unblocked) | {"BYTES": BYTES}

@@ -35,7 +35,7 @@ from eqsat.rules.onnxruntime.parameters import (
 )
 from eqsat.rules.quantised.pairs import BYTES, integer_range, per_tensor, unblocked
 from eqsat.rules.quantised.recentring import recenter, recentred
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import reshape
 
 _SHORT_OF = 2.0**-14
 """By how much a number of quanta may be rounded down: it moves as large a part of the elements by one."""
@@ -57,7 +57,7 @@ def zero_of(x: Ref, s: Ref, z: Ref | None, y: Ref) -> Term:
     if x.dtype is y.dtype:
         return scalar(z, y.dtype)
     moved = recentred(z, x.dtype, s)
-    return moved if s.rank == 0 else apply("Reshape", moved, int64s(()))
+    return moved if s.rank == 0 else reshape(moved, ())
 
 
 def overflows_as_bytes_do(x: Ref, s: Ref, z: Ref | None, sy: Ref, zy: Ref | None, y: Ref) -> bool:

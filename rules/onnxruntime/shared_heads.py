@@ -31,7 +31,7 @@ from eqsat.rules.onnxruntime.attention import (
     mask_of_scores,
     tame,
 )
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, reshape
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
@@ -197,8 +197,8 @@ def exchanged_heads(x: Term, outer: int, inner: int, size: int) -> Term:
     """Rows of heads, ``outer`` times ``inner`` of them, with the two exchanged."""
     if 1 in (outer, inner):
         return x
-    apart = apply("Transpose", apply("Reshape", x, int64s((0, 0, outer, inner, size))), perm=(0, 1, 3, 2, 4))
-    return apply("Reshape", apart, int64s((0, 0, outer * inner * size)))
+    apart = apply("Transpose", reshape(x, (0, 0, outer, inner, size)), perm=(0, 1, 3, 2, 4))
+    return reshape(apart, (0, 0, outer * inner * size))
 
 
 def _bias(m: Match, r: _Rows) -> Term | None:

@@ -14,7 +14,7 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import stated
 from eqsat.exactness import Exactness
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Operator
+from eqsat.ir.operator import Operator, defined
 from eqsat.ir.traits import Product
 from eqsat.ir.types import Shape
 from eqsat.rewrite import (
@@ -32,7 +32,6 @@ from eqsat.rewrite import (
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.linear.operators import (
     axes_of,
-    definition,
     has_bias_by_channel,
     is_of_matrices,
     is_unbiased,
@@ -58,11 +57,11 @@ MERGEABLE = stated(
 
 def products(view: GroupView, op: str) -> Iterator[Branch]:
     """What a linear operator computes, of all that may be merged."""
-    bias = product_of(definition(op)).bias
+    bias = product_of(defined(op)).bias
     for node, inputs in view.nodes(op):
         x, w = inputs[:2]
         if x is not None and w is not None:
-            outer = axes_of(definition(op))(node.attributes).outer
+            outer = axes_of(defined(op))(node.attributes).outer
             if view.meets(MERGEABLE, x=x, node=node, w=w, outer=outer):
                 yield Branch(x, node, w, inputs[bias] if bias is not None and bias < len(inputs) else None, inputs)
 
@@ -111,10 +110,10 @@ def stands_beside(op: Operator) -> bool:
 @for_each_operator(stands_beside)
 def merge_products(op: str) -> None:
     """``L(x, A, a), L(x, B, b) == Split(L(x, Concat(A, B), Concat(a, b)))``"""
-    spelled, product = op.lower().replace("::", "_").replace(".", "_"), product_of(definition(op))
+    spelled, product = op.lower().replace("::", "_").replace(".", "_"), product_of(defined(op))
 
     def merge(view: GroupView) -> Iterator[Merge]:
-        axes_by = axes_of(definition(op))
+        axes_by = axes_of(defined(op))
 
         def key(branch: Branch) -> Hashable:
             axes, w = axes_by(branch.node.attributes), branch.w
@@ -141,7 +140,7 @@ def merge_products(op: str) -> None:
     products of which only a scaled form is used that is itself a product of ``x``, and weights computed from another product of
     the group.
     """
-    where = [*MERGEABLE, *ALIKE, *(NO_VECTORS if is_of_matrices(definition(op)) else ())]
+    where = [*MERGEABLE, *ALIKE, *(NO_VECTORS if is_of_matrices(defined(op)) else ())]
     where += READ_ONCE if product.packed else ()
     group_rule(where=where, exactness=Exactness.ROUNDING, source=SOURCE, sample=partial(products_of_one_value, op=op))(
         merge
@@ -167,8 +166,8 @@ def _without(value: Ref, axis: int) -> Shape:
 
 def _wide(op: str, group: Sequence[Branch], sizes: Sequence[int]) -> Apply:
     """One application in place of a group: side by side what is of single channels, all else as it is."""
-    first, product = group[0], product_of(definition(op))
-    axes = axes_of(definition(op))(first.node.attributes)
+    first, product = group[0], product_of(defined(op))
+    axes = axes_of(defined(op))(first.node.attributes)
     operands: list[Term | None] = [*first.inputs, *[None] * ((product.bias or 0) + 1 - len(first.inputs))]
     for index, axis in {product.weights: axes.outer, **product.columns}.items():
         parts = [b.inputs[index] for b in group if index < len(b.inputs)]

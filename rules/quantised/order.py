@@ -28,8 +28,6 @@ from eqsat.rules.quantised.pairs import (
     positive_scale,
     shorthands,
 )
-from eqsat.samples import Sampler, fixed
-from eqsat.samples.quantised import parameters, ties, values
 
 Bounds = list[np.ndarray | None]
 
@@ -184,18 +182,6 @@ equation(
 # --- bounds
 
 
-def _bounds(d: Sampler) -> dict[str, Any]:
-    """Often a scale for each slice, and bounds at or near an integer, or beyond all."""
-    shape = d.shape()
-    drawn = parameters(d, shape, per_axis=0.6)
-    found: dict[str, Any] = {"x": ties(d, shape, drawn), **values(drawn), "n": drawn["attributes"]}
-    scale = np.abs(drawn["scale"]).max(initial=0)
-    for name, steps in (("low", (-300, -3.5, 0, 2)), ("high", (0, 1.5, 4, 300))):
-        if d.chance(0.75):
-            found[name] = fixed(np.float32(d.choose(steps) * scale))
-    return found
-
-
 equation(
     "move_relu_before_dequantize",
     "Relu(D(q)) == D(Clip(q, zero_point(z, q.dtype)))",
@@ -219,7 +205,6 @@ equation(
     "no blocks: unblocked(n.attributes)",
     bytes_behind,
     worthwhile("the bound lies within the range: any(bind(bounds(0, None, x, s, z, n), root.dtype))"),
-    sample=_bounds,
 )
 equation(
     "move_clip_behind_quantize",
@@ -230,7 +215,6 @@ equation(
     "no blocks: unblocked(n.attributes)",
     bytes_behind,
     worthwhile("a bound lies within the range: any(bind(bounds(low, high, x, s, z, n), root.dtype))"),
-    sample=_bounds,
 )
 
 # --- borders

@@ -17,7 +17,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Apply, Condition, GroupView, Hint, Ref, Term, literal, present
 from eqsat.rules.linear.alignment import largest
 from eqsat.samples import Sampler, fixed
-from eqsat.samples.quantised import parameters, ties, values
+from eqsat.samples.quantised import parameters
 
 BYTES = frozenset((DType.INT8, DType.UINT8))
 """Integer types on which kernels for movement, Clip and MaxPool exist."""
@@ -256,17 +256,6 @@ equation(
 # --- clamps that saturation makes superfluous
 
 
-def _clip(d: Sampler) -> dict[str, Any]:
-    shape = d.shape()
-    drawn = parameters(d, shape, per_axis=0.1)
-    scale, zero = (drawn[name].reshape(-1)[0] for name in ("scale", "zero"))
-    found = {"x": ties(d, shape, drawn), **values(drawn), "n": drawn["attributes"]}
-    for name, end in zip(("low", "high"), integer_range(DType.of(drawn["dtype"])), strict=True):
-        if d.chance(0.8):
-            found[name] = fixed((end - int(zero) + d.choose((0, 0, -3, 3))) * scale, "float32")
-    return found
-
-
 equation(
     "drop_relu_before_quantize",
     "Q(Relu(x)) == Q(x)",
@@ -283,5 +272,4 @@ equation(
     "no lower bound within the range: low is None or float(low.value) <= reach(root.dtype, s, z)[0]",
     "no upper bound within the range: high is None or float(high.value) >= reach(root.dtype, s, z)[1]",
     source="saturation",
-    sample=_clip,
 )

@@ -20,7 +20,7 @@ from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_r
 from eqsat.rules.linear.alignment import reshaped
 from eqsat.rules.quantised.pairs import BYTES, integer_range, positive, shorthands, steps, unblocked
 from eqsat.rules.quantised.recognition import varying, whole
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, reshape
 
 _SPELLINGS = 4
 """By how many scales a weight is dequantised at most, through this rule: a weight that is a multiple of its own multiple has
@@ -145,6 +145,6 @@ def fold_factors_into_dequantized_weights(m: Match) -> Term:
     extent = () if axis is None else (weight.integers.static_shape[axis],)
     scale, zero = apply(m.op, weight.scale, reshaped(m.c, extent)), weight.zero
     if zero is not None and extent and weight.axis is None:
-        zero = apply("Expand", apply("Reshape", zero, int64s((1,))), int64s(extent))
+        zero = apply("Expand", reshape(zero, (1,)), int64s(extent))
     along = weight.axis if axis is None else axis
     return apply("DequantizeLinear", weight.integers, scale, zero, **{} if along is None else {"axis": along})

@@ -15,7 +15,7 @@ from eqsat.conditions import worthwhile
 from eqsat.equations import named, stated
 from eqsat.exactness import Exactness
 from eqsat.ir.composite import OWN_DOMAIN, built_of
-from eqsat.ir.operator import Operator, operator, operators_with, split_key
+from eqsat.ir.operator import Operator, defined, operators_with, split_key
 from eqsat.ir.schema_operator import outputs_asked_for
 from eqsat.rewrite import Apply, GroupView, Literal, Match, Ref, Term, apply, group_rule
 from eqsat.rules.onnxruntime.parameters import column
@@ -31,11 +31,9 @@ def is_fused(op: Operator) -> bool:
 
 def parts(op: str, node: Ref, inputs: tuple[Ref | None, ...], index: int) -> Term:
     """Output ``index`` of an operator as a term of what it is built of. Raises `ShapeError` for those that it does not cover."""
-    definition = operator(op)
-    assert definition is not None
     types = [x and x.type for x in inputs]
     values = [None if x is None else x.values.value_of(x.handle) for x in inputs]
-    graph = built_of(definition, node.attributes, types, values, f"o{index}")
+    graph = built_of(defined(op), node.attributes, types, values, f"o{index}")
     terms: dict[str, Any] = {"": None, **{f"i{i}": x for i, x in enumerate(inputs)}}
     terms.update((name, Literal(constant)) for name, constant in graph.constants.items())
     read = {value for part in graph.nodes for value in part.inputs} | set(graph.outputs)

@@ -17,9 +17,9 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import lined_up, reshaped, reshaped_term
+from eqsat.rules.linear.alignment import lined_up, reshaped
 from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, known, outlives_underflow, reduces_last
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, reshape
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
@@ -33,7 +33,7 @@ def repeated(value: Ref, groups: int, channels: int) -> Term:
     if groups == channels:
         return value
     each = apply("Expand", reshaped(value, (groups, 1)), int64s((groups, channels // groups)))
-    return reshaped_term(each, (channels,))
+    return reshape(each, (channels,))
 
 
 def full(count: int, value: float, x: Ref) -> Literal:

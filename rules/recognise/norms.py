@@ -16,7 +16,7 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim, DType
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
-from eqsat.rules.terms import int64s
+from eqsat.rules.terms import int64s, reshape
 from eqsat.samples import SYMBOLIC, Sampler, fixed
 
 
@@ -58,7 +58,7 @@ def beside(value: Ref, extents: Sequence[Dim]) -> tuple[Dim, ...]:
 def spread_out(value: Ref, extents: Sequence[Any]) -> Term:
     """A gain or shift in the shape of the normalised axes."""
     shape: Any = beside(value, extents)
-    found = value if value.shape == shape else apply("Reshape", value, int64s(shape))
+    found = value if value.shape == shape else reshape(value, shape)
     return found if shape == tuple(extents) else apply("Expand", found, int64s(extents))
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from eqsat.conditions import constant, number, same_type
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
-from eqsat.ir.types import DType
 from eqsat.rules.recognise.norms import NARROW, RECOGNISED, RMS, functions, spelled
 from eqsat.samples import Sampler, fixed
 
@@ -91,23 +90,11 @@ equation(
 )
 
 
-def _squares(d: Sampler) -> dict[str, Any]:
-    """Squares whose mean is taken in double precision, mostly, and back."""
-    x = d.floats(d.shape(1, 4, ones=0.05), d.choose(("float32", "float32", "float32", "float16")))
-    wide, back = (
-        d.choose((right, right, right, wrong))
-        for right, wrong in ((DType.DOUBLE, DType.INT32), (DType.FLOAT, DType.DOUBLE))
-    )
-    found = {"y": x, "p": {"to": int(wide)}, "q": {"to": int(back)}, "r": {"keepdims": d.integer(0, 1)}}
-    return found | {"a": fixed([d.integer(-x.ndim, -1)], "int64")}
-
-
 equation(
     "take_mean_of_squares_in_their_precision",
     "Cast(ReduceMean(Cast(y * y, to=wide, **p), *a, **r), to=narrow, **q) == ReduceMean(y * y, *a, **r)",
     "squares in single precision: y.dtype == float32",
     "their mean in double precision: wide == float64",
     "and back: narrow == float32",
-    sample=_squares,
     source="squares are not negative: nothing cancels",
 )

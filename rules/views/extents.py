@@ -16,7 +16,7 @@ from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.ir.types import TensorType
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, shared
-from eqsat.rules.terms import add, int64s, mul
+from eqsat.rules.terms import add, int64s, mul, reshape
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -108,9 +108,9 @@ def viewed(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref) 
     if any(d == 0 for d in (*target, *shape)):
         raise Unmet("an extent is 0")
     if not open_axes:
-        return apply("Reshape", term, int64s(d for d in copied if isinstance(d, int)))
+        return reshape(term, (d for d in copied if isinstance(d, int)))
     if len(open_axes) == 1 and all(isinstance(d, int) for i, d in enumerate(target) if i not in open_axes):
-        return apply("Reshape", term, int64s(d if isinstance(d, int) else -1 for d in target))
+        return reshape(term, (d if isinstance(d, int) else -1 for d in target))
     for op, few, many in (("Unsqueeze", shape, target), ("Squeeze", target, shape)):
         axes = _ones_between(few, many)
         if axes is not None:

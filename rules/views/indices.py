@@ -18,7 +18,7 @@ from eqsat.ir.extents import add, at_least, multiply, product
 from eqsat.ir.normal_form import Dim
 from eqsat.ir.operator import Kind, Operator, operators_with
 from eqsat.rewrite import GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.terms import Node, complete_nodes, int64s, nodes_by_class
+from eqsat.rules.terms import Node, complete_nodes, established, int64s, nodes_by_class
 from eqsat.rules.views.extents import listed, repeated, viewed
 from eqsat.samples import Drawing, Instance, Sampler
 
@@ -94,14 +94,9 @@ class Indices:
                 pass
         if value.is_constant:
             return _counting(value)
-        for op, _, inputs in self.nodes.get(value.handle, ()):
-            try:
-                found = self._of_node(op, value, [x for x in inputs if x is not None], depth)
-            except Unmet:
-                continue
-            if found is not None:
-                return found
-        return None
+        nodes = self.nodes.get(value.handle, ())
+        spelled = ((op, value, [x for x in inputs if x is not None], depth) for op, _, inputs in nodes)
+        return next(established(self._of_node, spelled), None)
 
     def _of_node(self, op: str, value: Ref, inputs: Sequence[Ref], depth: int) -> Places | None:
         if op == "Range":

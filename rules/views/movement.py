@@ -127,19 +127,6 @@ def table_first(perm: Sequence[int], axis: int, indices: int) -> tuple[tuple[int
     return (*others[:at], axis, *others[at:]), at
 
 
-def _two_casts_of_clipped(d: Sampler) -> dict[str, Any]:
-    source, middle, last = (DType.of(d.choose(("int8", "uint8", "int32", "int64"))) for _ in range(3))
-    low, high = sorted(d.integer(0 if source is DType.UINT8 else -128, 127) for _ in range(2))
-    if d.chance(0.15):
-        source, last = DType.FLOAT, d.choose((DType.FLOAT, last))
-    found: dict[str, Any] = {"x": d.array(d.shape(), source), "p": {"to": int(middle)}, "q": {"to": int(last)}}
-    if d.chance(0.9):
-        found["low"] = fixed(low, source)
-    if d.chance(0.9):
-        found["high"] = fixed(high, source)
-    return found
-
-
 WIDE = int(DType.FLOAT)
 TO_HALF = worthwhile(
     Condition(
@@ -185,7 +172,6 @@ equation(
     "integers: x.dtype.is_integer and DType(b) in PLAIN",
     "the bounds are of the type between: holds_all(DType(a), low, high)",
     source="the bounds are of the type between",
-    sample=_two_casts_of_clipped,
 )
 equation(
     "normalise_slice",

@@ -16,10 +16,10 @@ from eqsat.equations import Equations, form, named
 from eqsat.exactness import Exactness
 from eqsat.ir.extents import multiply, product
 from eqsat.ir.types import Dim, DType
-from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rewrite import GroupView, Match, Ref, Term, group_rule
 from eqsat.rules.cuts import cuts_of_bytes
 from eqsat.rules.quantised.pairs import like, per_tensor, unblocked
-from eqsat.rules.terms import add, int64s, permutation_of, split, transpose
+from eqsat.rules.terms import add, int64s, permutation_of, reshape, split, transpose
 from eqsat.rules.views.extents import viewed
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
@@ -128,8 +128,8 @@ def moved_bias(c: Ref, perm: tuple[int, ...]) -> Term:
     shape = filled(c, len(perm))
     axes = [p for p in perm if shape[p] != 1]
     if axes == sorted(axes):
-        return apply("Reshape", c, int64s(shape[p] for p in perm))
-    return transpose(apply("Reshape", c, int64s(shape)), perm)
+        return reshape(c, (shape[p] for p in perm))
+    return transpose(reshape(c, shape), perm)
 
 
 def _bias_sample(d: Sampler, extents: tuple[int, ...], vector: tuple[int, ...], clipped: bool) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from eqsat.rules.terms import by_class, complete_nodes, permutation_of, split, t
 from eqsat.rules.views.extents import viewed
 from eqsat.rules.views.movement import runs_forward, slice_term, taken
 from eqsat.rules.views.transposes import is_unary
-from eqsat.samples import Sampler, fixed
 
 SOURCE = "each element keeps its place among those of its block of axes"
 Block = tuple[list[int], list[int]]
@@ -88,44 +87,12 @@ def moved_ranges(taken: Mapping[int, range], perm: Sequence[int]) -> dict[int, r
     return {perm[axis]: found for axis, found in taken.items()}
 
 
-def _sandwich(d: Sampler) -> dict[str, Any]:
-    shape = tuple(n * d.choose((1, 1, 2)) for n in d.shape(2, 4, ones=0.2))
-    if d.chance(0.1):
-        shape = (*shape[:1], 0, *shape[2:])
-    perm = d.permutation(len(shape))
-    target: list[int] = []
-    for n in (shape[p] for p in perm):
-        target += [n] if n % 2 or d.chance(0.4) else d.choose(([2, n // 2], [n // 2, 2], [1, n]))
-    while len(target) > 5 or (len(target) > 2 and d.chance(0.3)):  # axes may be merged as well
-        i = d.integer(0, len(target) - 2)
-        target[i : i + 2] = [target[i] * target[i + 1]]
-    return {
-        "x": d.array(shape),
-        "inner": {"perm": perm},
-        "s": fixed(target, "int64"),
-        "view": {"allowzero": 1} if 0 in target else {},
-        "outer": {"perm": d.permutation(len(target))},
-    }
-
-
-def _across(d: Sampler) -> dict[str, Any]:
-    """Any view, or one that joins two axes."""
-    shape = d.shape(3, 4)
-    perm = d.permutation(len(shape))
-    target = [shape[p] for p in perm]
-    i = d.integer(0, len(target) - 2)
-    target[i : i + 2] = [target[i] * target[i + 1]]
-    joined = {"x": d.array(shape), "inner": {"perm": perm}, "s": fixed(target, "int64"), "view": {}}
-    return d.choose((_sandwich(d), joined | {"outer": {"perm": d.permutation(len(target))}}))
-
-
 equation = Equations(__name__, source=SOURCE, functions=named(runs_forward, taken, slice_term, transpose))
 equation(
     "compose_transposes_across_reshape",
     """Transpose(Reshape(Transpose(x, perm=p, **inner), s, **view), perm=q, **outer)
        == moved_view(x, view, q, one_transpose(x, p, view, q))""",
     "axes that go together are side by side before or behind: one_transpose(x, p, view, q) is not None",
-    sample=_across,
 )
 equation(
     "take_slice_before_transpose",

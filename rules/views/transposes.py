@@ -13,7 +13,7 @@ from eqsat.equations import form
 from eqsat.exactness import Exactness
 from eqsat.ir.operator import Operator, operators_with, traits_of
 from eqsat.rewrite import Apply, GroupView, Match, Ref, Term, Unmet, apply, group_rule, present
-from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, transpose
+from eqsat.rules.terms import Node, by_class, complete_nodes, int64s, nodes_by_class, permutation_of, reshape, transpose
 from eqsat.rules.views.extents import viewed
 
 EXACT = Exactness.EXACT
@@ -130,7 +130,7 @@ class Transposer:
             return operand, 0
         if not operand.is_constant:
             return None
-        filled = apply("Reshape", operand, int64s((1,) * (rank - operand.rank) + operand.static_shape))
+        filled = reshape(operand, (1,) * (rank - operand.rank) + operand.static_shape)
         return transpose(filled, perm), 0
 
 

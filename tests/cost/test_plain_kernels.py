@@ -13,7 +13,7 @@ from eqsat.cost.plain import plain
 from eqsat.cost.target import load_target
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes
-from eqsat.ir.operator import Application, split_key
+from eqsat.ir.operator import Application
 from eqsat.ir.types import DType, TensorType, tensor_type
 
 Shape = tuple[Any, ...]
@@ -23,10 +23,7 @@ def work(key: str, *shapes: Shape, outputs: tuple[Shape, ...] = (), dtype: str =
     """A kernel of one operator; its result has the shape of the first operand unless said otherwise."""
     types = [TensorType(DType.of(dtype), s) for s in shapes]
     results = [TensorType(DType.of(dtype), s) for s in outputs or shapes[:1]]
-    domain, op = split_key(key)
-    return work_of(
-        op, domain, Application(key, Attributes(attributes), types, [None] * len(types), len(results)), results
-    )
+    return work_of(Application(key, Attributes(attributes), types, outputs=len(results)), results)
 
 
 def shapes(found: Work) -> list[Shape | None]:
@@ -73,8 +70,7 @@ def test_others_stay_as_they_are(kept: Work) -> None:
 def test_scales_along_an_axis_keep_the_axis() -> None:
     types = [tensor_type("uint8", (2, 3, 4)), tensor_type("float32", (3,)), tensor_type("uint8", (3,))]
     result = [tensor_type("float32", (2, 3, 4))]
-    app = Application("DequantizeLinear", Attributes({"axis": 1}), types, [None] * 3)
-    found = work_of("DequantizeLinear", "", app, result)
+    found = work_of(Application("DequantizeLinear", Attributes({"axis": 1}), types), result)
     assert plain(found) == found
 
 
@@ -95,8 +91,8 @@ def test_splits_cut_rows(shape: Shape, axis: int, rows: Shape) -> None:
 
 def looked_up(rows: int, tokens: int, axis: int = 0) -> Work:
     table, indices = tensor_type("float32", (rows, 64)), tensor_type("int64", (1, tokens))
-    app = Application("Gather", Attributes({"axis": axis}), [table, indices], [None, None], 1)
-    return work_of("Gather", "", app, [tensor_type("float32", (1, tokens, 64))])
+    app = Application("Gather", Attributes({"axis": axis}), [table, indices])
+    return work_of(app, [tensor_type("float32", (1, tokens, 64))])
 
 
 def test_a_table_has_no_more_rows_than_are_looked_up() -> None:
@@ -110,9 +106,9 @@ def test_tables_of_an_embedding_have_no_more_rows_than_are_looked_up() -> None:
         ids, vector = tensor_type("int32", (1, 16)), tensor_type("float32", (64,))
         tables = [tensor_type("float32", (rows, 64)) for rows in (words, places, 2)]
         key = "com.microsoft::EmbedLayerNormalization"
-        app = Application(key, Attributes({"epsilon": 1e-5}), [ids, ids, *tables, vector, vector], [None] * 7, 2)
+        app = Application(key, Attributes({"epsilon": 1e-5}), [ids, ids, *tables, vector, vector], outputs=2)
         results = [tensor_type("float32", (1, 16, 64)), tensor_type("int32", (1,))]
-        return work_of("EmbedLayerNormalization", "com.microsoft", app, results)
+        return work_of(app, results)
 
     assert plain(embedding(30522, 512)) == embedding(16, 16)
 

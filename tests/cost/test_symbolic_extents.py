@@ -12,19 +12,13 @@ from eqsat.cost.model import Work, work_of
 from eqsat.errors import ModelError
 from eqsat.ir.build import GraphBuilder
 from eqsat.ir.graph import Attributes, Graph
-from eqsat.ir.operator import Application, split_key
+from eqsat.ir.operator import Application
 from eqsat.ir.types import Dim, TensorType, tensor_type
 
 
 def _work(key: str, *shapes: tuple[Dim, ...], result: tuple[Dim, ...], **attributes: int) -> Work:
-    domain, op = split_key(key)
     types = [tensor_type("float32", s) for s in shapes]
-    return work_of(
-        op,
-        domain,
-        Application(key, Attributes(attributes), types, [None] * len(types)),
-        [tensor_type("float32", result)],
-    )
+    return work_of(Application(key, Attributes(attributes), types), [tensor_type("float32", result)])
 
 
 @pytest.mark.parametrize(

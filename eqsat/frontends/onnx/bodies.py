@@ -89,7 +89,7 @@ def _held(before: Type, after: Type, open_dims: set[str]) -> Type:
     """What holds of a state before an iteration as well as after it; ``open_dims``: extents known to be nothing."""
     if not isinstance(before, TensorType) or before.shape is None:
         return before
-    if not isinstance(after, TensorType) or after.shape is None or len(after.shape) != len(before.shape):
+    if after.shape is None or len(after.shape) != len(before.shape):
         return replace(before, shape=None)
     dims: list[Dim] = []
     for a, b in zip(before.shape, after.shape, strict=True):

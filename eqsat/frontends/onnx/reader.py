@@ -20,7 +20,7 @@ from eqsat.ir.extents import is_nameless
 from eqsat.ir.graph import Node, Subgraph, bodies_of, fresh_name
 from eqsat.ir.infer import VALUE_SIZE_LIMIT, join
 from eqsat.ir.interpret import FAILURES
-from eqsat.ir.operator import Application, operator, opset_elsewhere
+from eqsat.ir.operator import Application, defined, operator, opset_elsewhere
 from eqsat.ir.outlines import outlined
 from eqsat.ir.shape_values import shape_value
 from eqsat.ir.types import UNKNOWN, Dim, DType, OpaqueType, TensorType, Type, compatible, meet
@@ -142,8 +142,7 @@ class Reader:
 
     def _why_not_covered(self, node: Node) -> str:
         """Why the definition of an operator of another domain does not cover its use in a node, if it does not."""
-        definition = operator(node.op, node.domain)
-        assert definition is not None, node.key
+        definition = defined(node.op, node.domain)
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._value(i) if i else None for i in node.inputs]
         try:
@@ -211,8 +210,7 @@ class Reader:
             return {}
 
     def _infer(self, node: Node) -> None:
-        definition = operator(node.op, node.domain)
-        assert definition is not None, node.op
+        definition = defined(node.op, node.domain)
         types = [self.type_of(i) if i else None for i in node.inputs]
         values = [self._value(i) if i else None for i in node.inputs]
         lists = [self._lists.get(i) for i in node.inputs]
@@ -247,11 +245,10 @@ class Reader:
         if any(v is None and name for v, name in zip(values, node.inputs, strict=True)):
             return None
         for name in node.outputs:
-            size = found.size if isinstance(found := self.types.get(name), TensorType) else None
+            size = self.types[name].size if name in self.types else None
             if name and (size is None or size > VALUE_SIZE_LIMIT):
                 return None
-        definition = operator(node.op, node.domain)
-        assert definition is not None
+        definition = defined(node.op, node.domain)
         if definition.is_disputed(node.attributes, values):
             return None
         try:

@@ -6,7 +6,7 @@ from typing import Any
 from eqsat.errors import ModelError, ShapeError
 from eqsat.frontends.onnx.nodes import INT, RawNode, check_field, kind_name, kind_of
 from eqsat.ir.schemas import Schema, refused_types, schema_of
-from eqsat.ir.types import DType, TensorType, Type
+from eqsat.ir.types import DType, Type
 
 _ELEMENT_TYPES = {"to", "dtype", "output_datatype"}
 _ELEMENT_TYPES_OR_ZERO = {"output_dtype", "precision", "softmax_precision", "stash_type"}
@@ -62,8 +62,7 @@ def _check_attribute(raw: RawNode, attribute: Any, schema: Schema) -> None:
 
 
 def _dtypes(names: Sequence[str], type_of: Callable[[str], Type]) -> tuple[DType, ...]:
-    types = [type_of(n) if n else None for n in names]
-    return tuple(t.dtype if isinstance(t, TensorType) else DType.UNDEFINED for t in types)
+    return tuple(type_of(n).dtype if n else DType.UNDEFINED for n in names)
 
 
 def _range(least: int, most: int) -> str:

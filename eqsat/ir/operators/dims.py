@@ -98,10 +98,10 @@ def same_dim(a: Dim, b: Dim) -> Dim | None:
     return b if extents.is_nameless(a) else a
 
 
-def axis_of(app: Application, axis: int, rank: int, what: str = "axis") -> int:
+def axis_of(app: Application, axis: int, rank: int) -> int:
     """``axis`` counted from the front."""
     if not -rank <= axis < rank:
-        raise app.fail(f"{what} {axis} is out of range for rank {rank}")
+        raise app.fail(f"axis {axis} is out of range for rank {rank}")
     return axis + rank if axis < 0 else axis
 
 

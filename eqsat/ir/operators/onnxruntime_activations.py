@@ -9,7 +9,6 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
 from eqsat.ir.operators.activation import GELU
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import TensorType
 
 QUICK_GELU_ALPHA = 1.702
 
@@ -19,7 +18,7 @@ def _with_bias(b: Any, inputs: Sequence[str | None]) -> str:
     if len(inputs) < 2 or not inputs[1]:
         return inputs[0] or ""
     found = b.type_of(inputs[1])
-    if not isinstance(found, TensorType) or found.shape is None or len(found.shape) != 1:
+    if found.rank != 1:
         raise ShapeError(f"the bias of an activation must be a vector, got {found}")
     return b.op("Add", inputs[0], inputs[1])
 

@@ -20,7 +20,7 @@ from eqsat.ir.types import Dim, DType, Shape, TensorType, Type
 def _width(b: GraphBuilder, value: str | None) -> int:
     """Extent of the last of three axes."""
     found = b.type_of(value or "") if value else None
-    shape = found.shape if isinstance(found, TensorType) else None
+    shape = None if found is None else found.shape
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
         raise ShapeError(f"MultiHeadAttention takes values [batch, sequence, width] of known width, got {found}")
     return shape[2]
@@ -79,8 +79,8 @@ define_composite(
 
 
 def _rank(b: GraphBuilder, value: str | None) -> int:
-    found = b.type_of(value) if value else None
-    return len(found.shape) if isinstance(found, TensorType) and found.shape is not None else -1
+    rank = b.type_of(value).rank if value else None
+    return -1 if rank is None else rank
 
 
 def _rotary_embedding(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
@@ -142,8 +142,7 @@ def _length(b: GraphBuilder, value: str | None, axis: int, rank: int) -> int:
     if not value:
         return 0
     found = b.type_of(value)
-    shape = found.shape if isinstance(found, TensorType) else None
-    extent = shape[axis] if shape is not None and len(shape) == rank else None
+    extent = found.shape[axis] if found.shape is not None and found.rank == rank else None
     if not isinstance(extent, int):
         raise ShapeError(f"{_GROUPED} takes sequences of known length with {rank} axes, got {found}")
     return extent
@@ -247,7 +246,7 @@ def _of_grouped(app: Application) -> tuple[Type, ...]:
 def _check_stored(app: Application, stored: Shape, new: Dim, size: int) -> None:
     """Stored keys have heads of the size of the new ones; a buffer for a window holds it, and is full; what is no buffer, because
     keys are put behind it, is as long as all keys but the new ones."""
-    length, own, total = stored[2], stored[3], app.values[6]
+    length, own, total = stored[2], stored[3], app.value(6)
     window = int(app.attr("local_window_size", -1)) if app.attr("sliding_window_cache", 0) else 0
     if isinstance(own, int) and own != size:
         raise app.fail(f"stored keys have heads of {own} elements, not {size}", (own, size))

@@ -22,7 +22,7 @@ EPSILON = 1e-12
 def _sum(b: GraphBuilder, inputs: Sequence[str | None], bias: int) -> str:
     """``input + skip + bias``, as the kernel adds them; ``skip`` may be the same for every sequence of a batch."""
     x, skip = b.type_of(inputs[0] or ""), b.type_of(inputs[1] or "")
-    if not isinstance(x, TensorType) or x.rank not in (2, 3) or not (x == skip or _repeats(x, skip)):
+    if x.rank not in (2, 3) or not (x == skip or _repeats(x, skip)):
         raise ShapeError(f"a norm of a sum takes two values of one shape with two or three axes, got {x} and {skip}")
     total = inputs[0]
     if len(inputs) > bias and inputs[bias]:
@@ -30,9 +30,9 @@ def _sum(b: GraphBuilder, inputs: Sequence[str | None], bias: int) -> str:
     return b.op("Add", total, inputs[1])
 
 
-def _repeats(x: TensorType, skip: Type) -> bool:
+def _repeats(x: Type, skip: Type) -> bool:
     """Whether ``skip`` is what a whole batch of sequences ``x`` has in common."""
-    if not isinstance(skip, TensorType) or skip.dtype is not x.dtype or x.shape is None or x.rank != 3:
+    if skip.dtype is not x.dtype or x.shape is None or x.rank != 3:
         return False
     return skip.shape in (x.shape[1:], (1, *x.shape[1:]))
 
@@ -103,7 +103,7 @@ def _embed(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequ
     if attributes.get("mask_index_type", 0) or bool(segment_ids) != bool(segments):
         raise ShapeError(f"{_EMBED}: other masks, and segments without their ids, are not covered by the definition")
     found = b.type_of(ids or "")
-    if not isinstance(found, TensorType) or found.rank != 2:
+    if found.rank != 2:
         raise ShapeError(f"{_EMBED} takes ids [batch, sequence], got {found}")
     rows = b.op("Gather", positions, places, axis=0) if places else _first_rows(b, positions, ids)
     total = b.op("Add", b.op("Gather", words, ids, axis=0), rows)

@@ -17,7 +17,7 @@ from eqsat.ir.operator import Kind
 from eqsat.ir.operators.onnxruntime_attention import heads_apart
 from eqsat.ir.outlines import of_attention
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 
 PACKED_ATTENTION = "com.microsoft::Attention"
 _NAME = "Attention of com.microsoft"
@@ -63,7 +63,7 @@ def _expand(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Seq
 def _widths(b: GraphBuilder, weights: str | None, sizes: Any, heads: int) -> tuple[int, int, int]:
     """Columns of queries, keys and values."""
     found = b.type_of(weights or "")
-    columns = found.shape[-1] if isinstance(found, TensorType) and found.rank == 2 and found.shape else None
+    columns = found.shape[-1] if found.rank == 2 and found.shape else None
     if not isinstance(columns, int) or heads < 1:
         raise ShapeError(f"{_NAME} takes weights [width, columns] of known extents, got {found}")
     q, k, v = sizes or (columns // 3,) * 3
@@ -81,8 +81,8 @@ def _places(b: GraphBuilder, x: str | None) -> str:
 def _that_count(b: GraphBuilder, x: str | None, mask: str, places: str) -> str:
     """Which keys count: by how many of each sequence do, or by a number above 0 for each."""
     found, rows = b.type_of(mask), b.type_of(x or "")
-    extents = rows.shape[:2] if isinstance(rows, TensorType) and rows.shape else ()
-    shape = found.shape if isinstance(found, TensorType) and found.dtype is DType.INT32 else None
+    extents = (rows.shape or ())[:2]
+    shape = found.shape if found.dtype is DType.INT32 else None
     if shape not in (extents[:1], extents):
         raise ShapeError(f"{_NAME}: a mask is covered that counts keys, or has a number for each, got {found}")
     if len(shape) == 2:

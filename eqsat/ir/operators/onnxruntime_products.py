@@ -11,7 +11,6 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Kind
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import TensorType
 
 GEMM = ("alpha", "beta", "transA", "transB")
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -39,7 +38,7 @@ def _activated(b: GraphBuilder, value: str, name: str, parameters: Sequence[floa
 
 def _transposed(b: GraphBuilder, value: str, wanted: Any) -> str:
     found = b.type_of(value)
-    rank = len(found.shape) if isinstance(found, TensorType) and found.shape is not None else None
+    rank = found.rank
     if (rank is None and wanted) or (rank is not None and rank < 2):
         raise ShapeError(
             f"FusedMatMul: operands have at least two axes, those of a transposed one are known; got {found}"
@@ -100,7 +99,7 @@ def _check_parameters(b: Any, left: Sequence[str | None], right: Sequence[str | 
         found = b.type_of(value) if value else None
         if found is None:
             continue
-        if not isinstance(found, TensorType) or found.shape is None or len(found.shape) > 1:
+        if found.shape is None or len(found.shape) > 1:
             raise ShapeError(f"scales, zero points and biases of integer products are vectors or numbers, got {found}")
         if value in left and found.size != 1:
             raise ShapeError(f"the left operand of an integer product has one scale and one zero point, got {found}")

@@ -14,7 +14,6 @@ from eqsat.ir.composite import define_composite, only_attributes
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Expand, Kind
 from eqsat.ir.traits import Traits
-from eqsat.ir.types import TensorType
 
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 OPERANDS = {
@@ -29,7 +28,7 @@ def _number(b: GraphBuilder, value: str | None, axes: int) -> None:
     found = b.type_of(value) if value else None
     if found is None:
         return
-    if not (isinstance(found, TensorType) and found.shape is not None and found.size == 1 and len(found.shape) <= axes):
+    if not (found.shape is not None and found.size == 1 and len(found.shape) <= axes):
         form = "scalars" if axes == 0 else "scalars or vectors of one element"
         raise ShapeError(f"scales and zero points of the quantised operator are {form}, got {found}")
 
@@ -47,11 +46,7 @@ def _quantized(b: GraphBuilder, value: str, inputs: Sequence[str | None], at: in
     scale, zero = inputs[at], inputs[at + 1] if at + 1 < len(inputs) else None
     _number(b, scale, axes)
     _number(b, zero, axes)
-    dtype = b.type_of(like or "")
-    assert isinstance(dtype, TensorType)
-    if zero:
-        return b.op("QuantizeLinear", value, scale, zero)
-    return b.op("QuantizeLinear", value, scale, b.constant(0, dtype.dtype))
+    return b.op("QuantizeLinear", value, scale, zero or b.constant(0, b.type_of(like or "").dtype))
 
 
 def _binary(op: str) -> Expand:
@@ -89,7 +84,7 @@ def _convolution(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -
     if not attributes.get("channels_last", 0):
         return [b.op("QLinearConv", *inputs, **kept)]
     image = b.type_of(inputs[0])
-    if not isinstance(image, TensorType) or image.shape is None:
+    if image.shape is None:
         raise ShapeError(f"QLinearConv with the channels last takes an image of known rank, got {image}")
     rank = len(image.shape)
     first = b.op("Transpose", inputs[0], perm=(0, rank - 1, *range(1, rank - 1)))

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged
+from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, TensorType, is_sequence
+from eqsat.ir.types import DType, is_sequence
 
 ONES = object()
 """Stands for a list of ones of any length."""
@@ -58,16 +58,11 @@ def _without(defaults: dict[str, Any]) -> Change:
     return down
 
 
-def _rank(node: Node, values: Values) -> int | None:
-    found = values.type_of(node.inputs[0])
-    return found.rank if isinstance(found, TensorType) else None
-
-
 def _axis_from_front(node: Node, values: Values) -> Node | None:
     axis = node.attributes.get("axis")
     if not isinstance(axis, int) or axis >= 0:
         return node
-    rank = _rank(node, values)
+    rank = values.type_of(node.inputs[0]).rank
     return None if rank is None else replace(node, attributes=node.attributes.updated(axis=axis + rank))
 
 
@@ -75,7 +70,7 @@ def _axes_from_front(node: Node, values: Values) -> Node | None:
     axes = node.attributes.get("axes")
     if not is_sequence(axes) or all(a >= 0 for a in axes):
         return node
-    rank = _rank(node, values)
+    rank = values.type_of(node.inputs[0]).rank
     if rank is None:
         return None
     return replace(node, attributes=node.attributes.updated(axes=tuple(a + rank if a < 0 else a for a in axes)))
@@ -95,10 +90,6 @@ def _no_output(index: int) -> Change:
     return down
 
 
-def _needs_input(index: int) -> Change:
-    return lambda node, values: node if len(node.inputs) > index and node.inputs[index] else None
-
-
 def _no_input(index: int) -> Change:
     def down(node: Node, values: Values) -> Node | None:
         return None if any(node.inputs[index:]) else replace(node, inputs=node.inputs[:index])
@@ -108,8 +99,7 @@ def _no_input(index: int) -> Change:
 
 def _quantisation_axis(node: Node, values: Values) -> Node | None:
     """Before version 13 scale and zero point are scalars, and there is no axis."""
-    scale = values.type_of(node.inputs[1])
-    if not isinstance(scale, TensorType) or scale.rank != 0:
+    if values.type_of(node.inputs[1]).rank != 0:
         return None if "axis" in node.attributes else node
     return replace(node, attributes=node.attributes.updated(axis=None))
 
@@ -118,9 +108,7 @@ def _stated_zero(node: Node, values: Values) -> Node:
     """Below opset 21 ONNX Runtime takes signed bytes for unsigned ones unless a zero point says what they are: see
     `eqsat.backends.onnxruntime_form`."""
     integers, scale = map(values.type_of, node.inputs[:2])
-    if any(node.inputs[2:]) or not isinstance(integers, TensorType) or integers.dtype is not DType.INT8:
-        return node
-    if not isinstance(scale, TensorType) or scale.shape not in ((), (1,)):
+    if any(node.inputs[2:]) or integers.dtype is not DType.INT8 or scale.shape not in ((), (1,)):
         return node
     zero = values.add_constant(np.zeros((1,) * len(scale.shape), np.int8), f"{node.inputs[1]}_zero")
     return replace(node, inputs=(*node.inputs[:2], zero))
@@ -128,16 +116,8 @@ def _stated_zero(node: Node, values: Values) -> Node:
 
 def _same_shapes(node: Node, values: Values) -> Node | None:
     """Before version 8 the variadic operators do not broadcast."""
-    shapes = {t.shape if isinstance(t, TensorType) else None for t in map(values.type_of, node.inputs)}
+    shapes = {values.type_of(v).shape for v in node.inputs}
     return node if len(shapes) == 1 and None not in shapes else None
-
-
-def _not_extremal_reduction(node: Node, values: Values) -> Node | None:
-    return None if node.attributes.get("reduction") in ("max", "min") else node
-
-
-def _not_wrapping(node: Node, values: Values) -> Node | None:
-    return None if node.attributes.get("mode") == "wrap" else node
 
 
 for _op, _versions in ADDED_ATTRIBUTES.items():
@@ -154,9 +134,9 @@ for _op in ("QuantizeLinear", "DequantizeLinear"):
 for _op in ("Max", "Mean", "Min", "Sum"):
     add_step(_op, 8, unchanged, _same_shapes, additive=True)
 for _op in ("ScatterElements", "ScatterND"):
-    add_step(_op, 18, unchanged, _not_extremal_reduction, additive=True)
+    add_step(_op, 18, unchanged, unless("reduction", "max", "min"), additive=True)
 add_step("DequantizeLinear", 21, unchanged, _stated_zero, additive=True)
 add_step("MaxPool", 8, unchanged, _no_output(1), additive=True)
-add_step("Gemm", 11, unchanged, _needs_input(2), additive=True)
+add_step("Gemm", 11, unchanged, lambda node, values: node if any(node.inputs[2:3]) else None, additive=True)
 add_step("Attention", 24, unchanged, _no_input(6), additive=True)
-add_step("Pad", 19, unchanged, _not_wrapping, additive=True)
+add_step("Pad", 19, unchanged, unless("mode", "wrap"), additive=True)

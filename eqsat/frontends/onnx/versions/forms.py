@@ -8,7 +8,7 @@ import numpy as np
 
 from eqsat.frontends.onnx.versions.steps import Values, add_step, unchanged
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, TensorType, is_sequence
+from eqsat.ir.types import is_sequence
 
 
 def set_inputs(node: Node, inputs: Sequence[str]) -> Node:
@@ -27,16 +27,6 @@ def get_input(node: Node, index: int) -> str:
 def set_attributes(node: Node, **changes: Any) -> Node:
     """``node`` with attributes changed; ``None`` removes one."""
     return replace(node, attributes=node.attributes.updated(**changes))
-
-
-def rank_of(value: str, values: Values) -> int | None:
-    found = values.type_of(value)
-    return found.rank if isinstance(found, TensorType) else None
-
-
-def dtype_of(value: str, values: Values) -> DType:
-    found = values.type_of(value)
-    return found.dtype if isinstance(found, TensorType) else DType.UNDEFINED
 
 
 def _ints(name: str, node: Node, values: Values) -> tuple[int, ...] | None:
@@ -90,7 +80,7 @@ add_step("Split", 13, _list_to_input("split"), _input_to_list("split"))
 
 
 def _unsqueeze_axes_from_front(node: Node, values: Values) -> Node | None:
-    axes, rank = node.attributes.get("axes"), rank_of(node.inputs[0], values)
+    axes, rank = node.attributes.get("axes"), values.type_of(node.inputs[0]).rank
     if not is_sequence(axes) or all(a >= 0 for a in axes):
         return node
     if rank is None:
@@ -109,7 +99,7 @@ def _split_down(node: Node, values: Values) -> Node | None:
     if get_input(node, 1):
         return node
     data, axis = values.type_of(node.inputs[0]), node.attributes.get("axis", 0)
-    if isinstance(data, TensorType) and data.shape and isinstance(axis, int):
+    if data.shape and isinstance(axis, int):
         extent = data.shape[axis]
         if isinstance(extent, int) and extent % len(node.outputs):
             return None  # before 18 the parts are equal
@@ -126,7 +116,7 @@ def _pad_up(node: Node, values: Values) -> Node | None:
     stem, pads, value = node.outputs[0], node.attributes.get("pads", ()), node.attributes.get("value", 0.0)
     inputs = [node.inputs[0], values.add_constant(np.array(pads, np.int64), f"{stem}_pads")]
     if node.attributes.get("mode", "constant") == "constant" and (value != 0 or np.signbit(value)):  # type: ignore[arg-type]
-        dtype = dtype_of(node.inputs[0], values)
+        dtype = values.type_of(node.inputs[0]).dtype
         if not dtype.is_float:
             return None
         inputs.append(values.add_constant(np.array(value, dtype.numpy), f"{stem}_value"))
@@ -136,7 +126,7 @@ def _pad_up(node: Node, values: Values) -> Node | None:
 def _pad_down(node: Node, values: Values) -> Node | None:
     pads = _ints(get_input(node, 1), node, values)
     value = values.constant(node.inputs[2]) if get_input(node, 2) else np.float32(0)
-    if pads is None or value is None or not dtype_of(node.inputs[0], values).is_float:
+    if pads is None or value is None or not values.type_of(node.inputs[0]).dtype.is_float:
         return None
     number = float(value.item())
     if float(np.float32(number)) != number and number == number:
@@ -150,7 +140,7 @@ def _pad_axes_down(node: Node, values: Values) -> Node | None:
     if not get_input(node, 3):
         return node
     axes, pads = _ints(node.inputs[3], node, values), _ints(get_input(node, 1), node, values)
-    rank = rank_of(node.inputs[0], values)
+    rank = values.type_of(node.inputs[0]).rank
     if axes is None or pads is None or rank is None:
         return None
     full = [0] * (2 * rank)
@@ -187,7 +177,7 @@ def _slice_axes_from_front(node: Node, values: Values) -> Node | None:
     axes = _ints(get_input(node, 3), node, values) if get_input(node, 3) else ()
     if axes is None or all(a >= 0 for a in axes):
         return node
-    rank = rank_of(node.inputs[0], values)
+    rank = values.type_of(node.inputs[0]).rank
     if rank is None:
         return None
     name = values.add_constant(np.array([a % rank for a in axes], np.int64), f"{node.outputs[0]}_axes")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat.frontends.onnx.versions.forms import dtype_of, get_input, set_attributes, set_inputs
+from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
 from eqsat.frontends.onnx.versions.steps import Values, add_step, unchanged
 from eqsat.ir.graph import Node
-from eqsat.ir.types import DType, TensorType
+from eqsat.ir.types import DType
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -15,7 +15,7 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def _clip_up(node: Node, values: Values) -> Node | None:
-    dtype = dtype_of(node.inputs[0], values)
+    dtype = values.type_of(node.inputs[0]).dtype
     if not dtype.is_float or dtype is DType.UNDEFINED:
         return None
     bounds: list[str] = []
@@ -98,7 +98,7 @@ add_step("BatchNormalization", 14, _normalization_up, _normalization_down)
 
 def _group_norm_up(node: Node, values: Values) -> Node | None:
     data, groups = values.type_of(node.inputs[0]), node.attributes.get("num_groups")
-    if not isinstance(data, TensorType) or not data.shape or not isinstance(groups, int):
+    if not data.shape or not isinstance(groups, int):
         return None
     channels = data.shape[1] if len(data.shape) > 1 else None
     parameters = [values.constant(v) for v in node.inputs[1:3]]

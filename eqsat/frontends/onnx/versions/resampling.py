@@ -5,18 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from eqsat.frontends.onnx.versions.forms import get_input, set_attributes, set_inputs
-from eqsat.frontends.onnx.versions.steps import Values, add_step
+from eqsat.frontends.onnx.versions.steps import Change, Values, add_step, unchanged, unless
 from eqsat.ir.graph import Attributes, Node
-from eqsat.ir.types import TensorType
 
 # Softmax, LogSoftmax, Hardmax: before 13 over all axes from `axis` on (default 1), since 13 over one axis (default -1)
 
 
 def _extents_from(node: Node, axis: int, values: Values) -> tuple[object, ...] | None:
-    found = values.type_of(node.inputs[0])
-    if not isinstance(found, TensorType) or found.shape is None:
-        return None
-    return found.shape[axis if axis >= 0 else axis + len(found.shape) :]
+    shape = values.type_of(node.inputs[0]).shape
+    return None if shape is None else shape[axis if axis >= 0 else axis + len(shape) :]
 
 
 def _softmax_up(node: Node, values: Values) -> Node | list[Node]:
@@ -68,12 +65,8 @@ def _upsample_scales_to_attribute(node: Node, values: Values) -> Node | None:
     return set_attributes(set_inputs(node, node.inputs[:1]), scales=tuple(float(s) for s in scales))
 
 
-def _resize_from_upsample(node: Node, values: Values) -> Node:
-    return replace(node, op="Resize")
-
-
-def _upsample_from_resize(node: Node, values: Values) -> Node:
-    return replace(node, op="Upsample")
+def _renamed(op: str) -> Change:
+    return lambda node, values: replace(node, op=op)
 
 
 def _resize_10_up(node: Node, values: Values) -> Node | None:
@@ -121,31 +114,18 @@ def _resize_11_down(node: Node, values: Values) -> Node | None:
     )
 
 
-def _resize_19_down(node: Node, values: Values) -> Node | None:
-    return None if node.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric" else node
-
-
 add_step("Upsample", 9, _upsample_scales_to_input, _upsample_scales_to_attribute)
-add_step("Upsample", 10, _resize_from_upsample, _upsample_from_resize)
-add_step("Resize", 10, lambda node, values: node, _upsample_from_resize)
+add_step("Upsample", 10, _renamed("Resize"), _renamed("Upsample"))
+add_step("Resize", 10, unchanged, _renamed("Upsample"))
 add_step("Resize", 11, _resize_10_up, _resize_10_down)
 add_step("Resize", 13, _resize_11_up, _resize_11_down)
-add_step("Resize", 19, lambda node, values: node, _resize_19_down, additive=True)
+add_step("Resize", 19, unchanged, unless("coordinate_transformation_mode", "half_pixel_symmetric"), additive=True)
 
 
 # Scatter is ScatterElements under its old name
 
-
-def _scatter_up(node: Node, values: Values) -> Node:
-    return replace(node, op="ScatterElements")
-
-
-def _scatter_down(node: Node, values: Values) -> Node:
-    return replace(node, op="Scatter")
-
-
-add_step("Scatter", 11, _scatter_up, lambda node, values: None)
-add_step("ScatterElements", 11, lambda node, values: node, _scatter_down)
+add_step("Scatter", 11, _renamed("ScatterElements"), lambda node, values: None)
+add_step("ScatterElements", 11, unchanged, _renamed("Scatter"))
 
 
 # GridSample renamed its modes; RoiAlign moved the default of its coordinates
@@ -159,8 +139,8 @@ def _grid_sample_up(node: Node, values: Values) -> Node:
 
 
 def _grid_sample_down(node: Node, values: Values) -> Node | None:
-    data, mode = values.type_of(node.inputs[0]), node.attributes.get("mode")
-    if not isinstance(data, TensorType) or data.rank != 4:
+    mode = node.attributes.get("mode")
+    if values.type_of(node.inputs[0]).rank != 4:
         return None
     old = {new: old for old, new in _GRID_MODES.items()}
     return set_attributes(node, mode=old.get(mode, mode)) if isinstance(mode, str) else node
@@ -198,9 +178,8 @@ add_step("ConvTranspose", 11, _transposed_padding, _transposed_padding)
 
 def _one_hot_up(node: Node, values: Values) -> Node | None:
     indices = values.constant(node.inputs[0])
-    unsigned = (
-        isinstance(t := values.type_of(node.inputs[0]), TensorType) and t.dtype.is_integer and not t.dtype.is_signed
-    )
+    dtype = values.type_of(node.inputs[0]).dtype
+    unsigned = dtype.is_integer and not dtype.is_signed
     return node if unsigned or (indices is not None and (indices >= 0).all()) else None
 
 

@@ -68,6 +68,11 @@ def unchanged(node: Node, values: Values) -> Node:
     return node
 
 
+def unless(attribute: str, *newer: str) -> Change:
+    """Leaves a node as it is, unless its attribute has a value that older versions do not have."""
+    return lambda node, values: None if node.attributes.get(attribute) in newer else node
+
+
 def steps_of(op: str) -> Sequence[Step]:
     """The changes of an operator of the default domain, oldest first."""
     return _STEPS.get(op, ())
