@@ -111,7 +111,7 @@ def test_factors_by_head_or_query_go_to_the_queries(factors: np.ndarray) -> None
 
 def test_zeros_before_a_large_mask() -> None:
     """Relative positions as they are before training: ``0 + m`` is in the e-class of ``m``, which is then a part of itself."""
-    windows = np.random.default_rng(3).choice(np.float32((0, -50)), (96, 1, 16, 16))
+    windows = np.random.default_rng(3).choice(np.array((0, -50), np.float32), (96, 1, 16, 16))
 
     def steps(b: GraphBuilder, s: Any) -> Any:
         return b.op("Add", s, plus(np.zeros((16, 16)))(b, b.op("Mul", b.constant(windows), number(b, 2))))
