@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -274,12 +274,17 @@ def milliseconds(runs: int, *calls: Callable[[], Any], clock: Callable[[], float
     return [statistics.median(found[1:]) for found in taken]
 
 
+def fallbacks_of(said: Sequence[warnings.WarningMessage]) -> list[str]:
+    """What warnings say of graphs that ran as they are, and of rules that were left out."""
+    from eqsat import LeftOutWarning
+    from eqsat.dynamo import FallbackWarning
+
+    return [str(w.message) for w in said if issubclass(w.category, FallbackWarning | LeftOutWarning)]
+
+
 def measure(name: str, layers: int, sizes: tuple[Sizes, ...], runs: int) -> bool:
     """Prints a line for each size of a model and says whether all is well."""
     import torch
-
-    from eqsat import LeftOutWarning
-    from eqsat.dynamo import FallbackWarning
 
     model, draw = build(name, layers)
     torch.compiler.reset()
@@ -295,7 +300,7 @@ def measure(name: str, layers: int, sizes: tuple[Sizes, ...], runs: int) -> bool
             seconds = time.perf_counter() - start
             error = largest_error(found, expected)
             eager, ours = milliseconds(runs, lambda: model(**inputs), lambda: compiled(**inputs))  # noqa: B023
-        fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning | LeftOutWarning)]
+        fallbacks = fallbacks_of(said)
         well &= not fallbacks and error <= TOLERANCE
         cells = f"{name:<30} {size[0]:>5} x {size[1]:<5} {error:>9.1e} {len(fallbacks):>9} {seconds:>9.1f}"
         print(f"{cells} {eager:>9.2f} {ours:>9.2f}", *fallbacks, sep="\n    ", flush=True)

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.torch_models import MODELS, TOLERANCE, build, largest_error, milliseconds
+from benchmarks.torch_models import MODELS, TOLERANCE, build, fallbacks_of, largest_error, milliseconds
 
 COLUMNS = ("torch", "torch, ours", "inductor", "inductor, ours", "ort", "ort, ours")
 _INDUCTOR, _INDUCTOR_OURS, _DEFAULT = 2, 3, 5
@@ -44,9 +44,6 @@ def measure(
     import torch
     from torch._inductor.utils import run_and_get_code
 
-    from eqsat import LeftOutWarning
-    from eqsat.dynamo import FallbackWarning
-
     torch.compiler.reset()
     model, draw = build(name, **sizes)
     inputs = draw(1, length)
@@ -66,7 +63,7 @@ def measure(
         calls.append(lambda f=function: f(**inputs))
         errors = [largest_error(_like(call(), expected), expected) for call in calls]
         taken = milliseconds(runs, *calls, clock=time.process_time)
-    fallbacks = [str(w.message) for w in said if issubclass(w.category, FallbackWarning | LeftOutWarning)]
+    fallbacks = fallbacks_of(said)
     print(f"{name:<12} ms     ", *(f"{ms:>14.2f}" for ms in taken))
     counts = ["", "", *("{} + {}".format(*k) for k in kernels), "", ""]
     print(f"{'':<12} kernels", *(f"{count:>14}" for count in counts))

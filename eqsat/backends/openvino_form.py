@@ -38,11 +38,11 @@ def _with_defaults_read(graph: Graph) -> Graph:
     unread = [
         v for v in graph.inputs if v in defaults and v in graph.outputs and not any(v in n.inputs for n in graph.nodes)
     ]
+    if not unread:
+        return graph
     taken = {*graph.types, *graph.constants, *graph.inputs}
     readers = [Node("Identity", (v,), (fresh_name(f"{v}_read", taken),)) for v in unread]
     types = {n.outputs[0]: graph.type_of(n.inputs[0]) for n in readers}
-    if not readers:
-        return graph
     return replace(graph, nodes=(*graph.nodes, *readers), types=MappingProxyType({**graph.types, **types}))
 
 

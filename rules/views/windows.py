@@ -86,7 +86,6 @@ def _in_order(d: Sampler) -> dict[str, Any]:
     return {"x": d.floats(shape), "i": fixed(places.reshape(more), "int64"), "g": {"axis": axis - 3 * d.chance(0.2)}}
 
 
-RUNS = "runs(i.value, x.shape[a])"
 equation = Equations(
     __name__, functions=named(viewed, are_all, runs, are_runs, cut_at, product), source="ONNX Gather and Slice"
 )
@@ -99,10 +98,10 @@ equation(
 )
 equation(
     "slices_instead_of_gathering_windows",
-    f"Gather(x, i, axis=a, **g) == cut_at(x, {RUNS}, a % x.rank, root.shape)",
+    "Gather(x, i, axis=a, **g) == cut_at(x, runs(i.value, x.shape[a]), a % x.rank, root.shape)",
     constant("i"),
     "each row goes through the axis in equal steps: are_runs(i.value, x.shape[a])",
     worthwhile("elements lie apart: product(x.shape[a % x.rank + 1 :]) == 1"),
-    worthwhile(f"few long rows: {_LONG} * len({RUNS}) <= i.type.size and len({RUNS}) <= {_MOST}"),
+    worthwhile(f"few long rows: {_LONG} <= i.shape[-1] and product(i.shape[:-1]) <= {_MOST}"),
     sample=_windows,
 )
