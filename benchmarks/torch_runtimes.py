@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.torch_models import MODELS, TOLERANCE, build, fallbacks_of, largest_error, milliseconds
+from benchmarks.torch_models import MODELS, TOLERANCES, build, fallbacks_of, largest_error, milliseconds
 
 COLUMNS = ("torch", "torch, ours", "inductor", "inductor, ours", "ort", "ort, ours")
 _INDUCTOR, _INDUCTOR_OURS, _DEFAULT = 2, 3, 5
@@ -68,7 +68,7 @@ def measure(
     counts = ["", "", *("{} + {}".format(*k) for k in kernels), "", ""]
     print(f"{'':<12} kernels", *(f"{count:>14}" for count in counts))
     print(f"{'':<12} error  ", *(f"{error:>14.1e}" for error in errors), *fallbacks, flush=True)
-    return None if fallbacks or max(errors) > TOLERANCE else (taken, kernels)
+    return None if fallbacks or max(errors) > TOLERANCES["float32"] else (taken, kernels)
 
 
 def _in_onnxruntime(model: Any, inputs: dict[str, Any]) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +101,7 @@ def read_captured(module: fx.GraphModule, examples: Sequence[Any], held: int = 0
         raise UnsupportedError(f"its inputs are on {' and '.join(devices)}")
     if torch.is_autocast_enabled(torch.device(devices[0]).type):
         raise UnsupportedError("autocast is on, which converts types as it runs; convert the model instead")
+    _warn_of_hidden_changes(examples)
     weights, tensors, integers = list[int](), list[int](), list[int]()
     for i, example in enumerate(examples):
         if isinstance(example, Tensor):
@@ -145,6 +147,16 @@ def _refuse_training(placeholders: Sequence[fx.Node], examples: Sequence[Any]) -
         raise OptionError(
             f"backend 'eqsat' is for inference, and {len(trained)} inputs require gradients ({trained[0]}, ...): call the "
             "model under torch.inference_mode() or torch.no_grad()"
+        )
+
+
+def _warn_of_hidden_changes(examples: Sequence[Any]) -> None:
+    made = sum(isinstance(e, torch.nn.Parameter) and e.is_inference() for e in examples)
+    if made:
+        warnings.warn(
+            f"eqsat: weights made under torch.inference_mode(), which do not tell when they change ({made}), are inputs of the "
+            "program, which is optimised without knowing them: make or move the model outside of that mode",
+            stacklevel=4,
         )
 
 

@@ -29,12 +29,14 @@ def is_torch(source: Any) -> bool:
     return any(c.__module__.split(".")[0] == "torch" for c in type(source).__mro__)
 
 
-def as_onnx(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> onnx.ModelProto | onnx_ir.Model:
+def as_onnx(
+    source: Any, example_inputs: Any = None, dynamic_shapes: Any = None, *, opset: int | None = None
+) -> onnx.ModelProto | onnx_ir.Model:
     """The ONNX model of a ``torch.nn.Module``, a ``torch.export.ExportedProgram`` or a ``torch.onnx.ONNXProgram``.
 
     ``example_inputs``: what to call a module with to trace it: a tensor, a sequence of positional arguments or a mapping of
-    named ones. ``dynamic_shapes``: which of their extents may vary, as ``torch.export.export`` takes it. Raises `ModelError`
-    for anything else, and where torch cannot export it.
+    named ones. ``dynamic_shapes``: which of their extents may vary, as ``torch.export.export`` takes it. ``opset``: to export
+    to, torch's own choice unless stated. Raises `ModelError` for anything else, and where torch cannot export it.
     """
     import torch
 
@@ -43,7 +45,8 @@ def as_onnx(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None)
         return _model_of(source)
     if isinstance(source, torch.export.ExportedProgram):
         with exporting(name):
-            return _model_of(torch.onnx.export(source, dynamo=True, verbose=False))
+            given = _options_for([n.meta.get("val") for n in source.graph.find_nodes(op="placeholder")], opset)
+            return _model_of(torch.onnx.export(source, dynamo=True, verbose=False, **given))
     if not isinstance(source, torch.nn.Module):
         raise ModelError(f"model: of PyTorch, expected a Module, an ExportedProgram or an ONNXProgram, got {name}")
     module = getattr(source, "_orig_mod", source)  # what torch.compile returns has the module inside
@@ -52,12 +55,20 @@ def as_onnx(source: Any, example_inputs: Any = None, dynamic_shapes: Any = None)
     if module.training:
         raise ModelError(f"module {name}: is in training mode; call its eval() first")
     arguments, named = _arguments(example_inputs, name)
+    options = _options_for([*module.parameters(), *arguments, *named.values()], opset)
+    given = {"kwargs": named, "dynamic_shapes": dynamic_shapes, **options}
     with exporting(name), torch.no_grad():
-        return _model_of(
-            torch.onnx.export(
-                module, arguments, kwargs=named, dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False
-            )
-        )
+        return _model_of(torch.onnx.export(module, arguments, dynamo=True, verbose=False, **given))
+
+
+def _options_for(values: Sequence[Any], opset: int | None) -> dict[str, Any]:
+    """Options of torch's exporter for a model of these inputs and weights.
+
+    Opset 22 is the first in which convolutions and pools take bfloat16, and the exporter's own optimiser makes weights float32
+    where it folds a batch norm into a convolution of bfloat16 (onnxscript 0.7).
+    """
+    half = any(str(getattr(v, "dtype", "")) == "torch.bfloat16" for v in values)
+    return {"opset_version": max(opset or 0, 22), "optimize": False} if half else {"opset_version": opset}
 
 
 def _model_of(program: Any) -> onnx.ModelProto | onnx_ir.Model:

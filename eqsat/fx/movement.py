@@ -70,8 +70,14 @@ def _expand(site: Site) -> Any:
 
 @writes("Transpose")
 def _transpose(site: Site) -> Any:
-    perm = site.node.attributes.get("perm")
-    return site.operands[0].permute(tuple(range(site.rank())[::-1]) if perm is None else tuple(perm))
+    """Keys, whose last two axes are exchanged, in two steps: where Inductor takes a spelled-out attention for its own, it
+    exchanges these two of whatever is permuted, however it is (torch 2.13, ``fuse_attention._sfdp_pattern_5``)."""
+    x, rank, perm = site.operands[0], site.rank(), site.node.attributes.get("perm")
+    order = tuple(range(rank)[::-1]) if perm is None else tuple(perm)
+    before = (*order[:-2], *order[-1:-3:-1])
+    if rank < 4 or before == tuple(range(rank)) or order[-1] == rank - 1:
+        return x.permute(order)
+    return x.permute(before).transpose(-2, -1)
 
 
 # --- parts
@@ -117,7 +123,41 @@ def _split(site: Site) -> Any:
 
 @writes("Concat")
 def _concat(site: Site) -> Any:
-    return site.call(torch.cat, site.operands, site.axis())
+    """The last part of a value before its first is the value rolled, which Inductor reads in place, as it does not the parts."""
+    axis = site.axis()
+    parts = [p for value in site.node.inputs if (p := _part(site, value, axis)) is not None]
+    if len(parts) == len(site.operands) == 2 and parts[0][0] == parts[1][0]:
+        value, last, first = parts[0][0], parts[0][1], parts[1][1]
+        whole = len(last) + len(first) == (getattr(site.scope.graph.type_of(value), "shape", None) or ())[axis]
+        if whole and (first.start, first.stop) == (0, last.start):
+            return site.call(torch.roll, site.scope.values[value], -last.start, axis)
+    return site.call(torch.cat, site.operands, axis)
+
+
+def _part(site: Site, value: str, axis: int) -> tuple[str, range] | None:
+    """Of what a value is a part along an axis alone, and which; ``None`` where it is none, or extents are not known."""
+    node = site.scope.producers.get(value)
+    if node is None or node.key not in ("Slice", "Split"):
+        return None
+    of = Site(site.scope, node, [site.scope.values[v] if v else None for v in node.inputs])
+    d = (of.type(0).shape or ())[axis]
+    if not isinstance(d, int):
+        return None
+    listed = [None if (found := of.value(i)) is None else found.reshape(-1).tolist() for i in range(1, 5)]
+    if node.key == "Split" and of.axis() == axis and not (of.has(1) and listed[0] is None):
+        ends = np.cumsum(listed[0] or equal_parts(d, of.attr("num_outputs"))).tolist()
+        i = node.outputs.index(value)
+        return node.inputs[0], range(([0, *ends])[i], ends[i])
+    starts, ends, axes, steps = listed
+    if (
+        node.key == "Split"
+        or axes not in ([axis], [axis - of.rank()])
+        or not starts
+        or not ends
+        or steps not in (None, [1])
+    ):
+        return None
+    return node.inputs[0], elements(d, starts[0], ends[0], 1)
 
 
 @writes("Tile")

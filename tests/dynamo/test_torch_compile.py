@@ -374,7 +374,8 @@ def test_weights_without_a_version_are_inputs() -> None:
     model = torch.nn.Linear(3, 3, bias=False).eval()
     model.weight = weight
     compiled, x = _compiled(model), torch.randn(2, 3)
-    _same(compiled(x), model(x))
+    with pytest.warns(UserWarning, match=r"weights made under torch.inference_mode\(\), .*\(1\)"):
+        _same(compiled(x), model(x))
     weight.mul_(2)
     _same(compiled(x), model(x))
 
@@ -395,3 +396,48 @@ def test_options_are_checked(options: Any, said: str) -> None:
 
     with pytest.raises(BackendCompilerFailed, match=said):
         _compiled(torch.relu, **options)(torch.ones(2))
+
+
+class Picture(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 8, 3)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.norm(self.convolution(x))).mean((2, 3))
+        return self.linear(y) + torch.arange(4, device=x.device)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("runtime", [None, "eager"])
+def test_on_a_gpu_programs_run_in_pytorch(dtype: str, runtime: str | None) -> None:
+    kind = getattr(torch, dtype)
+    model = Picture().eval().to("cuda", kind)
+    compiled = torch.compile(model, backend=eqsat, options={"runtime": runtime} if runtime else {})
+    for batch in (2, 3):
+        x = torch.randn(batch, 3, 16, 16, device="cuda", dtype=kind)
+        found = compiled(x)
+        assert found.is_cuda
+        _same(found, model(x), atol={"float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}[dtype])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_onnxruntime_is_no_runtime_for_a_gpu() -> None:
+    x = torch.randn(2, 8, device="cuda")
+    with pytest.warns(FallbackWarning, match="its inputs are on cuda:0, and ONNX Runtime runs on the CPU here"):
+        _same(_compiled(torch.relu, runtime="onnxruntime")(x), torch.relu(x))
+
+
+def test_programs_for_a_gpu_are_chosen_for_one() -> None:
+    settings = Settings.of({})
+    assert settings.runtime_on("cuda:0") == "inductor"
+    assert settings.options_on("cuda:0")["target"] == "inductor-cuda"
+
+
+def test_convolutions_and_norms_of_bfloat16_are_optimised() -> None:
+    model = Picture().eval().to(torch.bfloat16)
+    x = torch.randn(2, 3, 16, 16, dtype=torch.bfloat16)
+    _same(_compiled(model, runtime="eager")(x), model(x), atol=5e-2)

@@ -294,3 +294,40 @@ def test_other_indices_are_looked_up(indices: list[Any]) -> None:
     feeds = {"x": np.arange(12, dtype=np.float32).reshape(6, 2)}
     _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
     assert list(module.buffers())
+
+
+def test_inductor_takes_keys_for_what_they_are() -> None:
+    """With as many heads as keys, its attention for ``softmax(q @ k.permute(0, 2, 3, 1) / s + m) @ v`` is another (torch 2.13)."""
+    b = GraphBuilder()
+    q, k, v = (b.input(name, "float32", (1, 8, 8, 16)) for name in "qkv")
+    mask = b.input("m", "float32", (1, 1, 1, 8))
+    scores = b.op("MatMul", q, b.op("Transpose", k, perm=(0, 2, 3, 1)))
+    scores = b.op("Div", scores, b.constant(np.float32(4.0)))
+    y = b.op("MatMul", b.op("Softmax", b.op("Add", scores, mask), axis=-1), v)
+    graph = b.finish({"y": y})
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.standard_normal(graph.type_of(n).shape).astype(np.float32) for n in graph.inputs}
+    _check(Executable(graph, inductor=True)(feeds)["y"], run(graph, feeds)["y"], "")
+
+
+def _halves(b: GraphBuilder, x: str, how: str) -> tuple[str, str]:
+    if how == "Split":
+        first, last = b.op("Split", x, b.constant(np.array([2, 4])), axis=1, outputs=2)
+        return first, last
+    step = () if how == "Slice" else (b.constant(np.array([1])),)
+    ends = [(0, 2), (2, 2**63 - 1)] if how == "Slice" else [(-6, -4), (-4, 6)]
+    bounds = [(b.constant(np.array([s])), b.constant(np.array([e])), b.constant(np.array([1]))) for s, e in ends]
+    first, last = (b.op("Slice", x, *bound, *step) for bound in bounds)
+    return first, last
+
+
+@pytest.mark.parametrize("how", ["Split", "Slice", "Slice from the end"])
+@pytest.mark.parametrize("turned", [True, False])
+def test_the_last_part_before_the_first_is_a_roll(how: str, turned: bool) -> None:
+    b = GraphBuilder()
+    halves = _halves(b, b.input("x", "float32", (3, 6)), how)
+    graph = b.finish({"y": b.op("Concat", *(halves[::-1] if turned else halves), axis=1)})
+    module = to_module(graph)
+    feeds = {"x": np.arange(18, dtype=np.float32).reshape(3, 6)}
+    _check(_call(module, graph, feeds)[0], run(graph, feeds)["y"], module.code)
+    assert _functions(module)[-1] == ("roll" if turned else "cat")
