@@ -192,10 +192,10 @@ def _in_torch(graph: Graph, device: str, examples: Sequence[Tensor] | None) -> C
     def compute(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         with torch.no_grad():
             found = list(call(*inputs))
-        taken = constants | {x.untyped_storage().data_ptr() for x in inputs}
+        taken = {x.untyped_storage().data_ptr() for x in inputs}
         for i, value in enumerate(found):
             place = value.untyped_storage().data_ptr()
-            found[i] = value.clone() if constant[i] or place in taken else value
+            found[i] = value.clone() if constant[i] or place in taken or place in constants else value
             taken.add(place)
         return found
 

@@ -17,6 +17,7 @@
     rows(Reshape(x)) == Reshape(rows(x))                          functions of whole rows      `rows`
     f(Gather(t, i)) == Gather(f(t), i)                            t constant                   `tables`
     Gather(x, [[0, 1], [1, 2]]) == Concat(x[0:2], x[1:3])         windows of places known        `windows`
+    Concat(x[0::2], x[1::2]) == Reshape(Transpose(Reshape(x)))    blocks, part by part           `windows`
 
 Moving a view past an operator makes no program cheaper by itself, so nothing moves unless it meets what cancels it: each equation
 does both steps at once.

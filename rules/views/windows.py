@@ -1,22 +1,28 @@
-"""Look-ups of places that are known and follow one another: all of them are the value, and windows are slices.
+"""Look-ups of places that are known and follow one another: all of them are the value, windows are slices, and slices in steps
+beside one another are its blocks.
 
 Exporters unfold a value into windows by a Gather for each of its axes, with a row of places for each place of the window. Along
-the last axis that copies element by element; a Slice for each row copies what lies together.
+the last axis that copies element by element; a Slice for each row copies what lies together. Where windows do not overlap, as
+where a window transformer merges patches, models cut every other row and column and concatenate the parts.
 """
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named
+from eqsat.exactness import Exactness
 from eqsat.ir.extents import product
 from eqsat.ir.types import Dim
-from eqsat.rewrite import Ref, Term, apply
+from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
+from eqsat.rules.terms import by_class
 from eqsat.rules.views.extents import viewed
-from eqsat.rules.views.movement import slice_term
-from eqsat.samples import Sampler, fixed
+from eqsat.rules.views.movement import runs_forward, slice_term, taken
+from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _MOST, _LONG = 32, 8
 """Slices that take the place of a look-up, at most, and elements of each, at least."""
@@ -105,3 +111,104 @@ equation(
     worthwhile(f"few long rows: {_LONG} <= i.shape[-1] and product(i.shape[:-1]) <= {_MOST}"),
     sample=_windows,
 )
+
+
+# --- blocks
+
+Starts = Mapping[int, int]
+"""Cut axis -> where a slice that goes through it in steps begins."""
+
+
+def _steps(whole: Ref, cut: Mapping[int, range]) -> dict[int, int]:
+    """Axis -> step of a slice whose axes are whole or gone through to the end in steps; else nothing.
+
+    Slices from all starts are concatenated only where they are equally long: where the step divides the extent."""
+    steps: dict[int, int] = {}
+    for axis, found in cut.items():
+        extent = whole.shape[axis]
+        if isinstance(extent, int) and found != range(extent):
+            if found.start >= found.step or found != range(found.start, extent, found.step):
+                return {}
+            steps[axis] = found.step
+    return steps
+
+
+def _strided(view: GroupView) -> Iterator[tuple[Ref, tuple[Ref, dict[int, int], Starts]]]:
+    """Every Slice that takes some axes in steps, with the value, the steps and the starts."""
+    for node, inputs in view.nodes("Slice"):
+        given: Any = (*inputs, None, None)[:5]
+        whole, starts, _, axes, steps = given
+        if steps is None or any(i is not None and not i.is_constant for i in given[1:]) or whole.type.shape is None:
+            continue
+        if runs_forward(whole, starts, axes, steps):
+            cut = taken(*given)
+            found = _steps(whole, cut)
+            if found and max(found.values()) > 1:
+                yield node, (whole, found, {axis: cut[axis].start for axis in found})
+
+
+def _slowest_first(steps: Mapping[int, int], starts: Sequence[Starts]) -> tuple[int, ...] | None:
+    """The order of the cut axes in which slices go through all starts, the last one fastest; ``None`` if they do not."""
+    for order in itertools.permutations(steps):
+        every = itertools.product(*(range(steps[axis]) for axis in order))
+        if [dict(zip(order, each, strict=True)) for each in every] == list(starts):
+            return order
+    return None
+
+
+def _side_by_side(view: GroupView) -> Iterator[Match]:
+    """Concatenations along the last axis of slices that are all of a value: its rows stay together."""
+    strided = by_class(_strided(view))
+    for node, inputs in view.nodes("Concat"):
+        handles = [-1 if part is None else part.handle for part in inputs]
+        for whole, steps, first in strided.get(handles[0], ()) if len(handles) > 1 else ():
+            last = whole.rank - 1
+            if node.attr("axis") % whole.rank != last or last in steps or math.prod(steps.values()) != len(handles):
+                continue
+            others = [
+                next((s for w, t, s in strided.get(h, ()) if w.handle == whole.handle and t == steps), None)
+                for h in handles[1:]
+            ]
+            order = None if None in others else _slowest_first(steps, [first, *(s for s in others if s is not None)])
+            if order is not None:
+                yield Match({"x": whole, "steps": steps, "order": order}, node)
+
+
+def _patches(d: Sampler) -> Instance:
+    drawing = Drawing()
+    axes = d.choose(((1, 2), (2, 1), (0, 1), (1,), (0,)))
+    steps = [d.integer(2, 3) for _ in axes]
+    shape = [d.integer(1, 2), *d.extents(3)[1:], d.integer(1, 4)]
+    for axis, step in zip(axes, steps, strict=True):
+        shape[axis] = step * d.integer(2, 3)
+    x = drawing.value(d.floats(shape))
+    starts = [list(each) for each in itertools.product(*map(range, steps))]
+    if d.chance(0.2):
+        starts[0], starts[-1] = starts[-1], starts[0]
+    far = [2**31 - 1] * len(axes)
+    rest = [drawing.value(fixed(v, "int64")) for v in (far, axes, steps)]
+    parts = [drawing.op("Slice", x, drawing.value(fixed(each, "int64")), *rest) for each in starts]
+    return drawing.finish(drawing.op("Concat", *parts, axis=d.choose((-1, len(shape) - 1))))
+
+
+@group_rule(
+    find=_side_by_side, exactness=Exactness.EXACT, source="ONNX Slice; Liu et al. 2021, patch merging", sample=_patches
+)
+def blocks_instead_of_strided_slices(m: Match) -> Term:
+    """``Concat(x[0::2], x[1::2]) == Reshape(Transpose(Reshape(x)))``: blocks of a value become rows of it."""
+    x, steps, order = m.x, m.steps, m.order
+    cut: list[Dim] = []
+    places: dict[int, int] = {}
+    for axis, extent in enumerate(x.shape):
+        places[axis] = len(cut)
+        cut += [extent // steps[axis], steps[axis]] if axis in steps else [extent]
+    last = x.rank - 1
+    kept = [places[axis] for axis in range(last)]
+    moved = apply(
+        "Transpose",
+        viewed(x, x.shape, cut, x),
+        perm=(*kept, *(places[axis] + 1 for axis in order), places[last]),
+    )
+    shape = [cut[place] for place in kept]
+    between = (*shape, *(steps[axis] for axis in order), x.shape[last])
+    return viewed(moved, between, m.root.shape, x)
