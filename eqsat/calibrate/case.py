@@ -32,12 +32,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to time. An absent operand is ``None``."""
+    """One kernel to time. An absent operand is ``None``. ``opset``: of the model that it is timed in."""
 
     key: str
     attributes: Attributes
     operands: tuple[Operand | None, ...]
     outputs: int = 1
+    opset: int = 23
 
     @property
     def types(self) -> tuple[TensorType | None, ...]:
@@ -66,11 +67,12 @@ class Kernels(Generic[*Size]):
     operands: Callable[[*Size], Sequence[Operand | None]]
     attributes: Callable[[*Size], Mapping[str, Any]] | Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: int = 1
+    opset: int = 23
 
     def cases(self) -> Iterator[Case]:
         for size in self.sizes:
             stated = self.attributes(*size) if callable(self.attributes) else self.attributes
-            yield Case(self.key, Attributes(stated), tuple(self.operands(*size)), self.outputs)
+            yield Case(self.key, Attributes(stated), tuple(self.operands(*size)), self.outputs, self.opset)
 
 
 def data(dtype: str, *shape: int, limit: int | None = None) -> Operand:

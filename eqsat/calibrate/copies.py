@@ -20,10 +20,9 @@ from onnx import helper, numpy_helper
 from eqsat.backends.onnx_weights import external_tensor
 from eqsat.calibrate.case import Case, Operand
 from eqsat.ir.constants import Constant
-from eqsat.ir.operator import OPSET, domain_in_files, split_key
+from eqsat.ir.operator import domain_in_files, split_key
 from eqsat.ir.types import DType, TensorType, is_sequence
 
-_OPSET = min(OPSET, 23)
 _TURN_BYTES = 8e6
 """Activations of all buffers together: several times what the cores' own caches hold, and less than the last cache does."""
 LONGEST_CHAIN = 8
@@ -82,7 +81,7 @@ def build(case: Case, copies: int, results: Sequence[TensorType] = ()) -> Model:
             releases += len(released)
     outputs = [onnx.ValueInfoProto(name=f"y{j}_{copies - 1}") for j in range(case.outputs)]
     graph = helper.make_graph(nodes, "timing", given.inputs, outputs, given.constants)
-    imports = [helper.make_opsetid("", _OPSET), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    imports = [helper.make_opsetid("", case.opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return Model(proto, given.feeds, given.weights, releases)
 

@@ -14,10 +14,12 @@ def grid_of(target: str) -> tuple[Case, ...]:
     if target not in TARGETS:
         raise OptionError(f"target {target!r} cannot be calibrated on this machine; choose one of {', '.join(TARGETS)}")
     from eqsat.calibrate.grid_attention import ATTENTION
+    from eqsat.calibrate.grid_convolutions import CONVOLUTIONS
+    from eqsat.calibrate.grid_movement import MOVEMENT
     from eqsat.calibrate.grid_others import OTHERS
     from eqsat.calibrate.grid_products import PRODUCTS
 
-    cases = cases_of((*PRODUCTS, *ATTENTION, *OTHERS))
+    cases = cases_of((*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *OTHERS, *MOVEMENT))
     if target == "openvino-cpu":
         reader = find_consumer("openvino")
         return tuple(c for c in cases if not split_key(c.key)[0] and reader.takes(c.key, c.types))

@@ -83,11 +83,14 @@ def _attention_in_rows(masked: bool) -> Iterator[Cases]:
 
 
 def _attention_in_windows(masked: bool) -> Iterator[Cases]:
-    """Many short sequences of few narrow heads, as of the windows of an image, to few long ones; with a mask for each head."""
+    """Many short sequences of few narrow heads, as of the windows of an image, to few long ones of wide heads and of narrow ones;
+    with a mask for each head."""
     f = "float32"
     sizes = ((256, 1, 64, 16), (256, 2, 64, 16), (64, 2, 64, 16), (64, 4, 64, 16), (64, 3, 49, 32), (16, 6, 49, 32),
              (4, 12, 49, 32), (16, 2, 64, 16), (16, 6, 16, 64), (8, 6, 32, 64), (2, 4, 16, 16), (1, 4, 16, 64), (1, 4, 64, 64),
-             (4, 12, 128, 64), (1, 12, 512, 64), (1, 8, 1024, 40))  # fmt: skip
+             (4, 12, 128, 64), (1, 12, 512, 64), (1, 8, 1024, 40), (49, 4, 16, 32), (196, 1, 16, 64), (196, 2, 16, 32),
+             (2, 4, 1024, 8), (2, 8, 1024, 4), (2, 8, 256, 8), (2, 4, 256, 16), (1, 4, 129, 16), (2, 4, 65, 32),
+             (1, 8, 197, 24))  # fmt: skip
 
     def mask(h: int, s: int) -> list[Operand]:
         return [data(f, 1, h, s, s)] if masked else []
@@ -106,7 +109,7 @@ def _attention_in_windows(masked: bool) -> Iterator[Cases]:
     )
     yield Kernels(
         "com.microsoft::GroupQueryAttention",
-        sizes,
+        [size for size in sizes if size[3] % 8 == 0],
         lambda b, h, s, d: [
             *_in_rows(b, h, h, s, d), None, None, value("int32", [s - 1] * b), value("int32", s),
             *([None] * 3 if masked else []), *mask(h, s),
@@ -119,6 +122,23 @@ def _attention_in_windows(masked: bool) -> Iterator[Cases]:
         lambda b, h, s, d: [*_in_rows(b, h, h, s, d), *([None, None] if masked else []), *mask(h, s)],
         lambda b, h, s, d: {"num_heads": h, "scale": d**-0.5},
     )
+
+
+def _attention_across() -> Iterator[Cases]:
+    """Queries of one sequence on keys of a shorter or longer one, as of an image on those of a smaller one or of a text."""
+    f = "float32"
+    sizes = ((1, 1, 3136, 49, 64), (1, 1, 784, 49, 128), (1, 2, 196, 49, 96), (2, 4, 1024, 77, 8), (1, 8, 1024, 77, 40),
+             (1, 12, 128, 32, 64), (1, 4, 16, 64, 16))  # fmt: skip
+    for key, names in (
+        ("Attention", ("q_num_heads", "kv_num_heads")),
+        ("com.microsoft::MultiHeadAttention", ("num_heads",)),
+    ):
+        yield Kernels(
+            key,
+            sizes,
+            lambda b, h, s, t, d: [data(f, b, s, h * d), *[data(f, b, t, h * d)] * 2],
+            lambda b, h, s, t, d, names=names: {**dict.fromkeys(names, h), "scale": d**-0.5},
+        )
 
 
 def _rotary() -> Iterator[Cases]:
@@ -203,6 +223,7 @@ def _turned(masked: bool) -> Iterator[Cases]:
 
 ATTENTION: tuple[Cases, ...] = (
     *_attention(),
+    *_attention_across(),
     *(
         kernels
         for masked in (False, True)

@@ -78,15 +78,36 @@ def _broadcast(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
     return found
 
 
-def _convolution(weight: int) -> Variant:
+_FEW_FILTERS = 8
+"""Up to which a convolution takes about as long as with one: its windows are laid out all the same."""
+
+
+_PICTURE = 4
+"""Channels of a picture at most: convolutions of bytes compute at a fraction of the rate of others with so few."""
+
+
+def _convolution(weight: int, *, quantised: bool = False) -> Variant:
+    """Whether filters have channels of their own or share groups of them, and what the window is: along one axis; one of patches
+    that do not overlap; of one element, three by three or larger, at every place or not. Or whether there are few filters or few
+    channels."""
+
     def rule(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
         weights = inputs[weight] if len(inputs) > weight else ()
         kernel = weights[2:]
         group = int(attributes.get("group", 1))
         way = "depthwise" if group > 1 and weights[1:2] == (1,) else "grouped" if group > 1 else "dense"
+        if (max(kernel, default=1) > 1 and sum(d > 1 for d in inputs[0][2:]) == 1) or len(kernel) == 1:
+            return f"{way} along one axis"
+        strides = tuple(attributes.get("strides", (1,) * len(kernel)))
+        if group == 1 and max(kernel, default=1) > 1:
+            if strides == kernel:
+                return "patches"
+            if max(weights[:1]) <= _FEW_FILTERS:
+                return "few filters"
+            if quantised and max(weights[1:2]) <= _PICTURE:
+                return "picture"
         size = "x".join(map(str, kernel)) if set(kernel) <= {1, 3} else "large"
-        stride = max(attributes.get("strides", (1,)), default=1)
-        return f"{way} {size} stride {min(stride, 2)}"
+        return f"{way} {size} stride {min(max(strides, default=1), 2)}"
 
     return rule
 
@@ -116,6 +137,15 @@ def _along(default: int) -> Variant:
         return "last axis" if inner == 1 else "inner axis"
 
     return rule
+
+
+def _normalised(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
+    """Along which axis: ONNX Runtime exchanges another one than the last with that, which scatters elements unless they are
+    neighbours."""
+    where = _along(-1)(attributes, inputs, outputs)
+    shape = inputs[0] if inputs else ()
+    between = shape[int(attributes.get("axis", -1)) % len(shape) + 1 : -1] if shape else ()
+    return "scattered" if where == "inner axis" and math.prod(between) > 1 else where
 
 
 def _reduced(attributes: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> str:
@@ -154,7 +184,7 @@ _VARIANTS: dict[str, Variant] = {
     "Conv": _convolution(1),
     "com.microsoft::FusedConv": _convolution(1),
     "ConvInteger": _convolution(1),
-    "QLinearConv": _convolution(3),
+    "QLinearConv": _convolution(3, quantised=True),
     "MatMul": _product(1),
     "com.microsoft::FusedMatMul": _product(1),
     "MatMulInteger": _product(1),
@@ -166,8 +196,8 @@ _VARIANTS: dict[str, Variant] = {
     "com.microsoft::QGemm": _product(3),
     "com.microsoft::MatMulNBits": _packed,
     "Transpose": _permutation,
-    "Softmax": _along(-1),
-    "LogSoftmax": _along(-1),
+    "Softmax": _normalised,
+    "LogSoftmax": _normalised,
     "Gather": _along(0),
     "GatherElements": _along(0),
     "Concat": _along(0),

@@ -230,7 +230,7 @@ class MeasuredModel:
         laws = [p.law for p in parts if p.law is not None]
         if not laws or len(laws) != len(parts):
             return Estimate(COST_MODELS["roofline-launch"].kernel_cost(work, target), "roofline")
-        operations = math.fsum(law.s_per_operation * w.flops for law, w in zip(laws, works, strict=True))
+        operations = math.fsum(law.s_per_operation * plain(w).flops for law, w in zip(laws, works, strict=True))
         moved = work.bytes / target.bandwidth_bytes_per_s
         together = max(law.start_s for law in laws) + max(operations, moved)
         return Estimate(min(together, math.fsum(p.seconds for p in parts)), "family")

@@ -392,6 +392,76 @@ def test_windows_that_are_cut_and_turned_stay_two_transposes() -> None:
     assert report.operators_after == {"Transpose": 2, "Reshape": 1}
 
 
+def test_convolutions_of_bytes_of_a_picture_are_a_family() -> None:
+    def variant(channels: int) -> str:
+        number, zero = tensor_type("float32", ()), tensor_type("uint8", ())
+        image, filters = tensor_type("uint8", (1, channels, 224, 224)), tensor_type("int8", (64, channels, 7, 7))
+        types = (image, number, zero, filters, number, tensor_type("int8", ()), number, zero)
+        result = (tensor_type("uint8", (1, 64, 112, 112)),)
+        return variant_of(work_of_timing(Timing("QLinearConv", Attributes({"strides": (2, 2)}), types, result, 1.0)))
+
+    assert (variant(3), variant(16)) == ("picture", "dense large stride 2")
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_attention_of_more_heads_costs_more_for_as_many_columns(heads: int) -> None:
+    """Twice as many scores are normalised: 1,024 places with 32 columns take 11 ms with 4 heads, 20 with 8."""
+    rows = (2, 1024, 32)
+    for op, attribute in (("com.microsoft::MultiHeadAttention", "num_heads"), ("Attention", "q_num_heads")):
+        few, many = (_shipped(op, rows, rows, rows, result=rows, **{attribute: h}) for h in (heads, 2 * heads))
+        assert 1.3 * few < many < 2.5 * few
+
+
+def test_a_softmax_whose_axis_is_no_neighbour_of_the_last_scatters_elements() -> None:
+    """ONNX Runtime exchanges the axis with the last: 16 of four axes take 35 times as long as of three."""
+    apart, beside, last = (1, 16, 4, 8400), (1, 16, 33600), (1, 33600, 16)
+    prices = [
+        _shipped("Softmax", shape, result=shape, axis=axis) for shape, axis in ((apart, 1), (beside, 1), (last, -1))
+    ]
+    assert prices[0] > 5 * max(prices[1:])
+
+
+def test_a_softmax_of_short_rows_costs_more_than_one_of_long_rows() -> None:
+    short, long = (3136, 4), (4, 3136)
+    assert _shipped("Softmax", short, result=short, axis=-1) > 5 * _shipped("Softmax", long, result=long, axis=-1)
+
+
+@pytest.mark.parametrize(("before", "after"), [((1, 128, 128, 1), (1, 136, 128, 1)), ((1, 127, 128), (1, 128, 128))])
+def test_padding_a_few_rows_is_a_copy(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    """ONNX Runtime takes 4 us for 16,384 elements; the smallest that was timed was of 600,000."""
+    pads = tensor_type("int64", (2 * len(before),))
+    types = tensor_type("float32", before), pads, tensor_type("float32", ())
+    timing = Timing("Pad", Attributes({}), types, (tensor_type("float32", after),), 1.0)
+    assert 2e-6 < MeasuredModel(shipped_table_path(TARGET.name)).kernel_cost(work_of_timing(timing), TARGET) < 1e-5
+
+
+def test_means_over_windows_cost_about_what_extremes_do() -> None:
+    image, window = (1, 288, 35, 35), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)}
+    means, extremes = (_shipped(op, image, result=image, **window) for op in ("AveragePool", "MaxPool"))
+    assert 0.5 * extremes < means < 2 * extremes
+
+
+@pytest.mark.parametrize(
+    ("image", "filters", "stride", "variant"),
+    [
+        ((1, 256, 128), (256, 1, 9), 1, "depthwise along one axis"),
+        ((1, 80, 300), (384, 80, 3), 1, "dense along one axis"),
+        ((1, 1, 1, 2996), (36, 1, 1, 256), 16, "dense along one axis"),
+        ((1, 64, 129, 1), (9, 64, 1, 1), 1, "dense 1x1 stride 1"),
+        ((1, 3, 32, 32), (64, 3, 8, 8), 8, "patches"),
+        ((2, 64, 32, 32), (3, 64, 3, 3), 1, "few filters"),
+        ((2, 64, 32, 32), (64, 64, 3, 3), 2, "dense 3x3 stride 2"),
+    ],
+)
+def test_convolutions_that_work_alike_are_a_family(
+    image: tuple[int, ...], filters: tuple[int, ...], stride: int, variant: str
+) -> None:
+    types = tensor_type("float32", image), tensor_type("float32", filters)
+    attributes = {"group": image[1] // filters[1], "strides": [stride] * (len(image) - 2)}
+    found = Timing("Conv", Attributes(attributes), types, (tensor_type("float32", (1, filters[0], *image[2:])),), 1.0)
+    assert variant_of(work_of_timing(found)) == variant
+
+
 @pytest.mark.parametrize(("windows", "heads", "places", "size"), [(64, 2, 64, 16), (256, 1, 64, 16), (64, 3, 49, 32)])
 def test_attention_in_windows_with_a_bias_costs_about_what_its_steps_do(
     windows: int, heads: int, places: int, size: int
@@ -416,7 +486,7 @@ def test_attention_in_windows_with_a_bias_costs_about_what_its_steps_do(
         price("MatMul", scores, apart, result=apart),
     )
     turned = 4 * price("Transpose", (windows, places, heads, size), result=apart, perm=(0, 2, 1, 3))
-    assert 0.75 < fused / (sum(steps) + turned) < 1.5
+    assert 0.6 < fused / (sum(steps) + turned) < 1.5
 
 
 def test_one_row_of_a_small_network_takes_a_kernel_for_each_layer() -> None:

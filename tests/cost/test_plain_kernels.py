@@ -89,6 +89,40 @@ def test_splits_cut_rows(shape: Shape, axis: int, rows: Shape) -> None:
     assert found.attributes["axis"] == -1
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "stretches"),
+    [
+        ((2, 3, 4), (2, 3, 5), 6),
+        ((2, 3, 4), (2, 6, 4), 2),
+        ((2, 3, 4), (3, 3, 4), 1),
+        ((1, 4, 5, 1), (1, 8, 7, 1), 4),
+        ((2, 3), (2, 3), 1),
+        ((), (), 1),
+    ],
+)
+def test_padding_copies_stretches(before: Shape, after: Shape, stretches: int) -> None:
+    assert plain(work("Pad", before, outputs=(after,))).flops == stretches
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "rows"),
+    [((4, 16), -1, 4), ((2, 32, 3), 1, 6), ((5, 49), 1, 10), ((16,), 0, 1), ((), -1, 1), ((3, 0), 1, 0)],
+)
+def test_a_softmax_works_by_the_row_and_twice_as_long_for_what_is_no_whole_vector(
+    shape: Shape, axis: int, rows: int
+) -> None:
+    assert plain(work("Softmax", shape, axis=axis)).flops == rows
+
+
+def test_attention_has_its_heads_apart() -> None:
+    rows = (2, 16, 64)
+    few, many = (plain(work("Attention", rows, rows, rows, q_num_heads=h, kv_num_heads=h)) for h in (2, 8))
+    assert (shapes(few)[0], shapes(many)[0]) == ((2, 16, 2, 32), (2, 16, 8, 8))
+    assert work("Attention", rows, rows, rows, q_num_heads=2, kv_num_heads=2).flops < few.flops < many.flops
+    apart = (2, 8, 16, 8)
+    assert plain(work("Attention", apart, apart, apart)).flops == many.flops
+
+
 def looked_up(rows: int, tokens: int, axis: int = 0) -> Work:
     table, indices = tensor_type("float32", (rows, 64)), tensor_type("int64", (1, tokens))
     app = Application("Gather", Attributes({"axis": axis}), [table, indices])

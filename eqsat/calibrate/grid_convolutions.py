@@ -1,0 +1,156 @@
+"""Convolutions, of images and of sequences."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TypeAlias
+
+from eqsat.calibrate.case import Cases, Kernels, Operand, data, filled, value, weight
+from eqsat.calibrate.grid_products import INTEGERS, channel_scales, scale
+
+ConvSize: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""Batch, channels, side of the image, filters, side of the kernel, stride, groups."""
+
+
+def _conv(channels: int, size: int, filters: int, kernel: int, stride: int = 1, group: int = 1) -> ConvSize:
+    return (1, channels, size, filters, kernel, stride, group)
+
+
+_CONV = [
+    *(
+        _conv(c, s, f, 1)
+        for c, s, f in (
+            (64, 56, 64), (64, 56, 256), (256, 56, 64), (256, 56, 128), (512, 28, 128), (128, 28, 512),
+            (1024, 14, 256), (256, 14, 1024), (2048, 7, 512), (512, 7, 2048), (16, 112, 64), (24, 56, 144), (96, 14, 576),
+            (960, 7, 160), (336, 21, 336), (192, 17, 192), (32, 32, 32), (672, 11, 672), (42, 83, 42),
+        )
+    ),
+    *(
+        _conv(c, s, f, 3)
+        for c, s, f in (
+            (3, 64, 32), (64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512), (32, 147, 64), (16, 55, 64),
+            (32, 32, 32), (64, 16, 64), (128, 8, 128), (96, 35, 96), (256, 13, 256),
+        )
+    ),
+    *(_conv(c, s, f, 3, 2) for c, s, f in ((3, 224, 32), (128, 56, 128), (256, 28, 256), (512, 14, 512), (64, 64, 64))),
+    *(_conv(c, s, f, 1, 2) for c, s, f in ((256, 56, 512), (512, 28, 1024), (1024, 14, 2048))),
+    *(_conv(c, s, f, 7, 2) for c, s, f in ((3, 224, 64), (3, 112, 32))),
+    *(_conv(c, s, c, 3, 1, c) for c, s in ((32, 112), (144, 56), (192, 28), (384, 14), (576, 14), (960, 7))),
+    *(_conv(c, s, c, 3, 2, c) for c, s in ((96, 112), (144, 56), (192, 28), (576, 14))),
+    *(_conv(c, s, c, 5, 1, c) for c, s in ((120, 28), (672, 14), (960, 7), (336, 21), (168, 42), (672, 11), (42, 83))),
+    *(_conv(c, s, c, 7, 1, c) for c, s in ((168, 42), (336, 21), (84, 83))),
+    *(_conv(c, s, c, 3, 1, 32) for c, s in ((128, 56), (256, 28), (512, 14), (1024, 7))),
+    *(_conv(c, s, c, 3, 2, 32) for c, s in ((256, 56), (512, 28), (1024, 14))),
+    *(_conv(c, s, f, 5) for c, s, f in ((48, 35, 64), (32, 28, 64))),
+]  # fmt: skip
+
+
+def _conv_attributes(
+    n: int, c: int, size: int, f: int, kernel: int, stride: int, group: int, **more: object
+) -> dict[str, object]:
+    pad = kernel // 2
+    return {
+        "kernel_shape": [kernel, kernel],
+        "strides": [stride, stride],
+        "pads": [pad] * 4,
+        "dilations": [1, 1],
+        "group": group,
+        **more,
+    }
+
+
+def _image(dtype: str, n: int, c: int, size: int) -> Operand:
+    return data(dtype, n, c, size, size)
+
+
+_FEW_FILTERS = [
+    _conv(c, s, f, 3) for c, s, f in ((64, 32, 3), (64, 64, 3), (32, 112, 1), (128, 28, 4), (64, 32, 8), (16, 56, 1))
+]
+_PATCHES = [
+    (3, 32, 64, 8), (3, 224, 768, 16), (3, 224, 192, 16), (3, 224, 96, 4), (3, 64, 128, 4), (64, 56, 128, 2), (96, 56, 192, 2),
+    (384, 14, 768, 2), (64, 56, 64, 8), (1, 28, 16, 4),
+]  # fmt: skip
+"""Channels, side of the image, filters, side of the kernel, which is the stride."""
+
+_SEQUENCES = [
+    (256, 128, 256, 9, 1, 256), (384, 256, 384, 9, 1, 384), (512, 1024, 512, 31, 1, 512), (128, 512, 128, 3, 1, 128),
+    (1536, 197, 1536, 5, 1, 1536), (64, 64, 64, 3, 1, 64), (256, 2048, 256, 5, 2, 256), (80, 3000, 384, 3, 1, 1),
+    (384, 3000, 384, 3, 2, 1), (512, 799, 512, 3, 2, 1), (1, 16000, 512, 10, 5, 1), (64, 128, 64, 3, 1, 1),
+    (256, 128, 256, 1, 1, 1), (64, 512, 128, 5, 1, 1), (257, 128, 64, 1, 1, 1), (512, 49, 512, 19, 1, 32),
+    (64, 256, 64, 3, 1, 8), (768, 128, 768, 127, 1, 16), (1, 11217, 72, 256, 64, 1), (1, 2996, 36, 256, 16, 1),
+]  # fmt: skip
+"""Channels, places, filters, length of the kernel, stride, groups."""
+
+_QUANTIZED = [s for s in _CONV if s[1] * s[3] >= 4096 or s[6] > 1]
+_OF_PICTURES = [
+    *(_conv(c, s, f, 7, 2) for c, s, f in ((3, 224, 64), (3, 112, 32), (1, 96, 64))),
+    *(_conv(c, s, f, 3, 2) for c, s, f in ((3, 224, 32), (3, 64, 16))),
+    *(_conv(c, s, f, 3) for c, s, f in ((3, 64, 32), (16, 56, 16))),
+    *(_conv(c, s, f, 1, 2) for c, s, f in ((1024, 6, 2048), (256, 24, 512))),
+]
+"""With few channels, and few places."""
+
+
+def _integer_convolutions(a: str, b: str) -> Iterator[Cases]:
+    slow = a == "int8"
+    convs = [s for s in _QUANTIZED if not slow or s[1] * s[3] * s[2] ** 2 < 1.5e7]
+    yield Kernels(
+        "QLinearConv",
+        [*convs, *([] if slow else _OF_PICTURES)],
+        lambda batch, c, size, f, kernel, stride, group: [
+            _image(a, batch, c, size), *scale(a), weight(b, f, c // group, kernel, kernel), *channel_scales(b, f),
+            *scale(a), filled("int32", 5, f),
+        ],
+        _conv_attributes,
+    )  # fmt: skip
+    yield Kernels(
+        "ConvInteger",
+        convs[::4],
+        lambda batch, c, size, f, kernel, stride, group: [
+            _image(a, batch, c, size), weight(b, f, c // group, kernel, kernel), scale(a)[1], value(b, 0),
+        ],
+        _conv_attributes,
+    )  # fmt: skip
+
+
+def _float_convolutions() -> Iterator[Cases]:
+    f = "float32"
+    for key, more in (("Conv", {}), ("com.microsoft::FusedConv", {"activation": "Relu"})):
+        yield Kernels(
+            key,
+            [*_CONV, *_FEW_FILTERS],
+            lambda batch, c, size, o, kernel, stride, group: [
+                _image(f, batch, c, size), weight(f, o, c // group, kernel, kernel), weight(f, o),
+            ],
+            partial(_conv_attributes, **more),
+        )  # fmt: skip
+        yield Kernels(
+            key,
+            _PATCHES,
+            lambda c, size, o, kernel: [data(f, 1, c, size, size), weight(f, o, c, kernel, kernel), weight(f, o)],
+            lambda c, size, o, kernel, more=more: {
+                "kernel_shape": [kernel] * 2, "strides": [kernel] * 2, "pads": [0] * 4, "dilations": [1, 1], "group": 1, **more,
+            },
+        )  # fmt: skip
+        yield Kernels(
+            key,
+            _SEQUENCES,
+            lambda c, places, o, kernel, stride, group: [
+                data(f, 1, c, places), weight(f, o, c // group, kernel), weight(f, o),
+            ],
+            lambda c, places, o, kernel, stride, group, more=more: {
+                "kernel_shape": [kernel], "strides": [stride], "pads": [kernel // 2] * 2, "dilations": [1], "group": group,
+                **more,
+            },
+        )  # fmt: skip
+    yield Kernels(
+        "ConvTranspose",
+        [(1, 64, 14, 64, 2, 2, 1), (1, 128, 14, 64, 2, 2, 1), (1, 32, 28, 32, 2, 2, 1)],
+        lambda batch, c, size, o, kernel, stride, group: [_image(f, batch, c, size), weight(f, c, o, kernel, kernel)],
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+    )
+
+
+CONVOLUTIONS: tuple[Cases, ...] = (
+    *_float_convolutions(),
+    *(kernels for a, b in INTEGERS for kernels in _integer_convolutions(a, b)),
+)

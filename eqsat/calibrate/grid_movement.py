@@ -1,0 +1,139 @@
+"""What moves data: rows and elements to other places, parts, look-ups, borders."""
+
+from collections.abc import Iterator
+
+from eqsat.calibrate.case import Cases, Kernels, data, value, weight
+from eqsat.calibrate.grid_others import IMAGES, ROWS, SCORES, F
+
+
+def _movement() -> Iterator[Cases]:
+    heads = ((128, 12, 64), (197, 12, 64), (3072, 12, 64), (256, 8, 8), (1024, 8, 4))
+    for parts, columns in ((2, (256, 2048, 8192)), (3, (192, 1536, 6144))):
+        yield Kernels(  # of products side by side, of one row or few
+            "Split",
+            [(rows, c) for rows in (1, 16) for c in columns],
+            lambda r, c, n=parts: [data(F, 1, r, c), value("int64", [c // n] * n)],
+            {"axis": -1},
+            outputs=parts,
+        )
+    for dtype in (F, "int8", "uint8"):
+        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 1, 3]})
+        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 2, 3, 1]})
+        yield Kernels("Transpose", heads, lambda s, h, d, t=dtype: [data(t, 1, s, h, d)], {"perm": [0, 3, 2, 1]})
+        yield Kernels("Transpose", ROWS, lambda r, c, t=dtype: [data(t, r, c)], {"perm": [1, 0]})
+        yield Kernels("Transpose", SCORES, lambda h, s, t=dtype: [data(t, 1, h, s, 64)], {"perm": [0, 1, 3, 2]})
+        yield Kernels("Transpose", IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s)], {"perm": [0, 2, 3, 1]})
+        for axis in (1, -1):
+            yield Kernels(
+                "Concat", IMAGES, lambda c, s, t=dtype: [data(t, 1, c, s, s), data(t, 1, c, s, s)], {"axis": axis}
+            )
+        yield Kernels(
+            "Split",
+            ((128, 2304), (197, 2304), (3072, 2304), (1024, 96), (64, 384)),
+            lambda r, c, t=dtype: [data(t, 1, r, c), value("int64", [c // 3] * 3)],
+            {"axis": -1},
+            outputs=3,
+        )
+        yield Kernels(
+            "Split",
+            ((1, 4096), (128, 768), (197, 2304)),
+            lambda r, c, t=dtype: [data(t, 1, r, c), value("int64", [c // 8] * 8)],
+            {"axis": -1},
+            outputs=8,
+        )
+        yield Kernels(
+            "Split",
+            IMAGES[1:6],
+            lambda c, s, t=dtype: [data(t, 1, c, s, s), value("int64", [c // 2] * 2)],
+            {"axis": 1},
+            outputs=2,
+        )
+        yield Kernels(
+            "Slice",
+            ((128, 768), (128, 3072), (1024, 256), (64, 1024), (1024, 64), (128, 64)),
+            lambda r, c, t=dtype: [
+                data(t, 1, r, c), value("int64", [0]), value("int64", [c // 2]), value("int64", [2]),
+            ],
+        )  # fmt: skip
+        yield Kernels(
+            "Gather",
+            ((30522, 768, 128), (512, 768, 128), (2, 768, 128), (8000, 512, 128), (30522, 768, 3072)),
+            lambda r, c, n, t=dtype: [weight(t, r, c), data("int64", 1, n, limit=r)],
+            {"axis": 0},
+        )
+
+
+def _tables() -> Iterator[Cases]:
+    yield Kernels(  # windows along the last axis, which is copied element by element
+        "Gather",
+        ((128, 136, 9, 128), (384, 64, 3, 31), (512, 56, 7, 13), (64, 1032, 9, 1024)),
+        lambda r, c, k, n: [data(F, 1, r, c), value("int64", [list(range(i, i + n)) for i in range(k)])],
+        {"axis": 2},
+    )
+    yield Kernels(
+        "Gather",
+        ((128, 768), (128, 3072)),
+        lambda r, c: [weight("int8", 256), data("int32", r, c, limit=256)],
+        {"axis": 0},
+    )
+    yield Kernels(
+        "GatherElements",
+        ((128, 768), (128, 3072), (384, 3072)),
+        lambda r, c: [weight("uint8", r, 256), data("int32", r, c, limit=256)],
+        {"axis": 1},
+    )
+    yield Kernels(
+        "GatherElements",
+        ((128, 768), (128, 2304), (384, 2304)),
+        lambda r, c: [weight("uint8", 256, c), data("int32", r, c, limit=256)],
+        {"axis": 0},
+    )
+    yield Kernels(
+        "GatherElements",
+        ((36, 128, 64), (12, 128, 64), (36, 384, 64)),
+        lambda h, r, c: [weight("uint8", 1, h, 256, c), data("int32", 1, h, r, c, limit=256)],
+        {"axis": 2},
+    )
+    yield Kernels(
+        "GatherElements",
+        ((4, 128, 32, 128), (12, 128, 64, 128), (12, 384, 512, 384), (1, 128, 256, 16)),
+        lambda h, r, c, n: [data(F, h, r, c), data("int64", h, r, n, limit=c)],
+        {"axis": -1},
+    )
+
+
+def _borders() -> Iterator[Cases]:
+    yield Kernels(
+        "Expand",
+        ((12, 128), (2, 512), (1, 1)),
+        lambda h, s: [data(F, 1, h, 1, s, 64), value("int64", [1, h, 4, s, 64])],
+    )
+    for before, images in ((0, ((96, 165), (168, 83), (336, 42))), (1, ((3, 224), (64, 16), (16, 8), (128, 28)))):
+        yield Kernels(
+            "Pad",
+            images,
+            lambda c, s, n=before: [data(F, 1, c, s, s), value("int64", [0, 0, n, n, 0, 0, 1, 1]), value(F, 0.0)],
+        )
+    for rows, columns, sizes in (
+        (1, 0, ((128, 128), (127, 128), (128, 768), (1024, 256), (16, 64))),
+        (0, 1, ((128, 64), (512, 512), (64, 3136), (1, 16))),
+    ):
+        yield Kernels(
+            "Pad",
+            sizes,
+            lambda r, c, n=rows, m=columns: [data(F, 1, r, c), value("int64", [0, n, m, 0, n, m]), value(F, 0.0)],
+        )
+    yield Kernels(
+        "Pad",
+        ((56, 96), (14, 384), (128, 1)),
+        lambda s, c: [data(F, 1, s, s, c), value("int64", [0, 4, 4, 0, 0, 4, 4, 0]), value(F, 0.0)],
+    )
+    yield Kernels(
+        "Resize",
+        ((128, 4), (128, 8), (64, 16)),
+        lambda c, s: [data(F, 2, c, s, s), None, value(F, [1.0, 1.0, 2.0, 2.0])],
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    )
+
+
+MOVEMENT: tuple[Cases, ...] = (*_movement(), *_tables(), *_borders())
