@@ -119,10 +119,7 @@ _equation = Equations(
     __name__, exactness=Exactness.ROUNDING, source="linearity; TVM BackwardFoldScaleAxis, ForwardFoldScaleAxis"
 )
 ANOTHER = worthwhile("the result is another value: root.handle != l.handle")
-MOST_STEPS = 8
 MATRIX = "the weights are no vector: w.rank >= 2"
-FEW = worthwhile("the weights have taken up few factors: w.steps < MOST_STEPS")
-"""Those of a value that is a multiple of its own multiple take up the one factor and then the other, for ever."""
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
@@ -133,7 +130,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    functions: dict[str, Any] = named(axes, lies_along, largest, limit) | {"MOST_STEPS": MOST_STEPS}
+    functions: dict[str, Any] = named(axes, lies_along, largest, limit)
     if is_unbiased(op):
         text, functions["b"] = text.replace(", *b", ""), None
     _equation(
@@ -158,7 +155,6 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w", *bias),
         keeps_digits("s", "w"),
-        FEW,
         ANOTHER,
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
         *([MATRIX] if is_of_matrices(op) else []),
@@ -171,7 +167,6 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w"),
         keeps_digits("s", "w"),
-        FEW,
         FOLDED,
         worthwhile(not_all("s", 0)),  # else all products of ``x * 0`` are one value, which scales by anything
         "it lies along what is summed over: lies_along(s, x, axes(l).data)",
@@ -212,7 +207,6 @@ def fold_scale_into_biased(key: str) -> None:
         FLOAT,
         finite_product("s", "w", "c"),
         keeps_digits("s", "w"),
-        FEW,
         varies("x"),
         worthwhile("the result is another value: root.handle != p.handle"),
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
@@ -234,7 +228,6 @@ def fold_scale_before_shift(key: str) -> None:
         keeps_digits("s", "w"),
         "s of one sign: s.low > 0 or s.high < 0",
         "c / s finite: largest(c) / min(abs(s.low), abs(s.high)) < limit(c)",
-        FEW,
         FOLDED,
         "the scale lies along what is summed over: lies_along(s, x, axes(l).data)",
         worthwhile("the shift lies along what is summed over: lies_along(c, x, axes(l).data)"),
@@ -246,7 +239,7 @@ def move_shifts(key: str) -> None:
     """A shift of what is summed over is one of what is put out: without padding, as border pixels see fewer shifted elements."""
     op = defined(key)
     passed = "L(patch(c, x, w, axes(l), l), w, **l)"
-    into_bias = has_bias_by_channel(op)
+    into_bias = not is_unbiased(op)
     behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
     state(
         op,
@@ -257,6 +250,7 @@ def move_shifts(key: str) -> None:
         f"the sum of c * w finite: bound(c, w, {'b' if into_bias else 'None'}) < limit(w)",
         FOLDED,
         "it lies along what is summed over: lies_along(c, x, axes(l).data)",
+        *(["beta is 1: l.attr('beta', 1) == 1"] if into_bias and not has_bias_by_channel(op) else []),
         *(["no padding: not padded(l)"] if slides(op) else []),
         *(["a matrix: w.rank == 2"] if is_of_matrices(op) else []),
     )

@@ -374,3 +374,41 @@ def test_factors_that_undo_one_another_are_absorbed_once(factors: tuple[float, .
     assert report.enodes < 600
     assert set(report.operators_after) <= {"Gemm", "MatMul", "Add", "Mul"}
     assert sum(report.operators_after.values()) <= 3
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Conv"])
+@pytest.mark.parametrize("steps", ["+-", "-++-", "++2", "*+-/", "+*-+/-", "+-*/"])
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_steps_there_and_back_give_weights_and_biases_few_spellings(op: str, steps: str, side: str) -> None:
+    """Each step and its opposite made another bias that differed from the first by its rounding, for ever."""
+    rng = np.random.default_rng(0)
+
+    def vector() -> np.ndarray:
+        return rng.uniform(0.5, 2, (64, 1, 1) if op == "Conv" else 64).astype(np.float32)
+
+    b = GraphBuilder("back")
+
+    def stepped(value: str) -> str:
+        opposite = {"+": "-", "*": "/", "-": "+", "/": "*"}
+        operators = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div"}
+        undone: list[tuple[str, np.ndarray]] = []
+        for step in steps:
+            if step == "2":  # both shifts at once
+                value = b.op("Sub", value, b.constant(undone.pop()[1] + undone.pop()[1]))
+                continue
+            if undone and step == opposite[undone[-1][0]]:
+                constant = undone.pop()[1]
+            else:
+                constant = vector()
+                undone.append((step, constant))
+            value = b.op(operators[step], value, b.constant(constant))
+        return value
+
+    x = b.input("x", "float32", (2, 64, 5, 5) if op == "Conv" else (4, 64))
+    w = rng.normal(size=(64, 64, 1, 1) if op == "Conv" else (64, 64)).astype(np.float32)
+    operands = [b.constant(w)] + [b.constant(rng.normal(size=64).astype(np.float32))] * (op != "MatMul")
+    value = b.op(op, stepped(x) if side == "before" else x, *operands)
+    report = optimized(b.finish({"y": stepped(value) if side == "behind" else value}), node_limit=2000).report
+    assert report.stop_reason == "saturated"
+    assert report.enodes < 500
+    assert report.operators_after == {op: 1}
