@@ -14,7 +14,7 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.patterns import ABSENT_INPUT, constructor_name, is_commutative
 from eqsat.ir.operator import split_key
 from eqsat.ir.types import TensorType
-from eqsat.rewrite import Apply, Ref, Term
+from eqsat.rewrite import PROJECTION, Apply, Ref, Term
 
 
 def _reads_constants_only(term: Term | None) -> bool:
@@ -32,16 +32,19 @@ class Respelling:
 
     def says_nothing_new(self, cls: int, term: Term) -> bool:
         """Whether a class is spelled like ``term`` but for constants of floats, and ``term`` itself is not there."""
-        if _reads_constants_only(term) or not isinstance(term, Apply):
+        if not isinstance(term, Apply) or not self._is_spelled_like(cls, term):
             return False
-        return self._is_like(cls, term) and self._look_up(term) is None
+        return self._look_up(term) is None
+
+    def _is_spelled_like(self, cls: int, term: Apply) -> bool:
+        return any(self._has_like(enode, term) for enode in self.egraph.members(cls))
 
     def _is_like(self, cls: int, term: Term | None) -> bool:
         egraph = self.egraph
         if term is None or cls == ABSENT_INPUT:
             return term is None and cls == ABSENT_INPUT
         if isinstance(term, Apply) and not _reads_constants_only(term):
-            return any(self._has_like(enode, term) for enode in egraph.members(cls))
+            return self._is_spelled_like(cls, term)
         other = egraph.add_term(term, self.rule)
         if egraph.find(other) == egraph.find(cls):
             return True
@@ -51,8 +54,10 @@ class Respelling:
 
     def _has_like(self, enode: int, term: Apply) -> bool:
         node = self.egraph.nodes[enode]
-        if (node.key, node.outputs, node.attributes) != (term.op, term.outputs, term.attributes):
-            return False
+        if (node.key, node.attributes) != (term.op, term.attributes) or term.op == PROJECTION:
+            return (
+                False  # one output of several does not tell all constants: the sum beside a normalisation not its gain
+            )
         domain, op = split_key(term.op)
         orders: list[Sequence[int]] = [node.children]
         if is_commutative(constructor_name(op, domain, len(term.args))):
@@ -60,9 +65,9 @@ class Respelling:
         return any(len(c) == len(term.args) and all(map(self._is_like, c, term.args)) for c in orders)
 
     def _look_up(self, term: Term | None) -> int | None:
-        """The e-node of a right side, of which the constants are there."""
+        """The e-node of a right side, if all of it is there."""
         egraph = self.egraph
-        if not isinstance(term, Apply) or _reads_constants_only(term):
+        if not isinstance(term, Apply):
             return ABSENT_INPUT if term is None else egraph.add_term(term, self.rule)
         found = [self._look_up(t) for t in term.args]
         children = [c for c in found if c is not None]

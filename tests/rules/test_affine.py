@@ -412,3 +412,31 @@ def test_steps_there_and_back_give_weights_and_biases_few_spellings(op: str, ste
     assert report.stop_reason == "saturated"
     assert report.enodes < 500
     assert report.operators_after == {op: 1}
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    [
+        ([("Mul", 0.5), ("Add", 0.5), ("Mul", 2), ("Sub", 1)], 0),
+        ([("Div", 3), ("Sub", 0.3), ("Mul", 3)], 1),
+        ([("Mul", 3), ("Add", 12582912), ("Mul", 1 / 3)], 3),  # which rounds to thirds
+    ],
+)
+def test_factors_around_a_summand_cancel(steps: list[tuple[str, float]], left: int, vector: bool) -> None:
+    b = GraphBuilder()
+    value = b.op("Relu", b.input("x", "float32", (4, 8)))
+    for op, number in steps:
+        value = b.op(op, value, b.constant(np.full(8 if vector else (), number, np.float32)))
+    assert sum(counts(optimized(b.finish({"y": b.op("Tanh", value)}))).values()) == 2 + left
+
+
+@pytest.mark.parametrize("shape", [(3, 4), ("n", 4), ()])
+@pytest.mark.parametrize(("op", "neutral"), [("Add", 0), ("Sub", 0), ("Mul", 1), ("Div", 1), ("Pow", 1)])
+def test_neutral_elements_that_add_axes_are_views(op: str, neutral: int, shape: tuple[int | str, ...]) -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float32", shape))
+    value = b.op(op, x, b.constant(np.full((1, 1, 1), neutral, np.float32)))
+    report = optimized(b.finish({"y": b.op("Tanh", value)})).report
+    views = {"Reshape", "Unsqueeze"}
+    assert {op for op in report.operators_after if op not in views} == {"Relu", "Tanh"}
