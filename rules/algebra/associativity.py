@@ -18,7 +18,7 @@ from eqsat.conditions import constant, kernels, same_type, varies
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.linear.alignment import FLOATS
+from eqsat.rules.linear.alignment import FLOATS, are_ordinary_summands, extremes, is_ordinary_shift
 from eqsat.rules.terms import mul
 from eqsat.samples import Drawing, Fixed, Instance, Sampler, fixed
 
@@ -31,14 +31,6 @@ _SPELLINGS = 4
 """Values of which one class may be a multiple, or a sum with a constant."""
 
 
-def _extremes(c: Ref) -> tuple[float, float]:
-    """Least and greatest magnitude among the elements of a constant."""
-    low, high = c.interval
-    if low > 0 or high < 0:
-        return min(abs(low), abs(high)), max(abs(low), abs(high))
-    return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), max(abs(low), abs(high))
-
-
 def _largest_ordinary(c: Ref) -> float:
     """The largest factor that is far from overflow, as its reciprocal is from underflow, even as a product of two: normal, in
     float16, whose range is short."""
@@ -47,29 +39,14 @@ def _largest_ordinary(c: Ref) -> float:
 
 def are_ordinary_factors(*factors: Ref) -> bool:
     """Whether none is near zero, nor their product larger than that of two of ordinary size."""
-    extremes = [_extremes(c) for c in factors]
+    sizes = [extremes(c) for c in factors]
     limit = min(map(_largest_ordinary, factors), default=math.inf)
-    return all(1 / limit <= least for least, _ in extremes) and math.prod(most for _, most in extremes) <= limit**2
+    return all(1 / limit <= least for least, _ in sizes) and math.prod(most for _, most in sizes) <= limit**2
 
 
 def is_ordinary_factor(c: Ref) -> bool:
-    least, greatest = _extremes(c)
+    least, greatest = extremes(c)
     return 1 / _largest_ordinary(c) <= least and greatest <= _largest_ordinary(c)
-
-
-def are_ordinary_summands(*summands: Ref) -> bool:
-    """So small that they cannot have been chosen to round off what they are added to: as biases are, in half precision."""
-    return all(max(map(abs, c.interval)) < _largest_summand(c) for c in summands)
-
-
-def _largest_summand(c: Ref) -> float:
-    return max(1e-3 / float(ml_dtypes.finfo(c.dtype.numpy).eps), 2.0**6)
-
-
-def is_ordinary_shift(c: Ref, s: Ref) -> bool:
-    """Whether ``x * s + c`` shifts ``x`` by so little that this cannot have been meant to round it."""
-    least, _ = _extremes(s)
-    return least > 0 and max(map(abs, c.interval)) < _largest_summand(c) * least
 
 
 def chains(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:

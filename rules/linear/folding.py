@@ -16,13 +16,14 @@ from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
     FLOATS,
     finite_product,
-    finite_sum,
+    is_ordinary_shift,
     keeps_digits,
     largest,
     lies_along,
     limit,
     lined_up,
     not_all,
+    ordinary_summands,
     reshaped,
     spread,
 )
@@ -130,7 +131,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    functions: dict[str, Any] = named(axes, lies_along, largest, limit)
+    functions: dict[str, Any] = named(axes, is_ordinary_shift, lies_along, largest, limit)
     if is_unbiased(op):
         text, functions["b"] = text.replace(", *b", ""), None
     _equation(
@@ -206,6 +207,7 @@ def fold_scale_into_biased(key: str) -> None:
         constant("s", "w", "c"),
         FLOAT,
         finite_product("s", "w", "c"),
+        ordinary_summands("c"),
         keeps_digits("s", "w"),
         varies("x"),
         worthwhile("the result is another value: root.handle != p.handle"),
@@ -226,8 +228,7 @@ def fold_scale_before_shift(key: str) -> None:
         FLOAT,
         finite_product("s", "w"),
         keeps_digits("s", "w"),
-        "s of one sign: s.low > 0 or s.high < 0",
-        "c / s finite: largest(c) / min(abs(s.low), abs(s.high)) < limit(c)",
+        "c of ordinary size beside s: is_ordinary_shift(c, s)",
         FOLDED,
         "the scale lies along what is summed over: lies_along(s, x, axes(l).data)",
         worthwhile("the shift lies along what is summed over: lies_along(c, x, axes(l).data)"),
@@ -247,6 +248,7 @@ def move_shifts(key: str) -> None:
         f"L((p := x + c), w, *b, **l) == {f'L(x, w, {behind}, **l)' if into_bias else f'L(x, w, b, **l) + {passed}'}",
         constant("c", "w", *(["b"] if into_bias else [])),
         FLOAT,
+        ordinary_summands("c"),
         f"the sum of c * w finite: bound(c, w, {'b' if into_bias else 'None'}) < limit(w)",
         FOLDED,
         "it lies along what is summed over: lies_along(c, x, axes(l).data)",
@@ -268,7 +270,7 @@ def add_constants(key: str) -> None:
         f"L(x, w, {given}*b, **l) + c == L(x, w, {kept}plus(b, c, outputs(w, axes(l))), **l)",
         constant("b", "c"),
         FLOAT,
-        finite_sum("c", "b"),
+        ordinary_summands("c"),
         ANOTHER,
         "it lies along what is put out: lies_along(c, l, axes(l).result)",
         sample=packed_product_plus if product.packed else None,

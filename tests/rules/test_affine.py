@@ -440,3 +440,23 @@ def test_neutral_elements_that_add_axes_are_views(op: str, neutral: int, shape: 
     report = optimized(b.finish({"y": b.op("Tanh", value)})).report
     views = {"Reshape", "Unsqueeze"}
     assert {op for op in report.operators_after if op not in views} == {"Relu", "Tanh"}
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Conv", "LayerNormalization", "GroupNormalization"])
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_what_is_rounded_on_purpose_stays_rounded(op: str, side: str) -> None:
+    """``(x + c) - c`` with a huge ``c`` is how one rounds: such shifts are no biases."""
+
+    def rounded(value: str) -> str:
+        huge = b.constant(np.float32(12582912))
+        return b.op("Sub", b.op("Add", value, huge), huge)
+
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 8, 3, 8))
+    weights = {"MatMul": [array(8, 8)], "Conv": [array(8, 8, 1, 1), array(8)]}.get(op, [array(8), array(8)])
+    if op == "Gemm":
+        x, weights = b.op("Reshape", x, b.constant([-1, 8], "int64")), [array(8, 8), array(8)]
+    attributes = {"num_groups": 4} if op == "GroupNormalization" else {}
+    value = b.op(op, rounded(x) if side == "before" else x, *map(b.constant, weights), **attributes)
+    found = optimized(b.finish({"y": rounded(value) if side == "behind" else value}), form="flat")
+    assert counts(found)["Sub"] == 1
