@@ -456,7 +456,7 @@ def test_what_is_rounded_on_purpose_stays_rounded(op: str, side: str) -> None:
     weights = {"MatMul": [array(8, 8)], "Conv": [array(8, 8, 1, 1), array(8)]}.get(op, [array(8), array(8)])
     if op == "Gemm":
         x, weights = b.op("Reshape", x, b.constant([-1, 8], "int64")), [array(8, 8), array(8)]
-    attributes = {"num_groups": 4} if op == "GroupNormalization" else {}
+    attributes: dict[str, Any] = {"num_groups": 4} if op == "GroupNormalization" else {}
     value = b.op(op, rounded(x) if side == "before" else x, *map(b.constant, weights), **attributes)
     found = optimized(b.finish({"y": rounded(value) if side == "behind" else value}), form="flat")
     assert counts(found)["Sub"] == 1
