@@ -92,9 +92,8 @@ are known, and without them the right side is not built."""
 RARE: frozenset[tuple[str, str]] = frozenset(
     {
         ("add_constant_factors_beside_bias", "w + v finite"),
+        ("cancel_factors_around_summand", "constants among c, d of ordinary size"),
         ("fold_gains_into_following_matmuls", "the sum of shift * w finite"),
-        ("fold_scale_before_shift_into_following_conv", "c / s finite"),
-        ("fold_scale_before_shift_into_following_convtranspose", "c / s finite"),
         ("fold_scale_into_biased_matmul", "the weights are no vector"),
         *(
             (f"fold_scale_{into}_{op}", "s * w keeps its digits")
@@ -109,7 +108,7 @@ RARE: frozenset[tuple[str, str]] = frozenset(
         ("merge_convs_with_enlarged_kernels", "the number of channels is known"),
         ("multiply_constant_factors_first", "a @ b finite"),
         ("move_pad_into_max_pool", "ceil_mode is 0"),
-        ("shift_shifted_layer_normalization", "g + c finite"),
+        *((f"move_shift_behind_{op}", "the sum of c * w finite") for op in ("conv", "gemm", "matmul")),
         ("move_scale_behind_movement", "the scale is finite"),
         ("recognise_attention", "a number that replaces scores leaves nothing of masks beside it"),
         ("recognise_attention", "factors for each head have the precision of the queries"),
@@ -124,6 +123,11 @@ RARE: frozenset[tuple[str, str]] = frozenset(
 
 ROUNDING_MEANT: frozenset[tuple[str, str]] = frozenset(
     {
+        ("cancel_factors_around_summand", "b of ordinary size beside c"),
+        ("fold_scale_into_biased_matmul", "c of ordinary size"),
+        *((f"move_shift_behind_{op}", "c of ordinary size") for op in ("conv", "gemm", "matmul")),
+        ("shift_group_normalization", "w of ordinary size"),
+        ("shift_shifted_layer_normalization", "g of ordinary size"),
         ("merge_constant_summands", "constants among inner, outer of ordinary size"),
         ("regroup_sum_around_existing", "constants among a, b, c of ordinary size"),
     }

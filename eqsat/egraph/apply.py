@@ -14,13 +14,18 @@ from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.group_view import EGraphView, Look
 from eqsat.egraph.patterns import ABSENT_INPUT, Query, constructor_name, is_commutative
 from eqsat.egraph.premises import Leaves, premises_of
+from eqsat.egraph.respelling import Respelling
 from eqsat.errors import FailedRuleError, RuleError
+from eqsat.exactness import Exactness
 from eqsat.ir.infer import VALUE_SIZE_LIMIT
 from eqsat.ir.types import DType, TensorType, may_differ
 from eqsat.rewrite import NOT_ESTABLISHED, PROJECTION, Apply, GroupRule, Match, Ref, Rule, Term, Unmet
 
 EXTENT_MAY_DIFFER = "an extent may differ: a symbol may be 1"
 """Why a right side is not merged whose type is that of the left side for some values of the symbols at most."""
+
+ONLY_CONSTANTS_DIFFER = "but for its constants the value is spelled like that already"
+"""Why a right side is not merged that differs from a spelling of the left side by rounding at most."""
 
 
 class _Whole:
@@ -118,6 +123,10 @@ class RuleApplier:
         if term is None:
             return False
         self.work["built"] += 1
+        rounds = rule.exactness is Exactness.ROUNDING
+        if rounds and Respelling(egraph, rule.name).says_nothing_new(match.root.handle, term):
+            _count(self.reasons, rule.name, Unmet(ONLY_CONSTANTS_DIFFER))
+            return False
         handle = egraph.add_term(term, rule.name)
         if egraph.find(handle) == egraph.find(match.root.handle):
             return len(egraph.nodes) > before

@@ -92,10 +92,6 @@ class EGraph:
     def is_constant(self, handle: int) -> bool:
         return (handle if self._parent[handle] == handle else self.find(handle)) in self.known.constants
 
-    def steps_to(self, handle: int) -> int | None:
-        """How many operators in a row compute the e-class from constants of the file, ``None`` if it is none."""
-        return self.known.steps(self.find(handle)) if self.is_constant(handle) else None
-
     def lessons(self, handle: int) -> int:
         return self.changes.lessons.get(self.find(handle), 0)
 
@@ -168,7 +164,7 @@ class EGraph:
             domain = f"opaque_{node.domain}"
             return self._add(ENode(node.op, domain, node.attributes, number, tuple(children), outputs, "", node), type)
         if definition.deterministic:
-            number = self._attribute_number(node.attributes)
+            number = self.number_of(node.attributes)
         else:  # a number of its own: rules see the operator and its attributes, congruence never joins two of them
             number = len(self._attributes)
             self._attributes.append(node.attributes)
@@ -198,7 +194,7 @@ class EGraph:
             return self.add_projection(self.add_term(term.args[0], rule), index, rule)
         children = tuple(ABSENT_INPUT if a is None else self.add_term(a, rule) for a in term.args)  # pyright: ignore[reportUnnecessaryComparison]
         domain, op = split_key(term.op)
-        number = self._attribute_number(term.attributes)
+        number = self.number_of(term.attributes)
         found = self._memo.get((op, domain, number, term.outputs, *map(self.find, children)))
         if found is not None:
             return found
@@ -218,7 +214,8 @@ class EGraph:
         """The attributes behind the number that egglog sees."""
         return self._attributes[number]
 
-    def _attribute_number(self, attributes: Attributes) -> int:
+    def number_of(self, attributes: Attributes) -> int:
+        """The number by which egglog sees attributes."""
         number = self._attribute_numbers.get(attributes)
         if number is None:
             number = self._attribute_numbers[attributes] = len(self._attributes)

@@ -60,7 +60,6 @@ class KnownValues:
         self._fold_inexact = fold_inexact
         self.constants: dict[int, tuple[int, int]] = {}
         self._age = 0
-        self._steps: dict[int, int] = {}
         self._values: dict[int, np.ndarray] = {}
         self._literals: dict[int, int] = {}
         self.converted: set[int] = set()
@@ -75,10 +74,6 @@ class KnownValues:
         What an e-node reads was constant before it: following these e-nodes never runs in a circle.
         """
         return self.constants[cls][1]
-
-    def steps(self, cls: int) -> int:
-        """How many operators in a row it takes at least to compute a constant class, as far as it is not folded."""
-        return self._steps[self.computed_by(cls)]
 
     def small_value(self, cls: int) -> np.ndarray | None:
         return self._values.get(cls)
@@ -141,9 +136,6 @@ class KnownValues:
                 self._age += 1
                 age = self._age
             self.constants[cls] = (age, handle)
-            if handle not in self._steps:
-                children = self._egraph.canonical_children(handle)
-                self._steps[handle] = 1 + max((self.steps(c) for c in children if c in self.constants), default=-1)
             self._egraph.pending.constants.append(cls)
             self._egraph.changes.learnt(cls)
             self._queue.extend(self._egraph.uses(cls))

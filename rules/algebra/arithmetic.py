@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 
 from eqsat.conditions import between, constant, floating, number, one_element, same_type, signed, varies, worthwhile
-from eqsat.equations import Equations
+from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import DType
 from eqsat.rewrite import Ref
+from eqsat.rules.views.extents import expanded
 from eqsat.samples import Applied, Sampler, fixed
 
 ROUNDING = Exactness.ROUNDING
 WITHIN_ONE_UNIT = "pow is within one unit in the last place, the product is rounded correctly"
-equation = Equations(__name__, source="IEEE 754: exact up to the sign of zero")
+equation = Equations(__name__, source="IEEE 754: exact up to the sign of zero", functions=named(expanded))
 
 # --- neutral elements
 
-equation("remove_added_zero", "x + 0 == x", same_type("x"))
-equation("remove_subtracted_zero", "x - 0 == x", same_type("x"))
-equation("remove_factor_one", "x * 1 == x", same_type("x"))
-equation("remove_divisor_one", "x / 1 == x", same_type("x"))
-equation("remove_exponent_one", "x ** 1 == x", same_type("x"))
+equation("remove_added_zero", "x + 0 == expanded(x, root)")
+equation("remove_subtracted_zero", "x - 0 == expanded(x, root)")
+equation("remove_factor_one", "x * 1 == expanded(x, root)")
+equation("remove_divisor_one", "x / 1 == expanded(x, root)")
+equation("remove_exponent_one", "x ** 1 == expanded(x, root)")
 
 # --- places
 

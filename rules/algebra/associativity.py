@@ -14,11 +14,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.conditions import constant, kernels, same_type
+from eqsat.conditions import constant, kernels, same_type, varies
 from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Apply, Condition, GroupView, Match, Ref, Term, Unmet, apply, group_rule
-from eqsat.rules.linear.alignment import FLOATS
+from eqsat.rules.linear.alignment import FLOATS, are_ordinary_summands, extremes, is_ordinary_shift
 from eqsat.rules.terms import mul
 from eqsat.samples import Drawing, Fixed, Instance, Sampler, fixed
 
@@ -31,14 +31,6 @@ _SPELLINGS = 4
 """Values of which one class may be a multiple, or a sum with a constant."""
 
 
-def _extremes(c: Ref) -> tuple[float, float]:
-    """Least and greatest magnitude among the elements of a constant."""
-    low, high = c.interval
-    if low > 0 or high < 0:
-        return min(abs(low), abs(high)), max(abs(low), abs(high))
-    return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), max(abs(low), abs(high))
-
-
 def _largest_ordinary(c: Ref) -> float:
     """The largest factor that is far from overflow, as its reciprocal is from underflow, even as a product of two: normal, in
     float16, whose range is short."""
@@ -47,20 +39,14 @@ def _largest_ordinary(c: Ref) -> float:
 
 def are_ordinary_factors(*factors: Ref) -> bool:
     """Whether none is near zero, nor their product larger than that of two of ordinary size."""
-    extremes = [_extremes(c) for c in factors]
+    sizes = [extremes(c) for c in factors]
     limit = min(map(_largest_ordinary, factors), default=math.inf)
-    return all(1 / limit <= least for least, _ in extremes) and math.prod(most for _, most in extremes) <= limit**2
+    return all(1 / limit <= least for least, _ in sizes) and math.prod(most for _, most in sizes) <= limit**2
 
 
 def is_ordinary_factor(c: Ref) -> bool:
-    least, greatest = _extremes(c)
+    least, greatest = extremes(c)
     return 1 / _largest_ordinary(c) <= least and greatest <= _largest_ordinary(c)
-
-
-def are_ordinary_summands(*summands: Ref) -> bool:
-    """So small that they cannot have been chosen to round off what they are added to: as biases are, in half precision."""
-    limits = [max(1e-3 / float(ml_dtypes.finfo(c.dtype.numpy).eps), 2.0**6) for c in summands]
-    return all(max(map(abs, c.interval)) < limit for c, limit in zip(summands, limits, strict=True))
 
 
 def chains(view: GroupView, op: str) -> Iterator[tuple[Ref, Ref, Ref]]:
@@ -161,17 +147,25 @@ def undo(c: Ref, d: Ref) -> bool:
     return bool((np.abs(products - 1) <= 2 * float(ml_dtypes.finfo(c.dtype.numpy).eps)).all())
 
 
-def _there_and_back(d: Sampler) -> dict[str, Any]:
+def _there_and_back(d: Sampler, *, summand: bool = False) -> dict[str, Any]:
     shape, dtype = d.shape(1, 3), d.choose(("float32", "float32", "float16"))
     with np.errstate(all="ignore"):
         c = d.scale(d.broadcast_with(shape), dtype) * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
         back = 1 / c * np.asarray(1 if d.chance(0.8) else d.choose((1.01, 2.0)), dtype)
+        b = d.floats(d.broadcast_of(c.shape), dtype) * c * np.asarray(d.choose((1, 1, 1, 3e4)), dtype)
     x = d.floats(shape, dtype)
-    return {"x": fixed(x) if d.chance(0.2) else x, "c": fixed(c), "d": fixed(back)}
+    found = {"x": fixed(x) if d.chance(0.2) and not summand else x, "c": fixed(c), "d": fixed(back)}
+    return found | ({"b": fixed(b)} if summand else {})
 
 
+equation = Equations(
+    __name__,
+    exactness=Exactness.ROUNDING,
+    source=_SOURCE,
+    functions=named(undo, is_ordinary_shift),
+)
 # Of constants, too: a value that is a multiple of its own multiple hands weights the one factor and then the other, for ever.
-Equations(__name__, exactness=Exactness.ROUNDING, source=_SOURCE, functions=named(undo))(
+equation(
     "cancel_factors",
     "(x * c) * d == x",
     constant("c", "d"),
@@ -180,6 +174,20 @@ Equations(__name__, exactness=Exactness.ROUNDING, source=_SOURCE, functions=name
     ordinary(are_ordinary_factors, "c", "d"),
     "they undo one another: undo(c, d)",
     sample=_there_and_back,
+)
+
+# Of what lies between the two nothing but the summand is left. Merging any two factors around a summand would make a new value of
+# ``x``, and of that others, for ever.
+equation(
+    "cancel_factors_around_summand",
+    "(x * c + b) * d == x + b * d",
+    constant("b", "c", "d"),
+    kernels("x", *sorted(FLOATS)),
+    varies("x"),
+    ordinary(are_ordinary_factors, "c", "d"),
+    "b of ordinary size beside c: is_ordinary_shift(b, c)",
+    "they undo one another: undo(c, d)",
+    sample=partial(_there_and_back, summand=True),
 )
 
 # --- a number in a product of variables

@@ -10,7 +10,8 @@ from functools import partial
 
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Condition, GroupView, Match, Ref, Term, apply, group_rule
-from eqsat.rules.algebra.associativity import are_ordinary_factors, are_ordinary_summands, draw, ordinary
+from eqsat.rules.algebra.associativity import are_ordinary_factors, draw, ordinary
+from eqsat.rules.linear.alignment import are_ordinary_summands
 from eqsat.rules.terms import mul
 
 SOURCE = "associativity over the reals"

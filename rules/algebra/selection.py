@@ -16,7 +16,7 @@ from eqsat.ir.types import DType
 from eqsat.rewrite import Condition, GroupView, Hint, Match, Ref, Term, apply, group_rule, literal
 from eqsat.rules.linear.alignment import FLOATS
 from eqsat.rules.terms import complete_nodes, int64s
-from eqsat.rules.views.extents import repeated
+from eqsat.rules.views.extents import expanded
 from eqsat.samples import Sampler, fixed
 
 SPEC = "ONNX operator specification"
@@ -96,11 +96,6 @@ equation(
     source="integers times a finite number",
     sample=_guarded,
 )
-
-
-def expanded(x: Ref, like: Ref) -> Term:
-    """``x`` in the shape that broadcasting gives."""
-    return repeated(x, x.shape, like.shape, x)
 
 
 def _conjunctions(view: GroupView) -> Iterator[Match]:

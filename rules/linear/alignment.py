@@ -60,6 +60,29 @@ def limit(value: Ref) -> float:
     return float(ml_dtypes.finfo(value.dtype.numpy).max)
 
 
+def extremes(c: Ref) -> tuple[float, float]:
+    """Least and greatest magnitude among the elements of a constant."""
+    low, high = c.interval
+    if low > 0 or high < 0:
+        return min(abs(low), abs(high)), max(abs(low), abs(high))
+    return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), max(abs(low), abs(high))
+
+
+def are_ordinary_summands(*summands: Ref) -> bool:
+    """So small that they cannot have been chosen to round off what they are added to: as biases are, in half precision."""
+    return all(max(map(abs, c.interval)) < _largest_summand(c) for c in summands)
+
+
+def _largest_summand(c: Ref) -> float:
+    return max(1e-3 / float(ml_dtypes.finfo(c.dtype.numpy).eps), 2.0**6)
+
+
+def is_ordinary_shift(c: Ref, s: Ref) -> bool:
+    """Whether ``x * s + c`` shifts ``x`` by so little that this cannot have been meant to round it."""
+    least, _ = extremes(s)
+    return least > 0 and max(map(abs, c.interval)) < _largest_summand(c) * least
+
+
 def finite_product(scale: str, *names: str) -> Condition:
     """The product of ``scale`` with each of the values (absent ones aside) is finite in their element type."""
 
@@ -93,6 +116,14 @@ def finite_sum(*names: str) -> Condition:
         return sum(largest(v) for v in found) < limit(found[0])
 
     return Condition(f"{' + '.join(names)} finite", holds)
+
+
+def ordinary_summands(*names: str) -> Condition:
+    """The values (absent ones aside) are of ordinary size: ``(x + c) - c`` with a huge ``c`` is how one rounds."""
+    return Condition(
+        f"{', '.join(names)} of ordinary size",
+        lambda m: are_ordinary_summands(*(m[n] for n in names if m[n] is not None)),
+    )
 
 
 def not_all(name: str, number: float) -> Condition:

@@ -16,13 +16,14 @@ from eqsat.rewrite import Condition, Ref, Term, apply, for_each_operator
 from eqsat.rules.linear.alignment import (
     FLOATS,
     finite_product,
-    finite_sum,
+    is_ordinary_shift,
     keeps_digits,
     largest,
     lies_along,
     limit,
     lined_up,
     not_all,
+    ordinary_summands,
     reshaped,
     spread,
 )
@@ -119,10 +120,7 @@ _equation = Equations(
     __name__, exactness=Exactness.ROUNDING, source="linearity; TVM BackwardFoldScaleAxis, ForwardFoldScaleAxis"
 )
 ANOTHER = worthwhile("the result is another value: root.handle != l.handle")
-MOST_STEPS = 8
 MATRIX = "the weights are no vector: w.rank >= 2"
-FEW = worthwhile("the weights have taken up few factors: w.steps < MOST_STEPS")
-"""Those of a value that is a multiple of its own multiple take up the one factor and then the other, for ever."""
 FOLDED = worthwhile("the folded value is another value: p.handle != x.handle")
 
 
@@ -133,7 +131,7 @@ def state(op: Operator, name: str, text: str, *where: Condition | str, **facts: 
     def axes(node: Ref) -> ProductAxes:
         return axes_of(op)(node.attributes)
 
-    functions: dict[str, Any] = named(axes, lies_along, largest, limit) | {"MOST_STEPS": MOST_STEPS}
+    functions: dict[str, Any] = named(axes, is_ordinary_shift, lies_along, largest, limit)
     if is_unbiased(op):
         text, functions["b"] = text.replace(", *b", ""), None
     _equation(
@@ -158,7 +156,6 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w", *bias),
         keeps_digits("s", "w"),
-        FEW,
         ANOTHER,
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
         *([MATRIX] if is_of_matrices(op) else []),
@@ -171,7 +168,6 @@ def fold_scales(key: str) -> None:
         FLOAT,
         finite_product("s", "w"),
         keeps_digits("s", "w"),
-        FEW,
         FOLDED,
         worthwhile(not_all("s", 0)),  # else all products of ``x * 0`` are one value, which scales by anything
         "it lies along what is summed over: lies_along(s, x, axes(l).data)",
@@ -211,8 +207,8 @@ def fold_scale_into_biased(key: str) -> None:
         constant("s", "w", "c"),
         FLOAT,
         finite_product("s", "w", "c"),
+        ordinary_summands("c"),
         keeps_digits("s", "w"),
-        FEW,
         varies("x"),
         worthwhile("the result is another value: root.handle != p.handle"),
         "it lies along what is put out: lies_along(s, l, axes(l).result)",
@@ -232,9 +228,7 @@ def fold_scale_before_shift(key: str) -> None:
         FLOAT,
         finite_product("s", "w"),
         keeps_digits("s", "w"),
-        "s of one sign: s.low > 0 or s.high < 0",
-        "c / s finite: largest(c) / min(abs(s.low), abs(s.high)) < limit(c)",
-        FEW,
+        "c of ordinary size beside s: is_ordinary_shift(c, s)",
         FOLDED,
         "the scale lies along what is summed over: lies_along(s, x, axes(l).data)",
         worthwhile("the shift lies along what is summed over: lies_along(c, x, axes(l).data)"),
@@ -246,7 +240,7 @@ def move_shifts(key: str) -> None:
     """A shift of what is summed over is one of what is put out: without padding, as border pixels see fewer shifted elements."""
     op = defined(key)
     passed = "L(patch(c, x, w, axes(l), l), w, **l)"
-    into_bias = has_bias_by_channel(op)
+    into_bias = not is_unbiased(op)
     behind = f"plus_all(b, {passed}, outputs(w, axes(l)))"
     state(
         op,
@@ -254,9 +248,11 @@ def move_shifts(key: str) -> None:
         f"L((p := x + c), w, *b, **l) == {f'L(x, w, {behind}, **l)' if into_bias else f'L(x, w, b, **l) + {passed}'}",
         constant("c", "w", *(["b"] if into_bias else [])),
         FLOAT,
+        ordinary_summands("c"),
         f"the sum of c * w finite: bound(c, w, {'b' if into_bias else 'None'}) < limit(w)",
         FOLDED,
         "it lies along what is summed over: lies_along(c, x, axes(l).data)",
+        *(["beta is 1: l.attr('beta', 1) == 1"] if into_bias and not has_bias_by_channel(op) else []),
         *(["no padding: not padded(l)"] if slides(op) else []),
         *(["a matrix: w.rank == 2"] if is_of_matrices(op) else []),
     )
@@ -274,7 +270,7 @@ def add_constants(key: str) -> None:
         f"L(x, w, {given}*b, **l) + c == L(x, w, {kept}plus(b, c, outputs(w, axes(l))), **l)",
         constant("b", "c"),
         FLOAT,
-        finite_sum("c", "b"),
+        ordinary_summands("c"),
         ANOTHER,
         "it lies along what is put out: lies_along(c, l, axes(l).result)",
         sample=packed_product_plus if product.packed else None,

@@ -4,7 +4,7 @@ from eqsat.conditions import constant, kernels, varies, worthwhile
 from eqsat.equations import Equations
 from eqsat.exactness import Exactness
 from eqsat.rewrite import Ref, Term, literal
-from eqsat.rules.linear.alignment import FLOATS, finite_sum, largest, limit
+from eqsat.rules.linear.alignment import FLOATS, largest, limit, ordinary_summands
 from eqsat.rules.terms import mul, transpose
 
 FLOAT = kernels("x", *sorted(FLOATS))
@@ -61,7 +61,7 @@ equation(
     "Gemm(x, w, *b, beta=f, **g) + c == Gemm(x, w, (c if b is None else b + c), **g.attributes.updated(beta=None))",
     constant("b", "c"),
     FLOAT,
-    finite_sum("c", "b"),
+    ordinary_summands("c"),
     worthwhile("the sum is another value: root.handle != g.handle"),
     "beta is 1: b is None or f == 1",
     "c does not enlarge the product: not enlarges(c, g)",

@@ -15,7 +15,15 @@ from eqsat.conditions import constant, worthwhile
 from eqsat.equations import Equations, named, stated
 from eqsat.exactness import Exactness
 from eqsat.rewrite import GroupView, Merge, Ref, Term, apply, group_rule, literal
-from eqsat.rules.linear.alignment import finite_product, finite_sum, largest, lies_along, limit, reshaped, spread
+from eqsat.rules.linear.alignment import (
+    finite_product,
+    largest,
+    lies_along,
+    limit,
+    ordinary_summands,
+    reshaped,
+    spread,
+)
 from eqsat.rules.recognise.norms import ALONG, beside, first_axis, known, spread_out
 from eqsat.rules.terms import add, matmul, mul
 from eqsat.samples import Drawing, Instance, Sampler
@@ -57,7 +65,7 @@ equation(
     "shift_shifted_layer_normalization",
     f"LayerNormalization(x, s, c, axis=i, **n) + g == LayerNormalization(x, s, add(c, spread_out(g, {FIRST})), **n)",
     constant("g", "c"),
-    finite_sum("g", "c"),
+    ordinary_summands("g"),
     *ALONG,
 )
 

@@ -17,7 +17,7 @@ from eqsat.equations import Equations, named
 from eqsat.exactness import Exactness
 from eqsat.ir.types import Dim
 from eqsat.rewrite import Literal, Ref, Term, apply, literal
-from eqsat.rules.linear.alignment import lined_up, reshaped
+from eqsat.rules.linear.alignment import lined_up, ordinary_summands, reshaped
 from eqsat.rules.recognise.norms import EPSILON, UNDERFLOW, known, outlives_underflow, reduces_last
 from eqsat.rules.terms import int64s, reshape
 from eqsat.samples import SYMBOLIC, Sampler, fixed
@@ -174,5 +174,6 @@ equation(
     "shift_group_normalization",
     "GroupNormalization(x, s, b, **n) + w == GroupNormalization(x, s, b + lined_up(w), **n)",
     constant("b", "w"),
+    ordinary_summands("w"),
     *ALONG,
 )

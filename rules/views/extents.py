@@ -131,6 +131,11 @@ def repeated(term: Term, shape: Sequence[Dim], target: Sequence[Dim], known: Ref
     return apply("Expand", term, listed(wanted[kept:], known))
 
 
+def expanded(x: Ref, like: Ref) -> Term:
+    """``x`` in the shape that broadcasting gives."""
+    return repeated(x, x.shape, like.shape, x)
+
+
 def _ones_between(few: Sequence[Dim], many: Sequence[Dim]) -> list[int] | None:
     """The axes of ``many`` that are 1 and not in ``few``, which has all others."""
     axes: list[int] = []

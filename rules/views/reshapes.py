@@ -81,6 +81,11 @@ equation(
     "Transpose(x, perm=p, **v) == view_as(x, root)",
     "only axes of extent 1 move: only_ones_move(x, p)",
 )
+equation(
+    "replace_expand_by_reshape",
+    "Expand(x, s) == view_as(x, root)",
+    "only axes of extent 1 are added: root.shape == (1,) * (root.rank - x.rank) + x.shape",
+)
 
 
 def _viewed_back(view: GroupView) -> Iterator[Match]:

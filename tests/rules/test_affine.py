@@ -374,3 +374,89 @@ def test_factors_that_undo_one_another_are_absorbed_once(factors: tuple[float, .
     assert report.enodes < 600
     assert set(report.operators_after) <= {"Gemm", "MatMul", "Add", "Mul"}
     assert sum(report.operators_after.values()) <= 3
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Conv"])
+@pytest.mark.parametrize("steps", ["+-", "-++-", "++2", "*+-/", "+*-+/-", "+-*/"])
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_steps_there_and_back_give_weights_and_biases_few_spellings(op: str, steps: str, side: str) -> None:
+    """Each step and its opposite made another bias that differed from the first by its rounding, for ever."""
+    rng = np.random.default_rng(0)
+
+    def vector() -> np.ndarray:
+        return rng.uniform(0.5, 2, (64, 1, 1) if op == "Conv" else 64).astype(np.float32)
+
+    b = GraphBuilder("back")
+
+    def stepped(value: str) -> str:
+        opposite = {"+": "-", "*": "/", "-": "+", "/": "*"}
+        operators = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div"}
+        undone: list[tuple[str, np.ndarray]] = []
+        for step in steps:
+            if step == "2":  # both shifts at once
+                value = b.op("Sub", value, b.constant(undone.pop()[1] + undone.pop()[1]))
+                continue
+            if undone and step == opposite[undone[-1][0]]:
+                constant = undone.pop()[1]
+            else:
+                constant = vector()
+                undone.append((step, constant))
+            value = b.op(operators[step], value, b.constant(constant))
+        return value
+
+    x = b.input("x", "float32", (2, 64, 5, 5) if op == "Conv" else (4, 64))
+    w = rng.normal(size=(64, 64, 1, 1) if op == "Conv" else (64, 64)).astype(np.float32)
+    operands = [b.constant(w)] + [b.constant(rng.normal(size=64).astype(np.float32))] * (op != "MatMul")
+    value = b.op(op, stepped(x) if side == "before" else x, *operands)
+    report = optimized(b.finish({"y": stepped(value) if side == "behind" else value}), node_limit=2000).report
+    assert report.stop_reason == "saturated"
+    assert report.enodes < 500
+    assert report.operators_after == {op: 1}
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    [
+        ([("Mul", 0.5), ("Add", 0.5), ("Mul", 2), ("Sub", 1)], 0),
+        ([("Div", 3), ("Sub", 0.3), ("Mul", 3)], 1),
+        ([("Mul", 3), ("Add", 12582912), ("Mul", 1 / 3)], 3),  # which rounds to thirds
+    ],
+)
+def test_factors_around_a_summand_cancel(steps: list[tuple[str, float]], left: int, vector: bool) -> None:
+    b = GraphBuilder()
+    value = b.op("Relu", b.input("x", "float32", (4, 8)))
+    for op, number in steps:
+        value = b.op(op, value, b.constant(np.full(8 if vector else (), number, np.float32)))
+    assert sum(counts(optimized(b.finish({"y": b.op("Tanh", value)}))).values()) == 2 + left
+
+
+@pytest.mark.parametrize("shape", [(3, 4), ("n", 4), ()])
+@pytest.mark.parametrize(("op", "neutral"), [("Add", 0), ("Sub", 0), ("Mul", 1), ("Div", 1), ("Pow", 1)])
+def test_neutral_elements_that_add_axes_are_views(op: str, neutral: int, shape: tuple[int | str, ...]) -> None:
+    b = GraphBuilder()
+    x = b.op("Relu", b.input("x", "float32", shape))
+    value = b.op(op, x, b.constant(np.full((1, 1, 1), neutral, np.float32)))
+    report = optimized(b.finish({"y": b.op("Tanh", value)})).report
+    views = {"Reshape", "Unsqueeze"}
+    assert {op for op in report.operators_after if op not in views} == {"Relu", "Tanh"}
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Conv", "LayerNormalization", "GroupNormalization"])
+@pytest.mark.parametrize("side", ["before", "behind"])
+def test_what_is_rounded_on_purpose_stays_rounded(op: str, side: str) -> None:
+    """``(x + c) - c`` with a huge ``c`` is how one rounds: such shifts are no biases."""
+
+    def rounded(value: str) -> str:
+        huge = b.constant(np.float32(12582912))
+        return b.op("Sub", b.op("Add", value, huge), huge)
+
+    b = GraphBuilder()
+    x = b.input("x", "float32", (2, 8, 3, 8))
+    weights = {"MatMul": [array(8, 8)], "Conv": [array(8, 8, 1, 1), array(8)]}.get(op, [array(8), array(8)])
+    if op == "Gemm":
+        x, weights = b.op("Reshape", x, b.constant([-1, 8], "int64")), [array(8, 8), array(8)]
+    attributes: dict[str, Any] = {"num_groups": 4} if op == "GroupNormalization" else {}
+    value = b.op(op, rounded(x) if side == "before" else x, *map(b.constant, weights), **attributes)
+    found = optimized(b.finish({"y": rounded(value) if side == "behind" else value}), form="flat")
+    assert counts(found)["Sub"] == 1
