@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from eqsat.backends.consumer import newest_opset
 from eqsat.backends.torch_tensors import to_array, to_tensor
 from eqsat.dynamo.captured import Captured, UnsupportedError
 from eqsat.dynamo.export import export_captured
-from eqsat.errors import OptionError, choices
+from eqsat.errors import ModelError, OptionError, choices
 from eqsat.frontends.torch_export import as_onnx
 from eqsat.fx import compiled_for, to_module
 from eqsat.ir.graph import Graph
@@ -97,9 +97,7 @@ def compile_captured(
     weights = [inputs[i] for i in captured.weights]
     tensors = [inputs[i] for i in captured.tensors]
     integers = {i: int(inputs[i]) for i in captured.loose}
-    with tracing(None):  # this is no part of what Dynamo traces
-        opset = None if settings.runtime_on(captured.device) == "onnxruntime" else OPSET_OF_ATTENTION
-        model = as_onnx(export_captured(captured, weights, tensors, integers, symbolic=symbolic), opset=opset)
+    model = _exported(captured, (weights, tensors, integers), settings, symbolic=symbolic)
     if not isinstance(model, onnx.ModelProto):
         raise UnsupportedError("its weights do not fit into a message of 2 GiB")
     if captured.device != "cpu" and settings.runtime == "onnxruntime":
@@ -117,6 +115,16 @@ def compile_captured(
         with torch.no_grad():
             _compare(captured, captured.module(*inputs), run(*inputs))
     return run
+
+
+def _exported(captured: Captured, inputs: tuple[Any, Any, Any], settings: Settings, *, symbolic: bool) -> Any:
+    """The graph as an ONNX model. Torch cannot export every attention as an operator: not that of heads that share one key."""
+    with tracing(None):  # this is no part of what Dynamo traces
+        program = export_captured(captured, *inputs, symbolic=symbolic)
+        if settings.runtime_on(captured.device) != "onnxruntime":
+            with suppress(ModelError):
+                return as_onnx(program, opset=OPSET_OF_ATTENTION)
+        return as_onnx(program)
 
 
 def _function(

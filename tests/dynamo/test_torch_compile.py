@@ -441,3 +441,13 @@ def test_convolutions_and_norms_of_bfloat16_are_optimised() -> None:
     model = Picture().eval().to(torch.bfloat16)
     x = torch.randn(2, 3, 16, 16, dtype=torch.bfloat16)
     _same(_compiled(model, runtime="eager")(x), model(x), atol=5e-2)
+
+
+@pytest.mark.parametrize("heads", [4, 1])
+def test_attention_is_exported_whole_or_in_steps(heads: int) -> None:
+    """Torch has no export as one operator where heads share one key."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = torch.randn(2, 4, 8, 16), torch.randn(2, heads, 8, 16), torch.randn(2, heads, 8, 16)
+    mask = torch.rand(2, 1, 8, 8) < 0.5
+    compiled = _compiled(lambda *given: attention(*given[:3], attn_mask=given[3]), runtime="eager")
+    _same(compiled(q, k, v, mask), attention(q, k, v, attn_mask=mask))

@@ -297,7 +297,7 @@ def test_other_indices_are_looked_up(indices: list[Any]) -> None:
 
 
 def test_inductor_takes_keys_for_what_they_are() -> None:
-    """With as many heads as keys, its attention for ``softmax(q @ k.permute(0, 2, 3, 1) / s + m) @ v`` is another (torch 2.13)."""
+    """With as many heads as keys, its attention for ``softmax(q @ k.permute(0, 2, 3, 1) / s + m) @ v`` is wrong (torch 2.13)."""
     b = GraphBuilder()
     q, k, v = (b.input(name, "float32", (1, 8, 8, 16)) for name in "qkv")
     mask = b.input("m", "float32", (1, 1, 1, 8))
