@@ -15,23 +15,20 @@ PyTorch itself.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import multiprocessing
 import os
 import queue
-import statistics
 import sys
 import threading
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.torch_models import (
-    MODELS,
     TOLERANCES,
     build,
     fallbacks_of,
@@ -40,6 +37,7 @@ from benchmarks.torch_models import (
     milliseconds,
     placed,
 )
+from benchmarks.torch_runtimes import parsed, parser_of, print_ratios, sizes_of
 
 COLUMNS = ("torch", "inductor", "inductor, ours")
 _INDUCTOR, _OURS = 1, 2
@@ -102,7 +100,7 @@ def compiled(name: str, sizes: dict[str, int], length: int, dtype: Any, options:
             torch.compile(model, backend="eqsat", dynamic=False, options=options),
         ]
         calls: list[Call] = [lambda f=f: f(**inputs) for f in functions]
-        errors = [largest_error(_plain(call()), _plain(exact)) for call in calls]
+        errors = [largest_error(placed(call(), "cpu", torch.float32), exact) for call in calls]
     return Compiled(name, calls, errors, fallbacks_of(said))
 
 
@@ -113,17 +111,6 @@ def _draw_vectors(model: Any) -> None:
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter += 0.02 * torch.randn_like(parameter)
-
-
-def _plain(value: Any) -> Any:
-    """All floats in an output, as float32 on the CPU."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.cpu().float() if value.is_floating_point() else value.cpu()
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _captured(call: Call) -> Call | None:
@@ -212,10 +199,7 @@ def _summarise(rows: Sequence[Row]) -> None:
         taken = {row.name: getattr(row, title) for row in rows}
         ratios = {n: r for n, t in taken.items() if (r := t[_INDUCTOR] / t[_OURS]) == r}
         if ratios:
-            slower = [f"{name} {ratio:.2f}" for name, ratio in ratios.items() if ratio < 1]
-            mean = statistics.geometric_mean(ratios.values())
-            least = min(ratios.values())
-            print(f"{title}: inductor over ours {mean:.2f}, least {least:.2f}; below 1:", *slower or ["none"])
+            print_ratios(f"{title}: inductor over ours", ratios)
     counts = {row.name: [k.total() for k in row.kernels] for row in rows}
     sums = [sum(found[c] for found in counts.values()) for c in (_INDUCTOR, _OURS)]
     more = [f"{name} {k[_INDUCTOR]} -> {k[_OURS]}" for name, k in counts.items() if k[_OURS] > k[_INDUCTOR]]
@@ -223,24 +207,16 @@ def _summarise(rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
+    parser = parser_of(__doc__, runs=50)
     parser.add_argument("--dtype", default="float16", choices=TOLERANCES)
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--hidden", type=int, default=256, help="extent of the hidden values")
-    parser.add_argument("--image", type=int, default=224, help="extent of images")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--names", action="store_true", help="list the kernels, too")
     parser.add_argument("--target", help="of the optimiser; by default the one that suits the device")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) // 2))
-    given = parser.parse_args()
-    if unknown := set(given.models) - set(MODELS):
-        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(MODELS)}")
+    given = parsed(parser)
     context = multiprocessing.get_context("spawn")
     count = min(given.processes, len(given.models))
     work = Work(
-        {"layers": given.layers, "hidden": given.hidden, "image": given.image},
+        sizes_of(given),
         given.length,
         given.dtype,
         given.runs,

@@ -265,11 +265,13 @@ def largest_error(found: Any, expected: Any) -> float:
 
 
 def placed(value: Any, device: str, dtype: Any) -> Any:
-    """A tensor, or all tensors in a mapping, on a device, floats in a type."""
+    """A tensor, or all tensors in a mapping or a sequence, on a device, floats in a type."""
     import torch
 
     if isinstance(value, Mapping):
         return {k: placed(v, device, dtype) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [placed(v, device, dtype) for v in value]
     if not isinstance(value, torch.Tensor):
         return value
     return value.to(device, dtype if value.is_floating_point() else value.dtype)

@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.torch_models import MODELS, TOLERANCES, build, fallbacks_of, largest_error, milliseconds
@@ -98,28 +98,45 @@ def _summarise(found: dict[str, tuple[list[float], list[tuple[int, int]]]]) -> N
     """Geometric means of Inductor's time over ours, and where ours is slower or has more kernels."""
     for columns in ((_INDUCTOR_OURS,), (_DEFAULT,), (_INDUCTOR_OURS, _DEFAULT)):
         ratios = {name: taken[_INDUCTOR] / min(taken[c] for c in columns) for name, (taken, _) in found.items()}
-        slower = [f"{name} {ratio:.2f}" for name, ratio in ratios.items() if ratio < 1]
-        mean = statistics.geometric_mean(ratios.values())
-        print(
-            f"inductor over {' or '.join(COLUMNS[c] for c in columns)}: {mean:.2f}, least {min(ratios.values()):.2f}; below 1:",
-            *slower or ["none"],
-        )
+        print_ratios(f"inductor over {' or '.join(COLUMNS[c] for c in columns)}", ratios)
     more = [f"{name} {sum(k[0])} -> {sum(k[1])}" for name, (_, k) in found.items() if sum(k[0]) < sum(k[1])]
     print("more kernels:", *more or ["none"])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def print_ratios(title: str, ratios: Mapping[str, float]) -> None:
+    """The geometric mean over models, the least, and the models where the ratio is below 1."""
+    slower = [f"{name} {ratio:.2f}" for name, ratio in ratios.items() if ratio < 1]
+    mean = statistics.geometric_mean(ratios.values())
+    print(f"{title}: {mean:.2f}, least {min(ratios.values()):.2f}; below 1:", *slower or ["none"])
+
+
+def parser_of(description: str | None, *, runs: int) -> argparse.ArgumentParser:
+    """Arguments that say which models of `MODELS` are measured, of what sizes and how often."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=256, help="extent of the hidden values")
     parser.add_argument("--image", type=int, default=224, help="extent of images")
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--runs", type=int, default=runs)
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """What was given. Ends the program where a model is not known."""
     given = parser.parse_args()
-    unknown = set(given.models) - set(MODELS)
-    if unknown:
+    if unknown := set(given.models) - set(MODELS):
         parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(MODELS)}")
+    return given
+
+
+def sizes_of(given: argparse.Namespace) -> dict[str, int]:
+    """The sizes that models are built with."""
+    return {"layers": given.layers, "hidden": given.hidden, "image": given.image}
+
+
+def main() -> int:
+    given = parsed(parser_of(__doc__, runs=15))
     import torch
     from torch._inductor import config, select_algorithm
 
@@ -128,7 +145,7 @@ def main() -> int:
     torch.set_num_threads(1)
     select_algorithm.PRINT_AUTOTUNE = False
     print(" " * 20, *(f"{column:>14}" for column in COLUMNS))
-    sizes = {"layers": given.layers, "hidden": given.hidden, "image": given.image}
+    sizes = sizes_of(given)
     with config.patch(dict(TUNED)):  # of the whole process: Dynamo does not look at the options of one compilation
         measured = {name: measure(name, sizes, given.length, given.runs) for name in given.models}
     well = {name: found for name, found in measured.items() if found is not None}

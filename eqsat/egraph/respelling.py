@@ -54,10 +54,9 @@ class Respelling:
 
     def _has_like(self, enode: int, term: Apply) -> bool:
         node = self.egraph.nodes[enode]
+        # One output of several does not tell all constants: the sum beside a normalisation does not tell its gain.
         if (node.key, node.attributes) != (term.op, term.attributes) or term.op == PROJECTION:
-            return (
-                False  # one output of several does not tell all constants: the sum beside a normalisation not its gain
-            )
+            return False
         domain, op = split_key(term.op)
         orders: list[Sequence[int]] = [node.children]
         if is_commutative(constructor_name(op, domain, len(term.args))):

@@ -64,13 +64,13 @@ def extremes(c: Ref) -> tuple[float, float]:
     """Least and greatest magnitude among the elements of a constant."""
     low, high = c.interval
     if low > 0 or high < 0:
-        return min(abs(low), abs(high)), max(abs(low), abs(high))
-    return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), max(abs(low), abs(high))
+        return min(abs(low), abs(high)), largest(c)
+    return float(np.abs(c.value.astype(np.float64)).min(initial=math.inf)), largest(c)
 
 
 def are_ordinary_summands(*summands: Ref) -> bool:
     """So small that they cannot have been chosen to round off what they are added to: as biases are, in half precision."""
-    return all(max(map(abs, c.interval)) < _largest_summand(c) for c in summands)
+    return all(largest(c) < _largest_summand(c) for c in summands)
 
 
 def _largest_summand(c: Ref) -> float:
@@ -80,7 +80,7 @@ def _largest_summand(c: Ref) -> float:
 def is_ordinary_shift(c: Ref, s: Ref) -> bool:
     """Whether ``x * s + c`` shifts ``x`` by so little that this cannot have been meant to round it."""
     least, _ = extremes(s)
-    return least > 0 and max(map(abs, c.interval)) < _largest_summand(c) * least
+    return least > 0 and largest(c) < _largest_summand(c) * least
 
 
 def finite_product(scale: str, *names: str) -> Condition:

@@ -13,7 +13,7 @@ from eqsat.ir.operators.quantization import PLAIN
 from eqsat.ir.schema_operator import further_inputs, has_one_output
 from eqsat.ir.traits import whatever
 from eqsat.ir.types import HALVES, DType
-from eqsat.rewrite import Condition, Hint, Ref, Term, apply, for_each_operator
+from eqsat.rewrite import Condition, GroupView, Hint, Ref, Term, apply, for_each_operator, shared
 from eqsat.rules.terms import int64s, transpose
 from eqsat.samples import Sampler, fixed
 
@@ -88,6 +88,19 @@ def taken(data: Ref, starts: Ref, ends: Ref, axes: Ref | None, steps: Ref | None
     bounds = zip(which, starts.value.tolist(), ends.value.tolist(), strides, strict=True)
     extents: Any = data.shape
     return {axis: range(extents[axis])[start:end:step] for axis, start, end, step in bounds}
+
+
+@shared
+def slices_forward(view: GroupView) -> Sequence[tuple[Ref, Ref, dict[int, range]]]:
+    """Every Slice by constants that runs forward through known extents, what it cuts, and axis -> indices that it takes."""
+    found: list[tuple[Ref, Ref, dict[int, range]]] = []
+    for node, inputs in view.nodes("Slice"):
+        given: Any = (*inputs, None, None)[:5]
+        whole, starts, _, axes, steps = given
+        known = all(i is None or i.is_constant for i in given[1:]) and whole.type.shape is not None
+        if known and runs_forward(whole, starts, axes, steps):
+            found.append((node, whole, taken(*given)))
+    return found
 
 
 def slice_term(data: Ref, ranges: Mapping[int, range]) -> Term:

@@ -26,7 +26,7 @@ from eqsat.rewrite import (
     shared,
 )
 from eqsat.rules.terms import by_class, sizes_of_parts, split
-from eqsat.rules.views.movement import runs_forward, slice_term, taken
+from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 
@@ -86,16 +86,11 @@ def slices_of(view: GroupView) -> Sequence[tuple[Ref, Part]]:
 
 
 def _slices_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:
-    for node, inputs in view.nodes("Slice"):
-        given: Any = (*inputs, None, None)[:5]
-        whole, starts, _, axes, steps = given
-        if any(i is not None and not i.is_constant for i in given[1:]) or whole.type.shape is None:
-            continue
-        if runs_forward(whole, starts, axes, steps):
-            cut = [(i, r) for i, r in taken(*given).items() if len(r) != whole.shape[i]]
-            if len(cut) == 1 and len(cut[0][1]) > 0 and (len(cut[0][1]) == 1 or cut[0][1].step == 1):
-                axis, found = cut[0]
-                yield node, Part(whole, axis, found.start, found[-1] + 1)
+    for node, whole, ranges in slices_forward(view):
+        cut = [(i, r) for i, r in ranges.items() if len(r) != whole.shape[i]]
+        if len(cut) == 1 and len(cut[0][1]) > 0 and (len(cut[0][1]) == 1 or cut[0][1].step == 1):
+            axis, found = cut[0]
+            yield node, Part(whole, axis, found.start, found[-1] + 1)
 
 
 def parts_of(view: GroupView) -> Iterator[tuple[Ref, Part]]:

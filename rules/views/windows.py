@@ -21,7 +21,7 @@ from eqsat.ir.types import Dim
 from eqsat.rewrite import GroupView, Match, Ref, Term, apply, group_rule
 from eqsat.rules.terms import by_class
 from eqsat.rules.views.extents import viewed
-from eqsat.rules.views.movement import runs_forward, slice_term, taken
+from eqsat.rules.views.movement import slice_term, slices_forward
 from eqsat.samples import Drawing, Instance, Sampler, fixed
 
 _MOST, _LONG = 32, 8
@@ -135,16 +135,10 @@ def _steps(whole: Ref, cut: Mapping[int, range]) -> dict[int, int]:
 
 def _strided(view: GroupView) -> Iterator[tuple[Ref, tuple[Ref, dict[int, int], Starts]]]:
     """Every Slice that takes some axes in steps, with the value, the steps and the starts."""
-    for node, inputs in view.nodes("Slice"):
-        given: Any = (*inputs, None, None)[:5]
-        whole, starts, _, axes, steps = given
-        if steps is None or any(i is not None and not i.is_constant for i in given[1:]) or whole.type.shape is None:
-            continue
-        if runs_forward(whole, starts, axes, steps):
-            cut = taken(*given)
-            found = _steps(whole, cut)
-            if found and max(found.values()) > 1:
-                yield node, (whole, found, {axis: cut[axis].start for axis in found})
+    for node, whole, cut in slices_forward(view):
+        steps = _steps(whole, cut)
+        if steps:
+            yield node, (whole, steps, {axis: cut[axis].start for axis in steps})
 
 
 def _slowest_first(steps: Mapping[int, int], starts: Sequence[Starts]) -> tuple[int, ...] | None:
@@ -158,18 +152,19 @@ def _slowest_first(steps: Mapping[int, int], starts: Sequence[Starts]) -> tuple[
 
 def _side_by_side(view: GroupView) -> Iterator[Match]:
     """Concatenations along the last axis of slices that are all of a value: its rows stay together."""
-    strided = by_class(_strided(view))
+    found = list(_strided(view))
+    strided = by_class(found)
+    begin: dict[tuple[int, int, frozenset[tuple[int, int]]], Starts] = {}
+    for node, (whole, steps, starts) in found:
+        begin.setdefault((node.handle, whole.handle, frozenset(steps.items())), starts)
     for node, inputs in view.nodes("Concat"):
-        handles = [-1 if part is None else part.handle for part in inputs]
-        for whole, steps, first in strided.get(handles[0], ()) if len(handles) > 1 else ():
-            last = whole.rank - 1
-            if node.attr("axis") % whole.rank != last or last in steps or math.prod(steps.values()) != len(handles):
+        first, *others = (-1 if part is None else part.handle for part in inputs)
+        for whole, steps, starts in strided.get(first, ()):
+            last, cut = whole.rank - 1, frozenset(steps.items())
+            if node.attr("axis") % whole.rank != last or last in steps or math.prod(steps.values()) != len(inputs):
                 continue
-            others = [
-                next((s for w, t, s in strided.get(h, ()) if w.handle == whole.handle and t == steps), None)
-                for h in handles[1:]
-            ]
-            order = None if None in others else _slowest_first(steps, [first, *(s for s in others if s is not None)])
+            rest = [begin[key] for other in others if (key := (other, whole.handle, cut)) in begin]
+            order = _slowest_first(steps, [starts, *rest])
             if order is not None:
                 yield Match({"x": whole, "steps": steps, "order": order}, node)
 
