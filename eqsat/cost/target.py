@@ -140,13 +140,7 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
 
     ``extends`` names a shipped target whose keys hold where the file has none.
     """
-    if "extends" in data:
-        base = data["extends"]
-        if base not in target_names():
-            raise OptionError(
-                f"target {name!r}: extends: target {base!r} does not exist; {choices(base, target_names())}"
-            )
-        data = {**tomllib.loads((_FOLDER / f"{base}.toml").read_text()), **data}
+    data = _extended(name, data)
     check_target(name, data)
     read: dict[str, Any] = {k: frozenset(v) if is_sequence(v) else v for k, v in data.items() if k not in _READ_APART}
     numbers = {k: float(read[k]) for k in ("launch_s", "bandwidth_bytes_per_s", "on_chip_bytes") if k in read}
@@ -154,6 +148,18 @@ def parse_target(name: str, data: Mapping[str, Any]) -> Target:
     templates = tuple(_template(t) for t in (*data.get("templates", ()), *data.get("more_templates", ())))
     read |= {**numbers, "peak_ops": peaks, "templates": templates}
     return Target(name, **read)
+
+
+def _extended(name: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``data`` with the keys of the target that it extends, which may extend another."""
+    base = data.get("extends")
+    if base is None:
+        return data
+    if base not in target_names():
+        raise OptionError(f"target {name!r}: extends: target {base!r} does not exist; {choices(base, target_names())}")
+    below = dict(_extended(base, tomllib.loads((_FOLDER / f"{base}.toml").read_text())))
+    below["templates"] = [*below.get("templates", ()), *below.pop("more_templates", ())]
+    return {**below, **data}
 
 
 _READ_APART = ("extends", "templates", "more_templates")

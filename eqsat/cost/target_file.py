@@ -11,7 +11,7 @@ from eqsat.errors import OptionError, choices, nearest
 from eqsat.ir.operator import Kind, defined_operators, operator, split_key
 from eqsat.ir.types import DType
 
-LABELS = ("elementwise", "broadcast", "injective", "reduction", "row", "window", "anchor", "view", "opaque")
+LABELS = ("elementwise", "broadcast", "bias", "injective", "reduction", "row", "window", "anchor", "view", "opaque")
 """What a stage may accept beside operators by name (`eqsat.fusion.graph`, docs/targets.md)."""
 
 Check = Callable[[str, Any], None]

@@ -20,8 +20,8 @@ class Operation:
 
     ``labels`` are what a stage of a template can ask for: the name of the operator; ``view``, ``elementwise``,
     ``broadcast`` (elementwise, but no input has the size of the output), ``injective``, ``anchor``, ``opaque``;
-    ``reduction`` (one loop over the reduced axes), ``row`` (a reduction over trailing axes), ``window`` (any other
-    reduction); ``unwritable`` (the file to be written cannot hold it: no kernel), ``multiple`` (several outputs) and
+    ``bias`` (the sum of a value and a vector along its last axis), ``reduction`` (one loop over the reduced axes),
+    ``row`` (a reduction over trailing axes), ``window`` (any other reduction); ``unwritable`` (the file to be written cannot hold it: no kernel), ``multiple`` (several outputs) and
     ``projection`` (one of them). ``inputs`` are distinct e-classes.
     ``row_elements``: elements that a ``row`` operator reduces together, 0 otherwise. ``source``: handle or index of a node.
     ``work``: what it does as a kernel of its own, for cost models that know single operators.
@@ -135,6 +135,8 @@ def operation_of(app: Application, outputs: Sequence[Type], inputs: Sequence[int
         size = _elements(outputs[0])
         same = any(_elements(t) == size for t in app.types if t is not None)
         labels.add("elementwise" if same else "broadcast")
+        if "Add" in labels and _adds_vector(app.types, outputs[0]):
+            labels.add("bias")
     elif work.kind is Kind.REDUCTION:
         row_elements = _row_elements(work.operators[0], app)
         if row_elements:
@@ -152,6 +154,12 @@ def operation_of(app: Application, outputs: Sequence[Type], inputs: Sequence[int
     return Operation(
         name, frozenset(labels), work.kind, distinct, work.flops, work.dtype, source, row_elements, row_bytes, work
     )
+
+
+def _adds_vector(types: Sequence[Type | None], result: Type) -> bool:
+    """Whether one of two operands has the shape of the sum, and the other is a vector along its last axis."""
+    shapes = [None if t is None else t.shape for t in types]
+    return bool(result.shape) and len(result.shape) > 1 and {result.shape, result.shape[-1:]} == set(shapes)
 
 
 def projection(of: int, source: int) -> Operation:

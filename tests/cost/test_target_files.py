@@ -41,6 +41,24 @@ def test_a_file_extends_a_shipped_target(tmp_path: Path) -> None:
     assert (found.launch_s, found.templates) == (1, base.templates)
 
 
+def test_a_file_extends_a_target_that_extends_another(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    template = 'name = "mine"\nsource = "mine"\nstages = [{ accepts = ["Softmax"] }]\n'
+    path.write_text(f'extends = "tensorrt-like-rownorm"\nlaunch_s = 1\n[[more_templates]]\n{template}')
+    found, base = as_target(path), load_target("tensorrt-like-rownorm")
+    assert base.templates[: len(load_target("tensorrt-like").templates)] == load_target("tensorrt-like").templates
+    assert (found.launch_s, found.free_kinds) == (1, base.free_kinds)
+    assert (found.templates[:-1], found.templates[-1].name) == (base.templates, "mine")
+
+
+@pytest.mark.parametrize(("added", "kernels"), [((8,), 1), ((2, 4, 8), 2), ((4, 1), 2)])
+def test_a_bias_is_a_vector_along_the_last_axis(added: tuple[int, ...], kernels: int) -> None:
+    b = eqsat.GraphBuilder("g")
+    product = b.op("MatMul", b.input("x", "float32", (2, 4, 8)), b.input("w", "float32", (8, 8)))
+    graph = b.finish({"y": b.op("Add", b.input("c", "float32", added), product)})
+    assert eqsat.optimize(graph, target="inductor-cpu", cost="kernels", verify="none").report.kernels_after == kernels
+
+
 def test_every_key_and_label_is_documented() -> None:
     text = DOCUMENT.read_text()
     with pytest.raises(eqsat.OptionError) as error:
