@@ -21,8 +21,8 @@ class Operation:
     ``labels`` are what a stage of a template can ask for: the name of the operator; ``view``, ``elementwise``,
     ``broadcast`` (elementwise, but no input has the size of the output), ``injective``, ``anchor``, ``opaque``;
     ``bias`` (the sum of a value and a vector along its last axis), ``reduction`` (one loop over the reduced axes),
-    ``row`` (a reduction over trailing axes), ``window`` (any other reduction); ``unwritable`` (the file to be written cannot hold it: no kernel), ``multiple`` (several outputs) and
-    ``projection`` (one of them). ``inputs`` are distinct e-classes.
+    ``row`` (a reduction over trailing axes), ``window`` (any other reduction); ``unwritable`` (the file to be written cannot
+    hold it: no kernel), ``multiple`` (several outputs) and ``projection`` (one of them). ``inputs`` are distinct e-classes.
     ``row_elements``: elements that a ``row`` operator reduces together, 0 otherwise. ``source``: handle or index of a node.
     ``work``: what it does as a kernel of its own, for cost models that know single operators.
     """
