@@ -158,7 +158,8 @@ def _extended(name: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
     if base not in target_names():
         raise OptionError(f"target {name!r}: extends: target {base!r} does not exist; {choices(base, target_names())}")
     below = dict(_extended(base, tomllib.loads((_FOLDER / f"{base}.toml").read_text())))
-    below["templates"] = [*below.get("templates", ()), *below.pop("more_templates", ())]
+    if "more_templates" in below:
+        below["templates"] = [*below.get("templates", ()), *below.pop("more_templates")]
     return {**below, **data}
 
 
