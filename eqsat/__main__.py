@@ -7,6 +7,10 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the ``eqsat`` command."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        # Names are the user's: what a terminal, or a pipe on Windows, has no letter for is spelled out, as in errors.
+        reconfigure(errors="backslashreplace")
     try:
         from eqsat.cli import main as run
 

@@ -96,13 +96,16 @@ class Module(NamedTuple):
     unwieldy: set[str]
     lists_of_operators: int
     rounded_sums: tuple[int, ...]
+    unstated_encodings: tuple[int, ...]
 
 
 @cache
 def _read(path: Path) -> Module:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     imports = tuple(n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)))
-    return Module(imports, _unwieldy(nodes), _lists_of_operators(nodes), _rounded_sums(nodes))
+    return Module(
+        imports, _unwieldy(nodes), _lists_of_operators(nodes), _rounded_sums(nodes), _unstated_encodings(nodes)
+    )
 
 
 def _imports(path: Path) -> set[str]:
@@ -261,3 +264,30 @@ def test_prices_add_up_to_the_same_in_any_order_and_with_any_python() -> None:
     found = {str(path.relative_to(ROOT)): _read(path).rounded_sums for _, path in _modules()}
     assert not {p: lines for p, lines in found.items() if lines}
     assert _rounded_sums(list(ast.walk(ast.parse("least = sum(k.price for k in kernels)")))) == (1,)
+
+
+def _unstated_encodings(nodes: Sequence[ast.AST]) -> tuple[int, ...]:
+    """Lines where text is read or written as the platform encodes it."""
+    found: list[int] = []
+    for call in (n for n in nodes if isinstance(n, ast.Call)):
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        modes = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        stated = any(k.arg == "encoding" for k in call.keywords)
+        if name == "open" and not stated and not any("b" in mode for mode in modes) and _opens_file(call):
+            found.append(call.lineno)
+        if name in ("read_text", "write_text") and not stated and "utf-8" not in " ".join(modes):
+            found.append(call.lineno)
+    return tuple(found)
+
+
+def _opens_file(call: ast.Call) -> bool:
+    """Whether a call is the built-in, or a path's: others of that name have operands that are no modes."""
+    return isinstance(call.func, ast.Name) or all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def test_files_are_read_and_written_alike_on_every_platform() -> None:
+    found = {str(path.relative_to(ROOT)): _read(path).unstated_encodings for _, path in _modules()}
+    assert not {p: lines for p, lines in found.items() if lines}
+    wrong = 'open(p)\nopen(p, "w")\np.open("w")\np.read_text()\np.write_text(t)\n'
+    right = 'open(p, "xb")\nopen(p, encoding="utf-8")\np.read_text("utf-8-sig")\np.write_text(t, encoding="utf-8")\n'
+    assert _unstated_encodings(list(ast.walk(ast.parse(wrong + right)))) == (1, 2, 3, 4, 5)

@@ -127,7 +127,7 @@ def consumer_names() -> tuple[str, ...]:
 @cache
 def releases_of(name: str) -> tuple[Consumer, ...]:
     """The releases of a consumer that are known, oldest first."""
-    data = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
+    data = tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
     if (other := data.pop("like", None)) is not None:
         own = _values(data)
         wrong = own.pop("wrong")

@@ -238,7 +238,7 @@ def write_json(data: Any, json_path: str | None) -> None:
     from eqsat.errors import OutputError
 
     try:
-        Path(json_path).write_text(text)
+        Path(json_path).write_text(text, "utf-8")
     except OSError as error:
         raise OutputError(f"{json_path}: cannot write the JSON report: {error.strerror}") from None
 

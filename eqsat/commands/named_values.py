@@ -51,7 +51,7 @@ def parse_devices(given: list[str] | None, path: Path | None) -> dict[str, str]:
     devices: dict[str, str] = {}
     if path is not None:
         try:
-            data: dict[Any, Any] | None = json.loads(path.read_text())
+            data: dict[Any, Any] | None = json.loads(path.read_text("utf-8-sig"))
         except (OSError, ValueError) as error:
             raise OptionError(f"--devices {path}: cannot be read as JSON: {error}") from None
         if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):

@@ -120,7 +120,7 @@ def load_target(name: str) -> Target:
     path = _FOLDER / f"{name}.toml"
     if name not in target_names():
         raise OptionError(f"target {name!r} does not exist; {choices(name, target_names())}, or a PATH.toml")
-    return parse_target(name, tomllib.loads(path.read_text()))
+    return parse_target(name, tomllib.loads(path.read_text("utf-8")))
 
 
 def as_target(target: str | Path | Target) -> Target:
@@ -157,7 +157,7 @@ def _extended(name: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         return data
     if base not in target_names():
         raise OptionError(f"target {name!r}: extends: target {base!r} does not exist; {choices(base, target_names())}")
-    below = dict(_extended(base, tomllib.loads((_FOLDER / f"{base}.toml").read_text())))
+    below = dict(_extended(base, tomllib.loads((_FOLDER / f"{base}.toml").read_text("utf-8"))))
     if "more_templates" in below:
         below["templates"] = [*below.get("templates", ()), *below.pop("more_templates")]
     return {**below, **data}

@@ -20,7 +20,7 @@ Check = Callable[[str, Any], None]
 def read_target_file(path: Path) -> dict[str, Any]:
     """The data of a file. Raises `OptionError` for one that cannot be read."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise OptionError(f"target {path}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

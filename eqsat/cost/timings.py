@@ -84,7 +84,7 @@ class Table:
 def load_table(path: Path) -> Table:
     """The timings in a file. Raises `ModelError` if it cannot be read or is no table of timings."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text("utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']}, this version reads {FORMAT}")
         timings = [_timing(row) for row in data["timings"]]
@@ -138,7 +138,7 @@ def _processor() -> tuple[str, set[str]]:
     """Model name and feature flags of the processor, as far as the platform tells."""
     model, flags = platform.processor() or platform.machine(), set[str]()
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
         return model, flags
     for line in text.splitlines():

@@ -262,7 +262,7 @@ def _verdict(before: Graph, after: Graph) -> str:
     from eqsat.backends.onnx_file import save_onnx
     from eqsat.verification import verify_models
 
-    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+    with tempfile.TemporaryDirectory(prefix="eqsat-", ignore_cleanup_errors=True) as folder:
         paths = [Path(folder) / name for name in ("before.onnx", "after.onnx")]
         for graph, path in zip((before, after), paths, strict=True):
             save_onnx(graph, path)

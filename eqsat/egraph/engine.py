@@ -222,7 +222,7 @@ class Engine:
         name = f"{relation}.tsv"
         # a file that is written over goes to the disk at once, for milliseconds
         (self._folder / name).unlink(missing_ok=True)
-        with (self._folder / name).open("w") as file:
+        with (self._folder / name).open("w", encoding="ascii", newline="\n") as file:
             file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
         return f'(input {relation} "{name}")'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,13 @@ from eqsat.egraph.apply import RuleApplier
 from eqsat.egraph.egraph import EGraph
 from eqsat.egraph.engine import Pending, engine_for
 from eqsat.egraph.patterns import compile_pattern
+from eqsat.errors import OptionError
 from eqsat.rewrite import AnyRule, GroupRule, Rule
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 
 class StopReason(Enum):
@@ -70,7 +76,7 @@ def saturate(
     limits = limits or Limits()
     start = time.perf_counter()
     deadline = start + limits.time_s
-    base_memory = _resident_bytes()
+    base_memory = _resident_bytes() if limits.memory_bytes is not None else 0
     local = [r for r in rules if isinstance(r, Rule)]
     groups = [r for r in rules if isinstance(r, GroupRule)]
     applier = RuleApplier(egraph, literals=literals)
@@ -125,9 +131,14 @@ def saturate(
 
 
 def _resident_bytes() -> int:
-    """Resident set of this process; its peak where the current one is not to be had."""
+    """Resident set of this process; its peak where the current one is not to be had. Raises `OptionError` where neither is."""
+    if resource is None:
+        raise OptionError(
+            "a limit on memory: this platform does not say how much a process has; limit the e-nodes instead"
+        )
     try:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -101,7 +101,7 @@ def read_machine(path: str | Path) -> Machine:
     source = "where the figures come from"
     """
     try:
-        data: dict[str, Any] = tomllib.loads(Path(path).read_text())
+        data: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8-sig"))
     except OSError as error:
         raise OptionError(f"{path}: cannot read the machine: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

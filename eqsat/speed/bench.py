@@ -122,7 +122,7 @@ def bench_model(
     progress("optimize", str(path))
     result = optimize(path, **options.__dict__)
     feeds, reference = case_of(result.original, path, options)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         written = Path(folder) / path.name
         result.save(written)
         contestants = levels_of(RAW, path, ("disable", *(n for n in levels if n != "disable")))

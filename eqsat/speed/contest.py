@@ -117,7 +117,7 @@ def contest(
         [k for k, c in enumerate(contestants) if c.engine == engine] for engine in {c.engine: 0 for c in contestants}
     ]
     found: list[list[dict[str, Any]]] = [[] for _ in contestants]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         data = Path(folder) / "data.pickle"
         data.write_bytes(pickle.dumps((dict(feeds), dict(reference))))
         for process in range(protocol.processes):

@@ -103,7 +103,7 @@ def race(
         raise OptionError("; ".join(f"engine {name} {why}" for name, why in skipped.items()))
     feeds, reference = case_of(load(path, options.dims), path, options)
     results: dict[str, Result] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         contestants: list[Contestant] = []
         for name in able:
             files = [(RAW, path)]
@@ -138,7 +138,7 @@ def fastest(
 
     Where the original is faster than ours there, beyond noise, it is the original. Raises as `optimize` does.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         source = resolve(source, **options.reading)
         path = Path(source) if isinstance(source, str | Path) else _written(source, Path(folder))
         found = race(path, engines, options, protocol=protocol, progress=progress)

@@ -131,7 +131,7 @@ def profile_program(
     proto = onnx.load(str(path), load_external_data=False)  # pyright: ignore[reportUnknownMemberType]
     for k, node in enumerate(proto.graph.node):
         node.name = f"node{k}"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         session = Session(
             proto, "disable", threads=threads, prepack=True, folder=path.resolve().parent, profile=f"{folder}/profile"
         )
@@ -157,7 +157,7 @@ def profile_program(
 
 def _seconds_by_node(session: Session) -> dict[str, list[float]]:
     """Node -> seconds of each run, of a session that profiles; it stops doing so."""
-    events = json.loads(session.end_profile().read_text())
+    events = json.loads(session.end_profile().read_text("utf-8"))
     seconds: dict[str, list[float]] = {}
     for event in events:
         name = str(event.get("name", ""))
@@ -178,7 +178,7 @@ def profiler_seconds(threads: int = 2, runs: int = 20) -> float:
     feeds = {"x": np.zeros(1, np.float32)}
     without = Session(model, "disable", threads=threads).bound(feeds)
     alone: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         profiled = Session(model, "disable", threads=threads, profile=f"{folder}/profile")
         for _ in range(_WARM_UP + runs):
             profiled.run(feeds)
