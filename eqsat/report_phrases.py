@@ -40,6 +40,12 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1e-2 else f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
+def cost(value: float, unit: str) -> str:
+    """A cost as text. Programs with operators that the target has no kernel for cost more than any other (`NO_KERNEL` of
+    `eqsat.lower.selection`); what the number is says nothing."""
+    return "no kernels" if unit in ("seconds", "kernels") and value >= 1e9 else number(value)
+
+
 def of_bodies(data: Mapping[str, Any], *, reasons: bool = True) -> str:
     if not data:
         return ""

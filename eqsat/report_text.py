@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eqsat.report_phrases import (
+    cost,
     in_short,
     number,
     of_better,
@@ -114,7 +115,8 @@ def _kernels(report: Report) -> str:
 
 
 def _cost(report: Report) -> str:
-    return f"{number(report.cost_before)} -> {number(report.cost_after)} {report.cost_unit}"
+    before, after = (cost(value, report.cost_unit) for value in (report.cost_before, report.cost_after))
+    return f"{before} -> {after} {report.cost_unit}"
 
 
 def _bound(report: Report) -> str:
@@ -186,7 +188,7 @@ def _most_beaten(report: Report) -> str:
 
 def _predicted(report: Report) -> str:
     before, after = report.predicted_s_before, report.predicted_s_after
-    if before is None or after is None:
+    if before is None or after is None or "no kernels" in (cost(before, "seconds"), cost(after, "seconds")):
         return ""
     slower = "; SLOWER: --cost measured minimises it" if after > before * _SAME else ""
     return f"{1e3 * before:.3g} -> {1e3 * after:.3g} ms, kernel by kernel on {report.target}{slower}"

@@ -13,7 +13,15 @@ from eqsat.backends.openvino_form import for_openvino
 from eqsat.errors import OutputError
 from eqsat.frontends.onnx.envelope import Envelope
 from eqsat.frontends.onnx.subgraphs import bodies_in
-from eqsat.frontends.onnx.versions import OLDEST, Refusal, downgrade, first_version, means_the_same, since_version
+from eqsat.frontends.onnx.versions import (
+    OLDEST,
+    Refusal,
+    downgrade,
+    first_version,
+    has_function,
+    means_the_same,
+    since_version,
+)
 from eqsat.ir.composite import expanded
 from eqsat.ir.constants import Constant
 from eqsat.ir.devices import spread_to_parts
@@ -158,10 +166,12 @@ def _lowered(graph: Graph, opset: int) -> Form | None:
     """The graph at an older opset than it came with, if it has a form there.
 
     Functions, which are not read, forbid it, and so do operators of the source that ONNX Runtime spells out: what these compute
-    may differ from their kernel on what is at the edge, like masks of the lowest number. Rules make nothing of that kind.
+    may differ from their kernel on what is at the edge, like masks of the lowest number. Rules make nothing of that kind. What
+    has no function to be spelled out by does not run as it is, like QuantizeLinear-28 in 1.32.
     """
     envelope = graph.envelope if isinstance(graph.envelope, Envelope) else Envelope(newest_opset())
-    if envelope.functions or any(_with_kernel(op, envelope.opset) < envelope.opset for op in envelope.operators):
+    own = envelope.opset
+    if envelope.functions or any(_with_kernel(op, own) < own and has_function(op, own) for op in envelope.operators):
         return None
     form, refused = _form_at(graph, opset, _source(graph))
     return None if refused else form

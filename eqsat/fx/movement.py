@@ -195,9 +195,8 @@ def _blocks(site: Site) -> Any:
     x, b = site.operands[0], site.attr("blocksize")
     n, c, h, w = (x.size(i) for i in range(4))
     if site.node.op == "SpaceToDepth":
-        return (
-            x.reshape((n, c, h // b, b, w // b, b)).permute((0, 3, 5, 1, 2, 4)).reshape((n, c * b * b, h // b, w // b))
-        )
+        order = (0, 1, 3, 5, 2, 4) if site.attr("mode") == "CRD" else (0, 3, 5, 1, 2, 4)
+        return x.reshape((n, c, h // b, b, w // b, b)).permute(order).reshape((n, c * b * b, h // b, w // b))
     if site.attr("mode") == "CRD":
         moved = x.reshape((n, c // (b * b), b, b, h, w)).permute((0, 1, 4, 2, 5, 3))
     else:

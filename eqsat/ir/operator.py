@@ -20,7 +20,7 @@ from eqsat.ir.graph import Attributes, Node
 from eqsat.ir.traits import NO_TRAITS, Traits
 from eqsat.ir.types import Dim, Shape, TensorType, Type, type_of_array
 
-OPSET = 26
+OPSET = 28
 """The opset whose semantics the names of operators mean inside the program."""
 
 

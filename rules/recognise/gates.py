@@ -41,6 +41,12 @@ equation(
     legalizes="Swish",
 )
 equation(
+    "open_swi_glu",
+    "SwiGLU(x, y, alpha=a) == x * Sigmoid(x if a == 1 else x * number(a, x.dtype)) * y",
+    WIDE,
+    source="ONNX SwiGLU; Shazeer 2020",
+)
+equation(
     "recognise_mish",
     "x * Tanh(Softplus(x)) == Mish(x)",
     forward=[NARROW],

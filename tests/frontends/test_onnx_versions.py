@@ -3,16 +3,18 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 from onnx_models import Arrays, assert_round_trip, assert_same, model, node, noise, run
 
+import eqsat
 from eqsat.backends.onnx_file import to_model
 from eqsat.frontends.onnx.model import load_onnx
-from eqsat.frontends.onnx.versions import steps_of
+from eqsat.frontends.onnx.versions import Refusal, Values, downgrade, steps_of
 from eqsat.ir.operator import OPSET
 
 X = noise(2, 3, 4, 4)
@@ -346,7 +348,7 @@ def pools_rounding_up(opset):
 
 @case
 def quantization(opset):
-    if opset < 10:
+    if opset < 10 or opset >= 28:  # ONNX Runtime 1.32 has no kernels for what opset 28 has
         return None
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"])]
     return nodes, {"x": X}, {"s": np.float32(0.1), "z": np.uint8(128)}
@@ -354,7 +356,7 @@ def quantization(opset):
 
 @case
 def quantization_of_channels(opset):
-    if opset < 13:
+    if opset < 13 or opset >= 28:
         return None
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=-2), node("DequantizeLinear", ["q", "s", "z"], axis=2)]
     return nodes, {"x": X}, {"s": np.abs(noise(4)), "z": np.zeros(4, np.int8)}
@@ -386,6 +388,32 @@ def arg_max(opset):
     return [node("ArgMax", ["x"], axis=2, keepdims=0)], {"x": X}, {}
 
 
+@case
+def space_to_depth(opset):
+    return (
+        [node("SpaceToDepth", ["x"], blocksize=2, **({"mode": "DCR"} if opset >= 28 else {}))],
+        {"x": noise(1, 2, 4, 4)},
+        {},
+    )
+
+
+@case
+def counting(opset):
+    if opset < 11:
+        return None
+    bounds = {"first": np.array(2, np.int64), "end": np.array(9, np.int64), "step": np.array(3, np.int64)}
+    return [node("Range", [*bounds], **({"stash_type": 1} if opset >= 27 else {}))], bounds, {}
+
+
+@case
+def remainder(opset):
+    return None if opset < 10 else ([node("Mod", ["x", "w"], fmod=1)], {"x": X}, {"w": np.full((1,), 1.5, np.float32)})
+
+
+WITHOUT_KERNELS = {"quantization", "quantization_of_channels", "roi_align"}
+"""What ONNX Runtime 1.32 has no kernels for at the newest opset: written at the newest that has."""
+
+
 @pytest.mark.parametrize("opset", range(7, OPSET + 1))
 def test_forms_survive(opset: int) -> None:
     newest_failures = []
@@ -404,7 +432,7 @@ def test_forms_survive(opset: int) -> None:
         if any(n.opaque for n in graph.nodes):
             continue
         newest = to_model(replace(graph, envelope=replace(graph.envelope, opset=OPSET)))
-        assert newest.opset_import[0].version == OPSET
+        assert newest.opset_import[0].version == OPSET or name in WITHOUT_KERNELS, name
         try:
             before, after = run(source, inputs), run(newest, inputs)
         except Exception as error:
@@ -412,7 +440,7 @@ def test_forms_survive(opset: int) -> None:
             continue
         for a, b in zip(before, after, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7, err_msg=f"{name} at opset {opset}")
-    assert not [f for f in newest_failures if "roi_align" not in f]
+    assert not newest_failures
 
 
 def test_opaque_where_versions_have_no_equivalent() -> None:
@@ -425,6 +453,38 @@ def test_opaque_where_versions_have_no_equivalent() -> None:
         assert parts is not None
         graph = load_onnx(model(parts[0], parts[1], parts[2], opset=opset))
         assert "no equivalent" in graph.nodes[0].opaque
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "found"),
+    [
+        ("SpaceToDepth", {"blocksize": 2, "mode": "CRD"}, "needs opset 28"),
+        ("Mod", {"fmod": 0}, "needs opset 28"),
+        ("Range", {"stash_type": 11}, "needs opset 27"),
+    ],
+)
+def test_forms_that_older_opsets_lack_are_refused_there(op: str, attributes: dict[str, Any], found: str) -> None:
+    b = eqsat.GraphBuilder("g")
+    shape = () if op == "Range" else (1, 2, 4, 4)
+    operands = [b.input(f"x{i}", "float32", shape) for i in range({"Range": 3, "Mod": 2}.get(op, 1))]
+    graph = b.finish({"y": b.op(op, *operands, **attributes)})
+    refusal = downgrade(graph.nodes[0], 26, cast(Values, graph))
+    assert isinstance(refusal, Refusal)
+    assert f"needs opset {refusal.needs}" == found
+
+
+def test_files_of_the_newest_opset_are_read_like_others_and_run() -> None:
+    """Cast, QuantizeLinear and Range of opsets 27 and 28 take more element types; ONNX Runtime 1.32 has no kernels for the latter
+    two at 28, and functions do not say what they are: files have the newest opset that has."""
+    codes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["d"])]
+    rest = [node("Cast", ["d"], ["c"], to=TensorProto.DOUBLE), node("Cast", ["c"], ["e"], to=TensorProto.FLOAT)]
+    scales = {"s": np.array(0.1, np.float32), "z": np.array(3, np.uint8)}
+    source = model([*codes, *rest, node("Relu", ["e"])], {"x": X}, scales, opset=28)
+    result = eqsat.optimize(source, form="flat")
+    assert not result.report.opaque
+    assert "Cast" not in result.report.operators_after
+    assert result.to_onnx().opset_import[0].version < 28
+    assert len(run(result.to_onnx(), {"x": X})) == 1
 
 
 def test_old_opset_passes_through() -> None:

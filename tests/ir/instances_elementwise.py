@@ -40,6 +40,13 @@ def _plain_activation(rng: Rng, op: str) -> tuple[Any, ...]:
     return [x], ({"alpha": 1.5} if op == "Swish" and rng.random() < 0.5 else {})
 
 
+@instance("SwiGLU")
+def _gated(rng: Rng, op: str) -> tuple[Any, ...]:
+    shape = extents(rng, 1)
+    operands = [numbers(rng, shape, np.float32, special=False, spread=pick(rng, 1.0, 30.0)) for _ in range(2)]
+    return operands, pick(rng, {}, {"alpha": 1.5})
+
+
 @instance("Elu", "Celu", "Selu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid")
 def _activation(rng: Rng, op: str) -> tuple[Any, ...]:
     attributes = {"alpha": float(rng.uniform(0.1, 2))} if rng.random() < 0.6 else {}
@@ -83,8 +90,7 @@ def _div(rng: Rng, op: str) -> tuple[Any, ...]:
 def _mod(rng: Rng, op: str) -> tuple[Any, ...]:
     dtype = np.dtype(pick(rng, np.float32, np.int32, np.int64, np.uint8, np.int8))
     a, b = (numbers(rng, s, dtype, special=False) for s in broadcasting(rng, 2))
-    fmod = 1 if dtype.kind == "f" else pick(rng, 0, 1)
-    return [a, np.where(b == 0, 3, b).astype(dtype)], {"fmod": fmod}
+    return [a, np.where(b == 0, 3, b).astype(dtype)], {"fmod": pick(rng, 0, 1)}
 
 
 @instance("Pow")
@@ -115,7 +121,7 @@ def _clip(rng: Rng, op: str) -> tuple[Any, ...]:
 
 @instance("BitShift")
 def _bit_shift(rng: Rng, op: str) -> tuple[Any, ...]:
-    dtype = pick(rng, np.uint8, np.uint32, np.uint64)
+    dtype = pick(rng, np.uint8, np.uint32, np.uint64, np.int8, np.int32)
     a, b = broadcasting(rng, 2)
     return [numbers(rng, a, dtype), rng.integers(0, 8, b).astype(dtype)], {"direction": pick(rng, "LEFT", "RIGHT")}
 

@@ -177,7 +177,7 @@ def _blocks(rng: Rng, op: str) -> tuple[Any, ...]:
     b = pick(rng, 1, 2, 3)
     n, c, h, w = (int(d) for d in rng.integers(1, 4, 4))
     if op == "SpaceToDepth":
-        return [numbers(rng, (n, c, h * b, w * b))], {"blocksize": b}
+        return [numbers(rng, (n, c, h * b, w * b))], {"blocksize": b, "mode": pick(rng, "DCR", "CRD")}
     return [numbers(rng, (n, c * b * b, h, w))], {"blocksize": b, "mode": pick(rng, "DCR", "CRD")}
 
 
@@ -199,9 +199,10 @@ def _constant_of_shape(rng: Rng, op: str) -> tuple[Any, ...]:
 
 @instance("Range")
 def _range(rng: Rng, op: str) -> tuple[Any, ...]:
-    dtype = pick(rng, np.int64, np.int32, np.float32)
+    dtype = pick(rng, np.int64, np.int32, np.float32, np.float16)
     start, limit = (rng.integers(-10, 10) for _ in range(2))
-    return [np.array(v, dtype) for v in (start, limit, pick(rng, 1, 2, 3, -1, -2))], {}
+    attributes = {"stash_type": pick(rng, 1, 11)} if dtype is np.float16 else {}
+    return [np.array(v, dtype) for v in (start, limit, pick(rng, 1, 2, 3, -1, -2))], attributes
 
 
 @instance("Dropout")

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat.ir.graph import Attributes
 from eqsat.ir.operator import Application
 from eqsat.ir.operators.dims import check_broadcasts_to, common_dtype
-from eqsat.ir.operators.elementwise import OfOne, define_elementwise, function, narrow, wide
+from eqsat.ir.operators.elementwise import OfOne, define_elementwise, function, infer_broadcast, narrow, wide
 from eqsat.ir.traits import Traits, whatever
 from eqsat.ir.types import TensorType, Type
 
@@ -80,6 +80,15 @@ def _spelled_swish(b: Any, attributes: Attributes, inputs: Sequence[str | None])
     return [b.op("Mul", x, b.op("Sigmoid", scaled))]
 
 
+def _swi_glu(attributes: Attributes, gate: Any, x: Any) -> Any:
+    """``swish(gate) * x``"""
+    return narrow(_swish(wide(gate), attributes) * wide(x), x)
+
+
+def _spelled_swi_glu(b: Any, attributes: Attributes, inputs: Sequence[str | None]) -> Sequence[str]:
+    return [b.op("Mul", *_spelled_swish(b, attributes, inputs[:1]), inputs[1])]
+
+
 def _leaky_relu(x: np.ndarray, attributes: Attributes) -> np.ndarray:
     """``x`` where x >= 0, else ``alpha*x``"""
     return np.where(x >= 0, x, attributes.get("alpha", 0.01) * x)
@@ -144,6 +153,7 @@ define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4, traits
 define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4, traits=replace(_smooth, bounds=(0.0, 1.0)))
 define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5, traits=_hard_swish_traits)
 define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish, traits=replace(_smooth, structure="silu"))
+define_elementwise("SwiGLU", _swi_glu, infer=infer_broadcast, flops=6, expand=_spelled_swi_glu, traits=_smooth)
 define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3, traits=function(bounds=_POSITIVE, **_RISES))
 define_elementwise(
     "Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3, traits=function(bounds=(-1.0, 1.0), **_RISES)

@@ -11,7 +11,7 @@ from eqsat.ir.graph import Attributes
 from eqsat.ir.infer import fresh_symbol
 from eqsat.ir.operator import Application, Kind, no_flops
 from eqsat.ir.operators.dims import common_dtype, format_shape, ints, listed
-from eqsat.ir.operators.elementwise import defines, narrow
+from eqsat.ir.operators.elementwise import defines, narrow, wide
 from eqsat.ir.shape_values import shape_range
 from eqsat.ir.traits import Traits
 from eqsat.ir.types import DType, TensorType, Type, type_of_array
@@ -116,9 +116,12 @@ def _infer_range(app: Application) -> tuple[Type, ...]:
 
 @defines("Range", infer=_infer_range, kind=Kind.OPAQUE, traits=Traits(keeps_whole=True, counts=(0, 1, 2)))
 def _range(attributes: Attributes, start: Any, limit: Any, delta: Any) -> Any:
-    """``start + i*delta`` for each i below ``ceil((limit - start) / delta)``"""
+    """``start + i*delta`` for each i below ``ceil((limit - start) / delta)``; of half precision in that of ``stash_type``"""
+    first, step = map(wide, (start, delta))
+    if first is not start and attributes.get("stash_type", 1) == int(DType.DOUBLE):
+        first, step = first.astype(np.float64), step.astype(np.float64)
     index = np.arange(_steps(start, limit, delta))
-    return narrow(start.reshape(()) + index.astype(start.dtype) * delta.reshape(()), start)
+    return narrow(first.reshape(()) + index.astype(first.dtype) * step.reshape(()), start)
 
 
 def _infer_dropout(app: Application) -> tuple[Type, ...]:

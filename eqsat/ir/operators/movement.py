@@ -138,10 +138,11 @@ def _infer_space_to_depth(app: Application) -> tuple[Type, ...]:
 
 
 def _space_to_depth(attributes: Attributes, x: Any) -> Any:
-    """``blocksize x blocksize`` squares to channels, ordered ``(row, column, depth)``."""
+    """``blocksize x blocksize`` squares to channels, ordered ``(row, column, depth)`` for DCR, depth first for CRD."""
     b: Any = attributes["blocksize"]
     n, c, h, w = x.shape
-    moved = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    squares = x.reshape(n, c, h // b, b, w // b, b)
+    moved = squares.transpose((0, 1, 3, 5, 2, 4) if attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4))
     return moved.reshape(n, c * b * b, h // b, w // b)
 
 

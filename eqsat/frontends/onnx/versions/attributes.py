@@ -29,11 +29,13 @@ ADDED_ATTRIBUTES: dict[str, dict[int, dict[str, Any]]] = {
     "MaxPool": {8: {"storage_order": 0}, 10: {"ceil_mode": 0, "dilations": ONES}},
     "QuantizeLinear": {19: {"saturate": 1}, 21: {"block_size": 0, "output_dtype": 0}, 23: {"precision": 0}},
     "RNN": {14: {"layout": 0}},
+    "Range": {27: {"stash_type": 1}},
     "Reshape": {14: {"allowzero": 0}},
     "Resize": {18: {"antialias": 0, "axes": None, "keep_aspect_ratio_policy": "stretch"}},
     "ScatterElements": {16: {"reduction": "none"}},
     "ScatterND": {16: {"reduction": "none"}},
     "Shape": {15: {"start": 0, "end": None}},
+    "SpaceToDepth": {28: {"mode": "DCR"}},
     "TopK": {11: {"largest": 1, "sorted": 1}},
 }
 """Operator -> version -> attribute -> its neutral value (``None``: only absence is neutral)."""
@@ -114,6 +116,11 @@ def _stated_zero(node: Node, values: Values) -> Node:
     return replace(node, inputs=(*node.inputs[:2], zero))
 
 
+def _of_integers(node: Node, values: Values) -> Node | None:
+    """Before version 28 only integers have a remainder with the sign of the divisor."""
+    return node if node.attributes.get("fmod") or values.type_of(node.inputs[0]).dtype.is_integer else None
+
+
 def _same_shapes(node: Node, values: Values) -> Node | None:
     """Before version 8 the variadic operators do not broadcast."""
     shapes = {values.type_of(v).shape for v in node.inputs}
@@ -135,6 +142,7 @@ for _op in ("Max", "Mean", "Min", "Sum"):
     add_step(_op, 8, unchanged, _same_shapes, additive=True)
 for _op in ("ScatterElements", "ScatterND"):
     add_step(_op, 18, unchanged, unless("reduction", "max", "min"), additive=True)
+add_step("Mod", 28, unchanged, _of_integers, additive=True)
 add_step("DequantizeLinear", 21, unchanged, _stated_zero, additive=True)
 add_step("MaxPool", 8, unchanged, _no_output(1), additive=True)
 add_step("Gemm", 11, unchanged, lambda node, values: node if any(node.inputs[2:3]) else None, additive=True)

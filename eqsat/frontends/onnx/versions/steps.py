@@ -8,7 +8,7 @@ the list of element types are no steps. `attributes` lists the attributes that w
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -92,6 +92,15 @@ def since_version(op: str, opset: int) -> int:
     except onnx.defs.SchemaError:
         return 0
     return 0 if schema.deprecated and op not in _DEPRECATED_BUT_RUN else schema.since_version
+
+
+@cache
+def has_function(op: str, opset: int) -> bool:
+    """Whether the definition of an operator that holds at ``opset`` says what it is built of."""
+    import onnx
+
+    schema: Any = onnx.defs.get_schema(op, opset, "")
+    return schema.has_function or schema.has_context_dependent_function
 
 
 @cache
