@@ -64,7 +64,9 @@ def _expected(instance: Instance) -> list[np.ndarray]:
         i < len(instance.inputs) and feeds[f"i{i}"].dtype == np.int8 for i, _ in traits_of(instance.op).differences
     )
     exact = not (signed and sums_saturate())
-    for opset in (OPSET, 26, 18) if exact else ():  # ONNX Runtime lacks kernels for the newest version of some operators
+    for opset in (
+        (OPSET, 26, 18) if exact else ()
+    ):  # ONNX Runtime lacks kernels for the newest version of some operators
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
         try:
             session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
