@@ -153,7 +153,14 @@ define_elementwise("Sigmoid", _in_wide(lambda x, a: sigmoid(x)), flops=4, traits
 define_elementwise("HardSigmoid", _in_wide(_hard_sigmoid), flops=4, traits=replace(_smooth, bounds=(0.0, 1.0)))
 define_elementwise("HardSwish", _in_wide(_hard_swish), flops=5, traits=_hard_swish_traits)
 define_elementwise("Swish", _in_wide(_swish), flops=5, expand=_spelled_swish, traits=replace(_smooth, structure="silu"))
-define_elementwise("SwiGLU", _swi_glu, infer=infer_broadcast, flops=6, expand=_spelled_swi_glu, traits=_smooth)
+define_elementwise(
+    "SwiGLU",
+    _swi_glu,
+    infer=infer_broadcast,
+    flops=6,
+    expand=_spelled_swi_glu,
+    traits=Traits(operands=2, continuous=True),
+)
 define_elementwise("Softplus", _in_wide(lambda x, a: softplus(x)), flops=3, traits=function(bounds=_POSITIVE, **_RISES))
 define_elementwise(
     "Softsign", _in_wide(lambda x, a: x / (1 + np.abs(x))), flops=3, traits=function(bounds=(-1.0, 1.0), **_RISES)
