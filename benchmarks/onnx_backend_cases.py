@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated: node, simple, pytorch-...")
     parser.add_argument("--match", default="", help="regular expression on the name of the case")
     parser.add_argument(
-        "--transform", default="roundtrip", help="roundtrip, optimize, opset7 to opset26, or module:function"
+        "--transform", default="roundtrip", help="roundtrip, optimize, opset7 to opset28, or module:function"
     )
     parser.add_argument("--verbose", action="store_true", help="list the unsupported cases too")
     parser.add_argument("--trace", action="store_true", help="print each case as it starts")

@@ -16,8 +16,8 @@ import numpy as np
 
 from eqsat.errors import RuleError, ShapeError
 from eqsat.ir.extent_arrays import dims_of
-from eqsat.ir.graph import Attributes, Node
-from eqsat.ir.traits import NO_TRAITS, Traits
+from eqsat.ir.graph import Attributes, Node, RawAttribute
+from eqsat.ir.traits import NO_TRAITS, Traits, whatever
 from eqsat.ir.types import Dim, Shape, TensorType, Type, type_of_array
 
 OPSET = 28
@@ -256,11 +256,15 @@ def kind_of(node: Node) -> Kind:
 
 
 def traits_of(key: str, attributes: Attributes | None = None) -> Traits:
-    """What is true of an operator, of given attributes; nothing is if nobody defines it."""
+    """What is true of an operator, of given attributes; nothing is if nobody defines it, or nobody reads what it depends on."""
     definition = operator(key)
-    if definition is None or (attributes is not None and not definition.traits.holds(attributes)):
+    if definition is None:
         return NO_TRAITS
-    return definition.traits
+    holds = definition.traits.holds
+    if attributes is None or holds is whatever:
+        return definition.traits
+    unread = any(isinstance(value, RawAttribute) for value in attributes.values())
+    return NO_TRAITS if unread or not holds(attributes) else definition.traits
 
 
 @cache

@@ -488,9 +488,10 @@ def test_files_of_the_newest_opset_are_read_like_others_and_run() -> None:
 
 
 def test_old_opset_passes_through() -> None:
-    source = model([node("Relu", ["x"], ["r"]), node("Sqrt", ["r"])], {"x": X}, opset=6)
+    source = model([node("LeakyRelu", ["x"], ["r"], alpha=0.5), node("Sqrt", ["r"])], {"x": X}, opset=6)
     assert all(n.opaque for n in load_onnx(source).nodes)
     assert_same(run(source, {"x": X}), run(to_model(load_onnx(source)), {"x": X}))
+    assert eqsat.optimize(source).report.opaque == {"LeakyRelu": 1, "Sqrt": 1}
 
 
 def _form(schema: onnx.defs.OpSchema) -> tuple:
